@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from greenadapt.stopping import limit_time, stoppable, time_limits
+from greenadapt.progress import limit_time, stoppable, time_limits
 
 
 def test_sigint_waits_for_the_step_and_then_interrupts() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.wording import as_percent, byte_size, counted, harmless, harmless_json, json_kind, one_line, rounded
+from greenadapt.errors import as_percent, byte_size, counted, harmless, harmless_json, json_kind, one_line, rounded
 
 
 def test_one_is_singular() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 from greenadapt.api.arguments import OF_COMMANDS, Arguments, Configs, make_session
 from greenadapt.api.data import Data, corpus_of, is_named
 from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
-from greenadapt.calls import checked_call
 from greenadapt.config import AlignConfig, ExpandConfig, SessionOptions, TextOptions, W2VConfig
 from greenadapt.corpus.recipes import may_have_fields
 from greenadapt.errors import UsageError
+from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.storage.overlap import reading
 

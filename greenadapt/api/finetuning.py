@@ -9,7 +9,6 @@ from greenadapt.api.arguments import OF_COMMANDS, Arguments, Configs, make_sessi
 from greenadapt.api.data import Data, labelled_sources, one_labelled_source, text_source
 from greenadapt.api.models import EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
-from greenadapt.calls import checked_call
 from greenadapt.config import (
     NOT_WITH_ADD_TO,
     AdapterConfig,
@@ -26,6 +25,7 @@ from greenadapt.config import (
     preset_settings,
 )
 from greenadapt.errors import UsageError
+from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 
 _COMMON: Configs = {

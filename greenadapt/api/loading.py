@@ -7,9 +7,9 @@ from typing import Any
 from greenadapt.api.arguments import Arguments
 from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
-from greenadapt.calls import checked_call
 from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, UsageError
+from greenadapt.fields import checked_call
 from greenadapt.storage.names import expanded
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from greenadapt.api.arguments import shown_progress
-from greenadapt.calls import checked_call
 from greenadapt.config import Backend, Count, Pool, Quantize, ReadingOptions
 from greenadapt.errors import MissingError, UsageError
+from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import expanded

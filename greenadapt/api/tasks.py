@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from greenadapt.api.arguments import shown_progress
 from greenadapt.api.data import Data, one_labelled_source, plain_record, rows_of
-from greenadapt.calls import checked_call
 from greenadapt.config import Count, QaConfig, ReadingOptions, RetrievalConfig
-from greenadapt.errors import UsageError
+from greenadapt.errors import UsageError, rounded
+from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import expanded
-from greenadapt.wording import rounded
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Predictor

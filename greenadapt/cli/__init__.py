@@ -23,11 +23,10 @@ from greenadapt.cli.options.settings import CONFIG, all_settings, command_key, f
 from greenadapt.cli.options.shared import start_output
 from greenadapt.cli.options.unused import leave_out_unused
 from greenadapt.cli.output.messages import hide_details, set_output
-from greenadapt.errors import GreenadaptError, UsageError
+from greenadapt.errors import GreenadaptError, UsageError, one_line
 from greenadapt.fields import allowed
 from greenadapt.storage.overlap import reading
 from greenadapt.storage.publish import STDOUT, naming
-from greenadapt.wording import one_line
 
 _ORDER = [
     "adapt",

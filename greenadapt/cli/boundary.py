@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
-from greenadapt.stopping import TIME_UP, time_limits
+from greenadapt.progress import TIME_UP, time_limits
 from greenadapt.storage.publish import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM

@@ -59,7 +59,7 @@ def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_js
 
 
 def _stated(stated: dict[str, Any] | None) -> str:
-    from greenadapt.wording import byte_size
+    from greenadapt.errors import byte_size
 
     if stated is None:
         return "-"

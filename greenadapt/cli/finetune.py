@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from greenadapt.calls import check_value
 from greenadapt.cli import app
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options import unused
@@ -30,6 +29,7 @@ from greenadapt.config import (
     preset_settings,
 )
 from greenadapt.errors import UsageError
+from greenadapt.fields import check_value
 
 if TYPE_CHECKING:
     from greenadapt.stages.finetune.request import FinetuneRequest

@@ -17,8 +17,8 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import check_files, open_output
 
 if TYPE_CHECKING:
+    from greenadapt.cluster import Spread
     from greenadapt.inference.qa.answering import QaRequest
-    from greenadapt.inference.spread import Spread
     from greenadapt.storage.results import Result
 
 
@@ -187,9 +187,9 @@ def qa(
 
     say_loading([model])
 
+    from greenadapt.cluster import Spread
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
-    from greenadapt.inference.spread import Spread
     from greenadapt.stages.qa import answer, read_answers
 
     sources = InquirySources(

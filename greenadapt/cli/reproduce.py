@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from greenadapt.calls import check_value
 from greenadapt.cli import app
 from greenadapt.cli.options import completion
 from greenadapt.cli.options import shared as o
 from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import NumberOfSeeds, Panel, SessionOptions
 from greenadapt.errors import UsageError
+from greenadapt.fields import check_value
 from greenadapt.storage.names import expanded
 
 if TYPE_CHECKING:

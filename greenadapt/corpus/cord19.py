@@ -10,8 +10,7 @@ from greenadapt.corpus.decoding import Decoder, Document
 from greenadapt.corpus.opening import input_errors, is_tar, open_binary, open_member, squeeze
 from greenadapt.corpus.rows import table_rows
 from greenadapt.corpus.unpacking import tar_members
-from greenadapt.errors import InputError
-from greenadapt.wording import json_kind
+from greenadapt.errors import InputError, json_kind
 
 _COLUMNS = ("cord_uid", "abstract", "pdf_json_files", "pmc_json_files")
 _MARKS = ("metadata.csv", "document_parses", "document_parses.tar.gz", "cord_19_embeddings.tar.gz")

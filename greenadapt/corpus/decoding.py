@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import IO, Protocol
 
 from greenadapt.config import TextLimits
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, byte_size, counted
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
-from greenadapt.wording import byte_size, counted
 
 _BLOCK = 1 << 16
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from greenadapt.corpus.opening import is_compressed
 from greenadapt.corpus.recipes import Recipe
 from greenadapt.corpus.sources import Source, file_name
-from greenadapt.errors import InputError, MissingError, ResourceError
+from greenadapt.errors import InputError, MissingError, ResourceError, byte_size, counted
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.publish import naming
-from greenadapt.wording import byte_size, counted
 
 if TYPE_CHECKING:
     import requests

@@ -15,8 +15,8 @@ from greenadapt.corpus import cord19
 from greenadapt.corpus.decoding import Span
 from greenadapt.corpus.opening import input_errors, is_compressed, is_tar, visible_files
 from greenadapt.corpus.recipes import format_of
+from greenadapt.errors import counted
 from greenadapt.progress import Progress
-from greenadapt.wording import counted
 
 _LINEWISE = ("text", "jsonl")
 """Formats in which a line says all of a document, so that some lines can be read alone."""

@@ -29,13 +29,12 @@ import numpy as np
 from greenadapt.corpus.download import ATTEMPTS, download_session, fetch, get, refused
 from greenadapt.corpus.opening import input_errors
 from greenadapt.corpus.sources import PMC, Source
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, counted
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Int64Array
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.publish import naming
-from greenadapt.wording import counted
 
 REQUESTS_PER_ARTICLE = 2
 """At most: its metadata, and its XML if the licence is asked for."""

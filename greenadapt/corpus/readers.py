@@ -29,9 +29,8 @@ from greenadapt.corpus.pieces import Piece, is_linewise, pieces_of
 from greenadapt.corpus.recipes import Recipe, format_of, require_file
 from greenadapt.corpus.rows import parse_json, require_object, table_rows
 from greenadapt.corpus.unpacking import tar_members
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, counted, json_kind
 from greenadapt.storage.files import Json
-from greenadapt.wording import counted, json_kind
 
 # An archive of PMC contains file lists as well as articles, and its .txt files are articles with section marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}

@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from greenadapt.errors import InputError
-from greenadapt.wording import counted
+from greenadapt.errors import InputError, counted
 
 LISTING, PMC = "listing", "pmc"
 """Kinds of index: a web page that lists the files of a folder; PMC's bucket with one folder per article version."""

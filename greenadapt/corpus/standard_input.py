@@ -9,9 +9,8 @@ from uuid import uuid4
 
 from greenadapt.corpus.recipes import FORMATS, Recipe
 from greenadapt.corpus.sources import Source
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import InputError, UsageError, byte_size
 from greenadapt.progress import Bar, Progress
-from greenadapt.wording import byte_size
 
 _BLOCK = 1 << 20
 _NAME = re.compile(r"(stdin|records)-[0-9a-f]{8}")

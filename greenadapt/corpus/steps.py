@@ -14,10 +14,9 @@ import numpy as np
 from greenadapt.corpus.shuffle import LineFile, Shuffle, write_array
 from greenadapt.corpus.stream import Numbering, SplitBatch
 from greenadapt.corpus.word_counts import write_vocabulary
-from greenadapt.errors import InputError, ResourceError
+from greenadapt.errors import InputError, ResourceError, byte_size, counted
 from greenadapt.progress import Bar, Progress
 from greenadapt.storage.arrays import Array, BoolArray, Int32Array, Int64Array, Streamed, write_arrays
-from greenadapt.wording import byte_size, counted
 
 VOCABULARY_FILE = "vocabulary.tsv"
 STREAM_FILE = "words.safetensors"

@@ -7,8 +7,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from greenadapt.config import TextLimits
-from greenadapt.errors import InputError
-from greenadapt.wording import byte_size
+from greenadapt.errors import InputError, byte_size
 
 ALWAYS_UNPACKED = 64 << 20
 """Bytes that any compressed file may unpack to: some small ones repeat one line."""

@@ -11,10 +11,9 @@ from greenadapt.corpus.opening import STDIN, input_name, note_terminal, open_bin
 from greenadapt.corpus.pieces import warn_symlinks
 from greenadapt.corpus.readers import read_whole
 from greenadapt.corpus.recipes import FORMATS, format_of
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import InputError, MissingError, UsageError, counted
 from greenadapt.progress import Progress
 from greenadapt.tasks.qa.questions import refuse_squad
-from greenadapt.wording import counted
 
 DOCUMENT_FORMATS = tuple(name for name in FORMATS if name != "pydocs")
 

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import Pool
-from greenadapt.grouping import grouped
 from greenadapt.models.example_blocks import MOST_EXAMPLES, ViewOutputs
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.tasks.base import Task
 from greenadapt.tasks.features import Feature, Input
-from greenadapt.workers import ahead
+from greenadapt.workers import ahead, grouped
 
 ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
 """Puts inputs through a model in one view."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.grouping import grouped
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.tasks.features import Feature, Input
+from greenadapt.workers import grouped
 
 MOST_EXAMPLES = 4096
 """In a block."""

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from greenadapt.errors import one_line
 from greenadapt.report.tables import VIEW_NAMES, Table, figure, signed
 from greenadapt.storage.files import Json
-from greenadapt.wording import one_line
 
 SHOWN_NAMES = {"base_model": "the base model", **VIEW_NAMES}
 

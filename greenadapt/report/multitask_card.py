@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from greenadapt.config import ADAPTERS, AdapterConfig
+from greenadapt.errors import counted
 from greenadapt.report.card_text import Card, Measured, escaped, example_file, memory_text, reads_text, section
 from greenadapt.report.tables import Table, score_tables, set_name
 from greenadapt.report.task_card import PIPELINES
 from greenadapt.storage.files import Json
 from greenadapt.storage.names import short
 from greenadapt.tasks.tasks_file import TaskEntry
-from greenadapt.wording import counted
 
 _ABOUT = """
 One encoder, which all tasks share, and for each task

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from greenadapt.errors import counted, rounded
 from greenadapt.storage.files import Json
-from greenadapt.wording import counted, rounded
 
 VIEW_NAMES = {
     "mean": "both tokenizers, averaged",

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig, ServeConfig
-from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, ServerError
+from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, ServerError, one_line
 from greenadapt.inference.qa.passages import OwnPassages, on_passages
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.own_text import most_paragraphs
@@ -31,7 +31,6 @@ from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicte
 from greenadapt.server.wrong import TooLargeError, sentence
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import Question
-from greenadapt.wording import one_line
 
 
 @dataclass(frozen=True)

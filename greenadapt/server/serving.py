@@ -16,14 +16,13 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
-from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError
+from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line
 from greenadapt.inference.opened_models import check_reading
 from greenadapt.inference.search.bm25 import require
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Progress
 from greenadapt.server.found import FoundModel, find_models
 from greenadapt.server.token import TOKEN, read_token
-from greenadapt.wording import one_line
 from greenadapt.workers import end_with_parent, usable_cores
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -8,10 +8,9 @@ from greenadapt.corpus.pmc import REQUESTS_PER_ARTICLE
 from greenadapt.corpus.readers import require_local
 from greenadapt.corpus.recipes import Recipe, find_recipe, list_recipes
 from greenadapt.corpus.sources import PMC
-from greenadapt.errors import GreenadaptError
+from greenadapt.errors import GreenadaptError, byte_size
 from greenadapt.stages.session import CORPUS, Session
 from greenadapt.storage.files import Json
-from greenadapt.wording import byte_size
 
 BYTES_PER_SECOND = 10_000_000
 """The speed of a download for which ``corpus list`` tells the hours."""

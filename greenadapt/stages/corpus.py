@@ -19,7 +19,7 @@ from greenadapt.corpus.recipes import Recipe, find_recipe, list_recipes
 from greenadapt.corpus.sources import Source
 from greenadapt.corpus.standard_input import kept_input
 from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.errors import MissingError, UsageError, counted
 from greenadapt.stages.plan import WOULD_RUN, Step
 from greenadapt.stages.session import CORPUS, Session, model_of
 from greenadapt.stages.updates import count_update, former_corpus
@@ -29,7 +29,6 @@ from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
 from greenadapt.storage.results import EARLIER_COST, Result, verified
 from greenadapt.tokenization.vocabulary_files import tokenizer_hash
-from greenadapt.wording import counted
 
 SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream shuffled in memory at once; more is not faster."""

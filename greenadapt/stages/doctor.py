@@ -15,9 +15,9 @@ from typing import Literal
 
 from greenadapt import __version__
 from greenadapt.checkpoints.packaged import PACKAGED, ZipPackages
+from greenadapt.errors import byte_size, counted
 from greenadapt.storage.files import Json
 from greenadapt.storage.workspace import Workspace
-from greenadapt.wording import byte_size, counted
 from greenadapt.workers import memory_limit, usable_cores
 
 State = Literal["ok", "missing", "problem"]

@@ -27,7 +27,7 @@ from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import Recipe, find_recipe
-from greenadapt.errors import InputError, UsageError, require_torch
+from greenadapt.errors import InputError, UsageError, counted, require_torch
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Progress
 from greenadapt.stages.distributed import Build, run_together, start_machine
@@ -40,7 +40,6 @@ from greenadapt.storage.results import Result
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.writer import copy_tokenizers
-from greenadapt.wording import counted
 
 if TYPE_CHECKING:
     from greenadapt.models.machine import Machine

@@ -9,13 +9,13 @@ from greenadapt.config import W2VConfig
 from greenadapt.corpus.merging import added_positions
 from greenadapt.corpus.seen import SEEN_FILE
 from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.errors import counted
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Result, verified
 from greenadapt.vectors.cbow import vocabulary_size
 from greenadapt.vectors.continuation import EarlierVectors
 from greenadapt.vectors.word_vectors import WordVectors, read_output
-from greenadapt.wording import counted
 
 MAX_NEW_WORDS = 0.1
 """Share of the trained words that may be new; with more, vectors are trained afresh."""

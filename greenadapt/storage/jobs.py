@@ -18,8 +18,7 @@ from typing import Any
 
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, InputError, MissingError
-from greenadapt.progress import STAGE, Progress
-from greenadapt.stopping import stoppable
+from greenadapt.progress import STAGE, Progress, stoppable
 from greenadapt.storage.attempts import Attempts, begin_attempt, is_work
 from greenadapt.storage.files import Json, hash_file, plain, write_json
 from greenadapt.storage.input_paths import other_inputs, paths_of, same_content, with_relative

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from greenadapt.errors import InputError
-from greenadapt.wording import byte_size
+from greenadapt.errors import InputError, byte_size
 
 MOST_TEXT = 1 << 20
 """Bytes of a file of settings, tasks, or a recipe."""

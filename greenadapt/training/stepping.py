@@ -8,8 +8,7 @@ from typing import Self
 
 from greenadapt.config import RunConfig
 from greenadapt.models.machine import Machine
-from greenadapt.progress import Progress
-from greenadapt.stopping import stoppable
+from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import read_own_object
 from greenadapt.training.loop import Step, Training

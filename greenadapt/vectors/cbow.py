@@ -14,8 +14,7 @@ import numpy as np
 
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.errors import InputError, MissingError, ResourceError
-from greenadapt.progress import Progress
-from greenadapt.stopping import stoppable
+from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.publish import sync_file
 from greenadapt.vectors.engines import Engine, Stream, Weights

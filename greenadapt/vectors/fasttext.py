@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import IO
 
 from greenadapt.corpus.opening import is_compressed, open_binary
-from greenadapt.errors import InputError
-from greenadapt.wording import byte_size
+from greenadapt.errors import InputError, byte_size
 
 MAGIC = struct.pack("<i", 793712314)
 """The first bytes of a model."""

@@ -9,13 +9,12 @@ from typing import IO, Any
 import numpy as np
 
 from greenadapt.corpus.opening import is_compressed, open_binary
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, byte_size
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.arrays import Array, Int64Array, row_blocks
 from greenadapt.storage.outputs import open_file
 from greenadapt.vectors.fasttext import MAGIC, check_model
 from greenadapt.vectors.word_vectors import WordVectors
-from greenadapt.wording import byte_size
 
 _PICKLE = b"\x80"
 _CHUNK = 1 << 22  # bytes

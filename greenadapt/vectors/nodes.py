@@ -11,7 +11,7 @@ import numpy as np
 
 from greenadapt.cluster import Cluster, Node, alive_nodes, raise_for_user, require_same_version
 from greenadapt.config import W2VConfig
-from greenadapt.errors import GreenadaptError, MissingError, ResourceError, first_line
+from greenadapt.errors import GreenadaptError, MissingError, ResourceError, byte_size, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.vectors.averaging import (
@@ -27,7 +27,6 @@ from greenadapt.vectors.averaging import (
 )
 from greenadapt.vectors.engines import Stream, Weights, learning_rate, never
 from greenadapt.vectors.engines.parts import StreamPart
-from greenadapt.wording import byte_size
 
 if TYPE_CHECKING:
     from greenadapt.vectors.engines.fast import FastEngine

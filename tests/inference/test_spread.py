@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from greenadapt.cluster import Spread
 from greenadapt.errors import InputError, ResourceError
-from greenadapt.inference.spread import Spread
 from tests.conftest import Run
 from tests.support.played_cluster import PlayedCluster
 from tests.support.small_tasks import TinyModel, adapted, ner_file, qa_file, sentences
@@ -24,7 +24,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 
     def start(**how: Any) -> PlayedCluster:
         cluster = PlayedCluster(**how)
-        monkeypatch.setattr("greenadapt.inference.spread.connected", cluster.connected)
+        monkeypatch.setattr("greenadapt.cluster.connected", cluster.connected)
         return cluster
 
     return start

@@ -13,7 +13,7 @@ from greenadapt.cli.options.command_line import GIVEN, PLAN
 from greenadapt.cli.options.settings import used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.stopping import limit_time
+from greenadapt.progress import limit_time
 
 if TYPE_CHECKING:
     from greenadapt.stages.session import Session

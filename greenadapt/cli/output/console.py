@@ -10,9 +10,9 @@ from typing import Any
 from greenadapt.cli.output.layout import table, terminal_width, wrapped
 from greenadapt.cli.output.messages import output, write_message
 from greenadapt.cli.output.speed import Speed
+from greenadapt.errors import harmless_json, one_line
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.publish import STDOUT, naming
-from greenadapt.wording import harmless_json, one_line
 
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
 _JSON_EVERY = 10.0  # the same for machines

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, Any, Literal
 
-from greenadapt.wording import one_line
+from greenadapt.errors import one_line
 
 Level = Literal["debug", "info", "warning", "error"]
 

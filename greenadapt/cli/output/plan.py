@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from greenadapt.cli.output.console import print_json, print_text
 from greenadapt.cli.output.results import counts_in_words
+from greenadapt.errors import byte_size, duration
 from greenadapt.stages.plan import UP_TO_DATE, Step
-from greenadapt.wording import byte_size, duration
 
 
 def print_plan(steps: Iterable[Step], as_json: bool) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 from greenadapt.cli.output.console import print_json, print_text
 from greenadapt.cli.output.messages import output
+from greenadapt.errors import as_percent
 from greenadapt.report.map_quality import MAP, r2
 from greenadapt.storage.results import Result
-from greenadapt.wording import as_percent
 
 
 def describe(result: Result) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from greenadapt.cli.output.console import print_table, print_text
+from greenadapt.errors import as_percent, counted
 from greenadapt.report.map_quality import new_words
 from greenadapt.report.tables import VIEW_NAMES, Table, assessment, figure, score_tables, signed
 from greenadapt.storage.files import Json
 from greenadapt.vectors.neighbours import Neighbours
-from greenadapt.wording import as_percent, counted
 
 _MOST_COLUMNS = 10
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 
 from greenadapt.cli.output.console import print_json, print_table, print_text
+from greenadapt.errors import byte_size, counted, duration
 from greenadapt.storage.files import Json
-from greenadapt.wording import byte_size, counted, duration
 
 _COLUMNS = ["stage", "state", "made", "size", "time"]
 

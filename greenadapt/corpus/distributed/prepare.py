@@ -19,11 +19,11 @@ from greenadapt.corpus.pieces import Piece, parts_of
 from greenadapt.corpus.readers import CorpusReader
 from greenadapt.corpus.seen import write_seen
 from greenadapt.corpus.steps import STREAM_FILE, Stream, check_resources, n_buckets, write_stream
+from greenadapt.errors import counted
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import ArrayFile, Int32Array
 from greenadapt.storage.files import Json, hash_json
 from greenadapt.tokenization.splitter import tokenizer_json
-from greenadapt.wording import counted
 
 DOCUMENTS_AT_ONCE = 4 << 20
 """Of which duplicates are found at once."""

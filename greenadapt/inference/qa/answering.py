@@ -9,6 +9,7 @@ from typing import Any
 
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.cluster import Spread
 from greenadapt.config import Pool, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
@@ -19,7 +20,6 @@ from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, in_blocks,
 from greenadapt.inference.qa.passages import OwnPassages
 from greenadapt.inference.search.index import index_input
 from greenadapt.inference.search.words import words_of
-from greenadapt.inference.spread import Spread
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress, Warnings

@@ -7,12 +7,11 @@ from itertools import chain
 from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import JSON_SUFFIXES, TABLE_SUFFIXES, data_suffix, note_terminal, open_input
 from greenadapt.corpus.rows import json_rows
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa.questions import Question, refuse_squad
 from greenadapt.tasks.records import records, refuse_repeated
-from greenadapt.wording import json_kind
 
 _LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from greenadapt.config import SampleBy
-from greenadapt.grouping import grouped
 from greenadapt.inference.documents import Context, Names, read_texts
 from greenadapt.inference.search.folder_store import FolderStore
 from greenadapt.inference.search.index import Index
@@ -15,6 +14,7 @@ from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passag
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.arrays import UInt64Array
 from greenadapt.storage.files import Json
+from greenadapt.workers import grouped
 
 _BATCH, _BATCH_WITH_VECTORS = 1 << 12, 1 << 10
 """Paragraphs in a commit: about a second of work, and some tens of seconds."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
-from greenadapt.errors import ConflictError, GreenadaptError, InputError, ResourceError, first_line, is_panic
+from greenadapt.errors import ConflictError, GreenadaptError, InputError, ResourceError, counted, first_line, is_panic
 from greenadapt.inference.search.bm25 import add_words, best, prepare, require
 from greenadapt.inference.search.facts import AGAIN, IndexFacts
 from greenadapt.inference.search.marks import FileMark
@@ -25,7 +25,6 @@ from greenadapt.storage.own_json import parse_own
 from greenadapt.storage.ownership import INDEX, INDEX_FILE, is_index, new_folder, refuse_added, require_own
 from greenadapt.storage.publish import beside, creating, publish_folder
 from greenadapt.tokenization.splitter import load_tokenizer, tokenizer_json
-from greenadapt.wording import counted
 
 if TYPE_CHECKING:
     import tantivy

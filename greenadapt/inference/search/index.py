@@ -7,10 +7,10 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from greenadapt.calls import checked_call
 from greenadapt.config import Count, SearchBy
 from greenadapt.corpus.decoding import Decoder
 from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.fields import checked_call
 from greenadapt.inference.search.connection import is_address
 from greenadapt.inference.search.facts import AGAIN
 from greenadapt.inference.search.folder_store import VECTORS, FolderStore

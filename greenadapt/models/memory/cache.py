@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 import torch
 
-from greenadapt.errors import InputError, ResourceError, UsageError
+from greenadapt.errors import InputError, ResourceError, UsageError, byte_size
 from greenadapt.models.machine import too_large
 from greenadapt.models.memory.fusion import GeneralMemory
 from greenadapt.models.memory.input import MemoryReader
@@ -25,7 +25,6 @@ from greenadapt.storage.files import hash_file
 from greenadapt.storage.locks import lock
 from greenadapt.storage.sequence_table import Sequences, SequenceTable
 from greenadapt.tasks.features import Features
-from greenadapt.wording import byte_size
 
 _FORMAT = "1"
 _VALUE = np.dtype("<i2")  # the bytes of a bfloat16, which numpy does not know

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from greenadapt.errors import counted
 from greenadapt.report.page.blocks import Block, Facts, Heading, Paragraph, Section
 from greenadapt.report.page.charts import Axis, bars, lines
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.wording import counted
 
 _POINTS = 60  # of the plot of ranks
 _MOST = 5  # pieces that are told apart

@@ -9,12 +9,11 @@ from typing import Any
 
 from lxml import etree
 
-from greenadapt.errors import MissingError
+from greenadapt.errors import MissingError, one_line
 from greenadapt.report.page.blocks import Plot, Section
 from greenadapt.report.page.charts import SCHEMA
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import open_file
-from greenadapt.wording import one_line
 
 # The colours of Okabe and Ito (2008), which people who are blind to colours can tell apart; dark enough on white.
 _PRINT = {

@@ -7,9 +7,9 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from greenadapt.errors import harmless
 from greenadapt.report.page.blocks import Page, Plot
 from greenadapt.report.page.drawing import drawn
-from greenadapt.wording import harmless
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from greenadapt.errors import as_percent
 from greenadapt.report.map_quality import explains_nothing, r2
 from greenadapt.report.page.blocks import Block, Heading, Paragraph, Search, Section, Shown
 from greenadapt.report.page.charts import Axis, Rows, lines, scatter
 from greenadapt.report.tables import Table
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.wording import as_percent
 
 _BINS = 40
 

@@ -11,7 +11,7 @@ from greenadapt.config import W2VConfig
 from greenadapt.corpus.recipes import Recipe as Corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.cost import estimate
-from greenadapt.errors import GreenadaptError
+from greenadapt.errors import GreenadaptError, byte_size, counted, duration
 from greenadapt.stages.corpora import BYTES_PER_SECOND, download_time
 from greenadapt.stages.plan import MISSING, UP_TO_DATE, WOULD_RUN, Step
 from greenadapt.stages.reproduce.adapted import role_of, vectors_variant
@@ -22,7 +22,6 @@ from greenadapt.stages.reproduce.workload import workload
 from greenadapt.stages.session import CORPUS, FINETUNE, QA, W2V
 from greenadapt.storage.files import Json, read_object
 from greenadapt.storage.names import expanded
-from greenadapt.wording import byte_size, counted, duration
 
 # Measured on one core of an AMD EPYC, idle: benchmarks/RESULTS.md, docs/word-vectors.md.
 _WORDS_SPLIT = 4_700_000

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from greenadapt.errors import GreenadaptError, LockedError, UsageError, require_torch
+from greenadapt.errors import GreenadaptError, LockedError, UsageError, as_percent, counted, require_torch
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.train import Finetuning
 from greenadapt.stages.reproduce.bench import Bench, Run
@@ -21,7 +21,6 @@ from greenadapt.storage.locks import lock
 from greenadapt.storage.names import short
 from greenadapt.storage.outputs import replacing
 from greenadapt.storage.records import Records
-from greenadapt.wording import as_percent, counted
 
 TABLE = "table"
 """The name of the table's files, which end in .md and .json."""

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import softmax
 
 from greenadapt.config import LabelKind, TableFormat, TaskConfig
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
@@ -23,7 +23,6 @@ from greenadapt.tasks.classification import scores
 from greenadapt.tasks.classification.texts import Text, text_inputs, with_target
 from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tasks.probabilities import margins
-from greenadapt.wording import json_kind
 
 _SHOWN = 10
 _MOST = 100

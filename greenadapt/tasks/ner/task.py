@@ -11,7 +11,7 @@ from scipy.special import softmax
 from greenadapt.config import TaskConfig
 from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import JSON_SUFFIXES, data_suffix, is_hub_id
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, counted, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
@@ -23,7 +23,6 @@ from greenadapt.tasks.ner.sentences import Limits, Sentence, Split, cut, joined,
 from greenadapt.tasks.probabilities import margins
 from greenadapt.tasks.records import records
 from greenadapt.tokenization.dual_tokenizer import Pieces
-from greenadapt.wording import counted, json_kind
 
 X = "X"
 _BLOCK = 1024

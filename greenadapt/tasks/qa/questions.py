@@ -18,12 +18,11 @@ from greenadapt.corpus.opening import (
     refuse_read_once,
 )
 from greenadapt.corpus.rows import parse_json
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import IntArray
 from greenadapt.storage.files import Json
 from greenadapt.tasks.records import records, refuse_repeated
-from greenadapt.wording import json_kind
 
 _CORRECT = "correct the file, or leave the question out"
 _NEED = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"

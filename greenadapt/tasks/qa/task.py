@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from greenadapt.config import QaConfig, TaskConfig, WordUnit
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, counted
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
@@ -29,7 +29,6 @@ from greenadapt.tasks.qa.spans import (
 )
 from greenadapt.tasks.qa.windows import Window, longest_question, merged, strided, windows
 from greenadapt.tokenization.dual_tokenizer import Pieces
-from greenadapt.wording import counted
 
 WORD_UNIT: WordUnit = "punct"
 MAX_ANSWER_CHARS = 500

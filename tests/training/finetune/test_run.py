@@ -18,8 +18,7 @@ from greenadapt.config import Precision, RunConfig
 from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
-from greenadapt.progress import Silent
-from greenadapt.stopping import TIME_UP, limit_time, time_limits
+from greenadapt.progress import TIME_UP, Silent, limit_time, time_limits
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import TaskData
 from greenadapt.tasks.classification.task import ClassificationTask
