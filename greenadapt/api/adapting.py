@@ -11,7 +11,7 @@ from greenadapt.corpus.recipes import may_have_fields
 from greenadapt.errors import UsageError
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
-from greenadapt.storage.overlap import reading
+from greenadapt.storage.results import reading
 
 
 @checked_call

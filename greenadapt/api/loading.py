@@ -10,7 +10,7 @@ from greenadapt.api.tasks import TaskModel
 from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import checked_call
-from greenadapt.storage.names import expanded
+from greenadapt.storage.files import expanded
 
 
 @checked_call

@@ -13,8 +13,7 @@ from greenadapt.config import Count, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.errors import UsageError, rounded
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import expanded
+from greenadapt.storage.files import Json, expanded
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Predictor

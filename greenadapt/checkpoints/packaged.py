@@ -9,10 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.files import hash_file
+from greenadapt.storage.files import beside, hash_file, naming, publish_folder
 from greenadapt.storage.locks import lock
 from greenadapt.storage.ownership import new_folder
-from greenadapt.storage.publish import beside, naming, publish_folder
 
 MINILM, MPNET = "minilm", "mpnet"
 _WEIGHTS = "model.safetensors"

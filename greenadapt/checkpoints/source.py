@@ -10,9 +10,8 @@ from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SE
 from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.checkpoints.sentence_modules import listed_modules
 from greenadapt.errors import InputError, MissingError, first_line
-from greenadapt.storage.files import described_in, read_object
+from greenadapt.storage.files import described_in, expanded, path_name, read_object, require_utf8
 from greenadapt.storage.hub import hub_answers
-from greenadapt.storage.names import expanded, path_name, require_utf8
 from greenadapt.storage.results import MANIFEST
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER

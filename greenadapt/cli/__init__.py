@@ -25,8 +25,8 @@ from greenadapt.cli.options.unused import leave_out_unused
 from greenadapt.cli.output.messages import hide_details, set_output
 from greenadapt.errors import GreenadaptError, UsageError, one_line
 from greenadapt.fields import allowed
-from greenadapt.storage.overlap import reading
-from greenadapt.storage.publish import STDOUT, naming
+from greenadapt.storage.files import STDOUT, naming
+from greenadapt.storage.results import reading
 
 _ORDER = [
     "adapt",

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
 from greenadapt.progress import TIME_UP, time_limits
-from greenadapt.storage.publish import STDOUT
+from greenadapt.storage.files import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT

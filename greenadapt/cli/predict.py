@@ -133,9 +133,8 @@ def _write_parts(out: Path, style: "_Style", predictor: "Predictor", progress: "
     """Predict on a cluster, and keep each finished part, so that a command that was killed goes on after the last."""
     from greenadapt import __version__
     from greenadapt.errors import counted
-    from greenadapt.storage.files import hash_json, plain
+    from greenadapt.storage.files import beside, hash_json, plain
     from greenadapt.storage.locks import lock
-    from greenadapt.storage.publish import beside
 
     with lock(beside(out, "lock"), out):
         parts = Shards(out, hash_json([__version__, plain(asdict(style)), predictor.digest()]))

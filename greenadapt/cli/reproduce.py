@@ -11,7 +11,7 @@ from greenadapt.cli.options.generated import Pick, examples
 from greenadapt.config import NumberOfSeeds, Panel, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.fields import check_value
-from greenadapt.storage.names import expanded
+from greenadapt.storage.files import expanded
 
 if TYPE_CHECKING:
     from greenadapt.stages.reproduce.run import Reproduction

@@ -13,7 +13,7 @@ from greenadapt.corpus.recipes import Recipe
 from greenadapt.corpus.sources import Source, file_name
 from greenadapt.errors import InputError, MissingError, ResourceError, byte_size, counted
 from greenadapt.progress import Bar, Progress, Silent
-from greenadapt.storage.publish import naming
+from greenadapt.storage.files import naming
 
 if TYPE_CHECKING:
     import requests

@@ -20,8 +20,7 @@ from greenadapt.corpus.unpacking import unpacked
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import check_path
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, hash_json
-from greenadapt.storage.names import expanded, require_utf8, short
+from greenadapt.storage.files import Json, expanded, hash_json, require_utf8, short
 from greenadapt.storage.outputs import COMPRESSIONS
 
 _log = logging.getLogger(__name__)

@@ -32,9 +32,8 @@ from greenadapt.corpus.sources import PMC, Source
 from greenadapt.errors import InputError, counted
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Int64Array
-from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.files import Json, naming, write_json
 from greenadapt.storage.own_json import read_own_object
-from greenadapt.storage.publish import naming
 
 REQUESTS_PER_ARTICLE = 2
 """At most: its metadata, and its XML if the licence is asked for."""

@@ -20,9 +20,8 @@ from greenadapt.corpus.sources import (
     refuse_same_names,
 )
 from greenadapt.errors import InputError, MissingError, counted
-from greenadapt.storage.names import own_folder, path_name, short
+from greenadapt.storage.files import own_folder, path_name, read_toml, short
 from greenadapt.storage.outputs import COMPRESSIONS
-from greenadapt.storage.small_files import read_toml
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
 """``xml`` is PubMed or JATS, detected by root element; ``auto`` goes by the suffix of each file."""

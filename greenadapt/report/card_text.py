@@ -11,8 +11,7 @@ from greenadapt import __version__
 from greenadapt.corpus.opening import hub_data_set
 from greenadapt.errors import harmless, one_line
 from greenadapt.report.tables import VIEW_NAMES, Table
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import short
+from greenadapt.storage.files import Json, short
 
 _SENTENCES = """
 `sentence-transformers` reads this folder by the expanded tokenizer alone. In greenadapt's test of search, embeddings of

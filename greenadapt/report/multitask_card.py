@@ -9,8 +9,7 @@ from greenadapt.errors import counted
 from greenadapt.report.card_text import Card, Measured, escaped, example_file, memory_text, reads_text, section
 from greenadapt.report.tables import Table, score_tables, set_name
 from greenadapt.report.task_card import PIPELINES
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import short
+from greenadapt.storage.files import Json, short
 from greenadapt.tasks.tasks_file import TaskEntry
 
 _ABOUT = """

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from greenadapt.report.card_text import Card, escaped, section
 from greenadapt.report.tables import loss_tables
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import short
+from greenadapt.storage.files import Json, short
 
 _ABOUT = """
 The model {model}, trained further as a masked language model ({share:.0%} of the {unit}, {trained}) on {documents:,}

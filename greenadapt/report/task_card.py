@@ -15,8 +15,7 @@ from greenadapt.report.card_text import (
     section,
 )
 from greenadapt.report.tables import Table, score_tables
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import short
+from greenadapt.storage.files import Json, short
 
 _USE = """
 ## Use

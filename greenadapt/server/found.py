@@ -10,7 +10,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
-from greenadapt.storage.names import expanded
+from greenadapt.storage.files import expanded
 from greenadapt.tokenization.added_words import WORDS_FILE
 
 WORDS = "words"

@@ -18,8 +18,7 @@ from greenadapt.stages.expand import Expansion, alignment_of
 from greenadapt.stages.session import CORPUS, EXPAND, W2V, OpenedBase, Session, model_of
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.storage.files import Json
-from greenadapt.storage.input_paths import found_at
-from greenadapt.storage.results import Result, open_result, verified
+from greenadapt.storage.results import Result, found_at, open_result, verified
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.vectors.alignment import Alignment

@@ -10,10 +10,8 @@ from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.corpus.opening import path_sha256
 from greenadapt.corpus.sources import file_name
 from greenadapt.errors import GreenadaptError
-from greenadapt.storage.files import Json
-from greenadapt.storage.input_paths import found_at
-from greenadapt.storage.names import expanded
-from greenadapt.storage.results import CARD, MANIFEST, Result, read_manifest, verified
+from greenadapt.storage.files import Json, expanded
+from greenadapt.storage.results import CARD, MANIFEST, Result, found_at, read_manifest, verified
 from greenadapt.tokenization.vocabulary_files import TOKENIZER_FILE, tokenizer_files, tokenizer_hash
 
 _HASHED_AT_ONCE = 64 << 20

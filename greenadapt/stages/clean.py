@@ -11,12 +11,10 @@ from platformdirs import user_cache_path
 
 from greenadapt.errors import ConflictError
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json
-from greenadapt.storage.leftovers import FOREIGN, Kind, Leftover, leftovers, tree_size
+from greenadapt.storage.files import Json, beside
 from greenadapt.storage.locks import lock
 from greenadapt.storage.ownership import MARK, is_own, read_mark, remove_folder
-from greenadapt.storage.publish import beside
-from greenadapt.storage.workspace import Workspace
+from greenadapt.storage.workspace import FOREIGN, Kind, Leftover, Workspace, leftovers, tree_size
 
 
 @dataclass(frozen=True)

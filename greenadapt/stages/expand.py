@@ -31,11 +31,9 @@ from greenadapt.report.map_quality import MAP
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors, overlap
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
 from greenadapt.storage.arrays import Array, Streamed
-from greenadapt.storage.files import Json, hash_file, write_json
-from greenadapt.storage.input_paths import found_at
+from greenadapt.storage.files import Json, expanded, hash_file, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.names import expanded, short
-from greenadapt.storage.results import Manifest, Result, open_result, read_manifest, result_behind, verified
+from greenadapt.storage.results import Manifest, Result, found_at, open_result, read_manifest, result_behind, verified
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
 from greenadapt.tokenization.splitter import WordSplitter
 from greenadapt.tokenization.writer import ExportReport, export_tokenizers

@@ -15,10 +15,9 @@ from greenadapt.inference.search.facts import IndexFacts, IndexModel, IndexSetti
 from greenadapt.inference.search.folder_store import FolderStore
 from greenadapt.inference.search.index import Index, open_store
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, real_folder
 from greenadapt.storage.jobs import describe_difference
-from greenadapt.storage.overlap import refuse_overlap
-from greenadapt.storage.publish import real_folder
+from greenadapt.storage.results import refuse_overlap
 
 
 @dataclass(frozen=True)

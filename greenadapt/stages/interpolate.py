@@ -24,9 +24,8 @@ from greenadapt.config import InterpolateConfig
 from greenadapt.errors import UsageError
 from greenadapt.report.adapted_card import InterpolationCard
 from greenadapt.stages.session import INTERPOLATE, Session, commands_of
-from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.files import Json, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.names import short
 from greenadapt.storage.results import Result
 from greenadapt.tokenization.writer import copy_tokenizers
 

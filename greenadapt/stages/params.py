@@ -9,9 +9,8 @@ from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.errors import MissingError, UsageError, first_line, require_torch
-from greenadapt.storage.files import Json, read_object
+from greenadapt.storage.files import Json, expanded, read_object
 from greenadapt.storage.hub import hub_answers
-from greenadapt.storage.names import expanded
 
 if TYPE_CHECKING:
     from greenadapt.models.adapters.sizes import AdapterCount

@@ -14,9 +14,8 @@ from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.stages.session import QA, Session
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.own_json import read_own_lines
-from greenadapt.storage.results import Result
+from greenadapt.storage.results import Result, refuse_overlap
 
 ANSWERS = "answers.jsonl"
 """One row per question."""

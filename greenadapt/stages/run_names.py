@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from greenadapt.corpus.opening import is_hub_id
-from greenadapt.storage.names import expanded
+from greenadapt.storage.files import expanded
 
 _NAMED = 3
 """The most names that are written out."""

@@ -21,10 +21,9 @@ from greenadapt.corpus.standard_input import keep_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.plan import Plan
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, beside, naming, real_folder
 from greenadapt.storage.jobs import Job, Place, check_place, run_job
 from greenadapt.storage.locks import lock
-from greenadapt.storage.publish import beside, naming, real_folder
 from greenadapt.storage.results import Manifest, Result, open_result
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary

@@ -12,14 +12,11 @@ from greenadapt.errors import GreenadaptError, MissingError
 from greenadapt.stages.changes import changes
 from greenadapt.stages.clean import CleanRequest, find
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, W2V, Session
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, beside, expanded
 from greenadapt.storage.jobs import Place
-from greenadapt.storage.leftovers import Leftover, leftovers, tree_size, unfinished_beside
 from greenadapt.storage.locks import holder
-from greenadapt.storage.names import expanded
-from greenadapt.storage.publish import beside
 from greenadapt.storage.results import MANIFEST, Result, read_manifest, result_behind
-from greenadapt.storage.workspace import Workspace
+from greenadapt.storage.workspace import Leftover, Workspace, leftovers, tree_size, unfinished_beside
 
 UP_TO_DATE, STALE, UNSURE, DAMAGED, MISSING = "up to date", "stale", "unsure", "damaged", "not made"
 """States of a result; what is ``unsure`` has an input that is gone, or that only ``--verify`` compares."""

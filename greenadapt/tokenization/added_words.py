@@ -11,8 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from greenadapt.config import OovRule
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, offsets_of, write_arrays
-from greenadapt.storage.sequence_table import Sequences, SequenceTable
+from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, Sequences, SequenceTable, offsets_of, write_arrays
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.characters import WORD_CATEGORIES
 from greenadapt.tokenization.sentencepiece import SPACE

@@ -12,8 +12,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of
-from greenadapt.storage.sequence_table import Sequences
+from greenadapt.storage.arrays import BoolArray, IntArray, Sequences, offsets_of
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.characters import composes

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from greenadapt.errors import InputError
-from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.files import Json, beside, publish_folder, write_json
 from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.ownership import MARK
-from greenadapt.storage.publish import beside, publish_folder
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
 STATE_HINT = "remove this folder to train from the beginning"

@@ -16,7 +16,7 @@ from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
-from greenadapt.storage.publish import sync_file
+from greenadapt.storage.files import sync_file
 from greenadapt.vectors.engines import Engine, Stream, Weights
 from greenadapt.vectors.engines.parts import padded_width
 from greenadapt.vectors.word_vectors import WordVectors

@@ -9,7 +9,7 @@ import pytest
 from greenadapt.checkpoints.provenance import starting_model
 from greenadapt.checkpoints.source import find_model, model_name
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.names import path_name
+from greenadapt.storage.files import path_name
 from tests.support.small_tasks import facts_file
 
 

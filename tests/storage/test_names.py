@@ -4,7 +4,7 @@ import pytest
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import MissingError
-from greenadapt.storage.names import expanded, path_name, short
+from greenadapt.storage.files import expanded, path_name, short
 
 
 def test_a_path_is_named_by_its_last_part_and_its_place() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.storage.files import read_json, replace_json
+from greenadapt.storage.files import publish_folder, publish_version, read_json, replace_json
 from greenadapt.storage.outputs import open_file
-from greenadapt.storage.publish import publish_folder, publish_version
 
 Synced = dict[int, list[str]]
 """The inode of what was synced → what readers saw each time."""

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.storage import small_files
-from greenadapt.storage.files import read_json
-from greenadapt.storage.small_files import read_small, read_toml
+from greenadapt.storage import files
+from greenadapt.storage.files import read_json, read_small, read_toml
 from tests.conftest import Run, last_line
 
 
@@ -53,7 +52,7 @@ def test_a_pipe_is_read_once_and_remembered(tmp_path: Path) -> None:
 def test_a_pipe_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
-    monkeypatch.setattr(small_files, "_PATIENCE", 0.3)
+    monkeypatch.setattr(files, "_PATIENCE", 0.3)
     with pytest.raises(InputError, match="has not ended"):
         read_small(path, may_be_pipe=True)
     writer = os.open(path, os.O_RDWR)

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.storage.names import short
+from greenadapt.storage.files import short
 
 if TYPE_CHECKING:
     from greenadapt.stages.plan import Plan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from greenadapt.storage.names import expanded, own_folder
+from greenadapt.storage.files import expanded, own_folder
 
 if TYPE_CHECKING:
     from greenadapt.storage.workspace import Workspace

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.cli.options.command_line import command_words
-from greenadapt.storage.names import expanded, own_folder, require_utf8
+from greenadapt.storage.files import expanded, own_folder, require_utf8
 
 READ = frozenset({
     "add_to", "alignment", "base", "compare", "config", "context", "corpus", "corpus_argument", "data", "dev",

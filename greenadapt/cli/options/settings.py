@@ -41,7 +41,7 @@ class SettingsFile:
         Raises ``MissingError`` if there is no such file, ``InputError`` for what is not TOML and for a table, a key or
         a kind of value that no command has, or that is there twice, with - and with _.
         """
-        from greenadapt.storage.small_files import read_toml
+        from greenadapt.storage.files import read_toml
 
         self.path = path
         try:

@@ -12,7 +12,7 @@ from greenadapt.cli.output.messages import output, write_message
 from greenadapt.cli.output.speed import Speed
 from greenadapt.errors import harmless_json, one_line
 from greenadapt.progress import Bar, Progress, Silent
-from greenadapt.storage.publish import STDOUT, naming
+from greenadapt.storage.files import STDOUT, naming
 
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
 _JSON_EVERY = 10.0  # the same for machines

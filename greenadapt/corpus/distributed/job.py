@@ -10,9 +10,8 @@ from uuid import uuid4
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus.readers import CorpusReader
 from greenadapt.corpus.shuffle import LineFile
-from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.files import Json, naming, write_json
 from greenadapt.storage.own_json import read_own_object
-from greenadapt.storage.publish import naming
 
 TOKENIZER = "tokenizer.json"
 DOCUMENTS = "documents.safetensors"

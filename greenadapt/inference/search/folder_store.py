@@ -19,11 +19,20 @@ from greenadapt.inference.search.bm25 import add_words, best, prepare, require
 from greenadapt.inference.search.facts import AGAIN, IndexFacts
 from greenadapt.inference.search.marks import FileMark
 from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
-from greenadapt.storage.files import hash_file, hash_json, read_bounded, read_object, replace_json, write_json
-from greenadapt.storage.names import expanded
+from greenadapt.storage.files import (
+    beside,
+    creating,
+    expanded,
+    hash_file,
+    hash_json,
+    publish_folder,
+    read_bounded,
+    read_object,
+    replace_json,
+    write_json,
+)
 from greenadapt.storage.own_json import parse_own
 from greenadapt.storage.ownership import INDEX, INDEX_FILE, is_index, new_folder, refuse_added, require_own
-from greenadapt.storage.publish import beside, creating, publish_folder
 from greenadapt.tokenization.splitter import load_tokenizer, tokenizer_json
 
 if TYPE_CHECKING:

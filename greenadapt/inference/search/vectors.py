@@ -16,7 +16,7 @@ from greenadapt.inference.search import graph_file
 from greenadapt.inference.search.facts import AGAIN
 from greenadapt.inference.search.marks import FileMark
 from greenadapt.storage.arrays import FloatArray, UInt64Array
-from greenadapt.storage.publish import sync_file
+from greenadapt.storage.files import sync_file
 
 if TYPE_CHECKING:
     import usearch.index

@@ -20,10 +20,9 @@ from greenadapt.models.machine import too_large
 from greenadapt.models.memory.fusion import GeneralMemory
 from greenadapt.models.memory.input import MemoryReader
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import IntArray, offsets_of
+from greenadapt.storage.arrays import IntArray, Sequences, SequenceTable, offsets_of
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.locks import lock
-from greenadapt.storage.sequence_table import Sequences, SequenceTable
 from greenadapt.tasks.features import Features
 
 _FORMAT = "1"

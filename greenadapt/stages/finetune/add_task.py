@@ -24,9 +24,8 @@ from greenadapt.stages.finetune.request import FinetuneRequest, Start
 from greenadapt.stages.finetune.task_data import described
 from greenadapt.stages.finetune.train import Finetuning, is_other
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json, plain, write_json
+from greenadapt.storage.files import Json, plain, real_folder, write_json
 from greenadapt.storage.jobs import Job, Place, describe_difference
-from greenadapt.storage.publish import real_folder
 from greenadapt.storage.results import Result
 
 if TYPE_CHECKING:

@@ -23,14 +23,12 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import check_finetune, finetune, has_added_words
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
-from greenadapt.storage.files import Json, described_in, plain
+from greenadapt.storage.files import Json, beside, described_in, plain, sync_file
 from greenadapt.storage.jobs import Outcome, Place
 from greenadapt.storage.locks import lock
-from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.own_json import parse_own
 from greenadapt.storage.ownership import remove_if_own
-from greenadapt.storage.publish import beside, sync_file
-from greenadapt.storage.results import Manifest, Result
+from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.bootstrap import contexts_of, paired, resampled
 from greenadapt.tasks.folds import Fold

@@ -20,10 +20,9 @@ from greenadapt.checkpoints.layout import (
 from greenadapt.checkpoints.source import require_whole
 from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import read_task
-from greenadapt.storage.files import Json, described_in, replace_json
+from greenadapt.storage.files import Json, beside, described_in, real_folder, replace_json
 from greenadapt.storage.locks import lock
 from greenadapt.storage.ownership import added_files
-from greenadapt.storage.publish import beside, real_folder
 from greenadapt.storage.results import MANIFEST, read_manifest
 
 _MOVED = re.compile(r"\..+-[0-9a-f]{8}\.removed")

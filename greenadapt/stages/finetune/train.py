@@ -34,8 +34,7 @@ from greenadapt.stages.run_names import data_name, join_names
 from greenadapt.stages.session import FINETUNE, Session, commands_of
 from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
-from greenadapt.storage.overlap import refuse_overlap
-from greenadapt.storage.results import Manifest, Result
+from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.writer import copy_tokenizers

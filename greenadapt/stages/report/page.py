@@ -20,11 +20,9 @@ from greenadapt.stages.cost import paper_costs
 from greenadapt.stages.lineage import with_sources
 from greenadapt.stages.report.adapted import Adapted
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import short
+from greenadapt.storage.files import Json, short
 from greenadapt.storage.outputs import check_file, open_file
-from greenadapt.storage.overlap import refuse_overlap
-from greenadapt.storage.results import Result
+from greenadapt.storage.results import Result, refuse_overlap
 from greenadapt.vectors.word_vectors import VOCABULARY
 
 _ADAPT = "greenadapt adapt --corpus TEXT --model MODEL"

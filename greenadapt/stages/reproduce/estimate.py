@@ -20,8 +20,7 @@ from greenadapt.stages.reproduce.gmap import is_ensemble
 from greenadapt.stages.reproduce.sets import SETS, DataSet, SetFiles
 from greenadapt.stages.reproduce.workload import workload
 from greenadapt.stages.session import CORPUS, FINETUNE, QA, W2V
-from greenadapt.storage.files import Json, read_object
-from greenadapt.storage.names import expanded
+from greenadapt.storage.files import Json, expanded, read_object
 
 # Measured on one core of an AMD EPYC, idle: benchmarks/RESULTS.md, docs/word-vectors.md.
 _WORDS_SPLIT = 4_700_000

@@ -16,9 +16,8 @@ from greenadapt.stages.reproduce.recipe import Recipe, read_recipe
 from greenadapt.stages.reproduce.sets import Sets
 from greenadapt.stages.reproduce.table import Cell, Found, Line, as_json, covered, lines_of, markdown
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json, replace_json
+from greenadapt.storage.files import Json, replace_json, short
 from greenadapt.storage.locks import lock
-from greenadapt.storage.names import short
 from greenadapt.storage.outputs import replacing
 from greenadapt.storage.records import Records
 
