@@ -40,8 +40,7 @@ from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.storage.records import Records
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.cbow import train
 from greenadapt.vectors.diagnostics import KnownWords

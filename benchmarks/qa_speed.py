@@ -42,7 +42,7 @@ from greenadapt.progress import Silent
 from greenadapt.tasks.qa.questions import Question, read_questions
 from greenadapt.tasks.qa.spans import unit_of_each, word_units
 from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 
 PAGE_WORDS = 500
 FEW_PAGES = 10

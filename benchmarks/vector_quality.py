@@ -9,8 +9,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig
 from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.diagnostics import KnownWords, diagnose
 from greenadapt.vectors.neighbours import nearest, unit_rows
 from greenadapt.vectors.word_vectors import WordVectors

@@ -27,7 +27,7 @@ from smart_open import open as smart_open
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import CorpusConfig, W2VConfig
 from greenadapt.progress import Silent
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import load_tokenizer
 
 PROBES = "tachycardia,insulin,mrna"
 SIDES = ("greenadapt", "plain")

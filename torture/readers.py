@@ -70,8 +70,7 @@ def _arrays(folder: Path, name: str) -> None:
 
 
 def _tokenizer(folder: Path, name: str) -> None:
-    from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-    from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+    from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
 
     words = WordSplitter.load(folder / name).split("The tachycardia of naïve \u202e [SEP] 日本 patients, 120/min\n\0")
     vocabulary = BaseVocabulary(load_tokenizer(folder / name))
@@ -164,7 +163,7 @@ def _index_to_update(folder: Path, name: str) -> None:
 
 
 def _compiled(folder: Path, name: str) -> None:
-    from greenadapt.checkpoints.compiled import GRAPHS, Compiled
+    from greenadapt.checkpoints.layout import GRAPHS, Compiled
 
     compiled = Compiled.read((folder / name).parent)
     assert compiled is not None

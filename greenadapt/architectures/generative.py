@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from greenadapt.architectures.architecture import CAUSAL, SEQ2SEQ, Architecture, Size
+from greenadapt.architectures.base import CAUSAL, SEQ2SEQ, Architecture, Size
 
 _EMBEDDING = "embed_tokens.weight"
 

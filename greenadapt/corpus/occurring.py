@@ -8,8 +8,8 @@ from typing import Any
 from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import data_suffix, input_errors, open_binary
 from greenadapt.corpus.rows import parse_json
-from greenadapt.tokenization.characters import WORD_CATEGORIES
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
+from greenadapt.tokenization.words import WORD_CATEGORIES
 
 
 def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from greenadapt.corpus.decoding import Document
 from greenadapt.errors import ResourceError
 from greenadapt.storage.arrays import Int32Array, Int64Array
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.workers import worker_pool
 
 BATCH_BYTES = 1 << 20

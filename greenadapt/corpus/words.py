@@ -33,7 +33,7 @@ from greenadapt.corpus.word_counts import read_vocabulary
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.arrays import ArrayFile, Int32Array, Int64Array, UInt64Array
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
 
 
 class PreparedCorpus:

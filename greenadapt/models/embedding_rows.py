@@ -14,7 +14,7 @@ import numpy as np
 
 from greenadapt.storage.arrays import Array, BoolArray, IntArray
 from greenadapt.tasks.features import Input
-from greenadapt.tokenization.special_tokens import SpecialIds
+from greenadapt.tokenization.files import SpecialIds
 
 _CHUNK = 1 << 20  # ids that are looked through at once
 # Rows that are read before their pages are given back; the kernel maps many pages around each one.

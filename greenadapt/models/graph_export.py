@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from greenadapt.checkpoints.compiled import GRAPHS, Compiled, CompiledBackend
+from greenadapt.checkpoints.layout import GRAPHS, Compiled, CompiledBackend
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import Quantize

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenadapt.checkpoints.compiled import GRAPHS, Compiled, GraphInput
+from greenadapt.checkpoints.layout import GRAPHS, Compiled, GraphInput
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Backend, Quantize, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError, first_line, require_torch

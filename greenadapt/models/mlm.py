@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures import ARCHITECTURES
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import UsageError

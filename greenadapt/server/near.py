@@ -10,9 +10,8 @@ from starlette.exceptions import HTTPException
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 from greenadapt.vectors.neighbours import near_names, nearest
 
 

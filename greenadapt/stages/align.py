@@ -17,8 +17,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, path_name, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result, found_at, open_result, verified
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 from greenadapt.vectors.alignment import check_casing, check_finite
 from greenadapt.vectors.diagnostics import KnownWords, diagnose
 from greenadapt.vectors.formats import read_vectors

@@ -4,15 +4,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.checkpoints.packaged import PACKAGED
 from greenadapt.checkpoints.provenance import adapted_input, encoder_input, model_input, task_input
-from greenadapt.checkpoints.source import PretrainedModel
+from greenadapt.checkpoints.source import PACKAGED, PretrainedModel
 from greenadapt.corpus.opening import path_sha256
 from greenadapt.corpus.sources import file_name
 from greenadapt.errors import GreenadaptError
 from greenadapt.storage.files import Json, expanded
 from greenadapt.storage.results import CARD, MANIFEST, Result, found_at, read_manifest, verified
-from greenadapt.tokenization.vocabulary_files import TOKENIZER_FILE, tokenizer_files, tokenizer_hash
+from greenadapt.tokenization.files import TOKENIZER_FILE, tokenizer_files, tokenizer_hash
 
 _HASHED_AT_ONCE = 64 << 20
 """Bytes of an input that are hashed if only its time differs."""

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.compiled import EMBEDDING_FILE, GRAPHS, Compiled
-from greenadapt.checkpoints.layout import FACTS_FILE, TASK_FILE, is_multitask
+from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPHS, TASK_FILE, Compiled, is_multitask
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.checkpoints.writer import copy_side_files
@@ -21,7 +20,7 @@ from greenadapt.storage.arrays import Streamed, write_arrays
 from greenadapt.storage.files import write_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 
 # What a compiled task no longer has: seeds, and the encoder that it shared.
 _LEFT_OUT = ("pools", "tasks", "adapter", "added")

@@ -28,7 +28,7 @@ from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
 from greenadapt.storage.results import EARLIER_COST, Result, verified
-from greenadapt.tokenization.vocabulary_files import tokenizer_hash
+from greenadapt.tokenization.files import tokenizer_hash
 
 SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream shuffled in memory at once; more is not faster."""

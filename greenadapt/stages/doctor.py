@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from greenadapt import __version__
-from greenadapt.checkpoints.packaged import PACKAGED, ZipPackages
+from greenadapt.checkpoints.source import PACKAGED, ZipPackages
 from greenadapt.errors import byte_size, counted
 from greenadapt.storage.files import Json
 from greenadapt.storage.workspace import Workspace

@@ -35,8 +35,8 @@ from greenadapt.storage.files import Json, expanded, hash_file, short, write_jso
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Manifest, Result, found_at, open_result, read_manifest, result_behind, verified
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
-from greenadapt.tokenization.splitter import WordSplitter
-from greenadapt.tokenization.writer import ExportReport, export_tokenizers
+from greenadapt.tokenization.export import ExportReport, export_tokenizers
+from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, has_counts, predict_rows
 from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select

@@ -27,7 +27,7 @@ from greenadapt.stages.session import INTERPOLATE, Session, commands_of
 from greenadapt.storage.files import Json, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 
 
 def interpolate(session: Session, model: str, general: str, config: InterpolateConfig) -> Result:

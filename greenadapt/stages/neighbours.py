@@ -11,7 +11,7 @@ from greenadapt.stages.align import find_alignment, fitted_vectors
 from greenadapt.stages.session import OpenedBase, Session, model_of
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import verified
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.neighbours import Neighbours, Space, near_names, neighbour_table
 from greenadapt.vectors.word_vectors import WordVectors

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from greenadapt.architectures.registry import stated_type
-from greenadapt.checkpoints.packaged import PACKAGED
-from greenadapt.checkpoints.source import find_model
+from greenadapt.architectures import stated_type
+from greenadapt.checkpoints.source import PACKAGED, find_model
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.errors import MissingError, UsageError, first_line, require_torch
 from greenadapt.storage.files import Json, expanded, read_object

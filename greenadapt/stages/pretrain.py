@@ -39,7 +39,7 @@ from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.results import Result
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 
 if TYPE_CHECKING:
     from greenadapt.models.machine import Machine

@@ -26,8 +26,7 @@ from greenadapt.storage.jobs import Job, Place, check_place, run_job
 from greenadapt.storage.locks import lock
 from greenadapt.storage.results import Manifest, Result, open_result
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.workers import launched_processes, usable_cores
 
 CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"

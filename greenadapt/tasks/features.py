@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.architectures.architecture import Architecture
+from greenadapt.architectures.base import Architecture
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.arrays import Array, BoolArray, Int64Array, IntArray
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.special_tokens import SpecialIds
+from greenadapt.tokenization.files import SpecialIds
 
 IGNORED = -100
 """The target of pieces that are not part of the loss, as torch has it."""

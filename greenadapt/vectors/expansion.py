@@ -7,7 +7,7 @@ import numpy as np
 
 from greenadapt.config import ExpandConfig
 from greenadapt.storage.arrays import Array, FloatArray, Int64Array, Streamed
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.vocabulary import BaseVocabulary
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.form import FormMap
 from greenadapt.vectors.piece_rows import PieceIds, mean_of_pieces, rescaled

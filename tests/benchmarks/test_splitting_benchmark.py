@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from greenadapt.corpus.stream import BatchSplitter, DocumentLog, make_batches
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
 from tests.conftest import load_benchmark, wordpiece_tokenizer
 
 LINES = ["Beta-blockers, é\u0301té 2 µg", "", "one\ttwo   three", "naïve 日本 x", " leading and trailing "]

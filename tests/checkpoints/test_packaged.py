@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.checkpoints.packaged import MPNET, PACKAGED, ZipPackages
-from greenadapt.checkpoints.source import find_model, hub_id
+from greenadapt.checkpoints.source import MPNET, PACKAGED, ZipPackages, find_model, hub_id
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.files import hash_file
 

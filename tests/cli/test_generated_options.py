@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from greenadapt import config as module
-from greenadapt.checkpoints.packaged import PACKAGED
+from greenadapt.checkpoints.source import PACKAGED
 from greenadapt.cli import app
 from greenadapt.cli.options.generated import Pick, with_options
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, W2VConfig

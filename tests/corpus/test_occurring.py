@@ -7,7 +7,7 @@ import pytest
 
 from greenadapt.corpus.occurring import words_in_files
 from greenadapt.errors import InputError, MissingError
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
 from tests.conftest import wordpiece_tokenizer
 
 SPLITTER = WordSplitter(wordpiece_tokenizer())

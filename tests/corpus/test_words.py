@@ -27,7 +27,7 @@ from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import write_arrays
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 from tests.conftest import WORDS, bytelevel_tokenizer, wordpiece_tokenizer
 
 

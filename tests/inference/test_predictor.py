@@ -26,7 +26,7 @@ from greenadapt.progress import Silent
 from greenadapt.tasks.classification.task import ClassificationTask
 from greenadapt.tasks.ner.task import NerTask
 from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 from tests.support.endless import Endless
 from tests.support.small_multitask import write_multitask
 from tests.support.small_tasks import Json, TinyModel, expand

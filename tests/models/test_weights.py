@@ -30,7 +30,7 @@ from greenadapt.models.weights import (
 )
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.tasks.base import HeadShape
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 from tests.support.small_tasks import EVERY_FAMILY, TASK_MODELS, TinyModel, expanded
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]

@@ -21,9 +21,8 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
 

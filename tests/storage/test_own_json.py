@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.checkpoints.compiled import Compiled
-from greenadapt.checkpoints.layout import read_described, read_seeds
+from greenadapt.checkpoints.layout import Compiled, read_described, read_seeds
 from greenadapt.checkpoints.provenance import read_facts
 from greenadapt.errors import GreenadaptError, InputError, MissingError
 from greenadapt.storage.files import LARGEST_JSON, read_json

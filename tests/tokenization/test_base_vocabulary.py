@@ -7,8 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from greenadapt.errors import InputError
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from tests.conftest import bytelevel_tokenizer
 
 

@@ -1,7 +1,7 @@
 import pytest
 from tokenizers import pre_tokenizers
 
-from greenadapt.tokenization.bytelevel import SPACE_MARK, from_byte_characters, to_byte_characters
+from greenadapt.tokenization.words import SPACE_MARK, from_byte_characters, to_byte_characters
 
 
 def test_the_alphabet_is_the_tokenizers_library_s() -> None:

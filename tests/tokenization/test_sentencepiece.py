@@ -12,10 +12,9 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
-from greenadapt.tokenization.writer import export_tokenizers
+from greenadapt.tokenization.export import export_tokenizers
+from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
 from tests.support.sentencepiece_models import LAYOUTS, known_words, real_lines, save_sentencepiece
 
 ODD = [

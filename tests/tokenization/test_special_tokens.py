@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.tokenization.special_tokens import SpecialIds, read_settings, special_ids, special_names
+from greenadapt.tokenization.files import SpecialIds, read_settings, special_ids, special_names
 from tests.conftest import bytelevel_tokenizer, wordpiece_tokenizer
 
 

@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 from tests.conftest import bytelevel_tokenizer, unigram_tokenizer, wordpiece_tokenizer
 
 GPT4_LIKE = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

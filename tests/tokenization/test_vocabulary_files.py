@@ -16,10 +16,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from greenadapt.checkpoints.source import find_model
 from greenadapt.corpus.pydocs import docstrings
 from greenadapt.errors import InputError, MissingError
-from greenadapt.tokenization.special_tokens import read_settings, special_ids
-from greenadapt.tokenization.splitter import load_tokenizer, tokenizer_json
-from greenadapt.tokenization.vocabulary_files import tokenizer_hash, tokenizer_settings
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
+from greenadapt.tokenization.files import read_settings, special_ids, tokenizer_hash, tokenizer_settings
+from greenadapt.tokenization.vocabulary import load_tokenizer, tokenizer_json
 from tests.support.languages import LINES
 from tests.support.sentencepiece_models import real_lines
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, new_entries
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.splitter import load_tokenizer
-from greenadapt.tokenization.writer import ExportReport, export_tokenizers, unreachable_entries
+from greenadapt.tokenization.export import ExportReport, export_tokenizers, unreachable_entries
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
 WORDS = ["tachycardia", "kinases", "isolates", "covid", "virus9", "naïve", "x" * 110, "日本"]

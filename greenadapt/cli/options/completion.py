@@ -44,7 +44,7 @@ def experiments(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @_silent
 def models(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Models in packages, and folders of models and results below the folder that is being typed."""
-    from greenadapt.checkpoints.packaged import PACKAGED
+    from greenadapt.checkpoints.source import PACKAGED
 
     typed = incomplete[: incomplete.rfind("/") + 1]
     parent = expanded(typed)

@@ -23,7 +23,7 @@ from greenadapt.errors import counted
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import ArrayFile, Int32Array
 from greenadapt.storage.files import Json, hash_json
-from greenadapt.tokenization.splitter import tokenizer_json
+from greenadapt.tokenization.vocabulary import tokenizer_json
 
 DOCUMENTS_AT_ONCE = 4 << 20
 """Of which duplicates are found at once."""

@@ -28,7 +28,7 @@ from greenadapt.corpus.word_counts import write_vocabulary
 from greenadapt.progress import Silent, SilentBar
 from greenadapt.storage.arrays import ArrayFile, Int32Array, Int64Array, UInt64Array, write_arrays
 from greenadapt.storage.files import Json
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
 
 
 def split(item: tuple[int, tuple[Piece, ...]], job: Job) -> Json:

@@ -33,7 +33,7 @@ from greenadapt.storage.files import (
 )
 from greenadapt.storage.own_json import parse_own
 from greenadapt.storage.ownership import INDEX, INDEX_FILE, is_index, new_folder, refuse_added, require_own
-from greenadapt.tokenization.splitter import load_tokenizer, tokenizer_json
+from greenadapt.tokenization.vocabulary import load_tokenizer, tokenizer_json
 
 if TYPE_CHECKING:
     import tantivy

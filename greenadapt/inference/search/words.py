@@ -10,7 +10,7 @@ from typing import Literal
 from tokenizers import Tokenizer
 
 from greenadapt.errors import InputError
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 
 _PLAIN = re.compile(r"\w+")
 _KNOWN, _KNOWN_CHARACTERS = 1 << 17, 40

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures import ARCHITECTURES
 from greenadapt.models.adapters.kinds import Adapter, LayerCall, first_of
 from greenadapt.models.adapters.shape import layer_parts, not_adaptable
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures import ARCHITECTURES
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import UsageError
 from greenadapt.models.adapters.layers import FeedForward, Gelu, Identity, Projected, Residual, SelfAttention

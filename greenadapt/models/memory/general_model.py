@@ -21,7 +21,7 @@ from greenadapt.models.weights import open_encoder
 from greenadapt.progress import Progress
 from greenadapt.tasks.features import Encoder, Input
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from greenadapt.checkpoints.packaged import MINILM
+from greenadapt.checkpoints.source import MINILM
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.corpus.heldout import HELDOUT
 from greenadapt.errors import MissingError, require_torch

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE, read_described
-from greenadapt.checkpoints.packaged import MINILM
+from greenadapt.checkpoints.source import MINILM
 from greenadapt.config import TrainConfig
 from greenadapt.corpus.pydocs import fingerprint_pydocs
 from greenadapt.inference.ensemble import averaged_over_seeds

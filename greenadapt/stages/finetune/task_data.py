@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.architectures.architecture import Architecture
+from greenadapt.architectures.base import Architecture
 from greenadapt.checkpoints.layout import set_label
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig

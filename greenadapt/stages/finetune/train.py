@@ -37,7 +37,7 @@ from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tokenization.added_words import WORDS_FILE
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from greenadapt.checkpoints.packaged import PACKAGED
-from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.checkpoints.source import PACKAGED, PretrainedModel, find_model
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.recipes import Recipe as Corpus
 from greenadapt.corpus.recipes import find_recipe

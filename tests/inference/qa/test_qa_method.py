@@ -28,8 +28,8 @@ from greenadapt.tasks.qa.questions import Question
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tasks.qa.windows import merged, windows
 from greenadapt.tokenization.added_words import AddedWords, new_entries
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary
 from tests.conftest import WORDS
 from tests.support.plain_qa import VIEWS, PlainQa, assert_same_answers, n_best, windows_of, words_of
 from tests.support.small_tasks import Json, TinyModel, expand

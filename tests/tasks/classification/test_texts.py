@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures import ARCHITECTURES
 from greenadapt.storage.arrays import IntArray
 from greenadapt.tasks.classification.texts import Text, longest_first, text_inputs, with_target
 from greenadapt.tasks.features import Encoder
 from greenadapt.tokenization.added_words import AddedWords, new_entries
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.special_tokens import read_settings, special_ids
+from greenadapt.tokenization.files import read_settings, special_ids
+from greenadapt.tokenization.vocabulary import BaseVocabulary
 from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
 LONG = "the patient with tachycardia was not isolated from sample a1 and e2 of the virus "

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures import ARCHITECTURES
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError
@@ -22,9 +22,8 @@ from greenadapt.tasks.features import Encoder, Feature
 from greenadapt.tasks.ner.sentences import Sentence
 from greenadapt.tasks.ner.task import NerTask
 from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from tests.conftest import Notes, bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
 LABELS = ("O", "B-Disease", "I-Disease")

@@ -20,8 +20,8 @@ from greenadapt.tasks.qa.spans import unit_of_each, word_units
 from greenadapt.tasks.qa.task import QuestionTask
 from greenadapt.tasks.qa.windows import merged, strided, windows
 from greenadapt.tokenization.added_words import AddedWords, new_entries
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary
 from tests.conftest import Notes
 
 TASK = QuestionTask()

@@ -1,6 +1,7 @@
-"""Where words end between the pieces of a SentencePiece model (Unigram, or BPE behind Metaspace)."""
+"""Which characters and pieces words are made of: byte-level BPE, SentencePiece, punctuation."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -12,7 +13,70 @@ from tokenizers import Tokenizer
 
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import BoolArray, IntArray
-from greenadapt.tokenization.characters import is_of_spaced_word
+
+SPACE_MARK = "Ġ"
+"""The mark for the space before a word."""
+
+
+def _alphabet() -> dict[int, str]:
+    """Byte → character: printable Latin-1 as it is, the rest from U+0100 on."""
+    kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in kept]
+    return {**{byte: chr(byte) for byte in kept}, **{byte: chr(0x100 + i) for i, byte in enumerate(rest)}}
+
+
+_CHARACTERS = _alphabet()
+_BYTES = {ord(character): chr(byte) for byte, character in _CHARACTERS.items()}
+
+
+def to_byte_characters(text: str) -> str:
+    """``text`` as byte-level BPE writes it, one character for each UTF-8 byte."""
+    return text.encode().decode("latin-1").translate(_CHARACTERS)
+
+
+def from_byte_characters(entry: str, errors: str = "strict") -> str:
+    """The text of a byte-level string; raises ``UnicodeError`` where its bytes are not whole characters.
+
+    ``errors="replace"`` puts U+FFFD in their place.
+    """
+    return entry.translate(_BYTES).encode("latin-1").decode(errors=errors)
+
+
+WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
+"""Unicode categories whose every character is ``\\w`` to the tokenizers library, where added tokens end."""
+# Thai and Lao, Myanmar, Khmer, Han and kana with their signs.
+UNSPACED = (
+    "[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u19e0-\u19ff"
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u303b\u3040-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
+)
+"""The characters of scripts that set no spaces between words, as a regular expression."""
+_UNSPACED = re.compile(UNSPACED)
+_JOINERS = "\u200c\u200d"  # within words, of Persian and Hindi for example
+
+
+_FIRST_COMPOSED = 0x300
+
+
+def composes(characters: IntArray) -> BoolArray:
+    """Which code points (n,) are parts of the character before them: marks, and all but the first letter of Hangul."""
+    found = np.zeros(len(characters), bool)
+    later = np.flatnonzero(characters >= _FIRST_COMPOSED)
+    kinds, which = np.unique(characters[later], return_inverse=True)
+    found[later] = np.array([_composes(chr(code)) for code in kinds.tolist()], bool)[which]
+    return found
+
+
+def _composes(character: str) -> bool:
+    is_jamo = "\u1160" <= character <= "\u11ff" or "\ud7b0" <= character <= "\ud7ff"
+    return is_jamo or unicodedata.category(character).startswith("M")
+
+
+def is_of_spaced_word(character: str) -> bool:
+    r"""Whether it is ``\w``, of a script that sets spaces between words."""
+    is_of_word = unicodedata.category(character) in WORD_CATEGORIES or character in _JOINERS
+    return is_of_word and not _UNSPACED.match(character)
+
 
 SPACE = "▁"
 """The mark for the space before a word."""
@@ -58,16 +122,18 @@ class WordBounds:
             elif not text:
                 ends = _MARK, _MARK
             else:
-                ends = (_kind(entry[0]) if text == entry else _MARK), _kind(text[-1])
+                ends = (_sentencepiece_kind(entry[0]) if text == entry else _MARK), _sentencepiece_kind(text[-1])
             bounds[0][row], bounds[1][row] = ends
         return cls(unk_id, of_bytes, *map(bytes, bounds))
 
     def of_piece(self, piece: int, text: str) -> tuple[int, int]:
         """What a piece of this text begins and ends with."""
         if piece == self.unk_id and text:
-            return _kind(text[0]), _kind(text[-1])
+            return _sentencepiece_kind(text[0]), _sentencepiece_kind(text[-1])
         if piece in self.of_bytes and text:
-            return (_INNER if self.first[piece] == _INNER else _kind(text[0])), _kind(text[0])
+            return (_INNER if self.first[piece] == _INNER else _sentencepiece_kind(text[0])), _sentencepiece_kind(
+                text[0]
+            )
         return self.first[piece], self.last[piece]
 
     @cached_property
@@ -95,7 +161,7 @@ def ends_word(last: Any, first: Any) -> Any:
 
 
 @cache
-def _kind(character: str) -> int:
+def _sentencepiece_kind(character: str) -> int:
     return _WORD if is_of_spaced_word(character) else _ALONE
 
 
