@@ -23,7 +23,7 @@ from plain_words import plain
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus.words import prepare_corpus
+from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.progress import Silent
 from greenadapt.tokenization.vocabulary import load_tokenizer
 

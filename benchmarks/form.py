@@ -24,7 +24,7 @@ from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.neighbours import unit_rows
-from greenadapt.vectors.piece_rows import mean_of_pieces, wordpiece_norm
+from greenadapt.vectors.rows import mean_of_pieces, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 
 BANDS = ((1, 20), (20, 100), (100, 500), (500, np.inf))

@@ -39,7 +39,7 @@ def write_results(work: Path, n_words: int, dim: int) -> Path:
     import numpy as np
 
     from greenadapt.checkpoints.source import find_model
-    from greenadapt.corpus.word_counts import write_vocabulary
+    from greenadapt.corpus.prepared import write_vocabulary
     from greenadapt.storage.arrays import Streamed, write_arrays
     from greenadapt.storage.files import write_json
     from greenadapt.tokenization.added_words import AddedWords, new_entries

@@ -10,8 +10,8 @@ from greenadapt.config import AlignConfig
 from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
-from greenadapt.vectors.diagnostics import KnownWords, diagnose
 from greenadapt.vectors.neighbours import nearest, unit_rows
+from greenadapt.vectors.quality import KnownWords, diagnose
 from greenadapt.vectors.word_vectors import WordVectors
 
 _FIGURES = {"P@1": "precision_at_1", "P@10": "precision_at_10", "MRR": "mrr"}

@@ -56,7 +56,7 @@ def _documents(folder: Path, name: str) -> None:
 
 
 def _vectors(folder: Path, name: str) -> None:
-    from greenadapt.vectors.formats import read_vectors
+    from greenadapt.vectors.word_vectors import read_vectors
 
     read_vectors(folder / name)
 

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from greenadapt.corpus.standard_input import keep_records
+from greenadapt.corpus.recipes import keep_records
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.files import Json
 

@@ -107,7 +107,7 @@ class EncoderModel:
 @dataclass(frozen=True)
 class AlignmentQuality:
     """How well rows of the model's recipe predict those of held-out words; see ``HeldOut`` of
-    ``greenadapt.vectors.diagnostics``.
+    ``greenadapt.vectors.quality``.
     """
 
     recipe: str

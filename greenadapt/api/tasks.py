@@ -287,7 +287,7 @@ def _questions(question: str | Iterable[str], context: str | Iterable[str]) -> l
 
 def _cleaned(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
     """Records in JSON's types, and texts as a tokenizer takes them."""
-    from greenadapt.corpus.decoding import Decoder
+    from greenadapt.corpus.text import Decoder
 
     decoder = Decoder()
     for row in rows:

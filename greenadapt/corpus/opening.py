@@ -15,8 +15,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from greenadapt.config import TextLimits
-from greenadapt.corpus.decoding import UNALTERABLE
-from greenadapt.corpus.unpacking import unpacked
+from greenadapt.corpus.text import UNALTERABLE, unpacked
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import check_path
 from greenadapt.progress import Progress

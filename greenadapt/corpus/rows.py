@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, json_kind
 from greenadapt.storage.files import Json
 

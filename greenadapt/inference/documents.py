@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from greenadapt.config import SampleBy
-from greenadapt.corpus.decoding import Decoder, Document
 from greenadapt.corpus.opening import STDIN, input_name, note_terminal, open_binary, require_names
-from greenadapt.corpus.pieces import warn_symlinks
-from greenadapt.corpus.readers import read_whole
+from greenadapt.corpus.readers import read_whole, warn_symlinks
 from greenadapt.corpus.recipes import FORMATS, format_of
+from greenadapt.corpus.text import Decoder, Document
 from greenadapt.errors import InputError, MissingError, UsageError, counted
 from greenadapt.progress import Progress
 from greenadapt.tasks.qa.questions import refuse_squad

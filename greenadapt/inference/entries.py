@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from greenadapt.config import TableFormat
-from greenadapt.corpus.decoding import ArrivingLines, Decoder
 from greenadapt.corpus.opening import (
     CONLL_SUFFIXES,
     JSON_SUFFIXES,
@@ -16,6 +15,7 @@ from greenadapt.corpus.opening import (
     open_input,
 )
 from greenadapt.corpus.rows import Lines, json_rows
+from greenadapt.corpus.text import ArrivingLines, Decoder
 from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json

@@ -12,7 +12,7 @@ import numpy as np
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import Pool, Precision, ReadingOptions
-from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.graphs import chosen, open_graph

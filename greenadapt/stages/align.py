@@ -19,9 +19,8 @@ from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result, found_at, open_result, verified
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 from greenadapt.vectors.alignment import check_casing, check_finite
-from greenadapt.vectors.diagnostics import KnownWords, diagnose
-from greenadapt.vectors.formats import read_vectors
-from greenadapt.vectors.word_vectors import VECTORS, WordVectors
+from greenadapt.vectors.quality import KnownWords, diagnose
+from greenadapt.vectors.word_vectors import VECTORS, WordVectors, read_vectors
 
 REPORT = "report.json"
 

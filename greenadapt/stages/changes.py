@@ -7,7 +7,7 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import adapted_input, encoder_input, model_input, task_input
 from greenadapt.checkpoints.source import PACKAGED, PretrainedModel
 from greenadapt.corpus.opening import path_sha256
-from greenadapt.corpus.sources import file_name
+from greenadapt.corpus.recipes import file_name
 from greenadapt.errors import GreenadaptError
 from greenadapt.storage.files import Json, expanded
 from greenadapt.storage.results import CARD, MANIFEST, Result, found_at, read_manifest, verified

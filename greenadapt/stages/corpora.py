@@ -3,11 +3,9 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from greenadapt.corpus.download import is_fetched
-from greenadapt.corpus.pmc import REQUESTS_PER_ARTICLE
+from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, is_fetched
 from greenadapt.corpus.readers import require_local
-from greenadapt.corpus.recipes import Recipe, find_recipe, list_recipes
-from greenadapt.corpus.sources import PMC
+from greenadapt.corpus.recipes import PMC, Recipe, find_recipe, list_recipes
 from greenadapt.errors import GreenadaptError, byte_size
 from greenadapt.stages.session import CORPUS, Session
 from greenadapt.storage.files import Json

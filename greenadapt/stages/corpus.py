@@ -8,17 +8,13 @@ from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
 from greenadapt.config import CorpusConfig, SampleBy, TextLimits, TextOptions
-from greenadapt.corpus.distributed.prepare import prepare_on_cluster
-from greenadapt.corpus.download import is_fetched, local_path
-from greenadapt.corpus.indexes import fetch_corpus
+from greenadapt.corpus.download import fetch_corpus, is_fetched, local_path
+from greenadapt.corpus.on_cluster import prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
-from greenadapt.corpus.pieces import warn_symlinks
+from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
-from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
-from greenadapt.corpus.recipes import Recipe, find_recipe, list_recipes
-from greenadapt.corpus.sources import Source
-from greenadapt.corpus.standard_input import kept_input
-from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
+from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local, warn_symlinks
+from greenadapt.corpus.recipes import Recipe, Source, find_recipe, kept_input, list_recipes
 from greenadapt.errors import MissingError, UsageError, counted
 from greenadapt.stages.plan import WOULD_RUN, Step
 from greenadapt.stages.session import CORPUS, Session, model_of

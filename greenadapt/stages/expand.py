@@ -22,7 +22,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
-from greenadapt.corpus.occurring import words_in_files
+from greenadapt.corpus.lookup import words_in_files
 from greenadapt.cost import total
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.report import map_quality
@@ -38,10 +38,8 @@ from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntri
 from greenadapt.tokenization.export import ExportReport, export_tokenizers
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment, fit
-from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, has_counts, predict_rows
-from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select
-from greenadapt.vectors.form import GATE, fit_form
-from greenadapt.vectors.piece_rows import wordpiece_norm
+from greenadapt.vectors.quality import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, has_counts, predict_rows
+from greenadapt.vectors.rows import GATE, NewRows, Recipe, fit_form, replacements, select, wordpiece_norm
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors
 
 

@@ -7,8 +7,7 @@ from greenadapt.stages.session import W2V, Session, require_made_for
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import check_file
 from greenadapt.storage.results import open_result, verified
-from greenadapt.vectors.formats import read_vectors, write_vectors
-from greenadapt.vectors.word_vectors import WordVectors
+from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 
 _SUFFIXES = (".bin", ".vec", ".txt")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import GreenadaptError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.align import find_alignment, fitted_vectors

@@ -23,10 +23,10 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, SampleBy, TrainConfig
-from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import Recipe, find_recipe
+from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, UsageError, counted, require_torch
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Progress

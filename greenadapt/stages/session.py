@@ -16,8 +16,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, model_here, model_name
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.opening import STDIN, note_terminal
-from greenadapt.corpus.recipes import Recipe, corpus_name
-from greenadapt.corpus.standard_input import keep_input
+from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.plan import Plan

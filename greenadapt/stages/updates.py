@@ -6,15 +6,12 @@ first: the digest of the result that it was made from (``from``), the size of th
 """
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.merging import added_positions
-from greenadapt.corpus.seen import SEEN_FILE
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import SEEN_FILE, PreparedCorpus, added_positions
 from greenadapt.errors import counted
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Result, verified
-from greenadapt.vectors.cbow import vocabulary_size
-from greenadapt.vectors.continuation import EarlierVectors
+from greenadapt.vectors.cbow import EarlierVectors, vocabulary_size
 from greenadapt.vectors.word_vectors import WordVectors, read_output
 
 MAX_NEW_WORDS = 0.1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from seqeval.metrics import f1_score
 
-from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.text import Decoder
 from greenadapt.storage.arrays import Array, write_arrays
 from greenadapt.tasks.bootstrap import paired
 from greenadapt.tasks.ner.conll import read_conll

@@ -9,7 +9,7 @@ import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.stages.align import overlap
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer

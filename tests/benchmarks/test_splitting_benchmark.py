@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from greenadapt.corpus.stream import BatchSplitter, DocumentLog, make_batches
+from greenadapt.corpus.splitting import BatchSplitter, DocumentLog, make_batches
 from greenadapt.tokenization.vocabulary import WordSplitter
 from tests.conftest import load_benchmark, wordpiece_tokenizer
 

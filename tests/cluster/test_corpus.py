@@ -13,13 +13,11 @@ import pytest
 
 from greenadapt.cluster import Cluster, connected
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus import pieces, steps
-from greenadapt.corpus.distributed import prepare
-from greenadapt.corpus.distributed.prepare import prepare_on_cluster
+from greenadapt.corpus import on_cluster, prepared, readers
+from greenadapt.corpus.on_cluster import prepare_on_cluster
+from greenadapt.corpus.prepared import MIN_MEMORY, prepare_corpus
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import find_recipe
-from greenadapt.corpus.steps import MIN_MEMORY
-from greenadapt.corpus.words import prepare_corpus
 from greenadapt.errors import InputError
 from greenadapt.progress import Bar, Silent
 from tests.conftest import wordpiece_tokenizer
@@ -99,9 +97,9 @@ def on_cluster(
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "SMALLEST", 30_000)
-    monkeypatch.setattr(prepare, "DOCUMENTS_AT_ONCE", 1_000)
-    monkeypatch.setattr(steps, "MIN_MEMORY", 1)
+    monkeypatch.setattr(readers, "SMALLEST", 30_000)
+    monkeypatch.setattr(on_cluster, "DOCUMENTS_AT_ONCE", 1_000)
+    monkeypatch.setattr(prepared, "MIN_MEMORY", 1)
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import greenadapt.corpus.contexts as module
+import greenadapt.corpus.lookup as module
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus.contexts import find_contexts
-from greenadapt.corpus.decoding import Document
-from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
+from greenadapt.corpus.lookup import find_contexts
+from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
+from greenadapt.corpus.text import Document
 from greenadapt.progress import Silent
 from tests.conftest import wordpiece_tokenizer
 

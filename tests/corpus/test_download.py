@@ -16,8 +16,7 @@ import pytest
 from greenadapt.corpus import download
 from greenadapt.corpus.download import fetch, is_fetched
 from greenadapt.corpus.readers import open_corpus
-from greenadapt.corpus.recipes import Recipe, find_recipe
-from greenadapt.corpus.sources import Source
+from greenadapt.corpus.recipes import Recipe, Source, find_recipe
 from greenadapt.errors import InputError, MissingError, ResourceError
 from tests.support.file_server import Heard, Server, serving
 

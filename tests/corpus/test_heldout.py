@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from greenadapt.corpus.decoding import Document
-from greenadapt.corpus.heldout import HELDOUT, without_heldout
+from greenadapt.corpus.splitting import HELDOUT, without_heldout
+from greenadapt.corpus.text import Document
 
 DOCUMENTS = [Document((f"title {i}", f"text {i}")) for i in range(2000)]
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.corpus import pmc
-from greenadapt.corpus.download import is_fetched
-from greenadapt.corpus.indexes import fetch_corpus
+from greenadapt.corpus import download
+from greenadapt.corpus.download import fetch_corpus, is_fetched
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import Recipe, find_recipe
 from greenadapt.errors import InputError
@@ -127,7 +126,7 @@ def test_the_articles_of_the_newest_inventory_with_a_licence_are_read(bucket: Se
 def test_a_later_run_goes_on_with_the_same_articles(
     bucket: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pmc, "_PER_ARCHIVE", 2)
+    monkeypatch.setattr(download, "_PER_ARCHIVE", 2)
     recipe = recipe_at(bucket, tmp_path)
     metadata = bucket.files["/metadata/PMC12788873.1.json"]
     bucket.files["/metadata/PMC12788873.1.json"] = metadata[:20]  # in the second archive
@@ -267,12 +266,12 @@ def test_another_licence_asks_for_another_download(bucket: Server, tmp_path: Pat
 
 def test_a_share_is_the_same_articles_in_another_inventory() -> None:
     keys = [f"metadata/PMC{number}.1.json" for number in range(1_000_000, 1_010_000)]
-    chosen = pmc.choose(keys, 0.1)
+    chosen = download.choose(keys, 0.1)
     assert 900 < len(chosen) < 1100
-    later = pmc.choose([*keys[::2], "metadata/PMC1000002.2.json", "metadata/PMC7.1.json"], 0.1)
+    later = download.choose([*keys[::2], "metadata/PMC1000002.2.json", "metadata/PMC7.1.json"], 0.1)
     ids = {number >> 16 for number in chosen.tolist()}
     assert {number >> 16 for number in later.tolist()} - {7} == {each for each in ids if each % 2 == 0}
-    assert pmc.choose([*keys[:3], "metadata/PMC1000001.12.json"], 1).tolist() == [
+    assert download.choose([*keys[:3], "metadata/PMC1000001.12.json"], 1).tolist() == [
         1_000_000 << 16 | 1, 1_000_001 << 16 | 12, 1_000_002 << 16 | 1,
     ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.corpus.occurring import words_in_files
+from greenadapt.corpus.lookup import words_in_files
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tokenization.vocabulary import WordSplitter
 from tests.conftest import wordpiece_tokenizer

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.corpus import pieces
-from greenadapt.corpus.pieces import parts_of
-from greenadapt.corpus.readers import CorpusReader, open_corpus
-from greenadapt.corpus.recipes import find_recipe
-from greenadapt.corpus.sources import Source
+from greenadapt.corpus import readers
+from greenadapt.corpus.readers import CorpusReader, open_corpus, parts_of
+from greenadapt.corpus.recipes import Source, find_recipe
 
 
 def reader(*paths: Path) -> CorpusReader:
@@ -29,7 +27,7 @@ def random_text(source: random.Random) -> bytes:
 def test_parts_have_all_documents_in_order(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     source = random.Random(seed)
     size = source.choice([1, 37, 64, 200, 1_000, 10_000])
-    monkeypatch.setattr(pieces, "SMALLEST", size)
+    monkeypatch.setattr(readers, "SMALLEST", size)
     paths = [tmp_path / f"{i}.txt" for i in range(3)]
     for path in paths:
         path.write_bytes(random_text(source))
@@ -49,7 +47,7 @@ def test_parts_have_all_documents_in_order(tmp_path: Path, seed: int, monkeypatc
 def test_what_cannot_be_cut_is_one_piece_and_small_files_are_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "SMALLEST", 100)
+    monkeypatch.setattr(readers, "SMALLEST", 100)
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "a.csv").write_text("text\n" + "some words\n" * 50)

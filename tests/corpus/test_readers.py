@@ -20,10 +20,10 @@ import pytest
 from backports import zstd
 
 from greenadapt.config import TextLimits
-from greenadapt.corpus.cord19 import read_release
-from greenadapt.corpus.decoding import Decoder, Document
+from greenadapt.corpus.articles import read_release
 from greenadapt.corpus.readers import CorpusReader, open_corpus, read_whole
 from greenadapt.corpus.recipes import find_recipe
+from greenadapt.corpus.text import Decoder, Document
 from greenadapt.errors import GreenadaptError, InputError, MissingError
 
 
@@ -596,7 +596,7 @@ def test_a_recipe_states_its_own_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("read", [1, 2, 3, 5])
 def test_long_lines_are_cut_between_characters(read: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = "aé中😀".encode() * 9 + b"\xe4\xb8a\xff\x80\xf0\x9f\nb\xe4" + b"\x80" * 7
-    monkeypatch.setattr("greenadapt.corpus.decoding._BLOCK", read)
+    monkeypatch.setattr("greenadapt.corpus.text._BLOCK", read)
     for begin in range(6):
         decoder = Decoder()
         blocks = list(decoder.blocks(io.BytesIO(data[begin:]), "a", data[:begin]))

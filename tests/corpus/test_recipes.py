@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.corpus.recipes import find_recipe, format_of, list_recipes, read_recipe
-from greenadapt.corpus.sources import file_name
+from greenadapt.corpus.recipes import file_name, find_recipe, format_of, list_recipes, read_recipe
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tasks.tasks_file import read_tasks_file
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.corpus.readers import open_corpus
-from greenadapt.corpus.standard_input import keep_input, kept_input
+from greenadapt.corpus.recipes import keep_input, kept_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.stages.pretrain import PretrainRequest
@@ -86,7 +86,7 @@ def test_memory_does_not_grow_with_it(tmp_path: Path) -> None:
     script = """
 import resource, sys
 from pathlib import Path
-from greenadapt.corpus.standard_input import keep_input
+from greenadapt.corpus.recipes import keep_input
 from greenadapt.progress import Silent
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 keep_input(sys.stdin.buffer, Path(sys.argv[1]), {}, Silent())

@@ -11,7 +11,7 @@ from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError
 from greenadapt.tasks.ner.task import NerTask
-from greenadapt.vectors.formats import read_vectors
+from greenadapt.vectors.word_vectors import read_vectors
 from tests.conftest import Notes
 from torture.material import tar_of
 from torture.mutation import PACKERS
@@ -21,7 +21,7 @@ BOMB = b"the same again\n" * 200_000
 
 @pytest.fixture(autouse=True)
 def few_are_always_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.corpus.unpacking.ALWAYS_UNPACKED", 1 << 20)
+    monkeypatch.setattr("greenadapt.corpus.text.ALWAYS_UNPACKED", 1 << 20)
 
 
 def read(path: Path, **limits: int) -> int:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.corpus.word_counts import read_vocabulary, write_vocabulary
+from greenadapt.corpus.prepared import read_vocabulary, write_vocabulary
 from greenadapt.errors import InputError
 
 

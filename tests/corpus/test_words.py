@@ -19,11 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus import steps, stream
-from greenadapt.corpus.decoding import Document
-from greenadapt.corpus.shuffle import line_keys, write_array
-from greenadapt.corpus.steps import MIN_MEMORY
-from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
+from greenadapt.corpus import prepared, splitting
+from greenadapt.corpus.prepared import MIN_MEMORY, PreparedCorpus, line_keys, prepare_corpus, write_array
+from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import write_arrays
@@ -116,8 +114,8 @@ def test_cutting_and_batching_change_nothing(
     documents = [Document((f"line {i}", *lines)) for i, lines in enumerate(texts)] or [Document(("a",))]
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "BATCH_BYTES", batch_bytes)
-        patch.setattr(stream, "_MEMORY_OF_CHUNKS", 2000)
+        patch.setattr(splitting, "BATCH_BYTES", batch_bytes)
+        patch.setattr(splitting, "_MEMORY_OF_CHUNKS", 2000)
         prepare(documents, tokenizer_file, folder, config=CorpusConfig(keep_duplicates=True))
     assert Counter(lines_of(PreparedCorpus.open(folder))) == Counter(plain_lines(documents, tokenizer_file))
     shutil.rmtree(folder)
@@ -130,11 +128,11 @@ def test_bytes_do_not_depend_on_processes_or_memory(
     documents = random_documents(400) + random_documents(50)
     prepare(documents, bert_file, tmp_path / "one")
     expected = files(tmp_path / "one")
-    monkeypatch.setattr(stream, "BATCH_BYTES", 5_000)
+    monkeypatch.setattr(splitting, "BATCH_BYTES", 5_000)
     for workers in (2, 3):
         prepare(documents, bert_file, tmp_path / f"{workers} workers", workers=workers)
         assert files(tmp_path / f"{workers} workers") == expected
-    monkeypatch.setattr(steps, "MIN_MEMORY", 1)
+    monkeypatch.setattr(prepared, "MIN_MEMORY", 1)
     for max_memory in (1_000, 20_000, 150_000):
         prepare(documents, bert_file, tmp_path / f"{max_memory}", max_memory=max_memory)
         assert files(tmp_path / f"{max_memory}") == expected
@@ -167,7 +165,7 @@ def test_repeated_documents_are_dropped_and_counted(bert_file: Path, tmp_path: P
 @pytest.mark.slow
 def test_a_line_longer_than_a_batch_stays_one_line(tokenizer_file: Path, tmp_path: Path) -> None:
     line = " ".join(word for document in random_documents(6_000) for word in document.lines)
-    assert len(line) > 2 * stream.BATCH_BYTES
+    assert len(line) > 2 * splitting.BATCH_BYTES
     documents = [Document(("before", line)), Document(("after",))]
     prepare(documents, tokenizer_file, tmp_path, workers=2)
     assert Counter(lines_of(PreparedCorpus.open(tmp_path))) == Counter(plain_lines(documents, tokenizer_file))
@@ -241,7 +239,7 @@ def test_too_little_memory_is_refused(bert_file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_process_is_one_clear_error(bert_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(splitting, "BATCH_BYTES", 1_000)
 
     def documents() -> Iterator[Document]:
         for i, document in enumerate(random_documents(3000)):
@@ -260,8 +258,8 @@ import sys
 from multiprocessing import active_children
 from pathlib import Path
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus.decoding import Document
-from greenadapt.corpus.words import prepare_corpus
+from greenadapt.corpus.text import Document
+from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.progress import Silent
 
 def documents():

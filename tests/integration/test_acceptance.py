@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.stages import adapt as adapt_stage

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from greenadapt.corpus.opening import path_sha256
-from greenadapt.corpus.standard_input import keep_records
+from greenadapt.corpus.recipes import keep_records
 from greenadapt.progress import Silent
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import write_arrays

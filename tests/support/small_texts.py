@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.corpus.decoding import Document
+from greenadapt.corpus.text import Document
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.tensors import MemoryInput
 from greenadapt.tasks.features import Encoder

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array, write_arrays
-from greenadapt.vectors.averaging import (
+from greenadapt.vectors.engines import StreamPart, Weights
+from greenadapt.vectors.on_cluster import (
     GROWTH,
     Curvature,
+    Trainer,
     add,
     changes,
     curvatures,
@@ -20,9 +22,6 @@ from greenadapt.vectors.averaging import (
     merged,
     round_size,
 )
-from greenadapt.vectors.engines import Weights
-from greenadapt.vectors.engines.parts import StreamPart
-from greenadapt.vectors.nodes import Trainer
 
 RATE = 0.01
 STEPS = np.array([1.0, 30, 1000, 30_000])

@@ -12,9 +12,8 @@ from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Bar, Silent
 from greenadapt.vectors.alignment import fit
-from greenadapt.vectors.diagnostics import Diagnostics, KnownWords, diagnose, predict_rows
-from greenadapt.vectors.expansion import Recipe
-from greenadapt.vectors.form import fit_form
+from greenadapt.vectors.quality import Diagnostics, KnownWords, diagnose, predict_rows
+from greenadapt.vectors.rows import Recipe, fit_form
 
 N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
 
@@ -84,7 +83,7 @@ class Bars(Silent):
 
 
 def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    import greenadapt.vectors.diagnostics as module
+    import greenadapt.vectors.quality as module
 
     monkeypatch.setattr(module, "_CANDIDATES", 20)  # several blocks
     source, base, rows = _case()

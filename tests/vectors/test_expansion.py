@@ -14,8 +14,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
 from greenadapt.vectors.alignment import Alignment, fit
-from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select
-from greenadapt.vectors.piece_rows import mean_of_pieces, rescaled, wordpiece_norm
+from greenadapt.vectors.rows import NewRows, Recipe, mean_of_pieces, replacements, rescaled, select, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, wordpiece_vocabulary
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.vectors import form
-from greenadapt.vectors.form import FormMap, fit_form
+from greenadapt.vectors import rows
+from greenadapt.vectors.rows import FormMap, fit_form
 
 N, SOURCE_DIM, DIM, N_ROWS, NORM = 120, 5, 7, 60, 1.7
 
@@ -57,7 +57,7 @@ def test_it_is_a_ridge_regression_on_the_documented_features(case: Any) -> None:
 def test_blocks_change_nothing_but_rounding(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, counts, pieces, embedding, targets = case
     whole = fit_form(vectors, counts, pieces, embedding, targets, NORM)
-    monkeypatch.setattr(form, "_BLOCK", 7)
+    monkeypatch.setattr(rows, "_FORM_BLOCK", 7)
     cut = fit_form(vectors, counts, pieces, embedding, targets, NORM)
     for name in ("weights", "offset"):
         np.testing.assert_allclose(getattr(cut, name), getattr(whole, name), atol=1e-5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.errors import InputError
-from greenadapt.vectors.formats import read_vectors
+from greenadapt.vectors.word_vectors import read_vectors
 from torture.material import write_texts
 
 

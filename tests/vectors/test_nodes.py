@@ -10,11 +10,11 @@ import pytest
 
 from greenadapt.cluster import Cluster, Node
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import ResourceError
-from greenadapt.vectors import nodes
-from greenadapt.vectors.engines import Stream, Weights, parts
-from greenadapt.vectors.nodes import ClusterEngine
+from greenadapt.vectors import engines, on_cluster
+from greenadapt.vectors.engines import Stream, Weights
+from greenadapt.vectors.on_cluster import ClusterEngine
 from tests.conftest import Notes
 from tests.support.local_ray import LocalRay
 from tests.vectors.test_cbow import prepare
@@ -40,8 +40,8 @@ class Training:
 
     def __init__(self, corpus: PreparedCorpus, n_nodes: int, patch: pytest.MonkeyPatch, **options: Any) -> None:
         self.ray, self.alive, self.notes = LocalRay(**options), [node(i) for i in range(n_nodes)], Notes()
-        patch.setattr(nodes, "alive_nodes", lambda ray: self.alive)
-        patch.setattr(parts, "_PART", 100)
+        patch.setattr(on_cluster, "alive_nodes", lambda ray: self.alive)
+        patch.setattr(engines, "_PART", 100)
         patch.setattr(Cluster, "on_each_node", lambda self, function, *given: {n: function(*given) for n in self.nodes})
         counts = np.bincount(corpus.ids)
         stream = Stream(corpus.ids, corpus.lines, counts, len(corpus.ids))

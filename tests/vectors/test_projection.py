@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from greenadapt.vectors.projection import on_plane
+from greenadapt.vectors.neighbours import on_plane
 
 
 @pytest.mark.parametrize("shape", [(30, 8), (8, 30)])

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from greenadapt.errors import InputError, MissingError
-from greenadapt.vectors.formats import read_vectors, write_vectors
-from greenadapt.vectors.word_vectors import WordVectors
+from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 
 WORDS = ["heart", "Herzöße", "心", "3.14", "##x", "\u00a0nbsp", "a\u2028b"]
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import chain, groupby, zip_longest
 
 from greenadapt.config import RetrievalConfig, SampleBy
-from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import is_read_once, refuse_twice, require_names
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.documents import Context, Names, read_texts
 from greenadapt.inference.qa.passages import OwnPassages, on_passages

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
-from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import JSON_SUFFIXES, TABLE_SUFFIXES, data_suffix, note_terminal, open_input
 from greenadapt.corpus.rows import json_rows
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json

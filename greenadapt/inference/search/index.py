@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from greenadapt.config import Count, SearchBy
-from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import checked_call
 from greenadapt.inference.search.connection import is_address

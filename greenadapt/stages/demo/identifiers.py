@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from greenadapt.corpus.markup import paragraphs
-from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, read_sources
+from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, paragraphs, read_sources
 from greenadapt.errors import InputError
 from greenadapt.tasks.ner.sentences import Sentence, split_text
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from greenadapt.checkpoints.source import MINILM
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
-from greenadapt.corpus.heldout import HELDOUT
+from greenadapt.corpus.splitting import HELDOUT
 from greenadapt.errors import MissingError, require_torch
 from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.corpus import choose_corpus

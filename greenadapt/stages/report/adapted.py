@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.corpus.word_counts import read_vocabulary
+from greenadapt.corpus.prepared import read_vocabulary
 from greenadapt.report.page.corpus import PieceCounts
 from greenadapt.report.page.space import Plane, RowsData
 from greenadapt.report.page.words import AddedData
@@ -17,9 +17,8 @@ from greenadapt.stages.session import W2V
 from greenadapt.storage.arrays import Array, FloatArray
 from greenadapt.storage.results import MANIFEST, Result, read_manifest
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.vectors.neighbours import nearest, unit_rows
-from greenadapt.vectors.piece_rows import mean_of_pieces
-from greenadapt.vectors.projection import on_plane
+from greenadapt.vectors.neighbours import nearest, on_plane, unit_rows
+from greenadapt.vectors.rows import mean_of_pieces
 from greenadapt.vectors.word_vectors import VOCABULARY
 
 _FEWEST = 20

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt import __version__
-from greenadapt.corpus.word_counts import read_vocabulary
+from greenadapt.corpus.prepared import read_vocabulary
 from greenadapt.errors import MissingError
 from greenadapt.report.map_quality import MAP
 from greenadapt.report.page.blocks import Missing, Page, Section

@@ -16,7 +16,7 @@ from greenadapt.config import (
     TrainConfig,
     W2VConfig,
 )
-from greenadapt.corpus.sources import check_keys
+from greenadapt.corpus.recipes import check_keys
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import by_option
 from greenadapt.stages.reproduce.sets import DataSet, find_set

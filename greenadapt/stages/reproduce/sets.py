@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from greenadapt.corpus.download import fetch, local_path
-from greenadapt.corpus.sources import Source, check_keys
+from greenadapt.corpus.recipes import Source, check_keys
 from greenadapt.errors import InputError, MissingError, byte_size, counted
 from greenadapt.progress import Progress
 from greenadapt.storage.files import own_folder, read_toml

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import open_binary
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError
 from greenadapt.tasks.ner.entities import iob2, is_tag
 from greenadapt.tasks.ner.sentences import Sentence

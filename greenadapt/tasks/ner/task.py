@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import softmax
 
 from greenadapt.config import TaskConfig
-from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import JSON_SUFFIXES, data_suffix, is_hub_id
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, counted, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray, offsets_of

@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import (
     STDIN,
     TABLE_SUFFIXES,
@@ -18,6 +17,7 @@ from greenadapt.corpus.opening import (
     refuse_read_once,
 )
 from greenadapt.corpus.rows import parse_json
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import IntArray

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.corpus.decoding import Document
-from greenadapt.corpus.heldout import draw
+from greenadapt.corpus.splitting import draw
+from greenadapt.corpus.text import Document
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of, row_blocks
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.own_json import read_own_object

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tasks.ner.conll import read_conll, tagged_record, tokens_of
 from greenadapt.tasks.ner.sentences import Sentence

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.corpus.decoding import Document
+from greenadapt.corpus.text import Document
 from greenadapt.tasks.features import Encoder
 from greenadapt.training.pretrain.packed_text import PackedText, PackedView, pack
 from tests.support.small_tasks import NEW, TinyModel, adapted, expand

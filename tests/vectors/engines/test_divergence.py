@@ -8,8 +8,7 @@ import pytest
 
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.errors import InputError
-from greenadapt.vectors.engines import Stream, Weights
-from greenadapt.vectors.engines.divergence import require_finite, require_learning, sample_lost
+from greenadapt.vectors.engines import Stream, Weights, require_finite, require_learning, sample_lost
 from tests.vectors.test_cbow import CONFIG, planted_text, prepare, train
 
 ENGINES: list[ResolvedEngine] = ["gensim", "fast"]

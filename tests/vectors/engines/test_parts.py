@@ -9,11 +9,11 @@ from gensim.models import Word2Vec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenadapt.vectors import engines
 from greenadapt.vectors.cbow import memory_needed
-from greenadapt.vectors.engines import Stream, parts
-from greenadapt.vectors.engines import gensim as engine
-from greenadapt.vectors.engines.parts import (
+from greenadapt.vectors.engines import (
     PIECE,
+    Stream,
     cuts,
     keep_thresholds,
     noise_weights,
@@ -21,6 +21,7 @@ from greenadapt.vectors.engines.parts import (
     padded_width,
     stream_parts,
 )
+from greenadapt.vectors.engines import gensim as engine
 
 COUNTS = np.array([90_000, 20_000, 20_000, 700, 31, 5, 5, 1])
 
@@ -34,9 +35,9 @@ def make_stream(lines: list[list[int]], n_words: int) -> Stream:
 @contextmanager
 def sizes(part: int, longest: int = 7, most: int = 10_000) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "_PART", part)
-        patch.setattr(parts, "_LONGEST", longest)
-        patch.setattr(parts, "_MAX_PARTS", most)
+        patch.setattr(engines, "_PART", part)
+        patch.setattr(engines, "_LONGEST", longest)
+        patch.setattr(engines, "_MAX_PARTS", most)
         yield
 
 

@@ -1,4 +1,7 @@
-"""Documents to word numbers, over several processes, in the order of the documents."""
+"""Documents to word numbers, over several processes, in the order of the documents.
+
+Some documents are held out of training, chosen by their content, so that every run chooses the same.
+"""
 
 from array import array
 from collections import deque
@@ -11,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.corpus.decoding import Document
+from greenadapt.corpus.text import Document
 from greenadapt.errors import ResourceError
 from greenadapt.storage.arrays import Int32Array, Int64Array
 from greenadapt.tokenization.vocabulary import WordSplitter
@@ -220,3 +223,30 @@ def _start_worker(splitter_file: Path) -> None:
 
 def _split_in_worker(batch: TextBatch) -> SplitBatch:
     return _worker(batch)
+
+
+HELDOUT = "heldout.txt"
+
+
+def without_heldout(
+    documents: Iterable[Document], share: float, folder: Path, hashes: "array[int] | None" = None
+) -> Iterator[Document]:
+    """The documents to train on; the others, a ``share`` of all, are added to ``heldout.txt`` in ``folder``, one
+    paragraph per line, and to ``hashes``."""
+    if not share:
+        yield from documents
+        return
+    with open(folder / HELDOUT, "a", encoding="utf-8", newline="\n") as file:
+        for document in documents:
+            if draw(document) >= share:
+                yield document
+            else:
+                if hashes is not None:
+                    hashes.append(document_hash(document))
+                file.writelines(line.replace("\n", " ") + "\n" for line in document.lines)
+
+
+def draw(document: Document) -> float:
+    """A number in [0, 1) that depends only on the text."""
+    digest = blake2b("\n".join(document.lines).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64

@@ -11,10 +11,8 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.arrays import Array, BoolArray, FloatArray, Int64Array
 from greenadapt.vectors.alignment import Alignment, fit
-from greenadapt.vectors.expansion import Recipe
-from greenadapt.vectors.form import fit_form
 from greenadapt.vectors.neighbours import unit_rows
-from greenadapt.vectors.piece_rows import PieceIds, rescaled
+from greenadapt.vectors.rows import PieceIds, Recipe, fit_form, rescaled
 
 MIN_OVERLAP = 50
 CSLS_NEIGHBOURS = 10
