@@ -40,8 +40,7 @@ from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
 from greenadapt.models.tensors import MemoryInput
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input, Task, make_task
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training

@@ -39,8 +39,7 @@ from greenadapt.models.machine import Machine
 from greenadapt.models.streaming import Inference
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input, Task, make_task
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training

@@ -39,9 +39,9 @@ from greenadapt.inference.opened_models import OpenedModel
 from greenadapt.inference.qa.lookups import QaModel
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.questions import Question, read_questions
-from greenadapt.tasks.qa.spans import unit_of_each, word_units
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question, read_questions
+from greenadapt.tasks.spans import unit_of_each, word_units
 from greenadapt.tokenization.export import copy_tokenizers
 
 PAGE_WORDS = 500

@@ -60,7 +60,7 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
     """Sentences of random pieces with random labels, enough for all steps."""
     import numpy as np
 
-    from greenadapt.tasks.features import Feature, Input
+    from greenadapt.tasks.base import Feature, Input
 
     draw = np.random.default_rng(SEED)
     old = np.arange(1000, n_rows - size)

@@ -49,10 +49,10 @@ from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tasks.bootstrap import contexts_of, paired, resampled
-from greenadapt.tasks.features import Input
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.base import Input
+from greenadapt.tasks.metrics import contexts_of, paired, resampled
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 KINDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8", "openvino-bf16")

@@ -17,7 +17,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import IntArray
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.export import copy_views
 
 VIEWS = "views"

@@ -12,7 +12,7 @@ from greenadapt.corpus.recipes import FORMATS, format_of
 from greenadapt.corpus.text import Decoder, Document
 from greenadapt.errors import InputError, MissingError, UsageError, counted
 from greenadapt.progress import Progress
-from greenadapt.tasks.qa.questions import refuse_squad
+from greenadapt.tasks.questions import refuse_squad
 
 DOCUMENT_FORMATS = tuple(name for name in FORMATS if name != "pydocs")
 

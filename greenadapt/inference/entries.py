@@ -20,8 +20,8 @@ from greenadapt.errors import GreenadaptError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.ner.conll import ConllRow, conll_sentences
-from greenadapt.tasks.qa.questions import read_questions
+from greenadapt.tasks.conll import ConllRow, conll_sentences
+from greenadapt.tasks.questions import read_questions
 from greenadapt.tasks.records import records
 
 EntryFormat = Literal["text", "jsonl", "conll", "squad"]

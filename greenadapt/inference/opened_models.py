@@ -15,8 +15,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.streaming import Inference, pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input, Task
 from greenadapt.workers import launched_processes
 
 if TYPE_CHECKING:

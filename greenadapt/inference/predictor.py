@@ -22,9 +22,8 @@ from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json, plain
-from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Input
-from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.base import Input, Task
+from greenadapt.tasks.questions import Question
 from greenadapt.workers import Item, ahead
 
 ReadBlock = Callable[[Sequence[Any]], Callable[[], Iterator[Json]]]

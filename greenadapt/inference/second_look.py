@@ -10,8 +10,7 @@ import numpy as np
 from greenadapt.config import Pool
 from greenadapt.models.example_blocks import MOST_EXAMPLES, ViewOutputs
 from greenadapt.storage.arrays import Array, IntArray
-from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input, Task
 from greenadapt.workers import ahead, grouped
 
 ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]

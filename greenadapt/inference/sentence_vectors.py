@@ -19,7 +19,7 @@ from greenadapt.models.graphs import chosen, open_graph
 from greenadapt.models.streaming import Inference, pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
-from greenadapt.tasks.features import Encoder, Feature, Input
+from greenadapt.tasks.base import Encoder, Feature, Input
 
 if TYPE_CHECKING:
     from greenadapt.models.graph_export import Exported

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from greenadapt.storage.arrays import Array, BoolArray, IntArray
-from greenadapt.tasks.features import Input
+from greenadapt.tasks.base import Input
 from greenadapt.tokenization.files import SpecialIds
 
 _CHUNK = 1 << 20  # ids that are looked through at once

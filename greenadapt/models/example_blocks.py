@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input
 from greenadapt.workers import grouped
 
 MOST_EXAMPLES = 4096

@@ -19,7 +19,7 @@ from greenadapt.models.embedding_rows import RowTable
 from greenadapt.models.example_blocks import Block, ViewOutputs
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Inference, streamed
 from greenadapt.storage.arrays import Array, Int64Array
-from greenadapt.tasks.features import Features, Input
+from greenadapt.tasks.base import Features, Input
 from greenadapt.workers import usable_cores
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from greenadapt.config import Pool
 from greenadapt.models.example_blocks import Block, ViewOutputs, blocks
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.features import Features, Input
+from greenadapt.tasks.base import Features, Input
 from greenadapt.workers import ahead
 
 if TYPE_CHECKING:

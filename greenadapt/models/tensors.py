@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 
 from greenadapt.checkpoints.reader import open_torch_file
 from greenadapt.storage.arrays import Array, ArrayFile
-from greenadapt.tasks.features import Features
+from greenadapt.tasks.base import Features
 
 
 def as_tensor(array: Array) -> torch.Tensor:

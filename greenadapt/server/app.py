@@ -30,7 +30,7 @@ from greenadapt.server.metrics import Metrics
 from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicted
 from greenadapt.server.wrong import TooLargeError, sentence
 from greenadapt.storage.files import Json
-from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.questions import Question
 
 
 @dataclass(frozen=True)

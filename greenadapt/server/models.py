@@ -14,8 +14,8 @@ from greenadapt.server.found import FoundModel
 from greenadapt.server.near import NearRows
 from greenadapt.server.wrong import TooLargeError
 from greenadapt.storage.files import Json
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.spans import Found, ranked, together
+from greenadapt.tasks.questions import Question
+from greenadapt.tasks.spans import Found, ranked, together
 
 VIEWS: tuple[Pool, ...] = ("mean", "base", "expanded")
 Example = Any

@@ -19,7 +19,7 @@ from greenadapt.stages.session import CORPUS, EXPAND, W2V, OpenedBase, Session, 
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Result, found_at, open_result, verified
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import SPLIT, PredictedRows, bands, has_counts

@@ -19,9 +19,8 @@ from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.bootstrap import contexts_of, interval, resampled
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.metrics import over_seeds
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.metrics import contexts_of, interval, over_seeds, resampled
 
 if TYPE_CHECKING:
     from greenadapt.training.evaluation import Evaluation

@@ -37,7 +37,7 @@ from greenadapt.storage.files import Json, hash_json, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.results import Result
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
 

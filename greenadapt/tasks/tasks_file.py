@@ -10,7 +10,7 @@ from greenadapt.config import LabelKind, TableFormat, TaskConfig, TaskName
 from greenadapt.corpus.opening import input_errors, is_hub_id
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage.files import Json, own_folder, read_toml
-from greenadapt.tasks.folds import Fold
+from greenadapt.tasks.base import Fold
 from greenadapt.tasks.metrics import check_metric
 from greenadapt.tasks.records import as_number
 

@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of
-from greenadapt.tasks.features import Feature, Input, flattened
+from greenadapt.tasks.base import Feature, Input, flattened
 from greenadapt.training.batches import Batch, TaskDataset
 from greenadapt.training.losses import divergence_sum, loss_sum
 

@@ -11,7 +11,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import RowMap
 from greenadapt.models.tensors import MemoryInput
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
-from greenadapt.tasks.features import IGNORED, Features, Input, flattened
+from greenadapt.tasks.base import IGNORED, Features, Input, flattened
 from greenadapt.training.losses import loss_sum, n_terms
 
 _PIECE_HEAD = "TokenClassification"

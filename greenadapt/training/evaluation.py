@@ -13,8 +13,7 @@ from greenadapt.models.streaming import pooled
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Feature, Input, flattened
+from greenadapt.tasks.base import Feature, Input, Task, flattened
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")
 _BY_COST: tuple[Pool, ...] = ("base", "expanded", "mean")

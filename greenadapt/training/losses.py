@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
-from greenadapt.tasks.features import IGNORED
+from greenadapt.tasks.base import IGNORED
 
 
 def n_terms(head: str, targets: Any) -> int:

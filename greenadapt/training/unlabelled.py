@@ -19,8 +19,7 @@ import torch
 
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, IntArray
-from greenadapt.tasks.base import TaskData
-from greenadapt.tasks.features import IGNORED, Feature, Input
+from greenadapt.tasks.base import IGNORED, Feature, Input, TaskData
 from greenadapt.training.agreement import PairedBatch, PairedDataset
 from greenadapt.training.losses import squared_teaching_sum, teaching_sum
 

@@ -10,7 +10,7 @@ from greenadapt.config import TextLimits
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.ner import NerTask
 from greenadapt.vectors.word_vectors import read_vectors
 from tests.conftest import Notes
 from torture.material import tar_of

@@ -31,8 +31,7 @@ from greenadapt.models.weights import open_task_model
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tasks.base import make_task
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input, make_task
 from greenadapt.workers import usable_cores
 from tests.conftest import Notes, Run, tiny_model_in
 from tests.support.small_tasks import FAMILIES, TASK_MODELS, expand, sentences

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from greenadapt.inference.ensemble import combined
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
 
 A, B = np.array([[10, 9.5, 0]], np.float32), np.array([[0, 2, 3]], np.float32)
 HEADS = {"SequenceClassification": -1, "TokenClassification": -1, "QuestionAnswering": 0}

@@ -14,7 +14,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.opened_models import OpenedModel, one_process
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.tasks.base import make_task
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.qa import QuestionTask
 from tests.support.small_tasks import TinyModel
 
 NER = replace(make_task(TaskConfig(task="ner")), labels=("O", "B-X"))

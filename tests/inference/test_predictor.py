@@ -23,9 +23,9 @@ from greenadapt.models.adapters.multitask_weights import head_spec, open_multita
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
 from greenadapt.progress import Silent
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.ner.task import NerTask
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tokenization.export import copy_tokenizers
 from tests.support.endless import Endless
 from tests.support.small_multitask import write_multitask

@@ -28,11 +28,11 @@ from greenadapt.stages.compile import compile_model
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
 from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.ner.task import NerTask
-from greenadapt.tasks.probabilities import margins
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.base import margins
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
 from tests.support.small_tasks import TinyModel, expand
 
 NER = NerTask(("O", "B-Disease", "I-Disease"), chunk=4)

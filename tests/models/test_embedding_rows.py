@@ -15,7 +15,7 @@ from greenadapt.models.embedding_rows import Rows, RowTable
 from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.weights import open_model
 from greenadapt.storage.arrays import ArrayFile, write_arrays
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input
 from tests.support.mapped_pages import file_backed_bytes
 from tests.support.small_tasks import EVERY_FAMILY, TinyModel, expanded
 

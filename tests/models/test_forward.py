@@ -21,7 +21,7 @@ from greenadapt.models.forward import outputs
 from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.streaming import Inference, pooled
 from greenadapt.models.weights import open_model
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input
 from tests.support.small_tasks import TASK_MODELS, TinyModel
 
 _WITH_TYPES = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "albert", "ernie", "nomic_bert")

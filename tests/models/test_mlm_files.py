@@ -13,7 +13,7 @@ from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.errors import InputError
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_lm
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from tests.support.small_tasks import EVERY_FAMILY, TinyModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")

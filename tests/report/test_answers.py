@@ -19,7 +19,7 @@ from greenadapt.report.answers import (
     printable,
     scores_table,
 )
-from greenadapt.tasks.qa.scores import score_answer
+from greenadapt.tasks.spans import score_answer
 
 Json = dict[str, Any]
 NAMES = {"base_model": "bert", "mean": "green-bert"}

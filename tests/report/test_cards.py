@@ -13,7 +13,7 @@ from markdown_it.token import Token
 
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig
 from greenadapt.report.adapted_card import AdaptedCard, InterpolationCard
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.ner import NerTask
 from tests.report import test_multitask_card, test_pretrain_card, test_task_card
 
 EVIL = "m: x\nlicense: evil\n```\n# <img src=x onerror=alert(1)> [a](javascript:b) `<i>` **c** | d\n---"

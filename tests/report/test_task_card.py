@@ -10,7 +10,7 @@ from huggingface_hub import ModelCardData
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.cost import estimate
 from greenadapt.report.task_card import TaskCard
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.ner import NerTask
 
 Json = dict[str, Any]
 F1 = {"f1": 0.8331, "precision": 0.8, "recall": 0.87, "support": 960, "by_type": {}}

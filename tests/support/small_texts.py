@@ -8,7 +8,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.text import Document
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.tensors import MemoryInput
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.training.pretrain.masked_dataset import MaskedDataset
 from greenadapt.training.pretrain.masking import Masking
 from greenadapt.training.pretrain.packed_text import PackedText, pack

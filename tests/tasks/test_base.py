@@ -11,10 +11,10 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.storage.files import described_in
 from greenadapt.tasks.base import load_task, make_task
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,6 @@ def test_what_a_file_says_that_is_broken(settings: dict[str, object]) -> None:
 
 
 def test_the_registry_itself_loads_no_task() -> None:
-    code = "import sys, greenadapt.tasks.base as r; print('greenadapt.tasks.ner.task' in sys.modules)"
+    code = "import sys, greenadapt.tasks.base as r; print('greenadapt.tasks.ner' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

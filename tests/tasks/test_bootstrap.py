@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.bootstrap import FEWEST, gap_covered, interval, paired, resampled, summed
-from greenadapt.tasks.classification.scores import class_counts, macro_f1
+from greenadapt.tasks.classification import class_counts, macro_f1
+from greenadapt.tasks.metrics import FEWEST, gap_covered, interval, paired, resampled, summed
 
 
 def mean(sums: Array) -> Array:
@@ -56,7 +56,7 @@ def test_an_interval_has_draws_of_its_own_in_every_block(
 ) -> None:
     statistics = with_ones(values[0][0])
     whole = interval(statistics, mean, samples=5000)
-    monkeypatch.setattr("greenadapt.tasks.bootstrap._BLOCK", 7 * 300)
+    monkeypatch.setattr("greenadapt.tasks.metrics._BLOCK", 7 * 300)
     blocks = interval(statistics, mean, samples=5000)
     width = whole.high - whole.low
     assert [blocks.low, blocks.high] == pytest.approx([whole.low, whole.high], abs=0.06 * width)
@@ -126,7 +126,7 @@ def test_the_same_model_twice_differs_by_nothing(values: tuple[Array, Array]) ->
 def test_every_block_has_draws_of_its_own(values: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = map(with_ones, values)
     whole = paired(ours, theirs, mean, samples=5000)
-    monkeypatch.setattr("greenadapt.tasks.bootstrap._BLOCK", 7 * 300)
+    monkeypatch.setattr("greenadapt.tasks.metrics._BLOCK", 7 * 300)
     blocks = paired(ours, theirs, mean, samples=5000)
     width = whole.high - whole.low
     assert blocks.low == pytest.approx(whole.low, abs=0.06 * width)

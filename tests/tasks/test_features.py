@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 
 WHOLE = ["BertModel", "RobertaModel", "XLMRobertaModel", "NomicBertModel", "GteModel"]
 ARCHITECTURES = [*WHOLE, "ElectraModel", "DistilBertModel", "MPNetModel"]

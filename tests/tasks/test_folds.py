@@ -3,8 +3,8 @@
 import pytest
 
 from greenadapt.errors import UsageError
-from greenadapt.tasks.folds import Fold
-from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.base import Fold
+from greenadapt.tasks.questions import Question
 
 
 def test_each_example_is_left_out_once_and_the_order_stays() -> None:

@@ -10,13 +10,12 @@ from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.classification.texts import Text
+from greenadapt.tasks.classification import ClassificationTask, Text
+from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import average, check_metric, chosen_metric, metric_of
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
 
 CLASSES = ClassificationTask(label_kind="classes", labels=("0", "New.York", "1"))
 NUMBERS = ClassificationTask(label_kind="numbers")

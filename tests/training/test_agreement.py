@@ -23,13 +23,12 @@ from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import compare
 from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.stages.pretrain import PretrainRequest
-from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Feature, Input, flattened
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
-from greenadapt.tasks.qa.questions import Answer, Question
-from greenadapt.tasks.qa.spans import unit_of_each, word_units
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.base import Encoder, Feature, Input, Task, flattened, make_task
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Answer, Question
+from greenadapt.tasks.spans import unit_of_each, word_units
 from greenadapt.training.agreement import PairedDataset, shared_places
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan

@@ -9,7 +9,7 @@ import pytest
 
 from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan, task_seed
 from greenadapt.training.random_draws import choose, epoch_order

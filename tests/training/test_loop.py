@@ -15,7 +15,7 @@ from greenadapt.errors import ConflictError, InputError, ResourceError
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.weights import TrainedRows, open_model, write_model
-from greenadapt.tasks.features import Input
+from greenadapt.tasks.base import Input
 from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
@@ -261,7 +261,7 @@ from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from greenadapt.models.machine import Machine
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input
 import numpy as np
 
 torch.set_num_threads(1)

@@ -18,7 +18,7 @@ from greenadapt.errors import ConflictError
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
-from greenadapt.tasks.features import Feature
+from greenadapt.tasks.base import Feature
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training, learning_rate
@@ -253,7 +253,7 @@ from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from greenadapt.models.machine import Machine
 from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input
 import numpy as np
 
 torch.set_num_threads(1)

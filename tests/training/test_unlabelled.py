@@ -23,8 +23,7 @@ from greenadapt.stages.finetune.compare import compare
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.task_data import read_unlabelled
 from greenadapt.stages.finetune.train import check_finetune, finetune
-from greenadapt.tasks.base import TaskData, make_task
-from greenadapt.tasks.features import Encoder, Feature
+from greenadapt.tasks.base import Encoder, Feature, TaskData, make_task
 from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan

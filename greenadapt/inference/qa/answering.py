@@ -24,10 +24,9 @@ from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress, Warnings
 from greenadapt.storage.files import Json
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.scores import score_answer
-from greenadapt.tasks.qa.spans import Found, ranked
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
+from greenadapt.tasks.spans import Found, ranked, score_answer
 
 LookUp = Callable[[Iterator[Question]], Iterator[Lookup]]
 

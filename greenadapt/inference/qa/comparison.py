@@ -7,7 +7,7 @@ import numpy as np
 
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.tasks.bootstrap import interval, paired, resampled
+from greenadapt.tasks.metrics import interval, paired, resampled
 
 MEASURES = ("em", "f1", "substr")
 BASE_MODEL, OURS = "base_model", "mean"

@@ -17,8 +17,8 @@ from greenadapt.inference.qa.sources import read_asked
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
 from greenadapt.progress import Progress, Silent
-from greenadapt.tasks.qa.questions import Question, read_questions
-from greenadapt.tasks.qa.task import gold_texts, has_impossible
+from greenadapt.tasks.qa import gold_texts, has_impossible
+from greenadapt.tasks.questions import Question, read_questions
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import parse_own_object
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.spans import Candidate, Found, ranked, together
-from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tasks.qa.windows import longest_question
+from greenadapt.tasks.qa import QuestionTask, longest_question
+from greenadapt.tasks.questions import Question
+from greenadapt.tasks.spans import Candidate, Found, ranked, together
 
 # Questions that all models answer before the next ones; their contexts are held.
 _BLOCK, _BLOCK_CHARACTERS = 256, 1 << 22

@@ -8,7 +8,7 @@ from greenadapt.inference.search.bm25 import require
 from greenadapt.inference.search.own_text import TextSearch, n_paragraphs
 from greenadapt.inference.search.store import Passage
 from greenadapt.inference.search.words import Words
-from greenadapt.tasks.qa.questions import PassageFacts, Question
+from greenadapt.tasks.questions import PassageFacts, Question
 
 
 def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:

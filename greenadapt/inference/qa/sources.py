@@ -10,7 +10,7 @@ from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
-from greenadapt.tasks.qa.questions import Question, refuse_squad
+from greenadapt.tasks.questions import Question, refuse_squad
 from greenadapt.tasks.records import records, refuse_repeated
 
 _LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')

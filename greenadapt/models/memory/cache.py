@@ -23,7 +23,7 @@ from greenadapt.progress import Progress
 from greenadapt.storage.arrays import IntArray, Sequences, SequenceTable, offsets_of
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.locks import lock
-from greenadapt.tasks.features import Features
+from greenadapt.tasks.base import Features
 
 _FORMAT = "1"
 _VALUE = np.dtype("<i2")  # the bytes of a bfloat16, which numpy does not know

@@ -19,7 +19,7 @@ from greenadapt.models.memory.input import MemoryReader
 from greenadapt.models.memory.logits_fusion import attach_logits_fusion
 from greenadapt.models.weights import open_encoder
 from greenadapt.progress import Progress
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.export import copy_tokenizers
 

@@ -9,7 +9,7 @@ import torch
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
 from greenadapt.storage.arrays import offsets_of
-from greenadapt.tasks.features import Encoder, Features, Input
+from greenadapt.tasks.base import Encoder, Features, Input
 from greenadapt.tokenization.added_words import AddedWords
 
 

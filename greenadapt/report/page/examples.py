@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from greenadapt.storage.files import Json
-from greenadapt.tasks.classification.texts import Text
-from greenadapt.tasks.ner.entities import entities
-from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.classification import Text
+from greenadapt.tasks.conll import entities
+from greenadapt.tasks.questions import Question
 
 _MOST = 600  # characters of a text
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, paragraphs, read_sources
 from greenadapt.errors import InputError
-from greenadapt.tasks.ner.sentences import Sentence, split_text
+from greenadapt.tasks.conll import Sentence, split_text
 
 CODE = "CODE"
 # Private use characters replace this mark-up, so that it survives the removal of all other mark-up.

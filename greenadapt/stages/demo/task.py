@@ -20,7 +20,7 @@ from greenadapt.storage.files import Json, hash_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
-from greenadapt.tasks.bootstrap import paired
+from greenadapt.tasks.metrics import paired
 
 IDENTIFIERS = "identifiers"
 MODELS = ("adapted", "base", "base, two seeds averaged")

@@ -24,7 +24,7 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import read_own_lines
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
-from greenadapt.tasks.bootstrap import contexts_of, gap_covered, paired, resampled
+from greenadapt.tasks.metrics import contexts_of, gap_covered, paired, resampled
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,8 @@ from greenadapt.storage.locks import lock
 from greenadapt.storage.own_json import parse_own
 from greenadapt.storage.ownership import remove_if_own
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
-from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.bootstrap import contexts_of, paired, resampled
-from greenadapt.tasks.folds import Fold
+from greenadapt.tasks.base import Fold, Task, make_task
+from greenadapt.tasks.metrics import contexts_of, paired, resampled
 from greenadapt.tasks.tasks_file import TaskEntry
 
 BASE = "base model"

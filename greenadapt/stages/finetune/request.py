@@ -20,8 +20,7 @@ from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Progress
 from greenadapt.stages.finetune.seeds import check_seeds
 from greenadapt.storage.files import Json
-from greenadapt.tasks.features import Encoder
-from greenadapt.tasks.folds import Fold
+from greenadapt.tasks.base import Encoder, Fold
 from greenadapt.tasks.tasks_file import TaskEntry
 
 

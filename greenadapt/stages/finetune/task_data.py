@@ -15,8 +15,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import read_entries
 from greenadapt.progress import Named, Progress
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import Task, TaskData, make_task
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
 from greenadapt.tasks.metrics import chosen_metric
 from greenadapt.tasks.tasks_file import TaskEntry
 

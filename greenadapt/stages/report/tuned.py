@@ -21,7 +21,7 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import read_own_lines
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
-from greenadapt.tasks.bootstrap import contexts_of, interval, paired, resampled
+from greenadapt.tasks.metrics import contexts_of, interval, paired, resampled
 from greenadapt.tokenization.added_words import WORDS_FILE
 
 _N_EXAMPLES = 5

@@ -31,8 +31,7 @@ from greenadapt.models.weights import TrainedRows, open_model, write_model, writ
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_json, write_lines
-from greenadapt.tasks.base import TaskData
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input, TaskData
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset

@@ -14,7 +14,7 @@ from greenadapt.models.tensors import MemoryInput
 from greenadapt.models.weights import takes_segments
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import BoolArray, IntArray, row_blocks
-from greenadapt.tasks.features import Features
+from greenadapt.tasks.base import Features
 from greenadapt.training.batches import Batch, Cut
 from greenadapt.training.losses import loss_sum
 from greenadapt.training.pretrain.masking import Corrupted, Masking

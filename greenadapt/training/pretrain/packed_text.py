@@ -12,7 +12,7 @@ from greenadapt.corpus.text import Document
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of, row_blocks
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.own_json import read_own_object
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, Pieces
 
 _COUNTS = "counts.json"

@@ -20,7 +20,7 @@ from greenadapt.models.memory_weights import begin_memory
 from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_lm
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, write_json, write_lines
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Step, Training
 from greenadapt.training.pretrain.masked_dataset import MaskedDataset, MaskedSample

@@ -19,7 +19,7 @@ from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Bar, Silent
 from greenadapt.stages.qa import answer, read_answers, read_summary
-from greenadapt.tasks.qa.scores import score_answer
+from greenadapt.tasks.spans import score_answer
 from tests.conftest import Notes
 from tests.support.small_tasks import Json, adapted, expand, lines, qa_file, read_json, sentences, session
 

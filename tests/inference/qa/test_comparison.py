@@ -10,8 +10,8 @@ from torchmetrics.functional.text import squad
 
 from greenadapt.inference.qa.comparison import MEASURES, compare_rows, score_rows
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.bootstrap import FEWEST
-from greenadapt.tasks.qa.scores import score_answer
+from greenadapt.tasks.metrics import FEWEST
+from greenadapt.tasks.spans import score_answer
 
 Json = dict[str, Any]
 NAMES = {"base_model": "bert", "mean": "green-bert"}

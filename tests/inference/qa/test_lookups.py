@@ -18,9 +18,9 @@ from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_inquir
 from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, read_journal
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.spans import Candidate, Found, together
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
+from greenadapt.tasks.spans import Candidate, Found, together
 from tests.conftest import Notes
 from tests.support.small_tasks import TinyModel, adapted
 

@@ -23,10 +23,9 @@ from greenadapt.models.forward import outputs
 from greenadapt.models.streaming import Inference, pooled
 from greenadapt.models.weights import open_task_model
 from greenadapt.progress import Silent
-from greenadapt.tasks.features import Encoder
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tasks.qa.windows import merged, windows
+from greenadapt.tasks.base import Encoder
+from greenadapt.tasks.qa import QuestionTask, merged, windows
+from greenadapt.tasks.questions import Question
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary

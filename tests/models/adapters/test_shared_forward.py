@@ -16,7 +16,7 @@ from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.forward import outputs, shared_outputs
 from greenadapt.models.streamed_rows import StreamedRows
 from greenadapt.models.streaming import Inference
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input
 from tests.support.small_tasks import TinyModel
 
 TASKS = {

@@ -25,7 +25,7 @@ from greenadapt.models.memory.input import MemoryReader
 from greenadapt.models.memory.logits_fusion import attach_logits_fusion
 from greenadapt.progress import Bar, Silent
 from greenadapt.storage.arrays import ArrayFile
-from greenadapt.tasks.features import Encoder, Features
+from greenadapt.tasks.base import Encoder, Features
 from tests.conftest import Notes
 from tests.support.mapped_pages import file_backed_bytes
 from tests.support.small_tasks import TinyModel, adapted

@@ -8,8 +8,8 @@ from transformers import AutoTokenizer
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.memory.input import MemoryReader
-from greenadapt.tasks.classification.texts import Text, text_inputs
-from greenadapt.tasks.features import Encoder, Features
+from greenadapt.tasks.base import Encoder, Features
+from greenadapt.tasks.classification import Text, text_inputs
 from tests.support.small_tasks import NEW, VOCABULARY, TinyModel, adapted
 
 

@@ -10,8 +10,8 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.stages.demo import identifiers
 from greenadapt.stages.demo.identifiers import identifier_set, labelled_sentences
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
 
 DOCSTRING = """
 Return a new ``numpy.ndarray`` of the given shape. It is the

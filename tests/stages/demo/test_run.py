@@ -13,7 +13,7 @@ from greenadapt.stages.demo.run import N_WORDS, demo
 from greenadapt.stages.demo.task import MODELS, TaskPlan
 from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.ner import NerTask
 from tests.support.json_schema import check_json
 
 

@@ -21,7 +21,7 @@ from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.report.tuned import task_groups
 from greenadapt.storage.files import write_json
 from greenadapt.tasks.base import load_task
-from greenadapt.tasks.bootstrap import interval, paired, summed
+from greenadapt.tasks.metrics import interval, paired, summed
 from tests.support.small_tasks import (
     TRAIN,
     TinyModel,

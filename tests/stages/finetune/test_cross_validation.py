@@ -22,9 +22,9 @@ from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.session import EXPAND, Session
 from greenadapt.storage.files import write_json
 from greenadapt.storage.results import MANIFEST, Manifest
-from greenadapt.tasks.bootstrap import paired
-from greenadapt.tasks.folds import Fold
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.base import Fold
+from greenadapt.tasks.metrics import paired
+from greenadapt.tasks.ner import NerTask
 from tests.conftest import Notes, Run
 from tests.support.small_tasks import (
     TRAIN,

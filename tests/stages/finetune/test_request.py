@@ -8,7 +8,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import Start
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
 from tests.support.small_multitask import request
 from tests.support.small_tasks import TinyModel, adapted, facts_file

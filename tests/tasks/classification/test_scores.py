@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics
 
-from greenadapt.tasks.classification.scores import class_counts, class_scores, macro_f1, moments, number_scores, pearson
+from greenadapt.tasks.classification import class_counts, class_scores, macro_f1, moments, number_scores, pearson
 from greenadapt.tasks.records import as_number, natural_order
 
 KNOWN = ["a", "b", "c", "rare"]

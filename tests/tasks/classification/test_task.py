@@ -14,10 +14,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Task
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.classification.texts import Text
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder, Task
+from greenadapt.tasks.classification import ClassificationTask, Text
 from tests.conftest import Notes
 
 Json = dict[str, Any]

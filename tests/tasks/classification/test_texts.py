@@ -10,8 +10,8 @@ import pytest
 
 from greenadapt.architectures import ARCHITECTURES
 from greenadapt.storage.arrays import IntArray
-from greenadapt.tasks.classification.texts import Text, longest_first, text_inputs, with_target
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
+from greenadapt.tasks.classification import Text, longest_first, text_inputs, with_target
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.files import read_settings, special_ids

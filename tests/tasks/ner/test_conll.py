@@ -7,8 +7,7 @@ import pytest
 
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError
-from greenadapt.tasks.ner.conll import read_conll, tagged_record, tokens_of
-from greenadapt.tasks.ner.sentences import Sentence
+from greenadapt.tasks.conll import Sentence, read_conll, tagged_record, tokens_of
 from tests.support.endless import write_endless
 
 TWO = [

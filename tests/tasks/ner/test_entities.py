@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 
-from greenadapt.tasks.ner.entities import Entity, entities, entity_counts, entity_f1, entity_scores, iob2, is_tag
+from greenadapt.tasks.conll import Entity, entities, entity_counts, entity_f1, entity_scores, iob2, is_tag
 
 TAGS = st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("A", "B-2", "I"))])
 LISTS = st.lists(st.lists(st.tuples(TAGS, TAGS), max_size=8), min_size=1, max_size=5)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenadapt.tasks.ner.entities import entities, iob2
-from greenadapt.tasks.ner.sentences import Limits, Split, cut, joined, split_text, usual_split
+from greenadapt.tasks.conll import Limits, Split, cut, entities, iob2, joined, split_text, usual_split
 
 TEXT = "  Rash (mild), p<0.05 in\tT\u200bX-1; don't…\u00a0e\u0301té "
 

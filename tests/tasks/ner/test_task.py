@@ -17,10 +17,9 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Encoder, Feature
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.base import Encoder, Feature, Task
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from greenadapt.tasks.qa.spans import Candidate, Found, ranked, together
+from greenadapt.tasks.spans import Candidate, Found, ranked, together
 
 LOGITS = st.lists(st.floats(-50, 50), max_size=30)
 

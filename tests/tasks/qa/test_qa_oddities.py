@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from greenadapt.config import WordUnit
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.questions import Question, read_questions
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question, read_questions
 from tests.support.plain_qa import assert_same_answers, n_best, words_of
 
 COVID_QA = "GREENADAPT_COVID_QA"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.questions import Answer, Question, locate, read_questions, refuse_squad, unlabelled_question
+from greenadapt.tasks.questions import Answer, Question, locate, read_questions, refuse_squad, unlabelled_question
 from tests.conftest import Notes
 from tests.support.endless import write_endless
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torchmetrics.functional.text import squad
 
-from greenadapt.tasks.qa.scores import AnswerScores, f1, normalise, score_answer
+from greenadapt.tasks.spans import AnswerScores, f1, normalise, score_answer
 
 # What the scorer's rules are about: articles, case, punctuation, white space of every kind, words that occur twice.
 PARTS = [

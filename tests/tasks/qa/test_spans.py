@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenadapt.tasks.qa.spans import (
+from greenadapt.tasks.spans import (
     Span,
     best_spans,
     candidates,

@@ -13,12 +13,10 @@ from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.base import load_task, make_task
-from greenadapt.tasks.features import Encoder, Feature, Input
-from greenadapt.tasks.qa.questions import Answer, Question
-from greenadapt.tasks.qa.spans import unit_of_each, word_units
-from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tasks.qa.windows import merged, strided, windows
+from greenadapt.tasks.base import Encoder, Feature, Input, load_task, make_task
+from greenadapt.tasks.qa import QuestionTask, merged, strided, windows
+from greenadapt.tasks.questions import Answer, Question
+from greenadapt.tasks.spans import unit_of_each, word_units
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
-from greenadapt.tasks.qa.windows import Window, longest_question, merged, strided, windows
+from greenadapt.tasks.qa import Window, longest_question, merged, strided, windows
 
 
 @pytest.mark.parametrize(("q", "width"), [(9, 250), (10, 249), (11, 249)])

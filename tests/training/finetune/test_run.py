@@ -20,9 +20,8 @@ from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.progress import TIME_UP, Silent, limit_time, time_limits
 from greenadapt.storage.arrays import ArrayFile
-from greenadapt.tasks.base import TaskData
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder, TaskData
+from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import learning_rate
 from tests.support.small_tasks import TRAIN, Json, Notes, Signalling, TinyModel, adapted, lines, read_json, texts_file

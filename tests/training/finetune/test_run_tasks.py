@@ -20,8 +20,7 @@ from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import TaskData, make_task
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder, TaskData, make_task
 from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import learning_rate
 from tests.support.processes import digests

@@ -8,7 +8,7 @@ import torch
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.memory.input import MemoryReader
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.training.pretrain.masked_dataset import MaskedDataset
 from tests.support.small_tasks import TinyModel, adapted
 from tests.support.small_texts import masked_dataset, packed

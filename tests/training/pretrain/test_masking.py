@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.training.pretrain.masking import Masking
 from tests.support.small_tasks import TinyModel, adapted
 

@@ -15,12 +15,24 @@ from greenadapt.errors import InputError, counted, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import HeadShape
-from greenadapt.tasks.features import IGNORED, Encoder, Feature, Input
-from greenadapt.tasks.ner.conll import read_conll, tagged_record, tokens_of
-from greenadapt.tasks.ner.entities import entities, entity_counts, entity_f1, entity_scores, iob2
-from greenadapt.tasks.ner.sentences import Limits, Sentence, Split, cut, joined, split_text, usual_split
-from greenadapt.tasks.probabilities import margins
+from greenadapt.tasks.base import IGNORED, Encoder, Feature, HeadShape, Input, margins
+from greenadapt.tasks.conll import (
+    Limits,
+    Sentence,
+    Split,
+    cut,
+    entities,
+    entity_counts,
+    entity_f1,
+    entity_scores,
+    iob2,
+    joined,
+    read_conll,
+    split_text,
+    tagged_record,
+    tokens_of,
+    usual_split,
+)
 from greenadapt.tasks.records import records
 from greenadapt.tokenization.dual_tokenizer import Pieces
 

@@ -1,12 +1,14 @@
-"""Classification of a text or of a pair of texts, into classes or as a number."""
+"""Classification of a text or of a pair of texts, into classes or as a number, and its scores."""
 
 import json
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any, Self
 
 import numpy as np
@@ -18,11 +20,163 @@ from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.storage.files import Json
 from greenadapt.tasks import records
-from greenadapt.tasks.base import HeadShape
-from greenadapt.tasks.classification import scores
-from greenadapt.tasks.classification.texts import Text, text_inputs, with_target
-from greenadapt.tasks.features import Encoder, Input
-from greenadapt.tasks.probabilities import margins
+from greenadapt.tasks.base import Encoder, Feature, HeadShape, Input, margins
+from greenadapt.tasks.records import natural_order
+
+_CONSTANT = 1e-13
+"""A variance below this share of the mean square is rounding."""
+
+
+def class_scores(gold: Sequence[str], predicted: Sequence[str]) -> Json:
+    """``macro_f1``, ``micro_f1``, ``accuracy``, ``mcc`` (Matthews' correlation, 0 if there is only one class), and
+    ``by_class``: precision, recall, F1 and support of each class in ``gold`` or ``predicted``, of which ``macro_f1`` is
+    the mean. Micro F1 is the accuracy, as each text has one class.
+
+    All are scikit-learn's; a precision or recall of 0/0 is 0.
+    """
+    from sklearn.metrics import accuracy_score, matthews_corrcoef, precision_recall_fscore_support
+
+    classes = natural_order({*gold, *predicted})
+    by_class = precision_recall_fscore_support(gold, predicted, labels=classes, zero_division=0)
+    names = ("precision", "recall", "f1", "support")
+    accuracy = float(accuracy_score(gold, predicted))
+    return {
+        "macro_f1": float(np.mean(by_class[names.index("f1")])),
+        "micro_f1": accuracy,
+        "accuracy": accuracy,
+        "mcc": float(matthews_corrcoef(gold, predicted)) if len(classes) > 1 else 0.0,
+        "by_class": {
+            label: dict(zip(names, (value.item() for value in values), strict=True))
+            for label, *values in zip(classes, *by_class, strict=True)
+        },
+    }
+
+
+def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> Json:
+    """``pearson`` and ``spearman`` (scipy's; ``None`` where one side is constant), and ``mse`` (mean squared error)."""
+    from scipy import stats
+
+    scores: Json = {"pearson": None, "spearman": None, "mse": float(np.mean(np.subtract(gold, predicted) ** 2))}
+    if len(gold) < 2:
+        return scores
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.ConstantInputWarning)
+        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+        for name, correlation in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+            value = float(correlation(gold, predicted).statistic)
+            scores[name] = value if np.isfinite(value) else None
+    return scores
+
+
+def class_counts(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> Array:
+    """Which class each example was rightly given, has, and was given: (n, 3 * classes) float64, three ones at most.
+
+    The classes are ``labels``, which all of ``predicted`` is among, and then those that only ``gold`` has.
+    """
+    classes = {label: i for i, label in enumerate([*labels, *natural_order({*gold} - {*labels})])}
+    has, given = (np.asarray([classes[label] for label in each], np.int64) for each in (gold, predicted))
+    counts = np.zeros((len(has), 3, len(classes)))
+    examples = np.arange(len(has))
+    counts[examples, 0, has] = has == given
+    counts[examples, 1, has] = 1
+    counts[examples, 2, given] = 1
+    return counts.reshape(len(has), -1)
+
+
+def macro_f1(sums: Array) -> Array:
+    """Mean F1 of the classes, (…, 3 * classes) summed ``class_counts`` → (…).
+
+    F1 = 2 TP / (gold + predicted); a class that is in neither is left out, as scikit-learn does.
+    """
+    hits, has, given = np.moveaxis(sums.reshape(*sums.shape[:-1], 3, -1), -2, 0)
+    both = has + given
+    f1: Array = np.divide(2 * hits, both, out=np.zeros_like(both), where=both > 0)
+    return np.asarray(f1.sum(-1) / np.maximum((both > 0).sum(-1), 1))
+
+
+def moments(gold: Sequence[float], predicted: Sequence[float]) -> Array:
+    """1, x, y, x², y², xy of each example, (n, 6) float64; x and y are counted from the mean of ``gold``, which leaves
+    the correlation as it is and keeps its digits.
+    """
+    x = np.asarray(gold, np.float64) - np.mean(gold)
+    y = np.asarray(predicted, np.float64) - np.mean(gold)
+    return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+
+def pearson(sums: Array) -> Array:
+    """Pearson's correlation, (…, 6) summed ``moments`` → (…); 0 where one side is constant, which correlates with
+    nothing.
+    """
+    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    x_variance, y_variance = n * xx - x * x, n * yy - y * y
+    varies = (x_variance > _CONSTANT * n * xx) & (y_variance > _CONSTANT * n * yy)
+    scale = np.sqrt(np.where(varies, x_variance, 1)) * np.sqrt(np.where(varies, y_variance, 1))
+    return np.asarray(np.where(varies, (n * xy - x * y) / scale, 0))
+
+
+_BLOCK = 256
+"""Examples that are tokenized at once."""
+_UNIT = np.zeros(1, np.int32)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text or a pair of texts, and its label as the file has it (true and false as these words)."""
+
+    text: str
+    second: str | None = None
+    label: str | float | None = None
+    where: str = field(default="", compare=False)
+    """File and line, for messages."""
+
+
+def longest_first(n_first: int, n_second: int, room: int) -> tuple[int, int]:
+    """How many pieces of each part are kept where a pair has to fit into ``room`` pieces.
+
+    The longer part is cut down to the other, then both alike. Of an odd room the part that was longer gets one more,
+    of equal ones the second, as in the tokenizers library.
+    """
+    if n_first + n_second <= room:
+        return n_first, n_second
+    shorter = min(n_first, n_second, room // 2)
+    return (shorter, room - shorter) if n_first <= n_second else (room - shorter, shorter)
+
+
+def text_inputs(texts: Iterable[Text], encoder: Encoder, counts: Counter[str]) -> Iterator[Input]:
+    """The inputs for each text, without targets; ``counts["cut"]`` counts those that the base tokenization cuts."""
+    rest = iter(texts)
+    while block := list(islice(rest, _BLOCK)):
+        parts = [[text.text] if text.second is None else [text.text, text.second] for text in block]
+        encoded = iter(encoder.tokenizer.encode_batch(list(chain.from_iterable(parts))))
+        for text, part in zip(block, parts, strict=True):
+            both = list(islice(encoded, len(part)))
+            base = [_feature([one.base.ids for one in both], encoder, counts)]
+            expanded = base
+            if encoder.has_words:
+                expanded = [_feature([one.expanded.ids for one in both], encoder, Counter())]
+            yield Input(base, expanded, 1, text)
+
+
+def _feature(parts: list[IntArray], encoder: Encoder, counts: Counter[str]) -> Feature:
+    n_pieces = sum(map(len, parts))
+    room = encoder.max_length - (2 if len(parts) == 1 else encoder.n_special_pair)
+    counts["cut"] += n_pieces > room
+    if len(parts) == 1:
+        ids, types, _ = encoder.single(parts[0][:room])
+    else:
+        first, second = parts
+        n_first, n_second = longest_first(len(first), len(second), room)
+        ids, types, _ = encoder.pair(first[:n_first], second[:n_second])
+    return Feature(ids, types, _UNIT)
+
+
+def with_target(views: Input, target: Array) -> Input:
+    """``views`` with the same target for both."""
+    base = [replace(feature, target=target) for feature in views.base]
+    if views.expanded is views.base:
+        return Input(base, base, views.n_units)
+    return Input(base, [replace(feature, target=target) for feature in views.expanded], views.n_units)
+
 
 _SHOWN = 10
 _MOST = 100
@@ -231,9 +385,9 @@ class ClassificationTask:
         """
         gold, predicted = self._outcomes(examples, predictions)
         if self._is_regression:
-            return scores.number_scores(gold, predicted)
+            return number_scores(gold, predicted)
         return {
-            **scores.class_scores(gold, predicted),
+            **class_scores(gold, predicted),
             "unseen_labels": sum(label not in self._numbers for label in gold),
         }
 
@@ -241,12 +395,12 @@ class ClassificationTask:
         """(n, 3 * classes) counts of hits, gold and predicted labels, or (n, 6) moments; see ``scores``."""
         gold, predicted = self._outcomes(examples, predictions)
         if self._is_regression:
-            return scores.moments(gold, predicted)
-        return scores.class_counts(gold, predicted, self.labels)
+            return moments(gold, predicted)
+        return class_counts(gold, predicted, self.labels)
 
     def main_score(self, sums: Array) -> Array:
         """(…, m) sums of ``statistics`` → (…) macro F1 or Pearson's correlation (0 where it is not defined)."""
-        return scores.pearson(sums) if self._is_regression else scores.macro_f1(sums)
+        return pearson(sums) if self._is_regression else macro_f1(sums)
 
     def _outcomes(self, examples: Sequence[Text], predictions: Sequence[Json]) -> tuple[list[Any], list[Any]]:
         if self._is_regression:
