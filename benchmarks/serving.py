@@ -41,8 +41,7 @@ from greenadapt.inference.qa.lookups import QaModel, answers
 from greenadapt.inference.qa.passages import OwnPassages
 from greenadapt.inference.search.words import Words, words_of
 from greenadapt.inference.second_look import second_look
-from greenadapt.models.example_blocks import ViewOutputs, blocks
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, pooled
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, ViewOutputs, blocks, pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model

@@ -19,11 +19,11 @@ from greenadapt.tasks.base import Encoder, Input, Task
 from greenadapt.workers import launched_processes
 
 if TYPE_CHECKING:
-    from greenadapt.models.adapters.multitask_weights import TrainedTasks
-    from greenadapt.models.example_blocks import ViewOutputs
+    from greenadapt.models.adapters.multitask import TrainedTasks
     from greenadapt.models.graph_export import Exported
     from greenadapt.models.machine import Machine
-    from greenadapt.models.memory.input import MemoryReader
+    from greenadapt.models.memory.cache import MemoryReader
+    from greenadapt.models.streaming import ViewOutputs
     from greenadapt.models.weights import TaskModel
 
 
@@ -86,7 +86,7 @@ class OpenedModel:
 
     @classmethod
     def _with_torch(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
-        from greenadapt.models.adapters.multitask_weights import open_tasks
+        from greenadapt.models.adapters.multitask import open_tasks
         from greenadapt.models.machine import Machine
 
         first = folders[0]
@@ -214,7 +214,7 @@ def _check_precision(precision: Precision, backend: Backend, quantize: Quantize)
 def exported(folder: TaskFolder) -> "Exported":
     """The torch model of a task, which is to be written as a graph."""
     if folder.name is not None:
-        from greenadapt.models.adapters.multitask_weights import exported_task
+        from greenadapt.models.adapters.multitask import exported_task
 
         return exported_task(folder)
     from greenadapt.models.graph_export import Exported
@@ -253,7 +253,7 @@ def attached(memory: MemoryChoice, host: Any, weights: Path, encoder: Encoder, m
     """Give ``host``, which was trained with ``memory``, the general model and what was learnt about it, which lies in
     the folder ``weights``; returns how that model reads what ``encoder`` does.
     """
-    from greenadapt.models.memory_weights import read_memory
+    from greenadapt.models.weights import read_memory
 
     general = memory.open()
     general.attach(host, encoder, machine, seed=0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import Pool
-from greenadapt.models.example_blocks import MOST_EXAMPLES, ViewOutputs
+from greenadapt.models.streaming import MOST_EXAMPLES, ViewOutputs
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.tasks.base import Feature, Input, Task
 from greenadapt.workers import ahead, grouped

@@ -14,9 +14,8 @@ from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import Pool, Precision, ReadingOptions
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.graphs import chosen, open_graph
-from greenadapt.models.streaming import Inference, pooled
+from greenadapt.models.streaming import Inference, ViewOutputs, pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.tasks.base import Encoder, Feature, Input

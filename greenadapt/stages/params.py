@@ -12,7 +12,7 @@ from greenadapt.storage.files import Json, expanded, read_object
 from greenadapt.storage.hub import hub_answers
 
 if TYPE_CHECKING:
-    from greenadapt.models.adapters.sizes import AdapterCount
+    from greenadapt.models.adapters.kinds import AdapterCount
 
 METHODS = (
     *map(AdapterConfig, ADAPTERS),
@@ -33,7 +33,7 @@ def count_params(model: str | None, adapters: Sequence[AdapterConfig], n_tasks: 
     ``UsageError`` if model and adapters do not fit.
     """
     require_torch("counting the weights of adapters")
-    from greenadapt.models.adapters.sizes import BERT_BASE, count_adapter, n_parameters, shaped_encoder
+    from greenadapt.models.adapters.kinds import BERT_BASE, count_adapter, n_parameters, shaped_encoder
 
     if n_tasks < 1:
         raise UsageError(f"--tasks is {n_tasks}, must be at least 1")

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from greenadapt.errors import InputError
-from greenadapt.models.embedding_rows import RowMap
-from greenadapt.models.tensors import MemoryInput
+from greenadapt.models.rows import RowMap
+from greenadapt.models.weights import MemoryInput
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
 from greenadapt.tasks.base import IGNORED, Features, Input, flattened
 from greenadapt.training.losses import loss_sum, n_terms

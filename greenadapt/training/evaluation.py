@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import Pool, PoolChoice
-from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.streaming import pooled
+from greenadapt.models.streaming import ViewOutputs, pooled
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json

@@ -29,7 +29,7 @@ class State:
 
 def save_state(folder: Path, state: State) -> None:
     """Write ``state`` as ``folder``; a kill at any moment leaves the old state or the new one there, whole."""
-    from greenadapt.models.tensors import write_tensors
+    from greenadapt.models.weights import write_tensors
 
     work = beside(folder, "new")
     shutil.rmtree(work, ignore_errors=True)

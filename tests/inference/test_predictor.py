@@ -19,8 +19,8 @@ from greenadapt.cli import app
 from greenadapt.config import AdapterConfig, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.predictor import PredictRequest, predict
-from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
-from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.adapters.multitask import head_spec, open_multitask
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask

@@ -19,7 +19,7 @@ from greenadapt.inference.predictor import PredictRequest, predict
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.second_look import second_look
-from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.server.found import FoundModel

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from greenadapt.models.tensors import read_tensors, write_tensors
+from greenadapt.models.weights import read_tensors, write_tensors
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import naming, write_json, write_lines
 from greenadapt.storage.jobs import Job, Outcome, Place

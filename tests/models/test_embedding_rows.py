@@ -11,9 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.models.embedding_rows import Rows, RowTable
-from greenadapt.models.streamed_rows import StreamedRows
-from greenadapt.models.weights import open_model
+from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.weights import StreamedRows, open_model
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.tasks.base import Feature, Input
 from tests.support.mapped_pages import file_backed_bytes
@@ -48,7 +47,7 @@ def test_the_rows_of_examples(pairs: list[tuple[list[int], list[int]]], pad: int
 
 
 def test_many_examples_are_joined_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.models.embedding_rows._CHUNK", 7)
+    monkeypatch.setattr("greenadapt.models.rows._CHUNK", 7)
     rows = Rows.of((views([i, 3 * i], [i, 5 * i]) for i in range(50)), 0, [])
     assert rows.ids.tolist() == sorted({f * i for i in range(50) for f in (1, 3, 5)})
 
@@ -100,7 +99,7 @@ def test_reading_the_whole_table_keeps_none_of_its_pages(tmp_path: Path) -> None
 def test_streamed_rows_compute_what_the_whole_table_does(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("greenadapt.models.streamed_rows._LEAST_TAIL", 4)
+    monkeypatch.setattr("greenadapt.models.weights._LEAST_TAIL", 4)
     checkpoint = expanded(tiny_model, tmp_path, architecture)
     pad = int(checkpoint.config["pad_token_id"])
     whole = open_model(checkpoint, "TokenClassification", {}, Rows.all(checkpoint.n_rows), seed=1)

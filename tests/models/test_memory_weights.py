@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from greenadapt.config import MemoryConfig, PretrainConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.memory.fusion import attach_memory
-from greenadapt.models.memory_weights import begin_memory, read_memory, trained_weights, write_memory
+from greenadapt.models.weights import begin_memory, read_memory, trained_weights, write_memory
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from tests.support.small_encoders import encoder

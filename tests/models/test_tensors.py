@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import linear
 
-from greenadapt.models.tensors import exact_linear
+from greenadapt.models.weights import exact_linear
 
 
 def test_autocast_rounds_torchs_layer_and_not_this_one() -> None:

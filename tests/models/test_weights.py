@@ -15,12 +15,12 @@ from safetensors.torch import load_file, save_file
 from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, MissingError
-from greenadapt.models.embedding_rows import Rows, RowTable
-from greenadapt.models.heads import last_linear
+from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.weights import (
     ROWS_FILE,
     TaskModel,
     TrainedRows,
+    last_linear,
     open_encoder,
     open_model,
     open_task_model,

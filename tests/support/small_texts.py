@@ -6,8 +6,8 @@ from typing import Any
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.text import Document
-from greenadapt.models.embedding_rows import Rows
-from greenadapt.models.tensors import MemoryInput
+from greenadapt.models.rows import Rows
+from greenadapt.models.weights import MemoryInput
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.pretrain.masked_dataset import MaskedDataset
 from greenadapt.training.pretrain.masking import Masking

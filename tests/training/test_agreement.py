@@ -16,8 +16,8 @@ from scipy.special import log_softmax, softmax
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import PretrainConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import compare

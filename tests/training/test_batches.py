@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from greenadapt.config import Mix
 from greenadapt.errors import InputError
-from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import Cut, TaskDataset, share
 from greenadapt.training.random_draws import epoch_order

@@ -9,7 +9,7 @@ import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Pool
-from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.streaming import ViewOutputs
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Input
 from greenadapt.tasks.classification import ClassificationTask, Text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
-from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan, task_seed

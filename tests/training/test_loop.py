@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError, ResourceError
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import TrainedRows, open_model, write_model
 from greenadapt.tasks.base import Input
 from greenadapt.training.agreement import PairedDataset
@@ -260,7 +260,7 @@ from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from greenadapt.models.machine import Machine
-from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 import numpy as np
 

@@ -18,16 +18,23 @@ from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Pool, RunConfig, SamplingConfig, TrainConfig, UnlabelledConfig
 from greenadapt.errors import InputError
-from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_part
-from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.forward import outputs
 from greenadapt.models.machine import Machine
+from greenadapt.models.memory.cache import MemoryReader
 from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
-from greenadapt.models.memory.input import MemoryReader
-from greenadapt.models.memory_weights import begin_memory, trained_weights
+from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import Inference
-from greenadapt.models.tensors import MemoryInput, write_tensors
-from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
+from greenadapt.models.weights import (
+    MemoryInput,
+    TrainedRows,
+    begin_memory,
+    open_model,
+    trained_weights,
+    write_model,
+    write_rows,
+    write_tensors,
+)
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_json, write_lines

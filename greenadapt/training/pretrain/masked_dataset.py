@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from greenadapt.models.embedding_rows import RowMap
 from greenadapt.models.machine import Machine, too_large
-from greenadapt.models.tensors import MemoryInput
-from greenadapt.models.weights import takes_segments
+from greenadapt.models.rows import RowMap
+from greenadapt.models.weights import MemoryInput, takes_segments
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import BoolArray, IntArray, row_blocks
 from greenadapt.tasks.base import Features

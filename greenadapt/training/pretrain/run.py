@@ -12,12 +12,12 @@ from greenadapt.checkpoints.layout import HISTORY, SCORES
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import PretrainConfig, RunConfig, TrainConfig
 from greenadapt.errors import InputError
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
+from greenadapt.models.memory.cache import MemoryReader
 from greenadapt.models.memory.general_model import GeneralModel
-from greenadapt.models.memory.input import MemoryReader
-from greenadapt.models.memory_weights import begin_memory
 from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_lm
+from greenadapt.models.rows import Rows
+from greenadapt.models.weights import begin_memory
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder

@@ -17,10 +17,9 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, WordUnit
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
-from greenadapt.models.embedding_rows import Rows
-from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.forward import outputs
-from greenadapt.models.streaming import Inference, pooled
+from greenadapt.models.rows import Rows
+from greenadapt.models.streaming import Inference, ViewOutputs, pooled
 from greenadapt.models.weights import open_task_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder

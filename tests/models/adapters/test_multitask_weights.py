@@ -13,13 +13,8 @@ from safetensors.torch import load_file, save_file
 from greenadapt.checkpoints.layout import task_names
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.models.adapters.multitask_weights import (
-    head_spec,
-    open_multitask,
-    open_tasks,
-    write_part,
-)
-from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.adapters.multitask import head_spec, open_multitask, open_tasks, write_part
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import TrainedRows
 from tests.support.small_multitask import CONFIGS, PALS, describe, fitted, moved_model, write_multitask
 from tests.support.small_tasks import TinyModel, expanded

@@ -19,10 +19,15 @@ from hypothesis import strategies as st
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import ConflictError, InputError, ResourceError, UsageError
-from greenadapt.models.memory.cache import CachedMemory, CacheFolder, DistinctTexts, GeneralStates, open_cache
-from greenadapt.models.memory.fusion import GeneralMemory, attach_memory
-from greenadapt.models.memory.input import MemoryReader
-from greenadapt.models.memory.logits_fusion import attach_logits_fusion
+from greenadapt.models.memory.cache import (
+    CachedMemory,
+    CacheFolder,
+    DistinctTexts,
+    GeneralStates,
+    MemoryReader,
+    open_cache,
+)
+from greenadapt.models.memory.fusion import GeneralMemory, attach_logits_fusion, attach_memory
 from greenadapt.progress import Bar, Silent
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import Encoder, Features

@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.memory.input import MemoryReader
+from greenadapt.models.memory.cache import MemoryReader
 from greenadapt.tasks.base import Encoder, Features
 from greenadapt.tasks.classification import Text, text_inputs
 from tests.support.small_tasks import NEW, VOCABULARY, TinyModel, adapted

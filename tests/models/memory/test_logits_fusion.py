@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import UsageError
-from greenadapt.models.memory.logits_fusion import attach_logits_fusion
+from greenadapt.models.memory.fusion import attach_logits_fusion
 from tests.support.small_encoders import ARCHITECTURES, PAD, WITH_MEMORY, Batch, batch, call, encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")

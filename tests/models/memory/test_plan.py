@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import UsageError
-from greenadapt.models.memory.plan import MemoryPlan
+from greenadapt.models.memory.choice import MemoryPlan
 
 EVERY = tuple(range(1, 13))
 DEPTHS = st.integers(2, 48)
@@ -132,5 +132,5 @@ def test_more_layers_than_states_is_refused() -> None:
 
 
 def test_a_plan_needs_no_torch() -> None:
-    code = "import sys, greenadapt.models.memory.plan; print('torch' in sys.modules)"
+    code = "import sys, greenadapt.models.memory.choice; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

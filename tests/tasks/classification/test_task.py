@@ -371,8 +371,8 @@ def test_tables_are_read_as_the_task_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Callable[..., Path], kind: str) -> None:
     """Matthews' and Pearson's are of the whole set, however many examples the model reads at once."""
-    from greenadapt.models.embedding_rows import Rows
     from greenadapt.models.forward import outputs
+    from greenadapt.models.rows import Rows
     from greenadapt.models.streaming import Inference
     from greenadapt.models.weights import open_model
     from greenadapt.training.evaluation import Evaluation

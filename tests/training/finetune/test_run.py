@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Precision, RunConfig
 from greenadapt.errors import InputError
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
+from greenadapt.models.rows import Rows
 from greenadapt.progress import TIME_UP, Silent, limit_time, time_limits
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import Encoder, TaskData

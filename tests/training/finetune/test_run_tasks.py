@@ -16,9 +16,9 @@ from sklearn.metrics import accuracy_score, f1_score
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import InputError
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
+from greenadapt.models.rows import Rows
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, TaskData, make_task
 from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.models.embedding_rows import Rows
-from greenadapt.models.memory.input import MemoryReader
+from greenadapt.models.memory.cache import MemoryReader
+from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.pretrain.masked_dataset import MaskedDataset
 from tests.support.small_tasks import TinyModel, adapted

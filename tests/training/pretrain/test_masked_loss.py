@@ -6,9 +6,9 @@ import torch
 import transformers
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.mlm import open_masked_lm
+from greenadapt.models.rows import Rows
 from greenadapt.progress import Silent
 from greenadapt.training.pretrain.masked_dataset import MaskedSample
 from tests.support.small_tasks import TinyModel, expand
