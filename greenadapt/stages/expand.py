@@ -26,7 +26,7 @@ from greenadapt.corpus.lookup import words_in_files
 from greenadapt.cost import total
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.report import map_quality
-from greenadapt.report.adapted_card import AdaptedCard
+from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.map_quality import MAP
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors, overlap
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of

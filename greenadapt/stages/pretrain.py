@@ -205,7 +205,7 @@ class _Pretraining:
         config = _config(request, start)
 
         def card(work: Path, outcome: Outcome, cost: Json) -> str:
-            from greenadapt.report.pretrain_card import PretrainCard
+            from greenadapt.report.cards import PretrainCard
 
             return PretrainCard(
                 model=start.model.name,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from greenadapt.inference.qa.comparison import compare_rows, score_rows
 from greenadapt.inference.qa.excerpt import sentence_around
-from greenadapt.report.answers import (
+from greenadapt.report.tables import (
     Marked,
     answer_lines,
     changed_words,

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from greenadapt.config import MemoryConfig
-from greenadapt.report.card_text import example_file, memory_text, reads_text
+from greenadapt.report.cards import example_file, memory_text, reads_text
 
 
 def test_what_is_read() -> None:

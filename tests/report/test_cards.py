@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig
-from greenadapt.report.adapted_card import AdaptedCard, InterpolationCard
+from greenadapt.report.cards import AdaptedCard, InterpolationCard
 from greenadapt.tasks.ner import NerTask
 from tests.report import test_multitask_card, test_pretrain_card, test_task_card
 

@@ -6,7 +6,7 @@ from markdown_it.token import Token
 
 from greenadapt.cost import estimate
 from greenadapt.errors import harmless
-from greenadapt.report.card_text import code, escaped, fenced, front_matter, section, spent
+from greenadapt.report.cards import code, escaped, fenced, front_matter, section, spent
 from greenadapt.report.tables import Table
 
 

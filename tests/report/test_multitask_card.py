@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from greenadapt.config import AdapterConfig, MemoryConfig, SamplingConfig, TaskConfig, TrainConfig
-from greenadapt.report.multitask_card import AddedTaskCard, MultitaskCard
 from greenadapt.report.tables import listed_table, score_tables, set_name
+from greenadapt.report.task_cards import AddedTaskCard, MultitaskCard
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.tasks_file import TaskEntry
 

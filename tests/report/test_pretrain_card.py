@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, TrainConfig
-from greenadapt.report.pretrain_card import PretrainCard
+from greenadapt.report.cards import PretrainCard
 from tests.support.small_texts import MEASURED
 
 

@@ -1,7 +1,7 @@
 from typing import Any
 
 from greenadapt.report.page.blocks import Plot, Shown
-from greenadapt.report.page.tasks import TaskGroup, TunedModel, tasks_section
+from greenadapt.report.page.sections import TaskGroup, TunedModel, tasks_section
 from greenadapt.report.tables import assessment, loss_tables
 from tests.support.small_texts import MEASURED
 

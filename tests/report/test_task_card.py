@@ -9,7 +9,7 @@ from huggingface_hub import ModelCardData
 
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.cost import estimate
-from greenadapt.report.task_card import TaskCard
+from greenadapt.report.task_cards import TaskCard
 from greenadapt.tasks.ner import NerTask
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ import sys
 
 from greenadapt.cli.output.console import print_lines
 from greenadapt.cli.output.tables import print_tables
-from greenadapt.report.answers import AnswerLines, answer_lines, changed_words, changes, comparison_tables, scores_table
+from greenadapt.report.tables import AnswerLines, answer_lines, changed_words, changes, comparison_tables, scores_table
 from greenadapt.storage.files import Json
 
 

@@ -248,7 +248,7 @@ class Finetuning:
         request, start = self.request, self.start
         if not request.is_plain:
             return self._tasks_card(work, outcome, cost)
-        from greenadapt.report.task_card import TaskCard
+        from greenadapt.report.task_cards import TaskCard
 
         return TaskCard(
             model=start.model.name,
@@ -266,7 +266,7 @@ class Finetuning:
         ).text()
 
     def _tasks_card(self, work: Path, outcome: Outcome, cost: Json) -> str:
-        from greenadapt.report.multitask_card import AddedTaskCard, MultitaskCard
+        from greenadapt.report.task_cards import AddedTaskCard, MultitaskCard
 
         request, start = self.request, self.start
         folders = {one.name: work if self.adds else work / TASKS / one.name for one in request.tasks}

@@ -10,9 +10,7 @@ import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.prepared import read_vocabulary
-from greenadapt.report.page.corpus import PieceCounts
-from greenadapt.report.page.space import Plane, RowsData
-from greenadapt.report.page.words import AddedData
+from greenadapt.report.page.sections import AddedData, PieceCounts, Plane, RowsData
 from greenadapt.stages.session import W2V
 from greenadapt.storage.arrays import Array, FloatArray
 from greenadapt.storage.results import MANIFEST, Result, read_manifest

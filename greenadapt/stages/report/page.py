@@ -9,13 +9,19 @@ from greenadapt.corpus.prepared import read_vocabulary
 from greenadapt.errors import MissingError
 from greenadapt.report.map_quality import MAP
 from greenadapt.report.page.blocks import Missing, Page, Section
-from greenadapt.report.page.corpus import CorpusData, corpus_section
-from greenadapt.report.page.costs import StageData, cost_section, pipeline_section
-from greenadapt.report.page.drawing import Drawing, require_library, write_plots
-from greenadapt.report.page.html import html
-from greenadapt.report.page.space import MapData, space_section
-from greenadapt.report.page.tasks import pretrain_section, tasks_section
-from greenadapt.report.page.words import words_section
+from greenadapt.report.page.drawing import Drawing, html, require_library, write_plots
+from greenadapt.report.page.sections import (
+    CorpusData,
+    MapData,
+    StageData,
+    corpus_section,
+    cost_section,
+    pipeline_section,
+    pretrain_section,
+    space_section,
+    tasks_section,
+    words_section,
+)
 from greenadapt.stages.cost import paper_costs
 from greenadapt.stages.lineage import with_sources
 from greenadapt.stages.report.adapted import Adapted

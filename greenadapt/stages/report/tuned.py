@@ -11,8 +11,7 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import GreenadaptError
 from greenadapt.progress import Silent
 from greenadapt.report.page.blocks import Example
-from greenadapt.report.page.examples import described, prediction_text
-from greenadapt.report.page.tasks import TaskGroup, TunedModel
+from greenadapt.report.page.sections import TaskGroup, TunedModel, described, prediction_text
 from greenadapt.report.tables import task_name
 from greenadapt.stages.finetune.compare import read_predictions, statistics_of
 from greenadapt.stages.finetune.train import read_scores

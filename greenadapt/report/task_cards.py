@@ -1,25 +1,127 @@
-"""The README of a folder with many tasks on one encoder, and of a task that was added to one."""
+"""The READMEs of fine-tuned models, of one task or of many on one encoder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.errors import counted
-from greenadapt.report.card_text import Card, Measured, escaped, example_file, memory_text, reads_text, section
+from greenadapt.report.cards import Card, Measured, code, escaped, example_file, memory_text, reads_text, section
 from greenadapt.report.tables import Table, score_tables, set_name
-from greenadapt.report.task_card import PIPELINES
 from greenadapt.storage.files import Json, short
 from greenadapt.tasks.tasks_file import TaskEntry
 
-_ABOUT = """
+_USE_TASK = """
+## Use
+
+```sh
+greenadapt predict --model FOLDER --input {input} > predictions.jsonl
+```
+
+{use}
+"""
+_PLAIN = """
+```python
+from transformers import AutoModelFor{head}, AutoTokenizer
+
+model = AutoModelFor{head}.from_pretrained(FOLDER)
+tokenizer = AutoTokenizer.from_pretrained({tokenizer})
+```
+"""
+_DEEP = """Load it with greenadapt only: its head has two layers, and
+plain transformers would draw a new one with random weights in its place.
+"""
+
+
+PIPELINES = {"ner": "token-classification", "classification": "text-classification", "qa": "question-answering"}
+
+
+_WHAT = {"ner": "named entity recognition", "classification": "classification", "qa": "question answering"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCard(Card):
+    """The card of a model of one task."""
+
+    head: str
+    """The transformers class is ``AutoModelFor`` and this."""
+    task: Json
+    """The task's ``settings()``, and the model's ``pool``."""
+    config: Json
+    """The stage's configuration: the fields of ``TaskConfig`` and ``TrainConfig``, and ``seeds``."""
+    sources: Mapping[str, str]
+    """``train 1``, ``train 2`` …, ``dev``, ``test`` → the file or data set."""
+    scores: Json
+    """``scores.json``."""
+    counts: Json
+    """How many examples ``train``, ``dev`` and ``test`` have."""
+
+    @property
+    def title(self) -> str:
+        return f"{escaped(self.model)}, fine-tuned for {_WHAT[self.task['task']]}"
+
+    @property
+    def pipeline(self) -> str:
+        return PIPELINES[self.task["task"]]
+
+    @property
+    def training(self) -> str:
+        return "fine-tuning"
+
+    def data(self) -> Collection[str]:
+        return self.sources.values()
+
+    def measured(self) -> Sequence[Measured]:
+        main, seeds = self.scores["main"], self.scores["seeds"]
+        values = [seed["test"][main] for seed in seeds if seed.get("test", {}).get(main) is not None]
+        if "test" not in self.sources or len(values) < len(seeds):
+            return ()
+        return [Measured(self.pipeline, self.sources["test"], main, fmean(values))]
+
+    @property
+    def closing(self) -> str:  # type: ignore[override]
+        predictions = " and its predictions on the test set" if "test" in self.sources else ""
+        return f"; `seeds/` holds each seed's history{predictions}."
+
+    def parts(self) -> Sequence[str]:
+        use = _USE_TASK.format(input=example_file(self.task), use=self._use())
+        reads = reads_text(self.model, self.config, is_expanded=self.is_expanded)
+        scores = [section(table) for table in score_tables(self.scores)]
+        return reads, memory_text(self.task.get("memory")), self._data(), self._labels(), *scores, use
+
+    def _use(self) -> str:
+        is_deep = self.task.get("head_layers", 1) > 1
+        plain = _PLAIN.format(head=self.head, tokenizer=self.tokenizer)
+        pool = self.task.get("pool", self.config["pool"])
+        if not self.is_expanded or pool == "base":
+            does = "reads the model's own tokenization"
+            return f"{does}. {_DEEP}" if is_deep else f"{does}, as plain transformers does:\n{plain}"
+        does = "averages both tokenizations" if pool == "mean" else "reads the expanded tokenization"
+        if is_deep:
+            return f"{does}. {_DEEP}"
+        return f"{does}. With plain transformers, by the model's own tokenization:\n{plain}"
+
+    def _data(self) -> str:
+        named: dict[str, list[str]] = {}
+        for name, source in self.sources.items():
+            named.setdefault(name.split()[0], []).append(short(source))
+        rows = [[name, ", ".join(files), f"{self.counts[name]:,}"] for name, files in named.items()]
+        return section(Table("Data", ["set", "from", "examples"], rows))
+
+    def _labels(self) -> str:
+        labels = self.task.get("labels")
+        return f"\nLabels: {', '.join(code(str(label)) for label in labels)}\n" if labels else ""
+
+
+_ABOUT_MULTITASK = """
 One encoder, which all tasks share, and for each task
 {adapter},
 as in Stickland and Murray, *BERT and PALs: Projected Attention Layers for Efficient Adaptation in Multi-Task Learning*
 (arXiv 1902.02671). {trained}
 """
 
-_USE = """
+_USE_MULTITASK = """
 ## Use
 
 ```sh
@@ -121,9 +223,9 @@ class MultitaskCard(Card):
         return found
 
     def parts(self) -> Sequence[str]:
-        about = _ABOUT.format(adapter=self._adapter(), trained=self._trained())
+        about = _ABOUT_MULTITASK.format(adapter=self._adapter(), trained=self._trained())
         reads = reads_text(self.model, self.config, is_expanded=self.is_expanded)
-        return about.rstrip() + "\n" + reads, memory_text(self.memory), *self._sections(_USE)
+        return about.rstrip() + "\n" + reads, memory_text(self.memory), *self._sections(_USE_MULTITASK)
 
     def _sections(self, use: str) -> list[str]:
         first = next(iter(self.tasks))

@@ -1,4 +1,4 @@
-"""What all model cards share: the template, front matter, Markdown, and how a model reads."""
+"""The READMEs of models: template, front matter and Markdown, and the cards of adapted and pre-trained models."""
 
 import re
 from abc import ABC, abstractmethod
@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from greenadapt import __version__
 from greenadapt.corpus.opening import hub_data_set
 from greenadapt.errors import harmless, one_line
-from greenadapt.report.tables import VIEW_NAMES, Table
+from greenadapt.report.map_quality import MAP, recipes, sentences
+from greenadapt.report.tables import VIEW_NAMES, Table, loss_tables
 from greenadapt.storage.files import Json, short
 
 _SENTENCES = """
@@ -274,3 +275,232 @@ def memory_text(memory: Json | None) -> str:
 def example_file(task: Json) -> str:
     """What a file that ``task`` (its ``settings()``) predicts on may be called."""
     return "pairs.jsonl" if len(task.get("text_fields", ())) == 2 else _INPUTS[task["task"]]
+
+
+_ABOUT_ADAPTED = """
+The model {model} with {rows:,} new embedding rows for {words:,} words of {what} *{title}*
+(licence of the text: {licence}). The vectors of these words {origin} and mapped into the model's
+wordpiece space ({method}, fitted on {overlap:,} words that both know; {recipe}),
+as in Poerner et al., *Inexpensive Domain Adaptation of Pretrained Language Models* (arXiv 2004.03354). {old_rows}
+"""
+
+_USE_ADAPTED = """
+```python
+from transformers import AutoModel, AutoTokenizer
+
+model, tokenizer = AutoModel.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+```
+
+`base_tokenizer/` holds the model's own tokenizer. The paper averages what both give; one encoding gives both:
+
+```python
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+
+both = DualTokenizer.load(FOLDER).encode(TEXT)
+```
+"""
+
+_USE_GENERATIVE = """
+```python
+from transformers import AutoModelForHEAD, AutoTokenizer
+
+model, tokenizer = AutoModelForHEAD.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+```
+
+`base_tokenizer/` holds the model's own tokenizer.
+"""
+
+_OUTPUT = "The model has output rows of its own; the new ones are by the same recipe, fitted on the old ones."
+
+_ROWS = {
+    "map": "the mapped vectors are the new rows",
+    "norm": "the mapped vectors, rescaled to the mean length of the model's rows, are the new rows",
+    "pieces": "the new rows are the mean of the rows of each word's own pieces",
+    "form": "the new rows are a ridge regression on each word's vector, count and pieces",
+    "blend": "the new rows are a weighted mean of the mapped vector and the mean of the rows of the word's own pieces",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptedCard(Card):
+    """The card of a model with new rows for the words of a corpus."""
+
+    corpus: str
+    """Its title."""
+    licence: str
+    align: Json
+    """The configuration of the stage."""
+    expand: Json
+    counts: Json
+    rows: Json
+    """The recipe of the new rows, and figures of recipes on held-out words."""
+    imported: bool = False
+    """Whether the vectors were made elsewhere."""
+    head: str = ""
+    """That of a generative language model, such as ``CausalLM``; empty for others."""
+    has_output: bool = False
+    """Whether it is a generative language model whose output rows are not those of its embedding."""
+
+    @property
+    def title(self) -> str:
+        return f"{escaped(self.model)}, adapted to {escaped(self.corpus)}"
+
+    def parts(self) -> Sequence[str]:
+        about = _ABOUT_ADAPTED.format(
+            model=escaped(self.model),
+            title=escaped(self.corpus),
+            what="the vectors" if self.imported else "the corpus",
+            origin="were made elsewhere" if self.imported else "were trained by CBOW word2vec",
+            licence=escaped(self.licence),
+            rows=self.counts["rows"],
+            words=self.counts["words"],
+            method=self.align["method"],
+            overlap=self.counts["overlap"],
+            recipe=_ROWS[self.rows["recipe"]],
+            old_rows="The rows of words that both know were replaced, too."
+            if self.expand["replace_all"]
+            else "The old rows and every other weight are unchanged.",
+        )
+        return about, _USE_GENERATIVE.replace("HEAD", self.head) if self.head else _USE_ADAPTED, self.sentences
+
+    def notes(self) -> Sequence[str]:
+        notes, figures = [], self.rows["heldout"].get(self.rows["recipe"])
+        if figures is not None:
+            notes.append(sentences(figures) if self.rows["recipe"] == MAP else recipes(self.rows))
+        if self.has_output:
+            notes.append(_OUTPUT)
+        if hidden := self.counts["hidden_words"]:
+            times = self.counts.get("hidden_occurrences")
+            notes.append(
+                f"{hidden:,} of the words{f', which occur {times:,} times in the corpus,' if times else ''} cannot be "
+                "added tokens of plain\ntransformers, by their characters, or because pieces of others are spelled "
+                "so; only DualTokenizer\nfinds these, and placeholders hold their ids."
+            )
+        if changed := self.counts["changed_entries"]:
+            notes.append(
+                f"{changed:,} entries of the base vocabulary that its merges never reach are now "
+                "found\nwhere they are a whole word; DualTokenizer leaves them out."
+            )
+        return notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterpolationCard(Card):
+    """The card of an interpolated model; ``model`` is the domain model."""
+
+    general: str
+    weight: float
+    """The share of ``general``."""
+
+    @property
+    def title(self) -> str:
+        return f"{escaped(self.model)} and {escaped(self.general)}, interpolated"
+
+    def parts(self) -> Sequence[str]:
+        model, general = escaped(self.model), escaped(self.general)
+        about = (
+            f"Every weight of the encoder is {self.weight:g} times that of {general} and {round(1 - self.weight, 6):g} "
+            f"times that of {model}; the rows of added\nwords, a head if there is one, and the tokenizers are those of "
+            f"{model}."
+        )
+        return about, self.sentences
+
+
+_ABOUT_PRETRAINED = """
+The model {model}, trained further as a masked language model ({share:.0%} of the {unit}, {trained}) on {documents:,}
+documents of {texts}, {pieces:,} pieces.{tokenizations}{head}{memory}
+"""
+
+_USE_PRETRAINED = """
+## Use
+
+```python
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+model = AutoModelForMaskedLM.from_pretrained(FOLDER)
+tokenizer = AutoTokenizer.from_pretrained({tokenizer})
+```
+
+```sh
+greenadapt finetune --model FOLDER --task ner --train train.tsv --test test.tsv
+```
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainCard(Card):
+    """The card of a pre-trained model."""
+
+    texts: tuple[str, ...]
+    """The values of ``--text``."""
+    memory: Json | None = None
+    """The general model, ``name``, ``source`` and ``sha256``."""
+    config: Json
+    """The stage's configuration."""
+    scores: Json
+    """``scores.json``."""
+    counts: Json
+
+    closing: ClassVar[str] = "; `history.jsonl` has a line per epoch."
+
+    @property
+    def title(self) -> str:
+        return f"{escaped(self.model)}, pre-trained on {self._texts()}"
+
+    @property
+    def pipeline(self) -> str:
+        return "fill-mask"
+
+    @property
+    def library(self) -> str:
+        return "transformers"
+
+    @property
+    def training(self) -> str:
+        return "pre-training"
+
+    def parts(self) -> Sequence[str]:
+        about = _ABOUT_PRETRAINED.format(
+            model=escaped(self.model),
+            texts=self._texts(),
+            share=self.config["mask_share"],
+            unit="pieces, whole words" if self.config["whole_words"] else "pieces",
+            trained="only the rows of added words" if self.config["only_new_rows"] else "all weights",
+            documents=self.counts["documents"],
+            pieces=self.counts["pieces"],
+            tokenizations=self._tokenizations(),
+            head=self._head(),
+            memory=self._memory(),
+        )
+        losses = [section(table, n_left=2) for table in loss_tables(self.scores)]
+        return about, self.sentences, *losses, _USE_PRETRAINED.format(tokenizer=self.tokenizer)
+
+    def _texts(self) -> str:
+        return ", ".join(f"*{escaped(short(text))}*" for text in self.texts)
+
+    def _tokenizations(self) -> str:
+        if not self.is_expanded:
+            return ""
+        return (
+            "\nAn input was read by the model's own tokenizer or by the expanded one; added words were read, and never "
+            "predicted.\n`base_tokenizer/` holds the model's own tokenizer, the folder itself the expanded one."
+        )
+
+    def _head(self) -> str:
+        steps = self.scores["new_head_steps"]
+        if steps is None:
+            return ""
+        trained = (
+            f"was trained alone for {steps:,} steps\nbefore the losses below were measured" if steps else "was drawn"
+        )
+        return f"\nThe model had no head for masked language modelling: its head {trained}."
+
+    def _memory(self) -> str:
+        if self.memory is None:
+            return ""
+        return (
+            f"\nIn training it saw the states of the general model {escaped(self.memory['name'])} as memory, strategy "
+            f"`{self.config['memory']['strategy']}`, as in Wan et al.,\n*G-MAP: General Memory-Augmented Pre-trained "
+            "Language Model for Domain Tasks* (arXiv 2212.03613). The losses below are with it;\nplain transformers "
+            "loads this model without it."
+        )
