@@ -30,7 +30,7 @@ from trainings import add_cluster_options, finetune, train_first
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig
-from greenadapt.inference.ensemble import averaged_over_seeds
+from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import read_predictions
 from greenadapt.stages.finetune.request import FinetuneRequest

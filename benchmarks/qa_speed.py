@@ -35,7 +35,7 @@ from plain_loop import PlainProcess, PlainSetting, quiet
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
-from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.qa.lookups import QaModel
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent

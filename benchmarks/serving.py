@@ -35,12 +35,10 @@ from plain_loop import Plain, PlainSetting, quiet
 from tables import aligned, with_interval
 
 from greenadapt.config import Backend, CompileConfig, Pool, QaConfig, Quantize, ReadingOptions, RetrievalConfig
-from greenadapt.inference.opened_models import OpenedModel
-from greenadapt.inference.qa.inquiry import on_contexts
+from greenadapt.inference.models import OpenedModel, second_look
+from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
 from greenadapt.inference.qa.lookups import QaModel, answers
-from greenadapt.inference.qa.passages import OwnPassages
 from greenadapt.inference.search.words import Words, words_of
-from greenadapt.inference.second_look import second_look
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, ViewOutputs, blocks, pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent

@@ -50,7 +50,7 @@ def _corpus(kind: str | None) -> Callable[[Path, str], None]:
 
 
 def _documents(folder: Path, name: str) -> None:
-    from greenadapt.inference.documents import read_texts
+    from greenadapt.inference.entries import read_texts
 
     _drain(read_texts(str(folder / name), Silent(), fields=("text", "title")))
 
@@ -154,7 +154,7 @@ def _old_index(folder: Path, name: str) -> None:
 
 
 def _index_to_update(folder: Path, name: str) -> None:
-    from greenadapt.inference.search.folder_store import FolderStore
+    from greenadapt.inference.search.store import FolderStore
     from torture.material import INDEX
 
     store = FolderStore(folder / INDEX)

@@ -173,9 +173,8 @@ class TaskModel:
         [name] = self._one("answer")
         if (kind := self.tasks[name or ""]) != "qa":
             raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
-        from greenadapt.inference.qa.inquiry import on_contexts
+        from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
         from greenadapt.inference.qa.lookups import QaModel, answers
-        from greenadapt.inference.qa.passages import OwnPassages
 
         own = None if passages is None else OwnPassages(self._words, passages, retrieval.search_weight)
         [model] = self._predictor.members

@@ -15,9 +15,8 @@ from greenadapt.cluster import Spread
 from greenadapt.config import EnsembleRule, ReadingOptions
 from greenadapt.corpus.opening import STDIN, is_read_once, require_source, source_input
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
-from greenadapt.inference.opened_models import OpenedModel, check_reading, one_process
+from greenadapt.inference.models import OpenedModel, check_alike, check_reading, combined_units, one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress

@@ -18,10 +18,9 @@ from starlette.responses import Response
 from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig, ServeConfig
 from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, ServerError, one_line
-from greenadapt.inference.qa.passages import OwnPassages, on_passages
+from greenadapt.inference.qa.inquiry import OwnPassages, on_passages
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.own_text import most_paragraphs
-from greenadapt.inference.search.store import Passage
+from greenadapt.inference.search.store import Passage, most_paragraphs
 from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
 from greenadapt.server.guard import PAGES, problem

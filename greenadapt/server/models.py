@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from greenadapt.config import Pool, QaConfig, ReadingOptions
-from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.search.words import Words, words_of
 from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder

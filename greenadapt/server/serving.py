@@ -17,9 +17,9 @@ from uvicorn.supervisors import Multiprocess
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line
-from greenadapt.inference.opened_models import check_reading
-from greenadapt.inference.search.bm25 import require
+from greenadapt.inference.models import check_reading
 from greenadapt.inference.search.index import Index
+from greenadapt.inference.search.words import require
 from greenadapt.progress import Progress
 from greenadapt.server.found import FoundModel, find_models
 from greenadapt.server.token import TOKEN, read_token

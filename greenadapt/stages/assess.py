@@ -12,7 +12,7 @@ from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, RowRecipe
 from greenadapt.corpus.lookup import Context, find_contexts
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import MissingError, require_torch
-from greenadapt.inference.opened_models import one_process
+from greenadapt.inference.models import one_process
 from greenadapt.stages.align import fitted_vectors
 from greenadapt.stages.expand import Expansion, alignment_of
 from greenadapt.stages.session import CORPUS, EXPAND, W2V, OpenedBase, Session, model_of

@@ -12,7 +12,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import CompileConfig
 from greenadapt.errors import InputError, UsageError, require_torch
-from greenadapt.inference.opened_models import exported, refuse_uncompiled
+from greenadapt.inference.models import exported, refuse_uncompiled
 from greenadapt.models.graphs import check_choice, require_backend
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.stages.session import COMPILE, Session

@@ -43,7 +43,7 @@ from greenadapt.tokenization.export import copy_tokenizers
 
 if TYPE_CHECKING:
     from greenadapt.models.machine import Machine
-    from greenadapt.training.pretrain.run import PretrainRun, Texts
+    from greenadapt.training.pretrain import PretrainRun, Texts
 
 _USUAL_LENGTH = 128
 _TASK_ONLY = ("pool", "keep", "patience")  # settings of training that pre-training does not have
@@ -226,8 +226,8 @@ class _Pretraining:
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Train and write the model into ``work``."""
-        from greenadapt.training.pretrain.run import Pretraining, PretrainRun
-        from greenadapt.training.state import remove_state
+        from greenadapt.training.loop import remove_state
+        from greenadapt.training.pretrain import Pretraining, PretrainRun
 
         machine = open_machine()
         request, start, progress = self.request, self.start, session.progress
@@ -311,8 +311,8 @@ def _packed(
     start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, machine: "Machine", progress: Progress
 ) -> "Texts":
     """The inputs of all texts, tokenized by the first process unless an earlier attempt has done it."""
-    from greenadapt.training.pretrain.packed_text import PackedText, pack
-    from greenadapt.training.pretrain.run import Texts
+    from greenadapt.training.packed_text import PackedText, pack
+    from greenadapt.training.pretrain import Texts
 
     folder, general = work / ".text", start.general_text
     domain = [folder / name for name in (("train", "heldout") if config.heldout else ("train",))]

@@ -20,7 +20,7 @@ import greenadapt
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.models import OpenedModel
 from greenadapt.models import graph_export
 from greenadapt.models.forward import outputs
 from greenadapt.models.graph_export import Exported

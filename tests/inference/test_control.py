@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenadapt.inference.ensemble import averaged_over_seeds
+from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask

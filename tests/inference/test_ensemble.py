@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from greenadapt.inference.ensemble import combined
+from greenadapt.inference.models import combined
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question

@@ -11,7 +11,7 @@ import pytest
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.opened_models import OpenedModel, one_process
+from greenadapt.inference.models import OpenedModel, one_process
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.qa import QuestionTask

@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from greenadapt.config import CompileConfig, ReadingOptions
 from greenadapt.errors import UsageError
-from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.models import OpenedModel, second_look
 from greenadapt.inference.predictor import PredictRequest, predict
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
-from greenadapt.inference.second_look import second_look
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.inference.qa.comparison import compare_rows, score_rows
-from greenadapt.inference.qa.excerpt import sentence_around
+from greenadapt.inference.qa.answering import compare_rows, score_rows
+from greenadapt.inference.qa.lookups import sentence_around
 from greenadapt.report.tables import (
     Marked,
     answer_lines,

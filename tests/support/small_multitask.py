@@ -8,7 +8,7 @@ import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, ReadingOptions, RunConfig, SamplingConfig, TaskConfig, TrainConfig
-from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.models import OpenedModel
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.rows import Rows
 from greenadapt.models.task_folder import TaskFolder

@@ -9,9 +9,8 @@ from greenadapt.corpus.text import Document
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import MemoryInput
 from greenadapt.tasks.base import Encoder
-from greenadapt.training.pretrain.masked_dataset import MaskedDataset
-from greenadapt.training.pretrain.masking import Masking
-from greenadapt.training.pretrain.packed_text import PackedText, pack
+from greenadapt.training.masking import MaskedDataset, Masking
+from greenadapt.training.packed_text import PackedText, pack
 from tests.support.small_tasks import sentences
 
 MEASURED: dict[str, Any] = {

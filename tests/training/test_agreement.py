@@ -29,10 +29,10 @@ from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Answer, Question
 from greenadapt.tasks.spans import unit_of_each, word_units
-from greenadapt.training.agreement import PairedDataset, shared_places
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
+from greenadapt.training.views import PairedDataset, shared_places
 from tests.conftest import WORDS, tiny_model_in
 from tests.support.small_inputs import assert_same, weights_of
 from tests.support.small_multitask import request as request_of_many

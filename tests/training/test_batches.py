@@ -10,7 +10,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import Cut, TaskDataset, share
-from greenadapt.training.random_draws import epoch_order
+from greenadapt.training.feed import epoch_order
 
 
 def _feature(ids: list[int], target: object) -> Feature:

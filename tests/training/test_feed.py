@@ -11,8 +11,7 @@ from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Draw, Feed, Plan, task_seed
-from greenadapt.training.random_draws import choose, epoch_order
+from greenadapt.training.feed import Draw, Feed, Plan, choose, epoch_order, task_seed
 
 TEXTS = "SequenceClassification"
 SIZES = {"a": 11, "b": 4, "c": 11}

@@ -16,11 +16,10 @@ from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import TrainedRows, open_model, write_model
 from greenadapt.tasks.base import Input
-from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Feed, Plan
+from greenadapt.training.feed import Feed, Plan, epoch_order
 from greenadapt.training.loop import Step, Training, learning_rate
-from greenadapt.training.random_draws import epoch_order
+from greenadapt.training.views import PairedDataset
 from tests.support.processes import together
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.support.small_tasks import expanded
@@ -255,7 +254,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from safetensors.torch import save_file
 from greenadapt.config import RunConfig, TrainConfig
-from greenadapt.training.agreement import PairedDataset
+from greenadapt.training.views import PairedDataset
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from greenadapt.training.losses import loss_sum, n_terms
+from greenadapt.training.batches import loss_sum, n_terms
 
 CONFIG: dict[str, Any] = dict(
     vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16

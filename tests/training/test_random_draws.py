@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from greenadapt.config import Mix
-from greenadapt.training.random_draws import Purpose, choose, random_bits
+from greenadapt.training.feed import Purpose, choose, random_bits
 
 
 def test_random_bits_are_numpys_philox() -> None:

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from greenadapt.errors import InputError
-from greenadapt.training.state import TENSORS, State, load_state, remove_state, save_state
+from greenadapt.training.loop import TENSORS, State, load_state, remove_state, save_state
 from tests.support.processes import Forked, printed_random
 
 SAVING = """
 import sys
 from pathlib import Path
 import torch
-from greenadapt.training.state import State, save_state
+from greenadapt.training.loop import State, save_state
 number = 0
 while True:
     number += 1

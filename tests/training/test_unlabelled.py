@@ -24,11 +24,10 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.task_data import read_unlabelled
 from greenadapt.stages.finetune.train import check_finetune, finetune
 from greenadapt.tasks.base import Encoder, Feature, TaskData, make_task
-from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
-from greenadapt.training.unlabelled import UnlabelledDataset, unlabelled_inputs
+from greenadapt.training.views import PairedDataset, UnlabelledDataset, unlabelled_inputs
 from tests.conftest import tiny_model_in
 from tests.support.small_inputs import assert_same, weights_of
 from tests.support.small_multitask import request as request_of_many

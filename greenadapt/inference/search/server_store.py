@@ -17,8 +17,7 @@ from tokenizers import Tokenizer
 
 from greenadapt.errors import ConflictError, InputError, MissingError, ServerError
 from greenadapt.inference.search.connection import ATTEMPTS, BUSY, Connection
-from greenadapt.inference.search.facts import IndexFacts
-from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
+from greenadapt.inference.search.store import Change, DocumentKey, Entry, IndexFacts, Passage, in_order
 from greenadapt.storage.files import Json, hash_json
 from greenadapt.tokenization.vocabulary import tokenizer_json
 

@@ -10,7 +10,7 @@ from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE,
 from greenadapt.checkpoints.source import MINILM
 from greenadapt.config import TrainConfig
 from greenadapt.corpus.pydocs import fingerprint_pydocs
-from greenadapt.inference.ensemble import averaged_over_seeds
+from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages.demo.identifiers import identifier_set
 from greenadapt.stages.finetune.compare import compare, read_predictions

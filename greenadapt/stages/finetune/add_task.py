@@ -29,7 +29,7 @@ from greenadapt.storage.jobs import Job, Place, describe_difference
 from greenadapt.storage.results import Result
 
 if TYPE_CHECKING:
-    from greenadapt.training.finetune.run import FinetuneSetup
+    from greenadapt.training.finetune import FinetuneSetup
 
 
 def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[Result]:

@@ -14,7 +14,7 @@ from greenadapt.checkpoints.provenance import model_input, read_facts, starting_
 from greenadapt.checkpoints.source import PretrainedModel, model_here
 from greenadapt.config import AssessConfig, Pool, ReadingOptions
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
-from greenadapt.inference.opened_models import OpenedModel, one_process
+from greenadapt.inference.models import OpenedModel, one_process
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Named, Silent
 from greenadapt.stages.finetune.compare import for_model
@@ -169,7 +169,7 @@ class _Run:
                 # Imported here, since the first run's seconds would include it.
                 import transformers.modeling_utils  # noqa: F401
 
-                import greenadapt.training.finetune.run  # noqa: F401
+                import greenadapt.training.finetune  # noqa: F401
 
                 measured = self._predict(finetune(self.session, self.request), examples)
                 measured.write(self.file)

@@ -42,7 +42,7 @@ from greenadapt.workers import launched_processes
 
 if TYPE_CHECKING:
     from greenadapt.models.machine import Machine
-    from greenadapt.training.finetune.run import FinetuneSetup
+    from greenadapt.training.finetune import FinetuneSetup
 
 
 def finetune(session: Session, request: FinetuneRequest) -> Result:
@@ -174,7 +174,7 @@ class Finetuning:
         request = self.request
         setup = self._setup(session, open_machine)
         tasks, machine = setup.tasks, setup.machine
-        from greenadapt.training.state import remove_state
+        from greenadapt.training.loop import remove_state
 
         finished: list[Json] = []
         for seed in request.seeds:
@@ -307,7 +307,7 @@ class Finetuning:
         tasks, file = self._tasks(session), request.unlabelled
         unlabelled = [] if file is None else read_unlabelled(tasks[0].task, file, session.progress)
         machine = open_machine()
-        from greenadapt.training.finetune.run import FinetuneSetup
+        from greenadapt.training.finetune import FinetuneSetup
 
         return FinetuneSetup(
             tasks=tasks,
@@ -348,7 +348,7 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, steps
 
     Its memory is freed on return.
     """
-    from greenadapt.training.finetune.run import FinetuneRun
+    from greenadapt.training.finetune import FinetuneRun
 
     run = FinetuneRun(setup, seed, work / SEEDS / str(seed), steps_before)
     run.train()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from greenadapt.errors import InputError, MissingError
-from greenadapt.inference.qa.sources import read_asked
+from greenadapt.inference.qa.inquiry import read_asked
 from greenadapt.progress import Silent
 from greenadapt.tasks.questions import Question
 from tests.conftest import Notes

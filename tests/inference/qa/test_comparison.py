@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from torchmetrics.functional.text import squad
 
-from greenadapt.inference.qa.comparison import MEASURES, compare_rows, score_rows
+from greenadapt.inference.qa.answering import MEASURES, compare_rows, score_rows
 from greenadapt.storage.arrays import Array
 from greenadapt.tasks.metrics import FEWEST
 from greenadapt.tasks.spans import score_answer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from greenadapt.inference.qa.excerpt import sentence_around
+from greenadapt.inference.qa.lookups import sentence_around
 
 WORDS = st.sampled_from(
     [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import QaConfig, ReadingOptions
-from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_inquiry
 from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, read_journal
 from greenadapt.models.task_folder import TaskFolder

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.own_text import TextSearch, most_paragraphs, n_paragraphs
-from greenadapt.inference.search.store import Passage
+from greenadapt.inference.search.store import Passage, TextSearch, most_paragraphs, n_paragraphs
 from greenadapt.inference.search.words import plain_words
 from greenadapt.stages.index import IndexRequest, index
 from tests.support.small_tasks import sentences, session

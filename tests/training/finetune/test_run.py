@@ -22,7 +22,7 @@ from greenadapt.progress import TIME_UP, Silent, limit_time, time_limits
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import Encoder, TaskData
 from greenadapt.tasks.classification import ClassificationTask
-from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup
+from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import learning_rate
 from tests.support.small_tasks import TRAIN, Json, Notes, Signalling, TinyModel, adapted, lines, read_json, texts_file
 

@@ -21,7 +21,7 @@ from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.models.rows import Rows
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, TaskData, make_task
-from greenadapt.training.finetune.run import FinetuneRun, FinetuneSetup
+from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import learning_rate
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, PALS, task_file

@@ -9,7 +9,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.models.memory.cache import MemoryReader
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Encoder
-from greenadapt.training.pretrain.masked_dataset import MaskedDataset
+from greenadapt.training.masking import MaskedDataset
 from tests.support.small_tasks import TinyModel, adapted
 from tests.support.small_texts import masked_dataset, packed
 

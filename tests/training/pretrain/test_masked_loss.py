@@ -10,7 +10,7 @@ from greenadapt.models.machine import Machine
 from greenadapt.models.mlm import open_masked_lm
 from greenadapt.models.rows import Rows
 from greenadapt.progress import Silent
-from greenadapt.training.pretrain.masked_dataset import MaskedSample
+from greenadapt.training.masking import MaskedSample
 from tests.support.small_tasks import TinyModel, expand
 from tests.support.small_texts import masked_dataset
 

@@ -5,7 +5,7 @@ import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.tasks.base import Encoder
-from greenadapt.training.pretrain.masking import Masking
+from greenadapt.training.masking import Masking
 from tests.support.small_tasks import TinyModel, adapted
 
 PIECES = np.arange(10, 60, dtype=np.int32)  # of 100 old rows; added ones lie above

@@ -7,7 +7,7 @@ import pytest
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.text import Document
 from greenadapt.tasks.base import Encoder
-from greenadapt.training.pretrain.packed_text import PackedText, PackedView, pack
+from greenadapt.training.packed_text import PackedText, PackedView, pack
 from tests.support.small_tasks import NEW, TinyModel, adapted, expand
 from tests.support.small_texts import documents, packed
 

@@ -16,7 +16,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import TIME_UP, Bar, Silent, limit_time, time_limits
-from greenadapt.training.pretrain.run import Pretraining, PretrainRun, Texts
+from greenadapt.training.pretrain import Pretraining, PretrainRun, Texts
 from tests.support.small_tasks import TinyModel, adapted, expand, lines, read_json
 from tests.support.small_texts import documents, packed
 

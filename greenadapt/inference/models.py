@@ -1,22 +1,30 @@
-"""Fine-tuned models opened for prediction, of one task or of several on one encoder."""
+"""Fine-tuned models opened for prediction: of one task or several, of several seeds, in one tokenization or both.
+
+Reading a text in two tokenizations takes two passes, and averaging helps by itself. So the control of equal cost is one
+model's logits averaged over two seeds: what the second tokenization is worth shows only beside that.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.config import Backend, Pool, Precision, Quantize, ReadingOptions, TrainConfig
+import numpy as np
+from scipy.special import logsumexp
+
+from greenadapt.config import Backend, EnsembleRule, Pool, Precision, Quantize, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.second_look import second_look
 from greenadapt.models.graphs import GraphRunner, chosen, open_graph
 from greenadapt.models.memory.choice import MemoryChoice
-from greenadapt.models.streaming import Inference, pooled
+from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.storage.arrays import Array
-from greenadapt.tasks.base import Encoder, Input, Task
-from greenadapt.workers import launched_processes
+from greenadapt.storage.arrays import Array, ArrayFile, IntArray
+from greenadapt.storage.files import Json
+from greenadapt.tasks.base import Encoder, Feature, Input, Task
+from greenadapt.workers import ahead, grouped, launched_processes
 
 if TYPE_CHECKING:
     from greenadapt.models.adapters.multitask import TrainedTasks
@@ -25,6 +33,60 @@ if TYPE_CHECKING:
     from greenadapt.models.memory.cache import MemoryReader
     from greenadapt.models.streaming import ViewOutputs
     from greenadapt.models.weights import TaskModel
+
+
+ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
+"""Puts inputs through a model in one view."""
+
+
+def second_look(
+    task: Task[Any], inputs: Iterable[Input], margin: float, read: ReadView, n_pieces: int
+) -> Iterator[ViewOutputs]:
+    """The outputs of each input, in order, whose mean is the expanded view's where that is sure.
+
+    Of an input with units in doubt (``Task.in_doubt``) the base view is read, too, as far as it holds one of them: the
+    chunks of a sentence, the windows of a context. For all other units ``base`` has what ``expanded`` has. The expanded
+    view comes first, since it has fewer pieces. Inputs go through together that have ``n_pieces``.
+    """
+    groups = grouped(inputs, lambda one: sum(map(len, one.expanded)), n_pieces, MOST_EXAMPLES)
+    with closing(ahead(groups)) as blocks:
+        for block in blocks:
+            outputs = [*read(block, "expanded")]
+            again = [_again(task, one, output, margin) for one, output in zip(block, outputs, strict=True)]
+            second = iter([*read([one for one in again if one is not None], "base")])
+            for one, part, output in zip(block, again, outputs, strict=True):
+                yield replace(
+                    output, base=output.expanded if part is None else _filled(next(second), output, one, part)
+                )
+
+
+def _again(task: Task[Any], one: Input, output: ViewOutputs, margin: float) -> Input | None:
+    """The part of an input that is read again, ``None`` where nothing has to be."""
+    assert output.expanded is not None
+    if _is_same(one):
+        return None
+    units = task.in_doubt(output.example, output.expanded, margin)
+    return replace(one, base=[each for each in one.base if np.isin(each.units, units).any()]) if len(units) else None
+
+
+def _filled(second: ViewOutputs, first: ViewOutputs, one: Input, part: Input) -> Array:
+    """The base view's output where ``part`` speaks for a unit, and the expanded one's where only the rest would."""
+    assert second.base is not None
+    assert first.expanded is not None
+    is_read, is_whole = (np.isin(np.arange(one.n_units), _units(each.base)) for each in (part, one))
+    filled: Array = np.where((is_whole & ~is_read)[:, None], first.expanded, second.base)
+    return filled
+
+
+def _units(features: Iterable[Feature]) -> IntArray:
+    units: IntArray = np.concatenate([each.units for each in features])
+    return units
+
+
+def _is_same(one: Input) -> bool:
+    """Whether both views read the same."""
+    pairs = zip(one.base, one.expanded, strict=False)
+    return len(one.base) == len(one.expanded) and all(np.array_equal(a.ids, b.ids) for a, b in pairs)
 
 
 @dataclass(frozen=True)
@@ -265,3 +327,79 @@ def one_process(command: str) -> None:
     """Raise ``UsageError`` if a launcher started several processes: all would do the same."""
     if launched_processes()[1] > 1:
         raise UsageError(f"{command} runs in one process", "start it without a launcher, a part of the input each")
+
+
+def combined(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
+    """The logits of an ensemble of models for one example, (n_units, k) float32, from those of each, (n_units, k).
+
+    ``logits`` takes their mean; ``probabilities`` the logarithm of the mean of their probabilities (arXiv 2212.03613,
+    section 4, "Ensemble LMs"), so that its softmax is that mean. The probabilities are over the classes, of
+    ``QuestionAnswering`` over the units, of start and end each. A ``head`` of one output has no classes, it gives a
+    number, and the mean is taken. A unit that no piece speaks for has the logit -inf, and probability 0 in that model.
+    """
+    values = np.stack(logits).astype(np.float64)
+    if rule == "probabilities" and values.size and values.shape[-1] > 1:
+        values = _log_softmax(values, axis=1 if head == "QuestionAnswering" else 2)
+        return np.asarray(logsumexp(values, axis=0) - np.log(len(logits)), np.float32)
+    return np.asarray(values.mean(axis=0), np.float32)
+
+
+def _log_softmax(values: Array, axis: int) -> Array:
+    """-inf where all along ``axis`` are -inf, for which scipy's has NaN: nothing is known there."""
+    total = logsumexp(values, axis=axis, keepdims=True)
+    return np.asarray(values - np.where(np.isneginf(total), 0, total))
+
+
+def combined_units(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
+    """``combined`` of one example: (n_units, k) float32 from those of each model, (n_units, k).
+
+    Raises ``InputError`` if the models do not read the same units.
+    """
+    if len({len(each) for each in logits}) > 1:
+        raise InputError(
+            "the models read a context in different numbers of windows, their logits have no mean",
+            "give models of the same base model and --max-length",
+        )
+    is_alone = len(logits) == 1 or not len(logits[0])
+    return logits[0] if is_alone else combined(logits, rule, head)
+
+
+def check_alike(models: Sequence[TaskFolder]) -> None:
+    """Raise ``InputError`` if models differ in task or labels, and so cannot be an ensemble."""
+    first = models[0]
+    for other in models[1:]:
+        if other.task.name != first.task.name:
+            raise InputError(
+                f"{first.folder} is for {first.task.name}, {other.folder} for {other.task.name}",
+                "give models of one task",
+            )
+        if other.task.head_config() != first.task.head_config():
+            raise InputError(
+                f"{first.folder} has the labels {_labels(first)}, {other.folder} has {_labels(other)}",
+                "give models that were trained on the same labels",
+            )
+        if other.settings.get("has_null") != first.settings.get("has_null"):
+            raise InputError(
+                f"one of {first.folder} and {other.folder} was trained on questions without answer, the other not",
+                "give models that were trained alike",
+            )
+
+
+def _labels(model: TaskFolder) -> str:
+    return ", ".join(model.task.head_config().get("id2label", {}).values()) or "none"
+
+
+def averaged_over_seeds(task: Task[Any], examples: Sequence[Any], logits: Sequence[Path]) -> list[list[Json]]:
+    """Predictions of each seed's model averaged with the next one's, of the last with the first.
+
+    ``logits`` has one file per seed, as fine-tuning keeps them; the base tokenization's are taken. There are as many
+    averages as seeds, so that they can be paired with the seeds' own runs; they share models, and vary less than
+    as many independent ones would. Two seeds have one average, which is given twice.
+    """
+    arrays = [ArrayFile(path) for path in logits]
+    averages = []
+    for first, second in zip(arrays, [*arrays[1:], arrays[0]], strict=True):
+        mean: Array = (first["base"] + second["base"]) / 2
+        each = np.split(mean, first["offsets"][1:-1])
+        averages.append([task.decode(example, one) for example, one in zip(examples, each, strict=True)])
+    return averages

@@ -22,11 +22,9 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.feed import Feed, Plan
-from greenadapt.training.loop import Step, Training
-from greenadapt.training.pretrain.masked_dataset import MaskedDataset, MaskedSample
-from greenadapt.training.pretrain.masking import Masking
-from greenadapt.training.pretrain.packed_text import PackedText
-from greenadapt.training.stepping import RunRecord, Stepping
+from greenadapt.training.loop import RunRecord, Step, Stepping, Training
+from greenadapt.training.masking import MaskedDataset, MaskedSample, Masking
+from greenadapt.training.packed_text import PackedText
 
 HELDOUT, GENERAL = "heldout", "general"
 

@@ -40,13 +40,11 @@ from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Input, TaskData
 from greenadapt.tasks.metrics import average, metric_of
-from greenadapt.training.agreement import PairedDataset
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
 from greenadapt.training.feed import Feed, Plan
-from greenadapt.training.loop import Step, Training
-from greenadapt.training.stepping import RunRecord, Stepping
-from greenadapt.training.unlabelled import UnlabelledDataset, unlabelled_inputs
+from greenadapt.training.loop import RunRecord, Step, Stepping, Training
+from greenadapt.training.views import PairedDataset, UnlabelledDataset, unlabelled_inputs
 
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
