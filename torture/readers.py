@@ -122,7 +122,7 @@ def _task(folder: Path, name: str) -> None:
 
 def _manifest(folder: Path, name: str) -> None:
     from greenadapt.checkpoints.source import require_whole
-    from greenadapt.stages.changes import changes
+    from greenadapt.stages.status import changes
     from greenadapt.storage.jobs import Place
     from greenadapt.storage.results import read_manifest, verified
 

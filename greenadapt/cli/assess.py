@@ -90,7 +90,7 @@ def assess(
         unused.refuse(ctx, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train")
         if "task" not in given:
             raise UsageError("no task", "give --task ner, classification or qa")
-        from greenadapt.stages.finetune.cross_validation import cross_validate
+        from greenadapt.stages.finetune.compare import cross_validate
         from greenadapt.stages.finetune.request import FinetuneRequest
 
         start = adapted_model(session, corpus, model)

@@ -62,7 +62,7 @@ def clean(
             raise UsageError(f"{option} has no effect with --only {kinds[0]}", f"add --only {kind}, or leave it out")
 
     from greenadapt.cli.output.workspace import print_cleaning, print_removed
-    from greenadapt.stages import clean as stage
+    from greenadapt.stages import status as stage
 
     session = o.make_session(options)
     request = stage.CleanRequest(

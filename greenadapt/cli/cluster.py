@@ -16,7 +16,7 @@ def cluster(*, options: Annotated[SessionOptions, Pick("cluster", cluster="auto"
     """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.workspace import print_cluster
-    from greenadapt.stages.cluster import cluster_rows
+    from greenadapt.stages.machine import cluster_rows
 
     rows = cluster_rows(str(options.cluster))
     if as_json:

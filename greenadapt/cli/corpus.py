@@ -37,9 +37,9 @@ Splitter = Annotated[
 def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """List the named corpora, and those in the workspace."""
     from greenadapt.cli.output.console import print_json, print_table
-    from greenadapt.stages import corpora
+    from greenadapt.stages import corpus
 
-    rows = corpora.list_corpora(o.make_session(options))
+    rows = corpus.list_corpora(o.make_session(options))
     if as_json:
         for row in rows:
             print_json(row)
@@ -83,9 +83,9 @@ def _up_to(stated: dict[str, Any]) -> str:
 def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """Show a corpus: its sources, its licence, and what the workspace has of it."""
     from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.stages import corpora
+    from greenadapt.stages import corpus
 
-    facts = corpora.show_corpus(o.make_session(options), name)
+    facts = corpus.show_corpus(o.make_session(options), name)
     if as_json:
         print_json(facts)
         return

@@ -51,7 +51,7 @@ def cost(
 
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.tables import print_costs, print_paper_costs
-    from greenadapt.stages import cost as stage
+    from greenadapt.stages import machine as stage
 
     session = o.make_session(options)
     rows = stage.result_costs(session, folders) if folders else stage.stage_costs(session, corpus, model)

@@ -21,7 +21,7 @@ def demo(
     """
     from greenadapt.cli.output.console import print_json, print_lines, print_table
     from greenadapt.cli.output.tables import print_comparison, print_costs, print_heldout, print_neighbours
-    from greenadapt.stages.demo.run import demo as run
+    from greenadapt.stages.demo import demo as run
 
     shown = run(o.make_session(options))
     if as_json:

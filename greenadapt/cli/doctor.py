@@ -18,7 +18,7 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
     """
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.layout import hanging, terminal_width
-    from greenadapt.stages.doctor import doctor as checks
+    from greenadapt.stages.machine import doctor as checks
     from greenadapt.storage.workspace import Workspace
 
     is_fit = True

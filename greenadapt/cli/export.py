@@ -29,7 +29,7 @@ def export(
 ) -> None:
     """Write word vectors in a format that word2vec, gensim and fastText can read."""
     from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.stages import export as stage
+    from greenadapt.stages import compile as stage
 
     if vectors is not None:
         unused.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace, and --vectors names the vectors")

@@ -37,7 +37,7 @@ def params(
     Without --adapter it covers every method at the paper's settings.
     """
     from greenadapt.cli.output.console import print_json
-    from greenadapt.stages.params import METHODS, count_params
+    from greenadapt.stages.finetune.tasks import METHODS, count_params
 
     given = unused.given(ctx)
     adapters: Sequence[AdapterConfig] = METHODS

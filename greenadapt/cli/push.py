@@ -43,7 +43,7 @@ def push(
     from greenadapt.cli.output.console import make_progress, print_json, print_lines, print_table
     from greenadapt.cli.output.messages import output
     from greenadapt.stages import push as stage
-    from greenadapt.stages.report.card_plots import card_plots
+    from greenadapt.stages.report import card_plots
 
     request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
     if output().quiet or output().as_json or not sys.stderr.isatty():

@@ -54,7 +54,7 @@ def report(
         unused.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
 
     from greenadapt.cli.output.console import print_json, print_text
-    from greenadapt.stages.report.page import report as stage
+    from greenadapt.stages.report import report as stage
 
     written = stage(o.make_session(options), folders or [], (corpus, model), out, (png, svg))
     if as_json:

@@ -24,7 +24,7 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.tables import print_tables
     from greenadapt.report.tables import listed_table
-    from greenadapt.stages.finetune.task_list import list_tasks, remove_task
+    from greenadapt.stages.finetune.tasks import list_tasks, remove_task
 
     if remove is not None:
         remove_task(folder, remove)

@@ -30,9 +30,8 @@ from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, UsageError, counted, require_torch
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Progress
-from greenadapt.stages.distributed import Build, run_together, start_machine
-from greenadapt.stages.run_names import data_name
-from greenadapt.stages.session import PRETRAIN, Session, commands_of
+from greenadapt.stages.finetune.train import Build, run_together, start_machine
+from greenadapt.stages.session import PRETRAIN, Session, commands_of, data_name
 from greenadapt.storage.files import Json, hash_json, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.own_json import read_own_object

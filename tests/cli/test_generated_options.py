@@ -18,7 +18,7 @@ from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig
 from greenadapt.corpus.recipes import list_recipes
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, option_fields
-from greenadapt.stages.run_names import data_name
+from greenadapt.stages.session import data_name
 from tests.conftest import Run, last_line
 
 

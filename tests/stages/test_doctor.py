@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from greenadapt.stages import doctor as module
+from greenadapt.stages import machine as module
 from tests.conftest import Run
 
 

@@ -7,7 +7,7 @@ import torch
 
 from greenadapt.config import AdapterConfig
 from greenadapt.models.adapters.kinds import make_adapter
-from greenadapt.stages.params import METHODS, count_params
+from greenadapt.stages.finetune.tasks import METHODS, count_params
 from tests.conftest import Run
 
 Json = dict[str, Any]

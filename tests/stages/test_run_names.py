@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.stages.run_names import data_name, join_names
+from greenadapt.stages.session import data_name, join_names
 
 
 @pytest.mark.parametrize(

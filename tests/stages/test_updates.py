@@ -14,7 +14,7 @@ from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.errors import ConflictError, UsageError
 from greenadapt.progress import Bar
 from greenadapt.stages.adapt import AdaptRequest, adapt
-from greenadapt.stages.cost import stage_costs
+from greenadapt.stages.machine import stage_costs
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.results import CARD, MANIFEST, Result

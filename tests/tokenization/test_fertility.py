@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from greenadapt.stages.demo import Fertility, fertility
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, new_entries
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.export import export_tokenizers
-from greenadapt.tokenization.fertility import Fertility, fertility
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from tests.conftest import save_tokenizer, wordpiece_tokenizer
 

@@ -20,8 +20,7 @@ from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import compare
-from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.task_data import read_unlabelled
+from greenadapt.stages.finetune.request import FinetuneRequest, read_unlabelled
 from greenadapt.stages.finetune.train import check_finetune, finetune
 from greenadapt.tasks.base import Encoder, Feature, TaskData, make_task
 from greenadapt.training.batches import TaskDataset
@@ -202,7 +201,7 @@ def test_a_base_model_to_compare_with_reads_labels_alone(tiny_model: TinyModel, 
 
 
 def test_texts_are_drawn_at_random_the_same_ones_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.stages.finetune.task_data._MOST_UNLABELLED", 50)
+    monkeypatch.setattr("greenadapt.stages.finetune.request._MOST_UNLABELLED", 50)
     file = tmp_path / "text.txt.gz"
     with gzip.open(file, "wt") as stream:
         stream.writelines(f"word{number}\n" for number in range(1000))

@@ -11,7 +11,7 @@ from greenadapt.corpus.recipes import Recipe as Corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.cost import estimate
 from greenadapt.errors import GreenadaptError, byte_size, counted, duration
-from greenadapt.stages.corpora import BYTES_PER_SECOND, download_time
+from greenadapt.stages.corpus import BYTES_PER_SECOND, download_time
 from greenadapt.stages.plan import MISSING, UP_TO_DATE, WOULD_RUN, Step
 from greenadapt.stages.reproduce.adapted import role_of, vectors_variant
 from greenadapt.stages.reproduce.bench import Bench, Run

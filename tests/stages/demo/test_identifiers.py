@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.stages.demo import identifiers
-from greenadapt.stages.demo.identifiers import identifier_set, labelled_sentences
+from greenadapt.stages import demo
+from greenadapt.stages.demo import identifier_set, labelled_sentences
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 
@@ -167,7 +167,7 @@ def test_one_package_is_too_few(packages: Path) -> None:
 def test_the_files_are_read_back(tmp_path: Path) -> None:
     train = list(labelled_sentences(DOCSTRING))
     test = [Sentence(("One", "x"), ("O", "B-CODE"))]
-    files = identifiers.IdentifierSet(train, test).write(tmp_path)
+    files = demo.IdentifierSet(train, test).write(tmp_path)
     for file, sentences in zip(files, (train, test), strict=True):
         read = NerTask().read(str(file), Silent())
         assert [(one.words, one.tags) for one in read] == [(one.words, one.tags) for one in sentences]

@@ -8,9 +8,8 @@ import pytest
 from greenadapt.corpus.pydocs import Package, find_packages
 from greenadapt.errors import MissingError
 from greenadapt.progress import Silent
-from greenadapt.stages.demo import run as module
-from greenadapt.stages.demo.run import N_WORDS, demo
-from greenadapt.stages.demo.task import MODELS, TaskPlan
+from greenadapt.stages import demo as module
+from greenadapt.stages.demo import MODELS, N_WORDS, TaskPlan, demo
 from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.ner import NerTask
@@ -29,7 +28,7 @@ def installed_once() -> Iterator[None]:
         return remembered(tuple(names))
 
     with pytest.MonkeyPatch.context() as patch:
-        for user in ("greenadapt.corpus.pydocs", "greenadapt.stages.demo.identifiers"):
+        for user in ("greenadapt.corpus.pydocs", "greenadapt.stages.demo"):
             patch.setattr(f"{user}.find_packages", found)
         yield
 

@@ -18,7 +18,7 @@ from greenadapt.progress import Bar, Silent
 from greenadapt.stages.finetune.compare import compare, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import read_scores
-from greenadapt.stages.report.tuned import task_groups
+from greenadapt.stages.report import task_groups
 from greenadapt.storage.files import write_json
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import interval, paired, summed

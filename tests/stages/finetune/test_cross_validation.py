@@ -16,7 +16,7 @@ from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AssessConfig, RunConfig, TaskConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
-from greenadapt.stages.finetune.cross_validation import cross_validate
+from greenadapt.stages.finetune.compare import cross_validate
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.session import EXPAND, Session
@@ -103,7 +103,7 @@ def test_finished_folds_are_kept(tiny_model: TinyModel, tmp_path: Path, monkeypa
         return finetune(replace(given, progress=progress), request)
 
     with monkeypatch.context() as patch:
-        patch.setattr("greenadapt.stages.finetune.cross_validation.finetune", stop)
+        patch.setattr("greenadapt.stages.finetune.compare.finetune", stop)
         with pytest.raises(KeyboardInterrupt):
             cross_validate(session(tmp_path, "work"), request, None, TWO)
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "work").glob("*.safetensors")}

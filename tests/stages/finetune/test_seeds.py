@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from greenadapt.errors import UsageError
-from greenadapt.stages.finetune.seeds import check_seeds, summary
+from greenadapt.stages.finetune.request import check_seeds, summary
 
 
 @pytest.mark.parametrize(

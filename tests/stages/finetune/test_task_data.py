@@ -8,7 +8,7 @@ import pytest
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.stages.finetune.task_data import read_task_data
+from greenadapt.stages.finetune.request import read_task_data
 from greenadapt.stages.finetune.train import finetune
 from tests.conftest import Notes
 from tests.support.small_multitask import entry, request, task_file

@@ -1,4 +1,4 @@
-"""Checks of the machine and the installation: what works, what is missing, and what to do about it."""
+"""What is installed (``doctor``), the nodes of a cluster, and what results cost."""
 
 import importlib
 import importlib.util
@@ -9,13 +9,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from greenadapt import __version__
-from greenadapt.checkpoints.source import PACKAGED, ZipPackages
-from greenadapt.errors import byte_size, counted
+from greenadapt.checkpoints.source import PACKAGED, ZipPackages, model_name
+from greenadapt.cluster import COMMAND, connected
+from greenadapt.cost import KG_PER_LB, PAPER_ROWS
+from greenadapt.errors import MissingError, byte_size, counted
+from greenadapt.stages.session import Session
+from greenadapt.stages.status import with_sources
 from greenadapt.storage.files import Json
 from greenadapt.storage.workspace import Workspace
 from greenadapt.workers import memory_limit, usable_cores
@@ -197,3 +202,110 @@ def _terminal() -> Check:
     if encoding.replace("-", "") != "utf8":
         return Check("terminal", "missing", f"{kind}, {encoding}{colour}", "set PYTHONUTF8=1 or a UTF-8 locale")
     return Check("terminal", "ok", f"{kind}, {encoding}{colour}")
+
+
+def cluster_rows(address: str) -> list[Json]:
+    """A row for each node, then one for each program that works on the cluster at ``address`` besides this one.
+
+    Nodes have ``address``, ``cores``, ``free_cores``, ``gpus``, ``free_gpus`` and ``memory_bytes``; what no task has
+    asked for is free. Programs have their ``command``, ``address``, ``process`` and when they ``started``. Raises what
+    ``connected`` raises.
+    """
+    with connected(address) as cluster:
+        own = cluster.ray.get_runtime_context().get_job_id()
+        [(free, programs)] = cluster.run(_used, [own], cores=0)
+        return [
+            {
+                "kind": "node",
+                "address": node.address,
+                "cores": node.cores,
+                "free_cores": free.get(node.id, {}).get("CPU", 0.0),
+                "gpus": node.gpus,
+                "free_gpus": free.get(node.id, {}).get("GPU", 0.0),
+                "memory_bytes": node.memory,
+            }
+            for node in cluster.nodes
+        ] + programs
+
+
+def _used(own: str) -> tuple[dict[str, dict[str, float]], list[Json]]:
+    """What is free by the id of a node, and a row for each program but that of the job ``own``.
+
+    What Ray documents for this (``ray.util.state``) needs its dashboard, which many clusters do without. It runs in the
+    cluster, since a program that is connected through ``ray://`` has no access to these tables.
+    """
+    from ray._private import state, worker
+
+    tables: Any = state
+    gcs: Any = worker.global_worker
+    jobs = [job for job in gcs.gcs_client.get_all_job_info().values() if not job.is_dead and job.job_id.hex() != own]
+    programs = [
+        {
+            "kind": "program",
+            "command": job.config.metadata.get(COMMAND) or job.entrypoint,
+            "address": job.driver_address.ip_address,
+            "process": job.driver_pid,
+            "started": datetime.fromtimestamp(job.start_time / 1000, UTC).isoformat(timespec="seconds"),
+        }
+        for job in sorted(jobs, key=lambda job: job.start_time)
+    ]
+    return tables.available_resources_per_node(), programs
+
+
+def stage_costs(session: Session, corpus: str | None, model: str | None) -> list[Json]:
+    """One row per result: ``corpus``, ``model``, ``stage`` and the fields of ``cost.Cost``.
+
+    Only those of ``corpus`` and ``model`` if given; raises ``MissingError`` if there are none.
+    """
+    workspace = session.workspace
+    corpora = [session.corpus_name(corpus)] if corpus is not None else workspace.corpora()
+    wanted = model_name(model) if model is not None else None
+    rows = [
+        {"corpus": name, "model": known, "stage": result.path.name, **result.manifest.whole_cost}
+        for name in corpora
+        for known in workspace.models(name)
+        if wanted in (None, known)
+        for result in workspace.results(name, known)
+    ]
+    if not rows and (corpus is not None or model is not None):
+        what = " and ".join(name for name in (corpus, model) if name is not None)
+        others = [name for name in workspace.corpora() if workspace.models(name)]
+        raise MissingError(
+            f"no results for {what} in {workspace.root}", f"there are results for: {', '.join(others) or 'nothing'}"
+        )
+    order = {"corpus": 0, "w2v": 1, "align": 2, "expand": 3, "identifiers": 4, "finetune": 5}
+    return sorted(rows, key=lambda row: (row["corpus"], row["model"], order.get(row["stage"].split("@")[0], 9)))
+
+
+def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
+    """One row per result, after those it was made from: ``folder``, ``stage`` and the fields of ``cost.Cost``.
+
+    Warns of inputs that were made again since, whose cost is unknown. Raises ``MissingError`` for a folder
+    that holds no result.
+    """
+    return [
+        {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.whole_cost}
+        for result in with_sources(folders, session.progress)
+    ]
+
+
+def paper_costs() -> list[Json]:
+    """The paper's table: ``paper`` (the model), ``size``, ``hardware``, ``watts``, ``hours``, CO2 and dollars by the
+    formula, and both as published.
+    """
+    return [
+        {
+            "paper": row.model,
+            "size": row.size,
+            "hardware": row.hardware,
+            "watts": row.watts,
+            "hours": row.hours,
+            "co2_lbs": row.co2_lbs,
+            "co2_kg": row.co2_lbs * KG_PER_LB,
+            "usd_low": row.usd[0],
+            "usd_high": row.usd[1],
+            "published_co2_lbs": row.published_co2_lbs,
+            "published_usd": list(row.published_usd),
+        }
+        for row in PAPER_ROWS
+    ]
