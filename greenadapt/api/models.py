@@ -1,4 +1,4 @@
-"""Encoders, adapted or not: both tokenizations of a text, sentence vectors, and neighbours of words."""
+"""Encoders, adapted or not, and indexes: tokenizations, sentence vectors, neighbours of words, search."""
 
 import importlib.util
 from collections.abc import Iterable
@@ -12,6 +12,8 @@ from greenadapt.api.arguments import shown_progress
 from greenadapt.config import Backend, Count, Pool, Quantize, ReadingOptions
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.fields import checked_call
+from greenadapt.inference.search.index import Index
+from greenadapt.inference.search.store import Passage
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, expanded
 
@@ -287,3 +289,6 @@ def folder_of(model: Any) -> str:
     if isinstance(model, str):
         return model
     raise UsageError(f"model is of type {type(model).__name__}", "give a folder, a hub id or a model of greenadapt")
+
+
+__all__ = ["Index", "Passage"]

@@ -7,8 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.api.arguments import shown_progress
-from greenadapt.api.data import Data, one_labelled_source, plain_record, rows_of
+from greenadapt.api.arguments import Data, one_labelled_source, plain_record, rows_of, shown_progress
 from greenadapt.config import Count, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.errors import UsageError, rounded
 from greenadapt.fields import checked_call

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from greenadapt.api.adapting import adapt
+from greenadapt.api.calls import adapt
 from greenadapt.cli import app
 from greenadapt.cli.options.inputs import OTHER, READ, WRITTEN
 from greenadapt.errors import ConflictError, UsageError
