@@ -214,7 +214,7 @@ def _settings(folder: Path, name: str) -> None:
     from typer.main import get_command
 
     from greenadapt.cli import app
-    from greenadapt.cli.options.settings import find_settings
+    from greenadapt.cli.settings import find_settings
 
     find_settings(get_command(app), "w2v", str(folder / name))
 

@@ -158,7 +158,7 @@ def _what_is_left(ctx: Any) -> str:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    from greenadapt.cli.output.messages import output, write_message
+    from greenadapt.cli.output.console import output, write_message
 
     flush(sys.stdout)
     line = " ".join(message.split())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
 from greenadapt.errors import InputError, UsageError, harmless, harmless_json
 from greenadapt.storage.outputs import Shards, check_file, is_written_through, open_output

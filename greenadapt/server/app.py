@@ -23,11 +23,9 @@ from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, most_paragraphs
 from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
-from greenadapt.server.guard import PAGES, problem
-from greenadapt.server.json_bodies import JsonRoute
-from greenadapt.server.metrics import Metrics
+from greenadapt.server.bodies import JsonRoute
+from greenadapt.server.guard import PAGES, Metrics, TooLargeError, problem, sentence
 from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicted
-from greenadapt.server.wrong import TooLargeError, sentence
 from greenadapt.storage.files import Json
 from greenadapt.tasks.questions import Question
 

@@ -13,7 +13,7 @@ import typer
 from greenadapt import config as module
 from greenadapt.checkpoints.source import PACKAGED
 from greenadapt.cli import app
-from greenadapt.cli.options.generated import Pick, with_options
+from greenadapt.cli.options import Pick, with_options
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, W2VConfig
 from greenadapt.corpus.recipes import list_recipes
 from greenadapt.errors import UsageError

@@ -21,8 +21,7 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.server.found import FoundModel
-from greenadapt.server.models import Asked, ServedModel
+from greenadapt.server.models import Asked, FoundModel, ServedModel
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
 from greenadapt.stages.session import Session

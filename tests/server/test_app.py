@@ -20,7 +20,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import RetrievalConfig
 from greenadapt.errors import ResourceError, UsageError
 from greenadapt.server import models as served
-from greenadapt.server.found import find_models
+from greenadapt.server.models import find_models
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Run
 from tests.support.search_server import search_server

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from greenadapt.server.connections import Connection
-from greenadapt.server.guard import Guard
-from greenadapt.server.metrics import Metrics
+from greenadapt.server.guard import Guard, Metrics
+from greenadapt.server.serving import Connection
 from tests.support.small_served import serving
 
 HALF = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A"

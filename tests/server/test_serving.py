@@ -19,8 +19,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import MissingError
-from greenadapt.server.found import find_models
-from greenadapt.server.models import ServedModel
+from greenadapt.server.models import ServedModel, find_models
 from greenadapt.server.serving import Application, ServeRequest
 from tests.support.small_served import serving
 

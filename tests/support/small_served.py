@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
-from greenadapt.server.found import find_models
+from greenadapt.server.models import find_models
 from greenadapt.server.serving import Application
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask

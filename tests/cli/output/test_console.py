@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 from rich.progress import Task, TaskID
 
-from greenadapt.cli.output import bar as bar_module
-from greenadapt.cli.output import console, messages
-from greenadapt.cli.output.speed import Speed
+from greenadapt.cli.output import console
+from greenadapt.cli.output import console as bar_module
+from greenadapt.cli.output.console import Speed
 
 
 def test_a_log_gets_plain_lines_and_stdout_stays_clean(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_a_bar_says_how_long_it_took() -> None:
 
 
 def test_quiet_leaves_warnings(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_output", messages.Output(quiet=True))
+    monkeypatch.setattr(console, "_output", console.Output(quiet=True))
     progress = console.make_progress()
     progress.note("hello")
     progress.warn("careful")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from greenadapt.cli.output.layout import table, wrapped
+from greenadapt.cli.output.console import table, wrapped
 
 COLUMNS = ["stage", "time", "memory"]
 ROWS = [["corpus", "1.5 s", "8 MB"], ["w2v", "100.0 s", "1,200 MB"]]

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from greenadapt.cli.output import console, messages
+from greenadapt.cli.output import console
 from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from tests.conftest import Run, last_line
 
@@ -19,7 +19,7 @@ KEYS = ["time", "level", "stage", "message"]
 
 @pytest.fixture
 def as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_output", messages.Output(as_json=True, command="w2v"))
+    monkeypatch.setattr(console, "_output", console.Output(as_json=True, command="w2v"))
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -93,14 +93,14 @@ def test_an_unknown_option_is_an_object_if_the_environment_says_so(monkeypatch: 
 def test_details_say_why_a_stage_runs_and_which_result_is_used(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "_output", messages.Output(quiet=True))
-    messages.show_details()
+    monkeypatch.setattr(console, "_output", console.Output(quiet=True))
+    console.show_details()
     try:
         for force in (False, False, True):
             made = Place(tmp_path / "align"), Job("align", {}, {}, lambda folder: Outcome({}))
             run_job(*made, force=force, progress=console.make_progress())
     finally:
-        messages.hide_details()
+        console.hide_details()
     run_job(*made, force=True, progress=console.make_progress())
     first, took, current, forced, again = capsys.readouterr().err.splitlines()
     assert "no result" in first
