@@ -14,9 +14,10 @@ from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import align as align_stage
-from greenadapt.stages import compile, expand, neighbours, w2v
 from greenadapt.stages import corpus as corpus_stage
+from greenadapt.stages import expand, neighbours, w2v
 from greenadapt.stages.adapt import AdaptRequest
+from greenadapt.stages.compile import export_vectors
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result
@@ -179,7 +180,7 @@ def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
     with pytest.raises(ConflictError, match=r"adapted was made from another corpus"):  # before it is read
         adapt(replace(session, out=tmp_path / "adapted"), other, model)
     assert not [*session.workspace.root.glob("other-*/*/corpus")]
-    compile.export_vectors(session, tmp_path / "my.vec.gz", str(corpus), None)
+    export_vectors(session, tmp_path / "my.vec.gz", str(corpus), None)
     empty = Session(Workspace(tmp_path / "elsewhere"), Notes(), out=tmp_path / "map")
     aligned = align_stage.align(empty, None, str(model), PLAN.align, tmp_path / "my.vec.gz")
     (tmp_path / "my.vec.gz").unlink()  # the map keeps its vectors

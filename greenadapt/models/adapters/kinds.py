@@ -1,4 +1,4 @@
-"""The adapters that a task adds to a shared encoder (BERT and PALs, arXiv 1902.02671), and how many weights they have."""
+"""Adapters that a task adds to a shared encoder (BERT and PALs, arXiv 1902.02671), and their numbers of weights."""
 
 import copy
 import inspect
