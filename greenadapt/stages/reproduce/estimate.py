@@ -24,7 +24,7 @@ from greenadapt.storage.files import Json, read_object
 from greenadapt.storage.names import expanded
 from greenadapt.wording import byte_size, counted, duration
 
-# Measured on one core of an AMD EPYC, idle: benchmarks/RESULTS.md, docs/word-vectors.md.
+# Measured on one core of an AMD EPYC, idle: benchmarks/results/, docs/word-vectors.md.
 _WORDS_SPLIT = 4_700_000
 """Words a second."""
 _WORDS_OF_VECTORS = 422_797 * 768
