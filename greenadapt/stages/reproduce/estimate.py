@@ -21,7 +21,7 @@ from greenadapt.stages.reproduce.workload import workload
 from greenadapt.stages.session import CORPUS, FINETUNE, QA, W2V
 from greenadapt.storage.files import Json, expanded, read_object
 
-# Measured on one core of an AMD EPYC, idle: benchmarks/RESULTS.md, docs/word-vectors.md.
+# Measured on one core of an AMD EPYC, idle: benchmarks/results/, docs/word-vectors.md.
 _WORDS_SPLIT = 4_700_000
 """Words a second."""
 _WORDS_OF_VECTORS = 422_797 * 768
