@@ -37,11 +37,11 @@ __all__ = ["AdaptedModel", "EncoderModel", "Index", "TaskModel", "adapt", "finet
 _LIES_IN = {
     "AdaptedModel": "models",
     "EncoderModel": "models",
-    "Index": "searching",
+    "Index": "models",
     "TaskModel": "tasks",
-    "adapt": "adapting",
-    "finetune": "finetuning",
-    "load": "loading",
+    "adapt": "calls",
+    "finetune": "calls",
+    "load": "calls",
 }
 
 

@@ -1,25 +1,17 @@
-"""The architectures that greenadapt supports: those of every other module in this folder."""
+"""The architectures that greenadapt supports, by ``model_type``."""
 
 import re
 from collections.abc import Container, Mapping
-from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import Any
 
 from greenadapt.architectures.base import Architecture
+from greenadapt.architectures.encoders import ENCODERS
+from greenadapt.architectures.generative import GENERATIVE
 
-_OTHERS = ("architecture", "registry")
-
-
-def _found() -> dict[str, Architecture]:
-    names = sorted(module.name for module in iter_modules([str(Path(__file__).parent)]) if module.name not in _OTHERS)
-    modules = (import_module(f"{__package__}.{name}") for name in names)
-    return {one.model_type: one for module in modules for one in module.ARCHITECTURES}
-
-
-ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(_found())
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
+    {architecture.model_type: architecture for architecture in (*ENCODERS, *GENERATIVE)}
+)
 """``model_type`` → architecture."""
 
 

@@ -331,3 +331,5 @@ _ROTARY_BERT = (
         tokenizer_class="XLMRobertaTokenizer",
     ),
 )
+
+ENCODERS = (*_ALBERT, *_BERT, *_DEBERTA, *_DISTILBERT, *_ELECTRA, *_MODERNBERT, *_MPNET, *_ROBERTA, *_ROTARY_BERT)

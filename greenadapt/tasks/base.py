@@ -317,7 +317,7 @@ def load_task(settings: Json) -> Task[Any]:
 
 
 def _class(name: str) -> Any:
-    return getattr(import_module(f"greenadapt.tasks.{name}.task"), _CLASSES[name])
+    return getattr(import_module(f"greenadapt.tasks.{name}"), _CLASSES[name])
 
 
 @dataclass(frozen=True, eq=False)
