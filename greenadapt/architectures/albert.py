@@ -7,7 +7,6 @@ _FFN = "encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"
 ARCHITECTURES = (
     Architecture(
         model_type="albert",
-        examples="ALBERT; the map goes into its narrow embedding",
         prefix="albert.",
         decoder="predictions.decoder.weight",
         biases=("predictions.bias", "predictions.decoder.bias"),

@@ -17,6 +17,6 @@ _bert = partial(
 )
 
 ARCHITECTURES = (
-    _bert(model_type="bert", examples="BERT, E5, GTE and BGE in English", prefix="bert."),
-    _bert(model_type="ernie", examples="ERNIE", prefix="ernie."),
+    _bert(model_type="bert", prefix="bert."),
+    _bert(model_type="ernie", prefix="ernie."),
 )

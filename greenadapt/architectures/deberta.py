@@ -45,7 +45,6 @@ def _attend(
 ARCHITECTURES = (
     Architecture(
         model_type="deberta-v2",
-        examples="DeBERTa v2 and v3",
         prefix="deberta.",
         decoder="cls.predictions.decoder.weight",
         biases=("cls.predictions.bias", "cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),

@@ -12,7 +12,6 @@ from greenadapt.architectures.architecture import (
 ARCHITECTURES = (
     Architecture(
         model_type="distilbert",
-        examples="DistilBERT",
         prefix="distilbert.",
         decoder="vocab_projector.weight",
         biases=("vocab_projector.bias",),

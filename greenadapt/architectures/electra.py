@@ -5,7 +5,6 @@ from greenadapt.architectures.architecture import BERT_ATTENTION, Architecture, 
 ARCHITECTURES = (
     Architecture(
         model_type="electra",
-        examples="ELECTRA",
         prefix="electra.",
         decoder="generator_lm_head.weight",
         biases=("generator_lm_head.bias",),

@@ -7,7 +7,6 @@ _EMBEDDING = "embeddings.tok_embeddings.weight"
 ARCHITECTURES = (
     Architecture(
         model_type="modernbert",
-        examples="ModernBERT",
         prefix="model.",
         embedding=_EMBEDDING,
         decoder="decoder.weight",

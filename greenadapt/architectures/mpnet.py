@@ -40,7 +40,6 @@ def _far_bias(encoder: Any) -> Any:
 ARCHITECTURES = (
     Architecture(
         model_type="mpnet",
-        examples="MPNet",
         prefix="mpnet.",
         decoder="lm_head.decoder.weight",
         biases=("lm_head.bias", "lm_head.decoder.bias"),

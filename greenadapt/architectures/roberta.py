@@ -18,21 +18,18 @@ _roberta = partial(
 ARCHITECTURES = (
     _roberta(
         model_type="roberta",
-        examples="RoBERTa",
         memory=BERT_ATTENTION,
         adapters=LayerParts(),
         tokenizer_class="RobertaTokenizer",
     ),
     _roberta(
         model_type="xlm-roberta",
-        examples="XLM-RoBERTa, multilingual E5, BGE-M3",
         memory=BERT_ATTENTION,
         adapters=LayerParts(),
         tokenizer_class="XLMRobertaTokenizer",
     ),
     _roberta(
         model_type="camembert",
-        examples="CamemBERT",
         memory=BERT_ATTENTION,
         adapters=LayerParts(),
         tokenizer_class="CamembertTokenizer",

@@ -33,7 +33,6 @@ _rotary = partial(
 ARCHITECTURES = (
     _rotary(
         model_type="nomic_bert",
-        examples="Nomic Embed v1 and v1.5",
         prefix="nomic_bert.",
         decoder="cls.predictions.decoder.weight",
         biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
@@ -44,7 +43,6 @@ ARCHITECTURES = (
     ),
     _rotary(
         model_type="gte",
-        examples="GTE multilingual",
         prefix="gte.",
         decoder="lm_head.decoder.weight",
         biases=("lm_head.decoder.bias",),
