@@ -13,16 +13,14 @@ import planted
 import vector_quality
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_json
 from greenadapt.storage.outputs import open_file
-from greenadapt.vectors.averaging import dealt, parts_each, round_size
 from greenadapt.vectors.cbow import initial_weights, vocabulary_size
-from greenadapt.vectors.engines import Stream, learning_rate
+from greenadapt.vectors.engines import Stream, StreamPart, learning_rate
 from greenadapt.vectors.engines.fast import FastEngine
-from greenadapt.vectors.engines.parts import StreamPart
-from greenadapt.vectors.nodes import Trainer
+from greenadapt.vectors.on_cluster import Trainer, dealt, parts_each, round_size
 from greenadapt.vectors.word_vectors import WordVectors
 
 _REFERENCE_SEED = 99

@@ -27,14 +27,14 @@ from cluster_nodes import started
 from tables import aligned
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, hash_json
 from greenadapt.storage.records import Records
-from greenadapt.vectors.averaging import expected_steps
 from greenadapt.vectors.cbow import train, vocabulary_size
-from greenadapt.vectors.engines.parts import StreamPart
+from greenadapt.vectors.engines import StreamPart
+from greenadapt.vectors.on_cluster import expected_steps
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +113,7 @@ _STEPS = ("changes", "merge", "commit")
 
 def _synchronised(n_rows: int, options: argparse.Namespace, folder: Path) -> tuple[list[float], float, float]:
     """Median seconds of each step on one node of two, bytes that a node sends, and the share of rows it changed."""
-    from greenadapt.vectors.nodes import Trainer
+    from greenadapt.vectors.on_cluster import Trainer
 
     (sync_words,) = options.sync_words
     config = W2VConfig(dim=options.dim, engine="fast")
@@ -207,20 +207,20 @@ def _run(n_nodes: int, folder: Path, options: argparse.Namespace) -> tuple[float
             train(corpus, config, Path(work), progress=Silent(), max_memory=32 << 30)
             return time.perf_counter() - begin, _cpu_seconds() - before, None
         from greenadapt.cluster import connected
-        from greenadapt.vectors import nodes
+        from greenadapt.vectors import on_cluster
 
-        class Watched(nodes.ClusterEngine):
+        class Watched(on_cluster.ClusterEngine):
             def close(self) -> None:
                 traffic.append(asdict(self.traffic))
                 cpu.append(_cpu_seconds())
                 super().close()
 
         with started(n_nodes, 2 if n_nodes == 1 else 1, 1 << 30) as cluster, connected(cluster.address) as found:
-            nodes.ClusterEngine, plain = Watched, nodes.ClusterEngine  # type: ignore[misc]
+            on_cluster.ClusterEngine, plain = Watched, on_cluster.ClusterEngine  # type: ignore[misc]
             begin, before = time.perf_counter(), _cpu_seconds()
             train(corpus, config, Path(work), progress=Silent(), max_memory=32 << 30, cluster=found)
             seconds = time.perf_counter() - begin
-            nodes.ClusterEngine = plain  # type: ignore[misc]
+            on_cluster.ClusterEngine = plain  # type: ignore[misc]
     return seconds, cpu[0] - before, traffic[0]
 
 

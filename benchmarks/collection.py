@@ -40,10 +40,10 @@ from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.storage.outputs import open_file
 from greenadapt.storage.records import Records
-from greenadapt.tasks.bootstrap import interval, paired, summed
-from greenadapt.tasks.qa.questions import Question, read_questions
-from greenadapt.tasks.qa.scores import score_answer
-from greenadapt.tasks.qa.task import gold_texts
+from greenadapt.tasks.metrics import interval, paired, summed
+from greenadapt.tasks.qa import gold_texts
+from greenadapt.tasks.questions import Question, read_questions
+from greenadapt.tasks.spans import score_answer
 
 DEEP = 20
 """Paragraphs that are looked at for each question."""

@@ -23,9 +23,9 @@ from plain_words import plain
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus.words import prepare_corpus
+from greenadapt.corpus.prepared import prepare_corpus
 from greenadapt.progress import Silent
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import load_tokenizer
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ from greenadapt.config import (
     TrainConfig,
     W2VConfig,
 )
-from greenadapt.inference.qa.answering import QaRequest
-from greenadapt.inference.qa.comparison import BASE_MODEL, MEASURES, OURS, compare_rows
+from greenadapt.inference.qa.answering import BASE_MODEL, MEASURES, OURS, QaRequest, compare_rows
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand

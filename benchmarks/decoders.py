@@ -40,9 +40,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, DualTokenizer
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
 
 SPECIALS = ("<unk>", "<s>", "</s>")

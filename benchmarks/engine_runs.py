@@ -21,7 +21,7 @@ from engine_sides import OWN, Job, trained
 
 import greenadapt
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.storage.outputs import open_file
 from greenadapt.storage.records import Records

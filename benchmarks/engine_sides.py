@@ -21,7 +21,7 @@ import word2vec_c
 from machine import peak_memory
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors.engines import Stream

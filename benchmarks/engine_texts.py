@@ -14,11 +14,9 @@ import word2vec_c
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import CorpusConfig
+from greenadapt.corpus.prepared import STREAM_FILE, VOCABULARY_FILE, PreparedCorpus, prepare_corpus, write_vocabulary
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import find_recipe
-from greenadapt.corpus.steps import STREAM_FILE, VOCABULARY_FILE
-from greenadapt.corpus.word_counts import write_vocabulary
-from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array, write_arrays
 from greenadapt.storage.files import Json, hash_json

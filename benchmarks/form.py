@@ -22,10 +22,9 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.neighbours import unit_rows
-from greenadapt.vectors.piece_rows import mean_of_pieces, wordpiece_norm
+from greenadapt.vectors.rows import mean_of_pieces, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 
 BANDS = ((1, 20), (20, 100), (100, 500), (500, np.inf))

@@ -24,8 +24,8 @@ from transformers import AutoModel
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.storage.arrays import Array
-from greenadapt.tokenization.special_tokens import read_settings, special_ids
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.files import read_settings, special_ids
+from greenadapt.tokenization.vocabulary import load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
 
 GATE = 50

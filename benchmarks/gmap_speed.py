@@ -33,15 +33,13 @@ from turns import HEADINGS, WARM_UP, ratios, setting_lines, timed
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
-from greenadapt.models.tensors import MemoryInput
-from greenadapt.models.weights import open_model
+from greenadapt.models.rows import Rows
+from greenadapt.models.weights import MemoryInput, open_model
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input, Task, make_task
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training

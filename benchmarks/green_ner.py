@@ -30,7 +30,7 @@ from trainings import add_cluster_options, finetune, train_first
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig
-from greenadapt.inference.ensemble import averaged_over_seeds
+from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import read_predictions
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -38,9 +38,9 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, write_json
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tasks.bootstrap import Difference, paired
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.metrics import Difference, paired
+from greenadapt.tasks.ner import NerTask
 
 PAPER_ARMS = [BASE, CONTROL, "map", "norm", "pieces", "blend", "identity", "random"]
 VIEWS = ("mean", "base", "expanded")

@@ -32,22 +32,20 @@ from tables import aligned
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig, CorpusConfig, W2VConfig
+from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import find_recipe
-from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
 from greenadapt.progress import Silent
 from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.storage.records import Records
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.cbow import train
-from greenadapt.vectors.diagnostics import KnownWords
-from greenadapt.vectors.form import fit_form
 from greenadapt.vectors.neighbours import unit_rows
-from greenadapt.vectors.piece_rows import wordpiece_norm
+from greenadapt.vectors.quality import KnownWords
+from greenadapt.vectors.rows import fit_form, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 
 N_FOLDS = 5

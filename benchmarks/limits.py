@@ -26,9 +26,9 @@ from engine_sides import Job, trained
 from machine import machine_line
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
+from greenadapt.vectors.engines import keep_thresholds
 from greenadapt.vectors.engines.chunks import CHUNK, GROUP, NEGATIVES
-from greenadapt.vectors.engines.parts import keep_thresholds
 
 _COPIED = 256 << 20  # bytes a thread
 _SIDE = 2048  # of a matrix

@@ -32,15 +32,14 @@ from turns import HEADINGS, WARM_UP, ratios, setting_lines, timed
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AdapterConfig, RunConfig, TaskConfig, TrainConfig
-from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
-from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.adapters.multitask import head_spec, open_multitask
 from greenadapt.models.forward import outputs, shared_outputs
 from greenadapt.models.machine import Machine
+from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import Inference
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input, Task, make_task
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.questions import Question
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 

@@ -35,14 +35,14 @@ from plain_loop import PlainProcess, PlainSetting, quiet
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
-from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.qa.lookups import QaModel
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.questions import Question, read_questions
-from greenadapt.tasks.qa.spans import unit_of_each, word_units
-from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question, read_questions
+from greenadapt.tasks.spans import unit_of_each, word_units
+from greenadapt.tokenization.export import copy_tokenizers
 
 PAGE_WORDS = 500
 FEW_PAGES = 10

@@ -39,12 +39,11 @@ def write_results(work: Path, n_words: int, dim: int) -> Path:
     import numpy as np
 
     from greenadapt.checkpoints.source import find_model
-    from greenadapt.corpus.word_counts import write_vocabulary
+    from greenadapt.corpus.prepared import write_vocabulary
     from greenadapt.storage.arrays import Streamed, write_arrays
     from greenadapt.storage.files import write_json
     from greenadapt.tokenization.added_words import AddedWords, new_entries
-    from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-    from greenadapt.tokenization.splitter import load_tokenizer
+    from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 
     base = find_model("minilm").folder
     vocabulary = BaseVocabulary(load_tokenizer(base))

@@ -31,10 +31,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
-from greenadapt.tokenization.writer import export_tokenizers
+from greenadapt.tokenization.export import export_tokenizers
+from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
 
 FAMILIES = ("wordpiece", "bytelevel", "unigram-xlm-r", "unigram-deberta", "unigram-albert", "sentencepiece-bpe",
             "qwen", "llama-2", "gemma")  # fmt: skip

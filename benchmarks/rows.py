@@ -60,7 +60,7 @@ def make_items(arguments: argparse.Namespace, size: int, n_rows: int) -> list[An
     """Sentences of random pieces with random labels, enough for all steps."""
     import numpy as np
 
-    from greenadapt.tasks.features import Feature, Input
+    from greenadapt.tasks.base import Feature, Input
 
     draw = np.random.default_rng(SEED)
     old = np.arange(1000, n_rows - size)
@@ -79,8 +79,8 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
     """Seconds of the median step, and bytes of memory."""
     from greenadapt.checkpoints.reader import Checkpoint
     from greenadapt.config import RunConfig, TrainConfig
-    from greenadapt.models.embedding_rows import Rows
     from greenadapt.models.machine import Machine
+    from greenadapt.models.rows import Rows
     from greenadapt.models.weights import open_model
     from greenadapt.training.batches import TaskDataset
     from greenadapt.training.feed import Feed, Plan

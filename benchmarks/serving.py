@@ -35,24 +35,21 @@ from plain_loop import Plain, PlainSetting, quiet
 from tables import aligned, with_interval
 
 from greenadapt.config import Backend, CompileConfig, Pool, QaConfig, Quantize, ReadingOptions, RetrievalConfig
-from greenadapt.inference.opened_models import OpenedModel
-from greenadapt.inference.qa.inquiry import on_contexts
+from greenadapt.inference.models import OpenedModel, second_look
+from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
 from greenadapt.inference.qa.lookups import QaModel, answers
-from greenadapt.inference.qa.passages import OwnPassages
 from greenadapt.inference.search.words import Words, words_of
-from greenadapt.inference.second_look import second_look
-from greenadapt.models.example_blocks import ViewOutputs, blocks
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, pooled
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, ViewOutputs, blocks, pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tasks.bootstrap import contexts_of, paired, resampled
-from greenadapt.tasks.features import Input
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.base import Input
+from greenadapt.tasks.metrics import contexts_of, paired, resampled
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 KINDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8", "openvino-bf16")

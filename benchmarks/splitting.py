@@ -19,8 +19,8 @@ from machine import machine_line
 from plain_words import plain
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.corpus.stream import BatchSplitter, DocumentLog, SplitBatch, TextBatch, make_batches
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.corpus.splitting import BatchSplitter, DocumentLog, SplitBatch, TextBatch, make_batches
+from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 
 PLAIN, OURS = "plain loop", "greenadapt"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from greenadapt.tasks.bootstrap import Difference
+from greenadapt.tasks.metrics import Difference
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

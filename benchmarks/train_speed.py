@@ -24,12 +24,11 @@ import torch
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Task, make_task
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input, Task, make_task
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training

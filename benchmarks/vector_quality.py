@@ -9,10 +9,9 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig
 from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
-from greenadapt.vectors.diagnostics import KnownWords, diagnose
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.neighbours import nearest, unit_rows
+from greenadapt.vectors.quality import KnownWords, diagnose
 from greenadapt.vectors.word_vectors import WordVectors
 
 _FIGURES = {"P@1": "precision_at_1", "P@10": "precision_at_10", "MRR": "mrr"}

@@ -27,7 +27,7 @@ from smart_open import open as smart_open
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import CorpusConfig, W2VConfig
 from greenadapt.progress import Silent
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import load_tokenizer
 
 PROBES = "tachycardia,insulin,mrna"
 SIDES = ("greenadapt", "plain")
@@ -53,9 +53,9 @@ def main() -> None:
 def greenadapt_side(options: argparse.Namespace) -> dict[str, Any]:
     """prepare_corpus, then train."""
     begin = time.perf_counter()
+    from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
     from greenadapt.corpus.readers import open_corpus
     from greenadapt.corpus.recipes import find_recipe
-    from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
     from greenadapt.vectors.cbow import train
 
     config = W2VConfig(dim=options.dim, epochs=options.epochs, workers=options.workers, engine=options.engine)

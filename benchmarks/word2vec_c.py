@@ -18,9 +18,9 @@ from pathlib import Path
 from machine import peak_memory
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.formats import read_vectors
+from greenadapt.vectors.word_vectors import read_vectors
 
 _FLAGS = ("-Ofast", "-march=native", "-funroll-loops")  # those of its own makefile
 _PROGRESS = re.compile(rb"Progress: ([0-9.]+)%")

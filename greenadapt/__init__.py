@@ -27,11 +27,8 @@ TYPE_CHECKING = False  # not typing's, whose import would take longer than all t
 if TYPE_CHECKING:
     from typing import Any
 
-    from greenadapt.api.adapting import adapt
-    from greenadapt.api.finetuning import finetune
-    from greenadapt.api.loading import load
-    from greenadapt.api.models import AdaptedModel, EncoderModel
-    from greenadapt.api.searching import Index
+    from greenadapt.api.calls import adapt, finetune, load
+    from greenadapt.api.models import AdaptedModel, EncoderModel, Index
     from greenadapt.api.tasks import TaskModel
 
 __version__ = "0.2.0"
@@ -40,11 +37,11 @@ __all__ = ["AdaptedModel", "EncoderModel", "Index", "TaskModel", "adapt", "finet
 _LIES_IN = {
     "AdaptedModel": "models",
     "EncoderModel": "models",
-    "Index": "searching",
+    "Index": "models",
     "TaskModel": "tasks",
-    "adapt": "adapting",
-    "finetune": "finetuning",
-    "load": "loading",
+    "adapt": "calls",
+    "finetune": "calls",
+    "load": "calls",
 }
 
 

@@ -1,6 +1,13 @@
-"""The errors a user can cause or meet; the command line turns each into one line and an exit code."""
+"""The errors that a user can cause or meet, and numbers, sizes and texts as messages show them.
+
+The command line turns each error into one line and an exit code.
+"""
 
 import importlib.util
+import re
+from decimal import ROUND_HALF_UP, Decimal
+from math import isfinite
+from typing import Any
 
 _LONGEST = 1400
 """Characters of a message, in which names and words from files may be of any length."""
@@ -82,3 +89,84 @@ def require_torch(what: str) -> None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingError(f"{what} needs {', '.join(missing)}, not installed", 'pip install "greenadapt[train]"')
+
+
+_KINDS = {
+    int: "a number",
+    float: "a number with a fraction",
+    str: "a string",
+    list: "a list",
+    tuple: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+# What terminals take as commands; what turns the direction of writing; what no encoding and no XML has. The pages of
+# `serve` have the same: server/page/page.js.
+_UNSHOWN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_ESCAPED = re.compile(f"{_UNSHOWN.pattern}|[\u2028\u2029]")
+_BREAKS = re.compile("[\t\n\x0b\x0c\r\x85\u2028\u2029]+")
+
+
+def harmless(text: str) -> str:
+    """``text``, which may have several lines, with U+FFFD for characters by which a name or a word from a file could
+    control a terminal, turn the direction of what is shown after it, or end the program that draws it.
+    """
+    return _UNSHOWN.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line: a name with a line break cannot pass for a line of its own."""
+    return harmless(_BREAKS.sub(" ", text))
+
+
+def harmless_json(text: str) -> str:
+    """JSON with escapes for the same, and for what ends a line elsewhere, so that the value stays as it is."""
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """``n`` and what is counted, ``many`` by default with an s: ``1 file``, ``1,204 files``."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def rounded(value: float, digits: int, *, percent: bool = False, signed: bool = False) -> str:
+    """A score as tables show it: ``digits`` behind the point, half up, as papers round. 30.65 is ``30.7``.
+
+    The decimal number that is meant is rounded, not the float nearest to it, which is a little less or more; it is the
+    one of twelve significant digits. ``percent`` multiplies by 100, ``signed`` always writes the sign.
+    """
+    if not isfinite(value):
+        return str(value)
+    number = Decimal(f"{value:.12g}") * (100 if percent else 1)
+    shown = number.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    return f"{shown:+f}" if signed else f"{shown:f}"
+
+
+def as_percent(share: float, digits: int = 1) -> str:
+    """A share as ``12.3%``, see ``rounded``."""
+    return f"{rounded(share, digits, percent=True)}%"
+
+
+def byte_size(n: int) -> str:
+    """``n`` bytes as people read them: ``26 bytes``, ``3.1 MB``, ``18.7 GB``."""
+    if n < 100_000:
+        return counted(n, "byte")
+    return f"{n / 1e6:,.1f} MB" if n < 10_000_000_000 else f"{n / 1e9:,.1f} GB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them: ``9.8 s``, ``12 min``, ``3.1 h``."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def json_kind(value: Any) -> str:
+    """What a value of JSON is: ``a number``, ``a list``, ``null``; true and false are themselves."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _KINDS.get(type(value), f"of type {type(value).__name__}")

@@ -1,8 +1,11 @@
-"""Progress reports of long work, independent of terminals."""
+"""Progress reports of long work, and how a signal or a time limit stops it cleanly."""
 
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import FrameType
 from typing import Protocol, runtime_checkable
 
 STAGE: ContextVar[str | None] = ContextVar("stage", default=None)
@@ -79,3 +82,99 @@ class Warnings(Silent):
 
     def warn(self, message: str) -> None:
         self.warnings.append(message)
+
+
+TIME_UP = 75
+"""Exit code of work that stopped because its time was up, EX_TEMPFAIL of sysexits.h: run it again."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN = 2.0
+"""Seconds between two attempts to exit: Python drops an exception that a signal raises in a ``__del__``."""
+_time_was_up = False
+
+
+class Stop:
+    """Whether a stop was asked for; ``signal`` is by which signal, 0 for none. SIGALRM: the time is up."""
+
+    def __init__(self) -> None:
+        self.signal = signal.SIGALRM if _time_was_up else 0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether to save and leave now."""
+        return self.signal != 0
+
+    def agree(self, largest: Callable[[int], int]) -> None:
+        """Make all processes stop at the same step; ``largest`` is ``Machine.largest``. Call it once a step."""
+        self.signal = largest(self.signal)
+
+    def leave(self) -> None:
+        """Where a stop is wanted, raise ``KeyboardInterrupt`` for SIGINT, ``SystemExit`` with the exit code for others:
+        ``TIME_UP``, or 143 for SIGTERM.
+        """
+        if self.signal == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.wanted:
+            raise SystemExit(TIME_UP if self.signal == signal.SIGALRM else 128 + self.signal)
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Within it, the first SIGINT or SIGTERM, or the end of the time, only sets ``wanted``; the second acts as it does
+    without.
+
+    In a thread other than the main one, where Python handles no signals, nothing is changed.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    timed = (signal.SIGALRM,) if signal.getsignal(signal.SIGALRM) in (_time_is_up, _remember_time) else ()
+    before = {number: signal.getsignal(number) for number in (*_SIGNALS, *timed)}
+
+    def restore(numbers: Iterable[int]) -> None:
+        for number in numbers:
+            signal.signal(number, before[number])
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop.signal = stop.signal or number
+        if number != signal.SIGALRM:  # which comes again and again
+            restore(_SIGNALS)
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield stop
+    finally:
+        restore(before)
+
+
+@contextmanager
+def time_limits() -> Iterator[None]:
+    """End what ``limit_time`` began within it."""
+    global _time_was_up
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGALRM) is not before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            _time_was_up = False
+
+
+def limit_time(seconds: float, *, is_alone: bool) -> None:
+    """After ``seconds``, exit with ``TIME_UP``, at the next checkpoint within ``stoppable``.
+
+    Not ``is_alone``, one of several processes that wait for each other, only exits at a checkpoint.
+    """
+    signal.signal(signal.SIGALRM, _time_is_up if is_alone else _remember_time)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
+
+
+def _time_is_up(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(TIME_UP)
+
+
+def _remember_time(number: int, frame: FrameType | None) -> None:
+    global _time_was_up
+    _time_was_up = True

@@ -17,8 +17,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import IntArray
-from greenadapt.tasks.features import Encoder
-from greenadapt.tokenization.writer import copy_views
+from greenadapt.tasks.base import Encoder
+from greenadapt.tokenization.export import copy_views
 
 VIEWS = "views"
 """Name of the feature with the rows of each text, (n_texts, 2): its base and its expanded view."""

@@ -1,4 +1,4 @@
-"""Parallel work: processes that end with their parent, and a thread that prefetches."""
+"""Parallel work: processes that end with their parent, a thread that prefetches, and items in groups."""
 
 import math
 import multiprocessing
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import islice
 from multiprocessing.connection import wait
@@ -137,3 +137,17 @@ def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
 def _next(items: Iterator[Item]) -> list[Item]:
     """The next item, or nothing at the end."""
     return list(islice(items, 1))
+
+
+def grouped(items: Iterable[Item], size: Callable[[Item], int], enough: int, most: int) -> Iterator[list[Item]]:
+    """``items`` in order, so many together that their sizes add up to ``enough``, or that they are ``most``."""
+    group: list[Item] = []
+    total = 0
+    for one in items:
+        group.append(one)
+        total += size(one)
+        if len(group) == most or total >= enough:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group

@@ -1,8 +1,24 @@
+"""Numbers, sizes and kinds of values in messages."""
+
+import json
 import pickle
+from typing import Any
 
 import pytest
 
-from greenadapt.errors import InputError, UsageError, first_line
+from greenadapt.errors import (
+    InputError,
+    UsageError,
+    as_percent,
+    byte_size,
+    counted,
+    first_line,
+    harmless,
+    harmless_json,
+    json_kind,
+    one_line,
+    rounded,
+)
 
 
 def test_a_message_and_a_hint_are_one_line_each_and_travel_between_processes() -> None:
@@ -27,3 +43,46 @@ def test_the_middle_of_a_very_long_message_is_left_out() -> None:
     assert len(str(error)) < 1400
     assert str(error).startswith("a.csv has no column text")
     assert str(error).endswith(", last: choose one")
+
+
+def test_one_is_singular() -> None:
+    assert [counted(n, "file") for n in (0, 1, 2, 12345)] == ["0 files", "1 file", "2 files", "12,345 files"]
+    assert [counted(n, "row that does", "rows that do") for n in (1, 2)] == ["1 row that does", "2 rows that do"]
+
+
+def test_sizes_never_take_an_exponent() -> None:
+    sizes = (0, 1, 26, 99_999, 1_048_576, 4 << 30, 18_700_000_000)
+    said = ["0 bytes", "1 byte", "26 bytes", "99,999 bytes", "1.0 MB", "4,295.0 MB", "18.7 GB"]
+    assert list(map(byte_size, sizes)) == said
+
+
+def test_scores_are_rounded_half_up_by_the_decimal_number_that_is_meant() -> None:
+    assert rounded(30.65, 1) == "30.7"  # format() gives 30.6: the float is a little less
+    for n in range(100_000):  # hundredths of points, with whole numbers as the judge
+        tenths = (n + 5) // 10
+        expected = f"{tenths // 10}.{tenths % 10}"
+        assert rounded(n / 100, 1) == rounded(n / 10_000, 1, percent=True) == rounded(100 * (n / 10_000), 1) == expected
+    assert rounded(32.25 - 30.6, 1, signed=True) == "+1.7"  # 1.6499999999999986
+    assert [rounded(-0.25, 1), rounded(0.25, 1, signed=True), rounded(0, 1)] == ["-0.3", "+0.3", "0.0"]
+    assert [as_percent(0.0625), as_percent(0.125, 0), rounded(float("nan"), 1)] == ["6.3%", "13%", "nan"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(5, "a number"), (1.5, "a number with a fraction"), ("", "a string"), ([], "a list"), ({}, "an object"),
+     (None, "null"), (True, "true"), (False, "false")],
+)  # fmt: skip
+def test_kinds_are_those_of_json(value: Any, kind: str) -> None:
+    assert json_kind(value) == kind
+
+
+def test_texts_that_are_shown_control_nothing() -> None:
+    text = "a\x1b[2J\x9b1m\u202ebc\u2069\u200f\ud800\tde\nf"
+    assert harmless(text) == "a\ufffd[2J\ufffd1m\ufffdbc\ufffd\ufffd\ufffd\tde\nf"
+    assert harmless("naïve 日本 \u200c\u200d 🦠") == "naïve 日本 \u200c\u200d 🦠"
+    assert one_line(text) == "a\ufffd[2J\ufffd1m\ufffdbc\ufffd\ufffd\ufffd de f"
+    assert one_line("  a\r\nb\u2028c\u2029\x85d\ufffe\uffff\0") == "  a b c d\ufffd\ufffd\ufffd"
+    written = harmless_json(json.dumps([text], ensure_ascii=False))
+    assert written.isascii()
+    assert json.loads(written) == [text]
+    assert harmless_json('["a\u2028b"]').splitlines() == [r'["a\u2028b"]']

@@ -10,8 +10,7 @@ import pytest
 from greenadapt.inference.entries import read_glue_entries
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.classification.texts import Text
+from greenadapt.tasks.classification import ClassificationTask, Text
 from greenadapt.tasks.metrics import average, chosen_metric, metric_of
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 from tests.conftest import Notes

@@ -16,10 +16,10 @@ import greenadapt
 PACKAGE = Path(greenadapt.__file__).parent
 # From the bottom to the top: a package imports itself and lower lines; those on one line do not import each other.
 LAYERS = [
-    ["errors", "progress", "wording", "workers", "cost", "stopping", "grouping"],
+    ["errors", "progress", "workers", "cost"],
     ["cluster"],
     ["fields", "architectures"],
-    ["calls", "config", "storage"],
+    ["config", "storage"],
     ["tokenization"],
     ["checkpoints", "corpus"],
     ["tasks", "vectors"],
@@ -33,27 +33,30 @@ LAYERS = [
 # Within a package, folders import its loose files; in these it is the loose files that import the folders.
 LOOSE_ABOVE = ["vectors", "cli"]
 SIBLINGS = [
-    ("stages.demo", "stages.finetune"),
-    ("stages.report", "stages.finetune"),
     ("stages.reproduce", "stages.finetune"),
-    ("cli.options", "cli.output"),
     ("inference.qa", "inference.search"),
 ]
+FILES_ABOVE = [
+    ("stages.demo", "stages.finetune"),
+    ("stages.report", "stages.finetune"),
+    ("stages.pretrain", "stages.finetune"),
+]
+"""Files that import a folder of their package."""
 TORCH_FREE = [
     *(
-        "corpus.distributed.prepare",
+        "corpus.on_cluster",
         "stages.adapt",
         "stages.pretrain",
         "stages.qa",
         "stages.evaluate",
         "stages.assess",
         "stages.finetune.train",
-        "stages.finetune.cross_validation",
+        "stages.finetune.compare",
         "stages.reproduce.run",
     ),
-    *("inference.predictor", "inference.ensemble", "inference.qa.answering", "report.task_card"),
-    *("tasks.ner.task", "tasks.classification.task", "tasks.qa.task", "vectors.cbow", "vectors.expansion"),
-    *("models.task_folder", "models.example_blocks", "models.adapters.shape", "models.memory.plan"),
+    *("inference.predictor", "inference.models", "inference.qa.answering", "report.task_cards"),
+    *("tasks.ner", "tasks.classification", "tasks.qa", "vectors.cbow", "vectors.rows"),
+    *("models.task_folder", "models.streaming", "models.adapters.shape"),
     *("models.memory.choice", "checkpoints.writer", "tokenization.dual_tokenizer"),
 ]
 HEAVY = ["torch", "ray", "transformers", "gensim", "scipy", "numpy", "tokenizers"]
@@ -141,6 +144,7 @@ def test_folders_within_a_package_import_one_way() -> None:
                 allowed = package not in LOOSE_ABOVE or name == package
             else:
                 allowed = (here, there) in SIBLINGS
+            allowed = allowed or (module, there) in FILES_ABOVE
             if not allowed:
                 wrong.append(f"{module} imports {name}")
     assert wrong == []

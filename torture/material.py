@@ -268,10 +268,8 @@ def write_index(folder: Path) -> None:
     """An index with vectors, the same without checksums, and what is found in it."""
     from tokenizers import Tokenizer, models
 
-    from greenadapt.inference.search.building import Builder
-    from greenadapt.inference.search.facts import IndexFacts, IndexModel, IndexSettings
-    from greenadapt.inference.search.folder_store import FolderStore
-    from greenadapt.inference.search.index import Index
+    from greenadapt.inference.search.index import Builder, Index
+    from greenadapt.inference.search.store import FolderStore, IndexFacts, IndexModel, IndexSettings
 
     draw, words = np.random.default_rng(0), ["heart", "virus", "cell", "patient", "rate", "sample", "naïve"]
     rows = [{"id": f"d{i}", "text": " ".join(draw.choice(words, 12))} for i in range(150)]

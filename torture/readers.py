@@ -50,13 +50,13 @@ def _corpus(kind: str | None) -> Callable[[Path, str], None]:
 
 
 def _documents(folder: Path, name: str) -> None:
-    from greenadapt.inference.documents import read_texts
+    from greenadapt.inference.entries import read_texts
 
     _drain(read_texts(str(folder / name), Silent(), fields=("text", "title")))
 
 
 def _vectors(folder: Path, name: str) -> None:
-    from greenadapt.vectors.formats import read_vectors
+    from greenadapt.vectors.word_vectors import read_vectors
 
     read_vectors(folder / name)
 
@@ -70,8 +70,7 @@ def _arrays(folder: Path, name: str) -> None:
 
 
 def _tokenizer(folder: Path, name: str) -> None:
-    from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-    from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+    from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
 
     words = WordSplitter.load(folder / name).split("The tachycardia of naïve \u202e [SEP] 日本 patients, 120/min\n\0")
     vocabulary = BaseVocabulary(load_tokenizer(folder / name))
@@ -123,7 +122,7 @@ def _task(folder: Path, name: str) -> None:
 
 def _manifest(folder: Path, name: str) -> None:
     from greenadapt.checkpoints.source import require_whole
-    from greenadapt.stages.changes import changes
+    from greenadapt.stages.status import changes
     from greenadapt.storage.jobs import Place
     from greenadapt.storage.results import read_manifest, verified
 
@@ -155,7 +154,7 @@ def _old_index(folder: Path, name: str) -> None:
 
 
 def _index_to_update(folder: Path, name: str) -> None:
-    from greenadapt.inference.search.folder_store import FolderStore
+    from greenadapt.inference.search.store import FolderStore
     from torture.material import INDEX
 
     store = FolderStore(folder / INDEX)
@@ -164,7 +163,7 @@ def _index_to_update(folder: Path, name: str) -> None:
 
 
 def _compiled(folder: Path, name: str) -> None:
-    from greenadapt.checkpoints.compiled import GRAPHS, Compiled
+    from greenadapt.checkpoints.layout import GRAPHS, Compiled
 
     compiled = Compiled.read((folder / name).parent)
     assert compiled is not None
@@ -215,7 +214,7 @@ def _settings(folder: Path, name: str) -> None:
     from typer.main import get_command
 
     from greenadapt.cli import app
-    from greenadapt.cli.options.settings import find_settings
+    from greenadapt.cli.settings import find_settings
 
     find_settings(get_command(app), "w2v", str(folder / name))
 

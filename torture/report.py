@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from greenadapt.wording import byte_size
+from greenadapt.errors import byte_size
 from torture.outcomes import GOOD, VERDICTS, Log, Record
 
 TITLES = {

@@ -10,9 +10,8 @@ import numpy as np
 
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.tasks.bootstrap import paired_samples
-from greenadapt.tasks.ner.entities import Entity, entities
-from greenadapt.tasks.ner.sentences import Sentence
+from greenadapt.tasks.conll import Entity, Sentence, entities
+from greenadapt.tasks.metrics import paired_samples
 
 SAMPLES = 2000
 _LEVEL = 0.95

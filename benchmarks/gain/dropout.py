@@ -14,12 +14,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from greenadapt.tasks.base import TaskData
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input, TaskData
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed
-from greenadapt.training.finetune.run import FinetuneRun
+from greenadapt.training.finetune import FinetuneRun
 
 DROPPED = 0.1
 """How often a match longer than a character is passed over."""

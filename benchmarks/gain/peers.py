@@ -19,7 +19,7 @@ from greenadapt.stages.session import OpenedBase
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.results import MANIFEST
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.piece_rows import wordpiece_norm
+from greenadapt.vectors.rows import wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 
 _OMP_K, _OMP_BATCH = 64, 512  # tokensurgeon's defaults

@@ -20,8 +20,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
-from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.streaming import pooled
+from greenadapt.models.streaming import ViewOutputs, pooled
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array, ArrayFile

@@ -16,8 +16,8 @@ from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import load_task, make_task
-from greenadapt.tasks.bootstrap import summed
-from greenadapt.tasks.ner.sentences import Sentence
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.metrics import summed
 
 _FILES = {
     "ner": {"train": "train.tsv", "dev": "devel.tsv", "test": "test.tsv"},

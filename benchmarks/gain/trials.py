@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import register_parametrization, remove_parametr
 
 from gain.dropout import dropout
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.training.finetune.run import FinetuneRun
+from greenadapt.training.finetune import FinetuneRun
 
 SPEED = 0.1
 """How fast the shared map moves, beside the rows themselves."""

@@ -1,9 +1,11 @@
 """Builds the documentation site: ``python docs/site/build.py [--pages-only]``, in the folder of the project.
 
-Pages are copied to ``build/docs``; a line ``<!-- include NAME -->`` becomes a file of the project, or what is generated
-from the code, and long commands are broken. zensical then writes ``build/site``, and fails for a broken link.
+Pages are copied to ``build/docs``, the tables of ``benchmarks/results`` to ``build/docs/results``, and links between
+them follow. A line ``<!-- include NAME -->`` becomes a file of the project, or what is generated from the code, and
+long commands are broken. zensical then writes ``build/site``, and fails for a broken link.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -18,9 +20,12 @@ import commands  # noqa: E402
 import schemas  # noqa: E402
 
 PAGES, TO = ROOT / "docs", ROOT / "build" / "docs"
+RESULTS, TABLES = ROOT / "benchmarks" / "RESULTS.md", ROOT / "benchmarks" / "results"
 WIDTH = 88
 """The most characters of a command's line: what a window of 1,280 pixels shows beside both menus."""
 INCLUDE = re.compile(r"^<!-- include (\S+) -->$", re.MULTILINE)
+LINKED = re.compile(r"(?<=\]\()[^)\s#:]+(?=[)#])")
+"""The file that a link or a picture names."""
 GENERATED: dict[str, Callable[[], str]] = {"commands": commands.markdown, "schemas": schemas.markdown}
 
 
@@ -28,8 +33,29 @@ def included(name: str) -> str:
     """What takes the place of a line ``<!-- include NAME -->``: a file without its title, or generated text."""
     if name in GENERATED:
         return GENERATED[name]()
-    text = (ROOT / name).read_text("utf-8")
+    text = with_links((ROOT / name).read_text("utf-8"), ROOT / name)
     return re.sub(r"\A# .*\n+", "", text).strip()
+
+
+def place(file: Path) -> Path | None:
+    """Where a file of the project is in ``build/docs``: the page that includes it, or its copy; None if it is not."""
+    if file == RESULTS:
+        return TO / "measurements.md"
+    for folder, copy in ((PAGES, TO), (TABLES, TO / "results")):
+        if file.is_relative_to(folder):
+            return copy / file.relative_to(folder)
+    return None
+
+
+def with_links(text: str, source: Path) -> str:
+    """``text`` of the file ``source``, with links that lead from its place in ``build/docs`` to those of others."""
+    page = place(source)
+
+    def linked(found: re.Match[str]) -> str:
+        target = place((source.parent / found[0]).resolve())
+        return os.path.relpath(target, page.parent) if page and target else found[0]
+
+    return LINKED.sub(linked, text)
 
 
 def with_lines(text: str) -> str:
@@ -64,9 +90,12 @@ def write_pages() -> None:
     """Write every page of the site to ``build/docs``."""
     shutil.rmtree(TO, ignore_errors=True)
     shutil.copytree(PAGES, TO, ignore=shutil.ignore_patterns("site", "__pycache__"))
-    for page in TO.rglob("*.md"):
-        text = page.read_text("utf-8")
-        page.write_text(with_lines(INCLUDE.sub(lambda found: included(found[1]), text)), "utf-8")
+    shutil.copytree(TABLES, TO / "results", ignore=shutil.ignore_patterns("*.jsonl"))
+    for source in [*PAGES.rglob("*.md"), *TABLES.glob("*.md")]:
+        text = INCLUDE.sub(lambda found: included(found[1]), with_links(source.read_text("utf-8"), source))
+        page = place(source)
+        assert page is not None
+        page.write_text(with_lines(text), "utf-8")
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def _panel(option: Any) -> str:
 
 
 def _option(option: Any, command: Any) -> str:
-    from greenadapt.cli.options.generated import FIELDS
+    from greenadapt.cli.options import FIELDS
     from greenadapt.fields import allowed
 
     names = " ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])

@@ -7,8 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from greenadapt.architectures.architecture import Architecture  # noqa: E402
-from greenadapt.architectures.registry import ARCHITECTURES  # noqa: E402
+from greenadapt.architectures import ARCHITECTURES  # noqa: E402
+from greenadapt.architectures.base import Architecture  # noqa: E402
 
 GUIDE = ROOT / "docs" / "guides" / "your-own-corpus.md"
 _GENERATIVE = ("`model_type`", "for example")

@@ -1,18 +1,24 @@
-"""Keyword arguments as configurations: those of the commands, with underscores."""
+"""Keyword arguments as configurations, and texts and records of a Python program as the files that stages read."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+import json
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args, get_origin
 
 from greenadapt.config import SessionOptions
-from greenadapt.errors import UsageError
+from greenadapt.corpus.recipes import keep_records
+from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import Field, option_fields, refuse_without_effect, without_ranges
-from greenadapt.progress import Progress
+from greenadapt.progress import Progress, Silent
+from greenadapt.storage.files import Json
 
 if TYPE_CHECKING:
     from greenadapt.stages.session import Session
+
 
 Configs = Mapping[type, Sequence[str]]
 """Configuration classes, and their fields that are no arguments."""
@@ -88,6 +94,143 @@ def shown_progress(progress: bool | Progress) -> Progress:
         from greenadapt.cli.output.console import make_progress
 
         return make_progress()
-    from greenadapt.api.quiet import OnlyWarnings
 
     return OnlyWarnings()
+
+
+Data = str | PathLike[str] | Iterable[Any]
+"""A path, texts, records (dictionaries), a ``datasets.Dataset``, or a data frame of pandas or polars."""
+
+
+def is_named(data: Data) -> TypeGuard[str | PathLike[str]]:
+    """Whether ``data`` is a path or a name, not text: a string with a line break is a text."""
+    return isinstance(data, PathLike) or (isinstance(data, str) and "\n" not in data)
+
+
+def corpus_of(data: Data, root: Path) -> str:
+    """What the stages know a corpus by: a path or a name as it is, and the name of texts or records, kept in
+    ``root``."""
+    return fspath(data) if is_named(data) else _kept_texts(data, root, "corpus")[0]
+
+
+def text_source(data: Data, root: Path, argument: str) -> str:
+    """A file of texts: a path as it is, and the file of texts or records, kept in ``root``."""
+    return fspath(data) if is_named(data) else str(_kept_texts(data, root, argument)[1])
+
+
+def _kept_texts(data: Data, root: Path, argument: str) -> tuple[str, Path]:
+    """The name and the file of texts or records in ``root``."""
+    texts = [fspath(data)] if isinstance(data, str | PathLike) else data
+    kept = keep_records(_lines(texts, argument, takes_texts=True), root)
+    if kept is None:
+        raise InputError(f"{argument} has no texts", "give texts, records or a path")
+    return kept
+
+
+def labelled_sources(data: Data | None, root: Path, argument: str) -> tuple[str, ...]:
+    """Files (or ids of data sets) of labelled examples: paths as they are, and the file of records, kept in ``root``.
+
+    ``argument`` is what the caller's argument is called.
+    """
+    if data is None:
+        return ()
+    if isinstance(data, str | PathLike):
+        return (fspath(data),)
+    if isinstance(data, list | tuple) and data and all(isinstance(one, str | PathLike) for one in data):
+        return tuple(map(fspath, data))
+    kept = keep_records(_lines(data, argument, takes_texts=False), root)
+    if kept is None:
+        raise InputError(f"{argument} has no examples", "give records such as dictionaries, or a path")
+    return (str(kept[1]),)
+
+
+def one_labelled_source(data: Data | None, root: Path, argument: str) -> str | None:
+    """The only one of ``labelled_sources``; raises ``UsageError`` if there are several."""
+    sources = labelled_sources(data, root, argument)
+    if len(sources) > 1:
+        raise UsageError(f"{argument} has {len(sources)} files", "give one")
+    return sources[0] if sources else None
+
+
+def rows_of(data: Iterable[Any], argument: str, *, takes_texts: bool) -> Iterator[str | Json]:
+    """The records of ``data`` in order, read once and lazily; texts are as they are.
+
+    Raises ``UsageError`` for what has none, ``InputError`` for one that is neither a text nor a record.
+    """
+    rows = _rows(data, argument)
+    for number, row in enumerate(rows):
+        if isinstance(row, str) and takes_texts:
+            yield str(row)
+        elif isinstance(row, Mapping):
+            yield {str(name): value for name, value in row.items()}
+        else:
+            kind = "a text" if isinstance(row, str) else f"of type {type(row).__name__}"
+            wanted = "a text or a dictionary" if takes_texts else "a dictionary"
+            raise InputError(f"{argument}: item {number} is {kind}, not {wanted}", "give records, or paths")
+
+
+def _rows(data: Any, argument: str) -> Iterable[Any]:
+    """What to iterate over; libraries are known by what their objects offer, and never imported."""
+    if isinstance(data, Mapping):
+        named = ", ".join(map(str, list(data)[:5]))
+        raise UsageError(f"{argument} is a dictionary ({named})", "give one of its values, or a list of records")
+    if hasattr(data, "iter_rows") and hasattr(data, "columns"):  # polars
+        return data.iter_rows(named=True)  # type: ignore[no-any-return]
+    if hasattr(data, "itertuples") and hasattr(data, "columns"):  # pandas
+        names = list(data.columns)
+        return (dict(zip(names, row, strict=True)) for row in data.itertuples(index=False, name=None))
+    if hasattr(data, "features") and hasattr(data, "column_names"):  # datasets
+        from greenadapt.tasks.records import named_rows
+
+        return named_rows(data)
+    if not isinstance(data, Iterable):
+        what = "a lazy frame: call collect() first" if hasattr(data, "collect") else f"of type {type(data).__name__}"
+        raise UsageError(f"{argument} is {what}", "give a path, a list of texts or records, or a data frame")
+    return data
+
+
+def _lines(data: Iterable[Any], argument: str, *, takes_texts: bool) -> Iterator[bytes]:
+    """JSON lines."""
+    for number, row in enumerate(rows_of(data, argument, takes_texts=takes_texts)):
+        try:
+            yield _line({"text": row} if isinstance(row, str) else plain_record(row))
+        except TypeError as error:
+            raise InputError(f"{argument}: item {number} cannot be written as JSON ({error})", "convert it") from None
+
+
+def _line(record: Json) -> bytes:
+    try:
+        return f"{json.dumps(record, ensure_ascii=False)}\n".encode()
+    except UnicodeEncodeError:  # a lone surrogate, which the readers replace and count
+        return f"{json.dumps(record)}\n".encode()
+
+
+def plain_record(record: Json) -> Json:
+    """The record in JSON's types: arrays as lists, missing numbers (NaN) as ``None``, dates as texts."""
+    return {name: _plain(value) for name, value in record.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str | bool | int):
+        return value
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas' own for what is missing
+        return None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if hasattr(value, "tolist"):  # numpy's arrays and numbers
+        return _plain(value.tolist())
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    raise TypeError(f"it has a {type(value).__name__}")
+
+
+class OnlyWarnings(Silent):
+    """Warnings as Python's own, which ``warnings.simplefilter`` can silence too; no notes and no bars."""
+
+    def warn(self, message: str) -> None:
+        """Warn with ``UserWarning``."""
+        warnings.warn(message, UserWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Encoders, adapted or not: both tokenizations of a text, sentence vectors, and neighbours of words."""
+"""Encoders, adapted or not, and indexes: tokenizations, sentence vectors, neighbours of words, search."""
 
 import importlib.util
 from collections.abc import Iterable
@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from greenadapt.api.arguments import shown_progress
-from greenadapt.calls import checked_call
 from greenadapt.config import Backend, Count, Pool, Quantize, ReadingOptions
 from greenadapt.errors import MissingError, UsageError
+from greenadapt.fields import checked_call
+from greenadapt.inference.search.index import Index
+from greenadapt.inference.search.store import Passage
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import expanded
+from greenadapt.storage.files import Json, expanded
 
 if TYPE_CHECKING:
     from greenadapt.inference.sentence_vectors import SentenceEncoder
@@ -108,7 +109,7 @@ class EncoderModel:
 @dataclass(frozen=True)
 class AlignmentQuality:
     """How well rows of the model's recipe predict those of held-out words; see ``HeldOut`` of
-    ``greenadapt.vectors.diagnostics``.
+    ``greenadapt.vectors.quality``.
     """
 
     recipe: str
@@ -288,3 +289,6 @@ def folder_of(model: Any) -> str:
     if isinstance(model, str):
         return model
     raise UsageError(f"model is of type {type(model).__name__}", "give a folder, a hub id or a model of greenadapt")
+
+
+__all__ = ["Index", "Passage"]

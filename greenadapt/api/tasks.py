@@ -7,15 +7,12 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenadapt.api.arguments import shown_progress
-from greenadapt.api.data import Data, one_labelled_source, plain_record, rows_of
-from greenadapt.calls import checked_call
+from greenadapt.api.arguments import Data, one_labelled_source, plain_record, rows_of, shown_progress
 from greenadapt.config import Count, QaConfig, ReadingOptions, RetrievalConfig
-from greenadapt.errors import UsageError
+from greenadapt.errors import UsageError, rounded
+from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import expanded
-from greenadapt.wording import rounded
+from greenadapt.storage.files import Json, expanded
 
 if TYPE_CHECKING:
     from greenadapt.inference.predictor import Predictor
@@ -175,9 +172,8 @@ class TaskModel:
         [name] = self._one("answer")
         if (kind := self.tasks[name or ""]) != "qa":
             raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
-        from greenadapt.inference.qa.inquiry import on_contexts
+        from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
         from greenadapt.inference.qa.lookups import QaModel, answers
-        from greenadapt.inference.qa.passages import OwnPassages
 
         own = None if passages is None else OwnPassages(self._words, passages, retrieval.search_weight)
         [model] = self._predictor.members
@@ -289,7 +285,7 @@ def _questions(question: str | Iterable[str], context: str | Iterable[str]) -> l
 
 def _cleaned(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
     """Records in JSON's types, and texts as a tokenizer takes them."""
-    from greenadapt.corpus.decoding import Decoder
+    from greenadapt.corpus.text import Decoder
 
     decoder = Decoder()
     for row in rows:

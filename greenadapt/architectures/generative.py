@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from greenadapt.architectures.architecture import CAUSAL, SEQ2SEQ, Architecture, Size
+from greenadapt.architectures.base import CAUSAL, SEQ2SEQ, Architecture, Size
 
 _EMBEDDING = "embed_tokens.weight"
 
@@ -26,7 +26,7 @@ _llama = partial(
     sizes=(Size("hidden_size", _EMBEDDING, axis=1), Size("intermediate_size", "layers.0.mlp.gate_proj.weight")),
 )
 
-ARCHITECTURES = (
+GENERATIVE = (
     _llama(model_type="llama", examples="Llama, SmolLM, TinyLlama; SentencePiece BPE, or byte-level BPE since Llama 3"),
     _llama(model_type="mistral", examples="Mistral; SentencePiece BPE"),
     _llama(model_type="qwen2", examples="Qwen 2 and 2.5; byte-level BPE"),

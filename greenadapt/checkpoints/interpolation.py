@@ -12,7 +12,7 @@ from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, Streamed, row_blocks, same_arrays
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import load_tokenizer
 
 _BLOCK_BYTES = 1 << 20
 _POOLER = "pooler."

@@ -1,16 +1,16 @@
-"""The files in a fine-tuned model's folder, and its seeds and tasks."""
+"""The files in a fine-tuned or compiled model's folder, read without torch."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from greenadapt.config import Length, Pool
+from greenadapt.config import Backend, Length, Pool, Quantize
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.storage.arrays import ArrayFile
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.own_json import read_own, read_own_object
 from greenadapt.storage.results import ModelName
 
@@ -211,3 +211,43 @@ def require_tasks(folder: Path, names: Sequence[str]) -> None:
 
 def _is_task(path: Path) -> bool:
     return bool(TASK_NAME.fullmatch(path.name)) and not path.is_symlink() and (path / TASK_FILE).is_file()
+
+
+CompiledBackend = Literal["onnx", "openvino"]
+"""What runs a graph."""
+GraphInput = Literal["attention_mask", "token_type_ids", "position_ids"]
+"""What a graph may read beside ``inputs_embeds``."""
+COMPILED_FILE = "compiled.json"
+"""How a compiled model is run."""
+EMBEDDING_FILE = "embedding.safetensors"
+"""The whole embedding of a compiled model, which its graph does not hold."""
+GRAPHS: dict[Backend, str] = {"onnx": "model.onnx", "openvino": "model.xml"}
+"""Backend → the graph's file; that of OpenVINO has its weights beside it, in ``model.bin``."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """How a compiled model is run."""
+
+    backend: CompiledBackend
+    quantize: Quantize
+    head: str | None
+    """As in ``checkpoints``' architectures, such as ``TokenClassification``; ``None`` for sentence vectors."""
+    inputs: tuple[GraphInput, ...]
+    """Names of the graph's inputs beside ``inputs_embeds``, in order; its only output is ``logits``."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "Compiled | None":
+        """That of a folder, ``None`` if the model is not compiled; raises ``InputError`` if the file is broken."""
+        file = folder / COMPILED_FILE
+        if not file.is_file():
+            return None
+        return read_own(file, cls, "compiled model", "compile the model again")
+
+    def write(self, folder: Path) -> None:
+        """Write ``compiled.json``."""
+        write_json(folder / COMPILED_FILE, self.as_json())
+
+    def as_json(self) -> Json:
+        """Its content."""
+        return asdict(self)

@@ -20,12 +20,17 @@ from greenadapt.checkpoints.layout import (
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, hub_id, id_of_folder
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, hash_file, hash_json
-from greenadapt.storage.names import expanded
+from greenadapt.storage.files import Json, expanded, hash_file, hash_json
 from greenadapt.tokenization.added_words import WORDS_FILE
-from greenadapt.tokenization.special_tokens import FILES_OF_SETTINGS, SETTINGS_FILE, read_settings
-from greenadapt.tokenization.vocabulary_files import TOKENIZER_FILE, VocabularyFolder, tokenizer_files
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
+from greenadapt.tokenization.files import (
+    FILES_OF_SETTINGS,
+    SETTINGS_FILE,
+    TOKENIZER_FILE,
+    VocabularyFolder,
+    read_settings,
+    tokenizer_files,
+)
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FRONT_MATTER = re.compile(r"\s*---\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.architectures.architecture import Architecture
-from greenadapt.architectures.registry import ARCHITECTURES, stated_type
-from greenadapt.checkpoints.compiled import COMPILED_FILE, EMBEDDING_FILE
+from greenadapt.architectures import ARCHITECTURES, stated_type
+from greenadapt.architectures.base import Architecture
+from greenadapt.checkpoints.layout import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.arrays import CODES, Array, ArrayFile, row_blocks, same_arrays
 from greenadapt.storage.files import Json, read_object

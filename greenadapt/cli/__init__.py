@@ -13,21 +13,33 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import FORCED, ClosedOutput, exit_on_sigterm, in_words, require_written
-from greenadapt.cli.options.argument import keep_argument, read_argument, with_argument
-from greenadapt.cli.options.command_line import command_words, remember
-from greenadapt.cli.options.completion import read_for_completion
-from greenadapt.cli.options.generated import FIELDS, with_common, with_options
-from greenadapt.cli.options.help import as_shown
-from greenadapt.cli.options.inputs import read_by, require_names
-from greenadapt.cli.options.settings import CONFIG, all_settings, command_key, find_settings, keep_settings, with_places
-from greenadapt.cli.options.shared import start_output
-from greenadapt.cli.options.unused import leave_out_unused
-from greenadapt.cli.output.messages import hide_details, set_output
-from greenadapt.errors import GreenadaptError, UsageError
+from greenadapt.cli.option_checks import leave_out_unused, read_by, require_names
+from greenadapt.cli.options import (
+    FIELDS,
+    as_shown,
+    command_words,
+    keep_argument,
+    read_argument,
+    remember,
+    start_output,
+    with_argument,
+    with_common,
+    with_options,
+)
+from greenadapt.cli.output.console import hide_details, set_output
+from greenadapt.cli.settings import (
+    CONFIG,
+    all_settings,
+    command_key,
+    find_settings,
+    keep_settings,
+    read_for_completion,
+    with_places,
+)
+from greenadapt.errors import GreenadaptError, UsageError, one_line
 from greenadapt.fields import allowed
-from greenadapt.storage.overlap import reading
-from greenadapt.storage.publish import STDOUT, naming
-from greenadapt.wording import one_line
+from greenadapt.storage.files import STDOUT, naming
+from greenadapt.storage.results import reading
 
 _ORDER = [
     "adapt",

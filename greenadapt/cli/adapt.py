@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, TextOptions, W2VConfig
 
 
@@ -40,11 +39,11 @@ def adapt(
     as_json: o.AsJson = False,
 ) -> None:
     """Run corpus prepare, w2v, align and expand in one go: from raw text to an adapted model folder."""
-    from greenadapt.cli.output.results import print_results
+    from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import adapt as stage
 
-    unused.refuse_field(ctx, [corpus], text.format)
+    option_checks.refuse_field(ctx, [corpus], text.format)
     session = o.make_session(options)
-    named = unused.named(ctx, W2VConfig)
+    named = option_checks.named(ctx, W2VConfig)
     request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text, update, named)
     print_results(stage.adapt(session, corpus, model, request), as_json)

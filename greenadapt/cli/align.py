@@ -5,11 +5,9 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.argument import AsArgument
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import AsArgument, Pick, examples
 from greenadapt.config import AlignConfig, SessionOptions
 
 Vectors = Annotated[
@@ -30,10 +28,10 @@ def align(
     as_json: o.AsJson = False,
 ) -> None:
     """Fit the map from word vectors to the model's wordpiece vectors, and evaluate it on held-out words."""
-    from greenadapt.cli.output.results import print_results
+    from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import align as stage
 
     if vectors is not None and vectors.is_dir():
-        [corpus] = unused.own(ctx, "corpus")
+        [corpus] = option_checks.own(ctx, "corpus")
     session = o.make_session(options)
     print_results([stage.align(session, corpus, model, config, vectors)], as_json)

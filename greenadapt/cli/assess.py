@@ -5,10 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples, names_of
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples, names_of
 from greenadapt.config import AssessConfig, Panel, RunConfig, SessionOptions, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 
@@ -73,24 +72,26 @@ def assess(
     the corpus if the predicted row takes its place.
     """
     from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.tables import print_folds, print_rows
+    from greenadapt.cli.output.printing import print_folds, print_rows
     from greenadapt.stages.session import adapted_model
 
-    given = unused.given(ctx)
+    given = option_checks.given(ctx)
     if corpus is None:
-        unused.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace: add --corpus, or leave it out")
+        option_checks.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace: add --corpus, or leave it out")
     session = o.make_session(options, variant=variant)
     found: dict[str, Any]
     if not train:
-        unused.refuse(ctx, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
+        option_checks.refuse(ctx, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
         from greenadapt.stages.assess import assess_rows
 
         found = assess_rows(session, adapted_model(session, corpus, model), config)
     else:
-        unused.refuse(ctx, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train")
+        option_checks.refuse(
+            ctx, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train"
+        )
         if "task" not in given:
             raise UsageError("no task", "give --task ner, classification or qa")
-        from greenadapt.stages.finetune.cross_validation import cross_validate
+        from greenadapt.stages.finetune.compare import cross_validate
         from greenadapt.stages.finetune.request import FinetuneRequest
 
         start = adapted_model(session, corpus, model)

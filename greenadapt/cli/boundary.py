@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
-from greenadapt.stopping import TIME_UP, time_limits
-from greenadapt.storage.publish import STDOUT
+from greenadapt.progress import TIME_UP, time_limits
+from greenadapt.storage.files import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT
@@ -158,7 +158,7 @@ def _what_is_left(ctx: Any) -> str:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    from greenadapt.cli.output.messages import output, write_message
+    from greenadapt.cli.output.console import output, write_message
 
     flush(sys.stdout)
     line = " ".join(message.split())

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.fields import parse_bytes, parse_duration
@@ -61,8 +61,8 @@ def clean(
         if is_given and kinds and kind not in kinds:
             raise UsageError(f"{option} has no effect with --only {kinds[0]}", f"add --only {kind}, or leave it out")
 
-    from greenadapt.cli.output.workspace import print_cleaning, print_removed
-    from greenadapt.stages import clean as stage
+    from greenadapt.cli.output.printing import print_cleaning, print_removed
+    from greenadapt.stages import status as stage
 
     session = o.make_session(options)
     request = stage.CleanRequest(

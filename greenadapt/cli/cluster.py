@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
 
 
@@ -15,8 +15,8 @@ def cluster(*, options: Annotated[SessionOptions, Pick("cluster", cluster="auto"
     Exit code 1 if no cluster is there, or if a node has another version of Python or greenadapt.
     """
     from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.workspace import print_cluster
-    from greenadapt.stages.cluster import cluster_rows
+    from greenadapt.cli.output.printing import print_cluster
+    from greenadapt.stages.machine import cluster_rows
 
     rows = cluster_rows(str(options.cluster))
     if as_json:

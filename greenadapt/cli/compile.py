@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import CompileConfig, SessionOptions
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A folder that finetune or adapt wrote, or any encoder.")]
@@ -27,7 +27,7 @@ def compile(  # noqa: A001  (the command's name)
 
     predict, qa and load read the folder as they read the model.
     """
-    from greenadapt.cli.output.results import print_results
+    from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import compile as stage
 
     print_results([stage.compile_model(o.make_session(options, out=out), model, config)], as_json)

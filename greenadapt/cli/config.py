@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import completion
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import FIELDS, examples
-from greenadapt.cli.options.settings import (
+from greenadapt.cli import app, settings
+from greenadapt.cli import options as o
+from greenadapt.cli.options import FIELDS, examples
+from greenadapt.cli.settings import (
     CONFIG,
     Setting,
     command_key,
@@ -27,7 +26,7 @@ Words = Annotated[
     typer.Argument(
         metavar="COMMAND",
         help="Show all options of this command, also those that are not set.",
-        autocompletion=completion.commands,
+        autocompletion=settings.commands,
     ),
 ]
 

@@ -4,10 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import completion, unused
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks, settings
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions, TextOptions
 
 group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
@@ -20,7 +19,7 @@ Name = Annotated[
     typer.Argument(
         metavar="CORPUS",
         help="A named corpus, a recipe (.toml), a text file, or - for standard input.",
-        autocompletion=completion.corpora,
+        autocompletion=settings.corpora,
     ),
 ]
 Splitter = Annotated[
@@ -37,9 +36,9 @@ Splitter = Annotated[
 def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """List the named corpora, and those in the workspace."""
     from greenadapt.cli.output.console import print_json, print_table
-    from greenadapt.stages import corpora
+    from greenadapt.stages import corpus
 
-    rows = corpora.list_corpora(o.make_session(options))
+    rows = corpus.list_corpora(o.make_session(options))
     if as_json:
         for row in rows:
             print_json(row)
@@ -59,7 +58,7 @@ def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_js
 
 
 def _stated(stated: dict[str, Any] | None) -> str:
-    from greenadapt.wording import byte_size
+    from greenadapt.errors import byte_size
 
     if stated is None:
         return "-"
@@ -83,9 +82,9 @@ def _up_to(stated: dict[str, Any]) -> str:
 def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
     """Show a corpus: its sources, its licence, and what the workspace has of it."""
     from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.stages import corpora
+    from greenadapt.stages import corpus
 
-    facts = corpora.show_corpus(o.make_session(options), name)
+    facts = corpus.show_corpus(o.make_session(options), name)
     if as_json:
         print_json(facts)
         return
@@ -117,10 +116,10 @@ def prepare(
 ) -> None:
     """Download a corpus if needed (--download) and split it into words; without a model, only download it."""
     from greenadapt.cli.output.console import print_json, print_text
-    from greenadapt.cli.output.results import print_results
+    from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import corpus as stage
 
-    unused.refuse_field(ctx, [name], text.format)
+    option_checks.refuse_field(ctx, [name], text.format)
     session = o.make_session(options)
     result = stage.prepare(session, name, model, text)
     if not isinstance(result, str):

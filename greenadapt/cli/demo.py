@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
 
 
@@ -20,8 +20,8 @@ def demo(
     adapted model.
     """
     from greenadapt.cli.output.console import print_json, print_lines, print_table
-    from greenadapt.cli.output.tables import print_comparison, print_costs, print_heldout, print_neighbours
-    from greenadapt.stages.demo.run import demo as run
+    from greenadapt.cli.output.printing import print_comparison, print_costs, print_heldout, print_neighbours
+    from greenadapt.stages.demo import demo as run
 
     shown = run(o.make_session(options))
     if as_json:

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
 
 
@@ -16,9 +16,8 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
 
     Exit code 1 only if something fails that every command needs.
     """
-    from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.cli.output.layout import hanging, terminal_width
-    from greenadapt.stages.doctor import doctor as checks
+    from greenadapt.cli.output.console import hanging, print_json, print_lines, terminal_width
+    from greenadapt.stages.machine import doctor as checks
     from greenadapt.storage.workspace import Workspace
 
     is_fit = True

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import ReadingOptions
 from greenadapt.storage.outputs import check_files, open_output, replacing
 
@@ -77,7 +77,7 @@ def evaluate(
     --json one object per file.
     """
     from greenadapt.cli.output.console import make_progress, print_json
-    from greenadapt.cli.output.tables import print_evaluated
+    from greenadapt.cli.output.printing import print_evaluated
     from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
 

@@ -4,11 +4,9 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.argument import AsArgument
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import AsArgument, Pick, examples
 from greenadapt.config import ExpandConfig, SessionOptions
 
 
@@ -24,10 +22,10 @@ def expand(
     as_json: o.AsJson = False,
 ) -> None:
     """Add the mapped vectors as embedding rows, and write a model folder that plain transformers loads."""
-    from greenadapt.cli.output.results import print_results
+    from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import expand as stage
 
     if alignment is not None:
-        corpus, model = unused.own(ctx, "corpus", "model")
+        corpus, model = option_checks.own(ctx, "corpus", "model")
     session = o.make_session(options)
     print_results([stage.expand(session, corpus, model, config, alignment)], as_json)

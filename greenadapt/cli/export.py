@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
 
 File = Annotated[Path, typer.Argument(help="The file to write: .bin, .vec or .txt, optionally with .gz.")]
@@ -29,11 +28,13 @@ def export(
 ) -> None:
     """Write word vectors in a format that word2vec, gensim and fastText can read."""
     from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.stages import export as stage
+    from greenadapt.stages import compile as stage
 
     if vectors is not None:
-        unused.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace, and --vectors names the vectors")
-        corpus, model = unused.own(ctx, "corpus", "model")
+        option_checks.refuse(
+            ctx, {"variant": "--variant"}, "chooses from the workspace, and --vectors names the vectors"
+        )
+        corpus, model = option_checks.own(ctx, "corpus", "model")
     facts = stage.export_vectors(o.make_session(options, variant=variant), file, corpus, model, vectors)
     if as_json:
         print_json(facts)

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from greenadapt.calls import check_value
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples, names_of
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples, names_of
 from greenadapt.config import (
     NOT_WITH_ADD_TO,
     PALS_PAPER,
@@ -30,6 +28,7 @@ from greenadapt.config import (
     preset_settings,
 )
 from greenadapt.errors import UsageError
+from greenadapt.fields import check_value
 
 if TYPE_CHECKING:
     from greenadapt.stages.finetune.request import FinetuneRequest
@@ -180,7 +179,7 @@ def finetune(
 
     With --tasks, many tasks at once on one shared encoder.
     """
-    given = unused.given(ctx)
+    given = option_checks.given(ctx)
     check_value("--seeds", seeds, NumberOfSeeds)
     of_training, of_sampling = preset_settings(preset, many=tasks is not None)
     training = replace(training, **{name: value for name, value in of_training.items() if name not in given})
@@ -194,7 +193,9 @@ def finetune(
     common: dict[str, Any] = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
     common |= {"memory": memory, "memory_config": memory_config}
     if tasks is None:
-        unused.refuse(ctx, _OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
+        option_checks.refuse(
+            ctx, _OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out"
+        )
         if "task" not in given:
             raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
         if whole_sentences and "chunk" in given:
@@ -207,12 +208,14 @@ def finetune(
         common |= {"unlabelled": unlabelled, "unlabelled_config": unlabelled_config}
         request = FinetuneRequest.of_one(start, *sources, config, save_logits=save_logits, **common)
     else:
-        unused.refuse(ctx, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
+        option_checks.refuse(
+            ctx, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out"
+        )
         if add_to is not None:
             if not (corpus is None and model is None):
                 raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
             why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
-            unused.refuse(ctx, {name: f"--{name.replace('_', '-')}" for name in NOT_WITH_ADD_TO}, why)
+            option_checks.refuse(ctx, {name: f"--{name.replace('_', '-')}" for name in NOT_WITH_ADD_TO}, why)
             session = replace(session, out=None)
         start = adapted_model(session, corpus, model) if add_to is None else str(add_to)
         request = FinetuneRequest(start, read_tasks_file(tasks), adapter, sampling, **common)
@@ -225,8 +228,7 @@ def _train(
 ) -> None:
     """``others`` are the base model and the reference to compare with, if any."""
     from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.results import describe, print_results
-    from greenadapt.cli.output.tables import print_comparison, print_scores
+    from greenadapt.cli.output.printing import describe, print_comparison, print_results, print_scores
     from greenadapt.stages.finetune.add_task import add_tasks
     from greenadapt.stages.finetune.compare import compare
     from greenadapt.stages.finetune.train import finetune as train

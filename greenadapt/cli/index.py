@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import IndexConfig, SessionOptions
 from greenadapt.errors import UsageError
 
@@ -75,12 +74,12 @@ def index(
     Work is committed in batches: searches see it meanwhile, and a killed run goes on from the last one.
     """
     from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.cli.output.results import counts_in_words
+    from greenadapt.cli.output.printing import counts_in_words
     from greenadapt.stages import index as stage
 
     if o.index_place(None if out is None else str(out), search, "--out") is None:
         raise UsageError("nowhere to write", "give a folder with --out, or a server with --search")
-    unused.refuse_field(ctx, documents, format)
+    option_checks.refuse_field(ctx, documents, format)
     fields = tuple(field or stage.IndexRequest.fields)
     request = stage.IndexRequest(tuple(documents), model, config, format, fields, sample_by, update, search)
     row = stage.index(o.make_session(options, out=out), request)

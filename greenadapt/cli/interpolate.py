@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import InterpolateConfig, SessionOptions
 
 Domain = Annotated[
@@ -29,7 +29,7 @@ def interpolate(
     as_json: o.AsJson = False,
 ) -> None:
     """Interpolate the weights of a domain model and a general one, and write the result as a model."""
-    from greenadapt.cli.output.results import print_results
+    from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import interpolate as stage
 
     print_results([stage.interpolate(o.make_session(options, out=out), model, general, config)], as_json)

@@ -4,10 +4,9 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
@@ -29,12 +28,12 @@ def neighbours(
 ) -> None:
     """Show the wordpieces and domain words nearest to each word in both spaces, before and after alignment."""
     from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.tables import print_neighbours
+    from greenadapt.cli.output.printing import print_neighbours
     from greenadapt.stages import neighbours as stage
 
     if alignment is not None:
-        unused.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace, and --alignment names the map")
-        corpus, model = unused.own(ctx, "corpus", "model")
+        option_checks.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace, and --alignment names the map")
+        corpus, model = option_checks.own(ctx, "corpus", "model")
     rows = stage.neighbours(o.make_session(options, variant=variant), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:

@@ -5,10 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples, names_of
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples, names_of
 from greenadapt.config import AdapterConfig
 
 Model = Annotated[
@@ -37,14 +36,14 @@ def params(
     Without --adapter it covers every method at the paper's settings.
     """
     from greenadapt.cli.output.console import print_json
-    from greenadapt.stages.params import METHODS, count_params
+    from greenadapt.stages.finetune.tasks import METHODS, count_params
 
-    given = unused.given(ctx)
+    given = option_checks.given(ctx)
     adapters: Sequence[AdapterConfig] = METHODS
     if "adapter" in given:
         adapters = [adapter()]
     else:
-        unused.refuse(ctx, names_of(AdapterConfig), "needs an adapter to belong to: add --adapter")
+        option_checks.refuse(ctx, names_of(AdapterConfig), "needs an adapter to belong to: add --adapter")
     rows = count_params(model, adapters, tasks)
     if as_json:
         for row in rows:

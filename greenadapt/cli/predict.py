@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import InputError, UsageError, harmless, harmless_json
 from greenadapt.storage.outputs import Shards, check_file, is_written_through, open_output
-from greenadapt.wording import harmless, harmless_json
 
 if TYPE_CHECKING:
+    from greenadapt.cluster import Spread
     from greenadapt.inference.predictor import Prediction, Predictor
-    from greenadapt.inference.spread import Spread
     from greenadapt.progress import Progress
 
 
@@ -107,9 +106,9 @@ def predict(
         check_file(out)
     say_loading(model)
 
+    from greenadapt.cluster import Spread
     from greenadapt.corpus.opening import is_read_once
     from greenadapt.inference.predictor import Predictor, PredictRequest
-    from greenadapt.inference.spread import Spread
 
     names = () if task is None else tuple(name.strip() for name in task.split(","))
     request = PredictRequest(tuple(model), source, format, reading, ensemble, names, glue)
@@ -133,10 +132,9 @@ def predict(
 def _write_parts(out: Path, style: "_Style", predictor: "Predictor", progress: "Progress", spread: "Spread") -> None:
     """Predict on a cluster, and keep each finished part, so that a command that was killed goes on after the last."""
     from greenadapt import __version__
-    from greenadapt.storage.files import hash_json, plain
+    from greenadapt.errors import counted
+    from greenadapt.storage.files import beside, hash_json, plain
     from greenadapt.storage.locks import lock
-    from greenadapt.storage.publish import beside
-    from greenadapt.wording import counted
 
     with lock(beside(out, "lock"), out):
         parts = Shards(out, hash_json([__version__, plain(asdict(style)), predictor.digest()]))

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import (
     GMAP_PRETRAINING,
     MemoryConfig,
@@ -72,15 +71,14 @@ def pretrain(
 ) -> None:
     """Continue masked language model training on text of a domain (DAPT) or of a task (TAPT)."""
     from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.results import describe, print_results
-    from greenadapt.cli.output.tables import print_tables
+    from greenadapt.cli.output.printing import describe, print_results, print_tables
     from greenadapt.report.tables import loss_tables
     from greenadapt.stages.pretrain import PretrainRequest, read_losses
     from greenadapt.stages.pretrain import pretrain as train
     from greenadapt.stages.session import adapted_model
     from greenadapt.workers import launched_processes
 
-    unused.refuse_field(ctx, [*text, general_text], read.format)
+    option_checks.refuse_field(ctx, [*text, general_text], read.format)
     session = o.make_session(options, out=out)
     request = PretrainRequest(
         model=adapted_model(session, corpus, model),

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import examples
 
 Folder = Annotated[Path, typer.Argument(help="The folder of a model: adapted, pre-trained or fine-tuned.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The repository on the hub; created if it is new.")]
@@ -40,10 +40,9 @@ def push(
     here. The card, README.md, names the commands that made the model: read it first. With greenadapt[report] installed,
     it goes up with the main plots of the report.
     """
-    from greenadapt.cli.output.console import make_progress, print_json, print_lines, print_table
-    from greenadapt.cli.output.messages import output
+    from greenadapt.cli.output.console import make_progress, output, print_json, print_lines, print_table
     from greenadapt.stages import push as stage
-    from greenadapt.stages.report.card_plots import card_plots
+    from greenadapt.stages.report import card_plots
 
     request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
     if output().quiet or output().as_json or not sys.stderr.isatty():

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import check_files, open_output
 
 if TYPE_CHECKING:
+    from greenadapt.cluster import Spread
     from greenadapt.inference.qa.answering import QaRequest
-    from greenadapt.inference.spread import Spread
     from greenadapt.storage.results import Result
 
 
@@ -174,12 +173,14 @@ def qa(
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
     if place is not None or data is not None:
         other = "--data" if place is None else "an index"
-        unused.refuse(ctx, _OF_DOCUMENTS, f"is for documents, not for {other}: leave it out")
+        option_checks.refuse(ctx, _OF_DOCUMENTS, f"is for documents, not for {other}: leave it out")
         format, field, sample_by = None, None, None  # noqa: A001
     else:
-        unused.refuse_field(ctx, [context, *(documents or ())], format)
+        option_checks.refuse_field(ctx, [context, *(documents or ())], format)
     if out is None:
-        unused.refuse(ctx, {"force": "--force"}, "replaces a result, but nothing is saved without --out: leave it out")
+        option_checks.refuse(
+            ctx, {"force": "--force"}, "replaces a result, but nothing is saved without --out: leave it out"
+        )
         if options.dry_run:
             raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
 
@@ -187,9 +188,9 @@ def qa(
 
     say_loading([model])
 
+    from greenadapt.cluster import Spread
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
-    from greenadapt.inference.spread import Spread
     from greenadapt.stages.qa import answer, read_answers
 
     sources = InquirySources(
@@ -219,8 +220,8 @@ def qa(
 
 def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_ForScorer", *, is_read: bool) -> None:
     """Answer and print, question by question."""
-    from greenadapt.cli.output.answers import print_answers, print_summary
     from greenadapt.cli.output.console import make_progress, print_json
+    from greenadapt.cli.output.printing import print_answers, print_summary
     from greenadapt.inference.qa.answering import Answering
 
     answering = Answering(request, make_progress(is_read=is_read), spread)
@@ -236,9 +237,8 @@ def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_ForS
 
 
 def _print_result(result: "Result", *, as_json: bool) -> None:
-    from greenadapt.cli.output.answers import print_summary
     from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.results import describe, print_results
+    from greenadapt.cli.output.printing import describe, print_results, print_summary
     from greenadapt.stages.qa import read_summary
 
     summary = read_summary(result)

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
 
 Folders = Annotated[
@@ -51,10 +50,10 @@ def report(
     """
     if folders:
         why = "chooses from the workspace, but folders are given: leave out one of the two"
-        unused.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+        option_checks.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
 
     from greenadapt.cli.output.console import print_json, print_text
-    from greenadapt.stages.report.page import report as stage
+    from greenadapt.stages.report import report as stage
 
     written = stage(o.make_session(options), folders or [], (corpus, model), out, (png, svg))
     if as_json:

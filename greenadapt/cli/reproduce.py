@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from greenadapt.calls import check_value
-from greenadapt.cli import app
-from greenadapt.cli.options import completion
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, settings
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import NumberOfSeeds, Panel, SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.storage.names import expanded
+from greenadapt.fields import check_value
+from greenadapt.storage.files import expanded
 
 if TYPE_CHECKING:
     from greenadapt.stages.reproduce.run import Reproduction
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 Experiment = Annotated[
     str,
     typer.Argument(
-        help="green-ner, green-qa, gmap, pals, or a recipe of your own (.toml).", autocompletion=completion.experiments
+        help="green-ner, green-qa, gmap, pals, or a recipe of your own (.toml).", autocompletion=settings.experiments
     ),
 ]
 Only = Annotated[

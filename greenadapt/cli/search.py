@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import examples
 from greenadapt.config import SearchBy
 from greenadapt.errors import UsageError
 

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import Pick, examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
 
 Folders = Annotated[
@@ -43,10 +42,10 @@ def status(
     """
     if folders:
         why = "chooses from the workspace, but folders are given: leave out one of the two"
-        unused.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+        option_checks.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
 
     from greenadapt.cli.output.console import print_json
-    from greenadapt.cli.output.workspace import print_status
+    from greenadapt.cli.output.printing import print_status
     from greenadapt.stages import status as stage
 
     session = o.make_session(options)

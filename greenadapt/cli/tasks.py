@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options.generated import examples
+from greenadapt.cli import options as o
+from greenadapt.cli.options import examples
 
 Folder = Annotated[
     Path,
@@ -22,9 +22,9 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
     from dataclasses import asdict
 
     from greenadapt.cli.output.console import print_json, print_lines
-    from greenadapt.cli.output.tables import print_tables
+    from greenadapt.cli.output.printing import print_tables
     from greenadapt.report.tables import listed_table
-    from greenadapt.stages.finetune.task_list import list_tasks, remove_task
+    from greenadapt.stages.finetune.tasks import list_tasks, remove_task
 
     if remove is not None:
         remove_task(folder, remove)

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import typer
 
-from greenadapt.cli import app
-from greenadapt.cli.options import shared as o
-from greenadapt.cli.options import unused
-from greenadapt.cli.options.generated import examples
+from greenadapt.cli import app, option_checks
+from greenadapt.cli import options as o
+from greenadapt.cli.options import examples
 from greenadapt.config import SessionOptions, TextOptions, W2VConfig
 
 
@@ -23,10 +22,10 @@ def w2v(
     as_json: o.AsJson = False,
 ) -> None:
     """Train CBOW word vectors on a corpus, split into words by the model's tokenizer."""
-    from greenadapt.cli.output.results import print_results
+    from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import w2v as stage
 
-    unused.refuse_field(ctx, [corpus], text.format)
+    option_checks.refuse_field(ctx, [corpus], text.format)
     session = o.make_session(options)
     config = replace(config, workers=session.workers)
-    print_results([stage.w2v(session, corpus, model, config, text, unused.named(ctx, W2VConfig))], as_json)
+    print_results([stage.w2v(session, corpus, model, config, text, option_checks.named(ctx, W2VConfig))], as_json)

@@ -15,13 +15,11 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from greenadapt.config import TextLimits
-from greenadapt.corpus.decoding import UNALTERABLE
-from greenadapt.corpus.unpacking import unpacked
+from greenadapt.corpus.text import UNALTERABLE, unpacked
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import check_path
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, hash_json
-from greenadapt.storage.names import expanded, require_utf8, short
+from greenadapt.storage.files import Json, expanded, hash_json, require_utf8, short
 from greenadapt.storage.outputs import COMPRESSIONS
 
 _log = logging.getLogger(__name__)

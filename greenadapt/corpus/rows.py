@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-from greenadapt.corpus.decoding import Decoder
-from greenadapt.errors import InputError
+from greenadapt.corpus.text import Decoder
+from greenadapt.errors import InputError, json_kind
 from greenadapt.storage.files import Json
-from greenadapt.wording import json_kind
 
 Lines = Iterator[tuple[int, str]]
 _FIELD_LIMIT = 2**31 - 1

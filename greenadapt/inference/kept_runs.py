@@ -10,9 +10,8 @@ import numpy as np
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, read_seeds
 from greenadapt.config import EnsembleRule
 from greenadapt.errors import InputError, MissingError
-from greenadapt.inference.ensemble import check_alike, combined_units
-from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.streaming import pooled
+from greenadapt.inference.models import check_alike, combined_units
+from greenadapt.models.streaming import ViewOutputs, pooled
 from greenadapt.models.task_folder import TaskFolder, pool_of_seed
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json

@@ -11,20 +11,18 @@ from typing import Any
 
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.source import find_model
+from greenadapt.cluster import Spread
 from greenadapt.config import EnsembleRule, ReadingOptions
 from greenadapt.corpus.opening import STDIN, is_read_once, require_source, source_input
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.ensemble import check_alike, combined_units
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
-from greenadapt.inference.opened_models import OpenedModel, check_reading, one_process
-from greenadapt.inference.spread import Spread
+from greenadapt.inference.models import OpenedModel, check_alike, check_reading, combined_units, one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json, plain
-from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Input
-from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.base import Input, Task
+from greenadapt.tasks.questions import Question
 from greenadapt.workers import Item, ahead
 
 ReadBlock = Callable[[Sequence[Any]], Callable[[], Iterator[Json]]]

@@ -12,14 +12,13 @@ import numpy as np
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import Pool, Precision, ReadingOptions
-from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.graphs import chosen, open_graph
-from greenadapt.models.streaming import Inference, pooled
+from greenadapt.models.streaming import Inference, ViewOutputs, pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
-from greenadapt.tasks.features import Encoder, Feature, Input
+from greenadapt.tasks.base import Encoder, Feature, Input
 
 if TYPE_CHECKING:
     from greenadapt.models.graph_export import Exported

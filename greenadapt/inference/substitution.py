@@ -9,7 +9,7 @@ import torch
 
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import Array, FloatArray, IntArray
-from greenadapt.vectors.diagnostics import SPLIT
+from greenadapt.vectors.quality import SPLIT
 
 _BATCH_PIECES = 1 << 12  # that go through the model at a time, padding included
 

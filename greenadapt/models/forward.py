@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from greenadapt.models.embedding_rows import RowMap
-from greenadapt.models.example_blocks import Block, ViewOutputs
 from greenadapt.models.machine import too_large
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Inference, streamed
+from greenadapt.models.rows import RowMap
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, ViewOutputs, streamed
 from greenadapt.models.weights import takes_segments
 from greenadapt.storage.arrays import Array, IntArray
-from greenadapt.tasks.features import Features, Input
+from greenadapt.tasks.base import Features, Input
 
 _BLOCK_PIECES_GPU = 1 << 20
 # What a CPU computes at once, for each of its threads: of more, less stays in its caches.

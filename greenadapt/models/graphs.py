@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenadapt.checkpoints.compiled import GRAPHS, Compiled, GraphInput
+from greenadapt.checkpoints.layout import GRAPHS, Compiled, GraphInput
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Backend, Quantize, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError, first_line, require_torch
-from greenadapt.models.embedding_rows import RowTable
-from greenadapt.models.example_blocks import Block, ViewOutputs
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Inference, streamed
+from greenadapt.models.rows import RowTable
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, ViewOutputs, streamed
 from greenadapt.storage.arrays import Array, Int64Array
-from greenadapt.tasks.features import Features, Input
+from greenadapt.tasks.base import Features, Input
 from greenadapt.workers import usable_cores
 
 if TYPE_CHECKING:

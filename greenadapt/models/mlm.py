@@ -10,14 +10,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures import ARCHITECTURES
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import UsageError
-from greenadapt.models.embedding_rows import Rows, RowTable
-from greenadapt.models.memory_weights import write_memory
-from greenadapt.models.tensors import as_array
-from greenadapt.models.weights import load_model, read_weights, refuse_lost, write_config
+from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.weights import as_array, load_model, read_weights, refuse_lost, write_config, write_memory
 from greenadapt.storage.arrays import Array, Streamed, row_blocks
 
 if TYPE_CHECKING:

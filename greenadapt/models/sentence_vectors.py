@@ -7,10 +7,8 @@ import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import DenseLayer, Pooling, SentenceModules
-from greenadapt.models.embedding_rows import Rows, RowTable
-from greenadapt.models.streamed_rows import StreamedRows
-from greenadapt.models.tensors import read_tensors
-from greenadapt.models.weights import ENCODER, load_model, read_weights, refuse_lost
+from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.weights import ENCODER, StreamedRows, load_model, read_tensors, read_weights, refuse_lost
 
 _ACTIVATIONS = {"Identity": torch.nn.Identity, "Tanh": torch.nn.Tanh, "ReLU": torch.nn.ReLU, "GELU": torch.nn.GELU}
 _LEAST = 1e-9

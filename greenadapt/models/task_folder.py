@@ -24,7 +24,7 @@ from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.files import Json, described_in
 from greenadapt.storage.results import MANIFEST, read_manifest
 from greenadapt.tasks.base import Task, load_task
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.qa import QuestionTask
 
 
 @dataclass(frozen=True)

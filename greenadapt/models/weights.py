@@ -2,30 +2,281 @@
 
 import inspect
 import json
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.functional import linear
 
-from greenadapt.checkpoints.layout import WEIGHTS_FILE
-from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER, WEIGHTS_FILE
+from greenadapt.checkpoints.reader import Checkpoint, open_torch_file
 from greenadapt.checkpoints.writer import write_weights
-from greenadapt.errors import InputError, MissingError
-from greenadapt.models.embedding_rows import Rows, RowTable
-from greenadapt.models.heads import last_linear, load_first, shape_head, split_head
-from greenadapt.models.memory_weights import write_memory
-from greenadapt.models.streamed_rows import StreamedRows
-from greenadapt.models.tensors import as_array, as_tensor, exact_linear, read_tensors
-from greenadapt.storage.arrays import Array, ArrayFile, Streamed, write_arrays
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.models.rows import Rows, RowTable
+from greenadapt.storage.arrays import Array, ArrayFile, IntArray, Streamed, write_arrays
 from greenadapt.storage.files import Json, write_json
-from greenadapt.tasks.base import HeadShape
+from greenadapt.tasks.base import Features, HeadShape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+_LEAST_TAIL = 1024  # rows
+
+
+class StreamedRows:
+    """Any rows of a table in a model that holds ``rows`` for good, and beyond them only what one batch needs.
+
+    The memory that it takes depends on the batches, not on the table. It is for inference: a batch's rows are gone with
+    the next call.
+    """
+
+    def __init__(self, model: Any, rows: Rows, table: RowTable) -> None:
+        self._layer = model.get_input_embeddings()
+        self._rows = rows
+        self._table = table
+
+    def compact(self, ids: IntArray) -> IntArray:
+        """Load the rows of ``ids`` and say where each now is, int64, in the shape of ``ids``."""
+        positions, held = self._rows.find(ids)
+        others, places = np.unique(ids[~held], return_inverse=True)
+        if len(others):
+            self._load(others)
+        positions[~held] = len(self._rows) + places
+        return positions
+
+    def _load(self, ids: IntArray) -> None:
+        weight, begin = self._layer.weight, len(self._rows)
+        with torch.no_grad():
+            if begin + len(ids) > len(weight):
+                tail = max(_LEAST_TAIL, 1 << (len(ids) - 1).bit_length())
+                grown = weight.new_zeros((begin + tail, weight.shape[1]))
+                grown[:begin] = weight[:begin]
+                weight = self._layer.weight = torch.nn.Parameter(grown, requires_grad=weight.requires_grad)
+                self._layer.num_embeddings = len(grown)
+            weight[begin : begin + len(ids)] = torch.from_numpy(self._table.read(ids)).to(weight.device)
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """A copy in memory."""
+    is_whole = np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_
+    return torch.from_numpy(np.array(array, array.dtype if is_whole else np.float32))
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """The tensor in the CPU's memory."""
+    array: Array = (tensor.float() if tensor.is_floating_point() else tensor).detach().cpu().numpy()
+    return array
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a safetensors file, or of an old ``.bin``, by name; raises ``InputError`` if it is none."""
+    if path.suffix == ".bin":
+        return {name: as_tensor(array) for name, array in open_torch_file(path).items()}
+    file = ArrayFile(path)
+    return {name: as_tensor(file[name]) for name in file.names}
+
+
+def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write tensors as a safetensors file, each in its own type; raises ``OSError`` if the disk is full."""
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path, metadata)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
+
+
+def exact_linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W^T + b (…, n) of x (…, d), W (n, d) and b (n,), in the type of W under autocast, too.
+
+    In bfloat16 the logits of a long context would have many ties.
+    """
+    with torch.autocast(inputs.device.type, enabled=False):
+        return linear(inputs.to(weight.dtype), weight, bias)
+
+
+class MemoryInput(Protocol):
+    """Where the general model's part of a batch comes from."""
+
+    def read(self, inputs: Features) -> dict[str, torch.Tensor]:
+        """What the model is called with beside its own ``inputs``, whose ids are of its whole vocabulary."""
+
+
+def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor by name."""
+    return {name: tuple(weight.shape) for name, weight in weights.items()}
+
+
+_GENERAL = "general."
+Tensors = dict[str, torch.Tensor]
+
+
+def write_memory(model: Any, folder: Path) -> None:
+    """Write what is learnt about a memory, and the general model, where it was trained, as a folder of its own."""
+    memory = getattr(model, "memory", None)
+    if memory is None:
+        return
+    write_arrays(
+        folder / MEMORY_FILE, {name: as_array(weight) for name, weight in _learnt(model).items()}, {"format": "pt"}
+    )
+    if not memory.frozen:
+        general = folder / MEMORY_FOLDER
+        general.mkdir(exist_ok=True)
+        write_weights(general, {name: as_array(weight) for name, weight in memory.general.state_dict().items()})
+        write_json(general / "config.json", json.loads(memory.general.config.to_json_string()))
+
+
+def read_memory(model: Any, folder: Path) -> None:
+    """Give ``model``, which has a memory, what ``write_memory`` wrote of it into ``folder``.
+
+    Raises ``MissingError`` if there is no such file, ``InputError`` if it is of another kind of memory.
+    """
+    file = folder / MEMORY_FILE
+    if not file.is_file():
+        raise MissingError(f"{folder} has no {MEMORY_FILE}", "train the model again")
+    weights = read_tensors(file)
+    found, expected = shapes_of(weights), shapes_of(_learnt(model))
+    if found != expected:
+        raise InputError(f"{file} holds {found}, need {expected}", "train the model again")
+    model.memory.load_state_dict(weights, strict=False)
+
+
+def begin_memory(model: Any, folder: Path) -> bool:
+    """Let the memory of ``model`` begin with what the model in ``folder`` has learnt about its own.
+
+    Returns whether it does; without such a memory, or with one of other weights, ``model`` is unchanged.
+    """
+    file = folder / MEMORY_FILE
+    weights = read_tensors(file) if file.is_file() else {}
+    fits = len(weights) > 0 and shapes_of(weights) == shapes_of(_learnt(model))
+    if fits:
+        model.memory.load_state_dict(weights, strict=False)
+    return fits
+
+
+def trained_weights(model: Any) -> Tensors:
+    """All weights by name but those that stay as they were, such as a frozen general model's; of weights that several
+    parts share, the first name.
+    """
+    named = dict(model.named_parameters())
+    again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - named.keys()
+    left_out = again | {name for name, weight in named.items() if not weight.requires_grad}
+    return {name: weight for name, weight in model.state_dict().items() if name not in left_out}
+
+
+def _learnt(model: Any) -> Tensors:
+    """The memory's weights by name, without the general model's."""
+    return {name: weight for name, weight in model.memory.state_dict().items() if not name.startswith(_GENERAL)}
+
+
+_FIRST, _LAST = ".first.", ".last."
+_PART = re.compile(r"\.(first|last)\.(weight|bias)$")
+_STD = 0.02
+
+
+class ExactLinear(nn.Linear):
+    """A linear layer that is ``exact_linear``."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(…, n_outputs) from (…, d)."""
+        return exact_linear(inputs, self.weight, self.bias)
+
+
+class TwoLayerHead(nn.Module):
+    """W_2 tanh(W_1 h + b_1) + b_2 of states h (…, d), with dropout before W_2: (…, n_outputs)."""
+
+    def __init__(self, width: int, n_outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(width, width), ExactLinear(width, n_outputs)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(…, n_outputs) from (…, d)."""
+        output: Tensor = self.last(self.dropout(torch.tanh(self.first(states))))
+        return output
+
+
+def last_linear(model: "PreTrainedModel") -> tuple[str, nn.Linear]:
+    """The layer that gives a model's logits, and its name."""
+    encoder = f"{model.base_model_prefix}."  # in some models it comes behind the head
+    named = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return [(name, module) for name, module in named if not name.startswith(encoder)][-1]
+
+
+def shape_head(model: "PreTrainedModel", shape: HeadShape, seed: int) -> None:
+    """Give a model's head the layers and the dropout of ``shape``; a layer that it lacks is drawn by ``seed`` from N(0,
+    0.02).
+
+    Raises ``UsageError`` for a dropout if the head has none.
+    """
+    if shape.dropout is not None:
+        modules = _dropouts(model)
+        if not modules:
+            raise UsageError(f"--head-dropout, but the head of a {type(model).__name__} has no dropout", "leave it out")
+        for module in modules:
+            module.p = shape.dropout
+    if shape.layers == 2 and not _is_deep(model):
+        with torch.random.fork_rng(devices=[]):
+            head = _deepened(model)
+        nn.init.normal_(head.first.weight, std=_STD, generator=torch.Generator().manual_seed(seed))
+        nn.init.zeros_(head.first.bias)
+
+
+def split_head(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The weights of a model as transformers names them, and those of the first of two layers of its head by what is
+    behind the layer's name, none if its head has one.
+    """
+    first: dict[str, Tensor] = {}
+    others: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if (part := _PART.search(name)) is None:
+            others[name] = weight
+        elif part[1] == "first":
+            first[part[2]] = weight
+        else:
+            others[name.replace(_LAST, ".")] = weight
+    return others, first
+
+
+def load_first(model: "PreTrainedModel", first: dict[str, Tensor]) -> None:
+    """Put the weights of ``split_head`` into a model with one layer, if there are any: it has two then."""
+    if first:
+        _deepened(model).first.load_state_dict(first)
+
+
+def _is_deep(model: "PreTrainedModel") -> bool:
+    return any(isinstance(module, TwoLayerHead) for module in model.modules())
+
+
+def _dropouts(model: "PreTrainedModel") -> list[nn.Dropout]:
+    """Those of the head."""
+    encoder = f"{model.base_model_prefix}."
+    named = model.named_modules()
+    return [one for name, one in named if isinstance(one, nn.Dropout) and not name.startswith(encoder)]
+
+
+def _deepened(model: "PreTrainedModel") -> TwoLayerHead:
+    name, layer = last_linear(model)
+    dropout = max((module.p for module in _dropouts(model)), default=0.0)
+    head = TwoLayerHead(layer.in_features, layer.out_features, dropout)
+    head.last.load_state_dict(layer.state_dict())
+    head.to(layer.weight.device, layer.weight.dtype).train(model.training)
+    parent, _, own = name.rpartition(".")
+    container: Any = model.get_submodule(parent)
+    setattr(container, own, head)
+    return head
+
 
 HEADS = {
     "TokenClassification": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING",

@@ -2,8 +2,8 @@
 has them.
 """
 
+from greenadapt.errors import as_percent
 from greenadapt.storage.files import Json
-from greenadapt.wording import as_percent
 
 MAP = "map"
 """The recipe whose rows are the mapped vectors."""

@@ -17,21 +17,17 @@ from starlette.responses import Response
 
 from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig, ServeConfig
-from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, ServerError
-from greenadapt.inference.qa.passages import OwnPassages, on_passages
+from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, ServerError, one_line
+from greenadapt.inference.qa.inquiry import OwnPassages, on_passages
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.own_text import most_paragraphs
-from greenadapt.inference.search.store import Passage
+from greenadapt.inference.search.store import Passage, most_paragraphs
 from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
-from greenadapt.server.guard import PAGES, problem
-from greenadapt.server.json_bodies import JsonRoute
-from greenadapt.server.metrics import Metrics
+from greenadapt.server.bodies import JsonRoute
+from greenadapt.server.guard import PAGES, Metrics, TooLargeError, problem, sentence
 from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicted
-from greenadapt.server.wrong import TooLargeError, sentence
 from greenadapt.storage.files import Json
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.wording import one_line
+from greenadapt.tasks.questions import Question
 
 
 @dataclass(frozen=True)

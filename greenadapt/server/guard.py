@@ -3,16 +3,75 @@
 import asyncio
 import hmac
 import json
+import os
 import random
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastapi.exceptions import RequestValidationError
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
-from greenadapt.server.metrics import Metrics
+from greenadapt.errors import GreenadaptError, UsageError
+
+TOKEN = "GREENADAPT_SERVE_TOKEN"
+"""Its variable."""
+_SHORTEST = 16
+
+
+def read_token() -> str | None:
+    """The token, if any; raises ``UsageError`` for one that can be guessed."""
+    token = os.environ.get(TOKEN, "").strip()
+    if token and (len(token) < _SHORTEST or not token.isascii()):
+        raise UsageError(
+            f"{TOKEN} has {len(token)} characters, must have at least {_SHORTEST}, all of ASCII",
+            "make one with openssl rand -hex 32",
+        )
+    return token or None
+
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable that names the folder where worker processes count, so that each can tell of all."""
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_PREFIX = "greenadapt"
+
+
+class Metrics:
+    """Requests, their time, and what the models computed; those of all workers where ``FOLDER`` is set."""
+
+    def __init__(self) -> None:
+        self._own = CollectorRegistry()
+        self.requests = Counter(
+            "requests", "Requests that were answered.", ("path", "status"), _PREFIX, registry=self._own
+        )
+        self.seconds = Histogram(
+            "request_seconds", "Time of requests.", ("path",), _PREFIX, buckets=_SECONDS, registry=self._own
+        )
+        self.texts = Counter(
+            "texts", "Texts, or documents of questions, that models read.", ("model",), _PREFIX, registry=self._own
+        )
+        self.waiting = Gauge(
+            "waiting_texts",
+            "Texts that wait for a model, or go through one.",
+            (),
+            _PREFIX,
+            registry=self._own,
+            multiprocess_mode="livesum",
+        )
+
+    def exposed(self) -> bytes:
+        """All numbers, in Prometheus's text format."""
+        if FOLDER not in os.environ:
+            return generate_latest(self._own)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
 
 Scope = Any
 _SCRIPT, _STYLE = "text/javascript", "text/css"
@@ -150,3 +209,44 @@ def _host(header: str) -> str:
     """The name in a Host header, without the port."""
     name = header.strip().lower()
     return name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+
+
+class TooLargeError(GreenadaptError):
+    """A request asks for more than the limits allow."""
+
+
+_REASONS = {
+    "recursion limit exceeded": "is nested too deeply",
+    "lone leading surrogate in hex escape": "has half a character, a surrogate without the other one,",
+    "unexpected end of hex escape": "has an escape that is no whole character, such as half a pair of surrogates,",
+    "invalid unicode code point": "is not UTF-8, or has an escape that is no character,",
+    "number out of range": "has a number that is too long",
+}
+"""What the parser says → that in other words."""
+
+
+def unreadable(said: str) -> str:
+    """What is wrong with a body that is not JSON, by what the parser ``said``: what, and at which line and column."""
+    reason, _, place = said.partition(" at line ")
+    return f"the body {_REASONS.get(reason, f'is not JSON: {reason}')} at line {place}"
+
+
+def sentence(error: RequestValidationError) -> str:
+    """The first thing that is wrong: where, and what it must be."""
+    [first, *_] = error.errors()
+    _, *path = first["loc"]
+    place = place_of(path)
+    if not path:
+        return "the body is not a JSON object: send one as /openapi.json describes"
+    if first["type"] == "missing":
+        return f"{place} is missing"
+    if first["type"] == "extra_forbidden":
+        return f"{place} is not known: leave it out, or see /openapi.json"
+    return f"{place} {re.sub(r'^Input should ', 'must ', first['msg'])}"
+
+
+def place_of(path: Sequence[Any]) -> str:
+    """``texts[3]``; names of a request, which may be anything, are cut and made plain."""
+    parts = [f"[{part}]" if isinstance(part, int) else "." + re.sub(r"[^\w-]", "?", str(part))[:40] for part in path]
+    # A union adds the name of the type that was tried.
+    return "".join(part for part in parts if not re.match(r"\.(str$|dict\?|list\?|function-)", part)).lstrip(".")

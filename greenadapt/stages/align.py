@@ -14,17 +14,13 @@ from greenadapt.errors import MissingError, UsageError
 from greenadapt.report import map_quality
 from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of, require_made_for
 from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json, hash_file, write_json
-from greenadapt.storage.input_paths import found_at
+from greenadapt.storage.files import Json, hash_file, path_name, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.names import path_name, short
-from greenadapt.storage.results import Result, open_result, verified
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.storage.results import Result, found_at, open_result, verified
+from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 from greenadapt.vectors.alignment import check_casing, check_finite
-from greenadapt.vectors.diagnostics import KnownWords, diagnose
-from greenadapt.vectors.formats import read_vectors
-from greenadapt.vectors.word_vectors import VECTORS, WordVectors
+from greenadapt.vectors.quality import KnownWords, diagnose
+from greenadapt.vectors.word_vectors import VECTORS, WordVectors, read_vectors
 
 REPORT = "report.json"
 

@@ -9,21 +9,20 @@ import numpy as np
 
 from greenadapt.checkpoints.provenance import check_model
 from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, RowRecipe
-from greenadapt.corpus.contexts import Context, find_contexts
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.lookup import Context, find_contexts
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import MissingError, require_torch
-from greenadapt.inference.opened_models import one_process
+from greenadapt.inference.models import one_process
 from greenadapt.stages.align import fitted_vectors
 from greenadapt.stages.expand import Expansion, alignment_of
 from greenadapt.stages.session import CORPUS, EXPAND, W2V, OpenedBase, Session, model_of
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.storage.files import Json
-from greenadapt.storage.input_paths import found_at
-from greenadapt.storage.results import Result, open_result, verified
-from greenadapt.tasks.features import Encoder
+from greenadapt.storage.results import Result, found_at, open_result, verified
+from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.diagnostics import SPLIT, PredictedRows, bands, has_counts
+from greenadapt.vectors.quality import SPLIT, PredictedRows, bands, has_counts
 from greenadapt.vectors.word_vectors import WordVectors
 
 RANDOM = "random"

@@ -1,4 +1,4 @@
-"""The compile stage: a model in, a folder out that ONNX Runtime or OpenVINO runs."""
+"""``compile`` and ``export``: a model for ONNX Runtime or OpenVINO, and word vectors for other programs."""
 
 import shutil
 from dataclasses import asdict
@@ -6,22 +6,23 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.compiled import EMBEDDING_FILE, GRAPHS, Compiled
-from greenadapt.checkpoints.layout import FACTS_FILE, TASK_FILE, is_multitask
+from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPHS, TASK_FILE, Compiled, is_multitask
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import CompileConfig
 from greenadapt.errors import InputError, UsageError, require_torch
-from greenadapt.inference.opened_models import exported, refuse_uncompiled
+from greenadapt.inference.models import exported, refuse_uncompiled
 from greenadapt.models.graphs import check_choice, require_backend
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
-from greenadapt.stages.session import COMPILE, Session
+from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
 from greenadapt.storage.arrays import Streamed, write_arrays
-from greenadapt.storage.files import write_json
+from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.results import Result
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.storage.outputs import check_file
+from greenadapt.storage.results import Result, open_result, verified
+from greenadapt.tokenization.export import copy_tokenizers
+from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 
 # What a compiled task no longer has: seeds, and the encoder that it shared.
 _LEFT_OUT = ("pools", "tasks", "adapter", "added")
@@ -88,3 +89,33 @@ def _write(found: PretrainedModel, task: TaskFolder | None, config: CompileConfi
     embedding_bytes = (work / EMBEDDING_FILE).stat().st_size
     counts = {"rows": checkpoint.n_rows, "graph_bytes": n_bytes, "embedding_bytes": embedding_bytes}
     return Outcome(counts, {"model": model_facts(found)})
+
+
+_SUFFIXES = (".bin", ".vec", ".txt")
+
+
+def export_vectors(
+    session: Session, file: Path, corpus: str | None, model: str | None, vectors: Path | None = None
+) -> Json:
+    """Write a corpus's vectors, or those of ``vectors``, to ``file`` in the format of its suffix.
+
+    Raises ``UsageError`` for an unknown suffix, and for vectors of another corpus or model, and what
+    ``check_file`` raises.
+    """
+    if not file.name.removesuffix(".gz").endswith(_SUFFIXES):
+        raise UsageError(f"{file} has an unknown suffix", "use .bin, .vec or .txt, optionally with .gz")
+    if vectors is not None and not vectors.is_dir() and not (corpus is None and model is None):
+        raise UsageError("--corpus and --model choose from the workspace, and --vectors is a file", "leave them out")
+    check_file(file, {} if vectors is None else {"vectors": vectors})
+    if vectors is None:
+        result = session.find_only(corpus, model, W2V)
+        check_file(file, {"w2v": result.path})
+        loaded = WordVectors.load(verified(result).folder)
+    elif vectors.is_dir():
+        result = open_result(vectors, W2V)
+        require_made_for(session, result, "--vectors", corpus, model)
+        loaded = WordVectors.load(verified(result).folder)
+    else:
+        loaded = read_vectors(vectors, session.progress)
+    write_vectors(loaded, file)
+    return {"file": str(file), "words": len(loaded.words), "dim": loaded.dim}

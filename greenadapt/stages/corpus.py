@@ -1,4 +1,4 @@
-"""The corpus stage: documents in, counted words out."""
+"""Choose a corpus and a model, prepare the text, list the corpora, and decide what an update trains again."""
 
 import shlex
 from dataclasses import asdict, replace
@@ -7,29 +7,183 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
-from greenadapt.config import CorpusConfig, SampleBy, TextLimits, TextOptions
-from greenadapt.corpus.distributed.prepare import prepare_on_cluster
-from greenadapt.corpus.download import is_fetched, local_path
-from greenadapt.corpus.indexes import fetch_corpus
+from greenadapt.config import CorpusConfig, SampleBy, TextLimits, TextOptions, W2VConfig
+from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, fetch_corpus, is_fetched, local_path
+from greenadapt.corpus.on_cluster import prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
-from greenadapt.corpus.pieces import warn_symlinks
+from greenadapt.corpus.prepared import SEEN_FILE, PreparedCorpus, added_positions, prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
-from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local
-from greenadapt.corpus.recipes import Recipe, find_recipe, list_recipes
-from greenadapt.corpus.sources import Source
-from greenadapt.corpus.standard_input import kept_input
-from greenadapt.corpus.words import PreparedCorpus, prepare_corpus
-from greenadapt.errors import MissingError, UsageError
+from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local, warn_symlinks
+from greenadapt.corpus.recipes import PMC, Recipe, Source, find_recipe, kept_input, list_recipes
+from greenadapt.errors import GreenadaptError, MissingError, UsageError, byte_size, counted
 from greenadapt.stages.plan import WOULD_RUN, Step
 from greenadapt.stages.session import CORPUS, Session, model_of
-from greenadapt.stages.updates import count_update, former_corpus
 from greenadapt.storage.files import Json, hash_json, plain
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
 from greenadapt.storage.results import EARLIER_COST, Result, verified
-from greenadapt.tokenization.vocabulary_files import tokenizer_hash
-from greenadapt.wording import counted
+from greenadapt.tokenization.files import tokenizer_hash
+from greenadapt.vectors.cbow import EarlierVectors, vocabulary_size
+from greenadapt.vectors.word_vectors import WordVectors, read_output
+
+BYTES_PER_SECOND = 10_000_000
+"""The speed of a download for which ``corpus list`` tells the hours."""
+
+
+def list_corpora(session: Session) -> list[Json]:
+    """The named corpora, then the others in the workspace; some of the keys of ``show_corpus``."""
+    recipes = list_recipes()
+    rows = [_row(session, recipe) for recipe in recipes]
+    named = {recipe.name for recipe in recipes}
+    others = [name for name in session.workspace.corpora() if name not in named and session.workspace.models(name)]
+    return rows + [_known(session, name) for name in others]
+
+
+def show_corpus(session: Session, name: str) -> Json:
+    """``name``, ``title``, ``licence``, ``network``, ``models``, ``stated``, ``download``, ``format``, ``fields``,
+    ``about``, ``sources``.
+
+    ``stated`` is the size according to the recipe, ``download`` its ``hours`` ``at`` a speed; both are None if unknown.
+    ``network`` is ``no``, ``yes``, ``fetched``, or ``missing`` if a local source does not exist; ``models`` lists the
+    models that have results in the workspace.
+    """
+    if name in session.workspace.corpora() and name not in {recipe.name for recipe in list_recipes()}:
+        return _known(session, name)
+    recipe = find_recipe(name)
+    return {
+        **_row(session, recipe),
+        "format": recipe.format,
+        "fields": list(recipe.fields),
+        "about": recipe.about,
+        "sources": [source.url for source in recipe.sources] or ["the Python packages installed beside greenadapt"],
+    }
+
+
+def _row(session: Session, recipe: Recipe) -> Json:
+    fetched = is_fetched(recipe, session.workspace.downloads(recipe.name))
+    return {
+        "name": recipe.name,
+        "title": recipe.title,
+        "licence": recipe.licence,
+        "network": _network(recipe, fetched),
+        "models": session.workspace.models(recipe.name),
+        "stated": recipe.stated and {**asdict(recipe.stated), "on": recipe.stated.on.isoformat()},
+        "download": download_time(recipe),
+    }
+
+
+def download_time(recipe: Recipe) -> Json | None:
+    """The hours of the download ``at`` a speed, from what is stated; ``None`` if that is too little."""
+    stated = recipe.stated
+    if stated is None:
+        return None
+    source = next((source for source in recipe.sources if source.index == PMC), None)
+    if source and stated.documents is not None:
+        seconds = REQUESTS_PER_ARTICLE * stated.documents * source.share / source.rate
+        return {"hours": round(seconds / 3600, 1), "at": f"{source.rate:g} requests/s"}
+    if stated.bytes is None:
+        return None
+    return {
+        "hours": round(stated.bytes / BYTES_PER_SECOND / 3600, 1),
+        "at": f"{byte_size(BYTES_PER_SECOND)}/s",
+    }
+
+
+def _network(recipe: Recipe, fetched: bool) -> str:
+    try:
+        require_local(recipe)
+    except GreenadaptError:
+        return "missing"
+    return "no" if recipe.is_local else "fetched" if fetched else "yes"
+
+
+def _known(session: Session, name: str) -> Json:
+    """A corpus that only the workspace knows, from its newest result."""
+    models = session.workspace.models(name)
+    row: Json = {"name": name, "title": name, "licence": "unknown", "network": "no", "models": models}
+    row |= {"stated": None, "download": None}
+    for model in models:
+        for result in session.workspace.results(name, model):
+            facts = result.manifest.facts  # those of a fine-tuned model lack the corpus
+            row |= {key: facts[key] for key in ("title", "licence") if key in facts}
+            if result.manifest.stage == CORPUS:
+                row["sources"] = sources = list(result.manifest.inputs["text"]["sources"])
+                if any(Path(source).is_absolute() and not Path(source).exists() for source in sources):
+                    row["network"] = "missing"
+    return row
+
+
+MAX_NEW_WORDS = 0.1
+"""Share of the trained words that may be new; with more, vectors are trained afresh."""
+MAX_NEW_TEXT = 0.2
+"""Words that may be added by all updates since vectors were last trained afresh, as a share of the text then."""
+
+
+def former_corpus(session: Session, earlier: Result | None, inputs: dict[str, Json]) -> Result | None:
+    """The prepared corpus that new documents can be added to; without one, a note says why all text is prepared."""
+    if earlier is None:
+        return None
+    if earlier.manifest.inputs["tokenizer"]["sha256"] != inputs["tokenizer"]["sha256"]:
+        why = "the tokenizer changed"
+    elif not (earlier.folder / SEEN_FILE).is_file():
+        why = f"{earlier.path} was made by an earlier version, which kept no list of documents"
+    else:
+        return earlier
+    session.progress.note(f"corpus: all text is prepared: {why}")
+    return None
+
+
+def count_update(session: Session, former: Result, counts: dict[str, int]) -> list[Json]:
+    """The updates that led to a corpus, the last one added; makes ``counts`` those of the whole corpus."""
+    before, gone, heldout = former.manifest.counts, counts.pop("gone"), counts.pop("heldout")
+    new = counts["documents"] - counts["duplicates"]
+    for name in ("documents", "duplicates", "text_bytes"):
+        counts[name] += before[name]
+    session.progress.note(f"{counted(new, 'new document')}, {counted(counts['words'] - before['words'], 'new word')}")
+    if gone:
+        session.progress.note(
+            f"{counted(gone, 'document')} of earlier runs, no longer in the text, "
+            f"{'stays' if gone == 1 else 'stay'} counted (--force counts from scratch)"
+        )
+    entry = {"from": former.manifest.digest, "new_documents": new, "gone_documents": gone}
+    entry |= {name: before[name] for name in ("lines", "tokens", "words")}
+    return [*former.manifest.facts.get("updates", []), *([entry] if new or heldout else [])]
+
+
+def earlier_vectors(
+    former: Result, prepared: Result, corpus: PreparedCorpus, config: W2VConfig
+) -> EarlierVectors | str:
+    """The vectors to train on from, or why vectors are trained afresh."""
+    counts, facts = prepared.manifest.counts, prepared.manifest.facts
+    trained_on = former.manifest.inputs["corpus"]["sha256"]
+    before = next((entry for entry in facts.get("updates", []) if entry["from"] == trained_on), None)
+    if before is None:
+        return "the corpus was prepared from scratch since they were trained"
+    output = read_output(former.folder)
+    if output is None:
+        return f"{former.path} was made by an earlier version, which kept too little to train on"
+    began = [*former.manifest.facts.get("updates", []), before][0]["tokens"]
+    if counts["tokens"] > (1 + MAX_NEW_TEXT) * began:
+        grown = counts["tokens"] / began - 1
+        return f"the text grew by {grown:.1%} since they last were (limit {MAX_NEW_TEXT:.0%})"
+    vectors = WordVectors.load(verified(former).folder)
+    words = corpus.words[: vocabulary_size(corpus.counts, config)]
+    share = sum(word not in vectors.index for word in words) / len(words)
+    if share > MAX_NEW_WORDS:
+        return f"{share:.1%} of the words are new (limit {MAX_NEW_WORDS:.0%})"
+    positions = added_positions(before["lines"], corpus.n_lines, prepared.manifest.config["seed"])
+    return EarlierVectors(vectors, output, positions, former.manifest.digest)
+
+
+def vectors_update(former: Result, prepared: Result, earlier: EarlierVectors, n_words: int) -> list[Json]:
+    """The updates that led to vectors of ``n_words`` words, the last one added."""
+    trained_on = former.manifest.inputs["corpus"]["sha256"]
+    before = next(entry for entry in prepared.manifest.facts["updates"] if entry["from"] == trained_on)
+    entry = {"from": earlier.digest, **{name: before[name] for name in ("lines", "tokens")}}
+    entry |= {"words": len(earlier.vectors.words), "new_words": n_words - len(earlier.vectors.words)}
+    return [*former.manifest.facts.get("updates", []), entry]
+
 
 SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream shuffled in memory at once; more is not faster."""

@@ -13,15 +13,14 @@ from greenadapt.checkpoints.layout import SCORES, TASKS, read_seeds
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.opened_models import OpenedModel, check_reading, one_process, pool_of
+from greenadapt.inference.models import OpenedModel, check_reading, one_process, pool_of
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.bootstrap import contexts_of, interval, resampled
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.metrics import over_seeds
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.metrics import contexts_of, interval, over_seeds, resampled
 
 if TYPE_CHECKING:
     from greenadapt.training.evaluation import Evaluation

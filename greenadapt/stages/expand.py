@@ -22,28 +22,24 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
-from greenadapt.corpus.occurring import words_in_files
+from greenadapt.corpus.lookup import words_in_files
 from greenadapt.cost import total
 from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.report import map_quality
-from greenadapt.report.adapted_card import AdaptedCard
+from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.map_quality import MAP
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors, overlap
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
 from greenadapt.storage.arrays import Array, Streamed
-from greenadapt.storage.files import Json, hash_file, write_json
-from greenadapt.storage.input_paths import found_at
+from greenadapt.storage.files import Json, expanded, hash_file, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.names import expanded, short
-from greenadapt.storage.results import Manifest, Result, open_result, read_manifest, result_behind, verified
+from greenadapt.storage.results import Manifest, Result, found_at, open_result, read_manifest, result_behind, verified
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
-from greenadapt.tokenization.splitter import WordSplitter
-from greenadapt.tokenization.writer import ExportReport, export_tokenizers
+from greenadapt.tokenization.export import ExportReport, export_tokenizers
+from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment, fit
-from greenadapt.vectors.diagnostics import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, has_counts, predict_rows
-from greenadapt.vectors.expansion import NewRows, Recipe, replacements, select
-from greenadapt.vectors.form import GATE, fit_form
-from greenadapt.vectors.piece_rows import wordpiece_norm
+from greenadapt.vectors.quality import MIN_OVERLAP, HeldOut, KnownWords, PredictedRows, has_counts, predict_rows
+from greenadapt.vectors.rows import GATE, NewRows, Recipe, fit_form, replacements, select, wordpiece_norm
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors
 
 

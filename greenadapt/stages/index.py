@@ -10,15 +10,12 @@ from greenadapt.config import IndexConfig, SampleBy
 from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice, require_names
 from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
-from greenadapt.inference.search.building import Builder
-from greenadapt.inference.search.facts import IndexFacts, IndexModel, IndexSettings
-from greenadapt.inference.search.folder_store import FolderStore
-from greenadapt.inference.search.index import Index, open_store
+from greenadapt.inference.search.index import Builder, Index, open_store
+from greenadapt.inference.search.store import FolderStore, IndexFacts, IndexModel, IndexSettings
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, real_folder
 from greenadapt.storage.jobs import describe_difference
-from greenadapt.storage.overlap import refuse_overlap
-from greenadapt.storage.publish import real_folder
+from greenadapt.storage.results import refuse_overlap
 
 
 @dataclass(frozen=True)

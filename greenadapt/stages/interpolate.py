@@ -22,13 +22,12 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.checkpoints.writer import copy_side_files, write_weights
 from greenadapt.config import InterpolateConfig
 from greenadapt.errors import UsageError
-from greenadapt.report.adapted_card import InterpolationCard
+from greenadapt.report.cards import InterpolationCard
 from greenadapt.stages.session import INTERPOLATE, Session, commands_of
-from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.files import Json, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.names import short
 from greenadapt.storage.results import Result
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 
 
 def interpolate(session: Session, model: str, general: str, config: InterpolateConfig) -> Result:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import GreenadaptError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.align import find_alignment, fitted_vectors
 from greenadapt.stages.session import OpenedBase, Session, model_of
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import verified
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.neighbours import Neighbours, Space, near_names, neighbour_table
 from greenadapt.vectors.word_vectors import WordVectors

@@ -23,28 +23,26 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, RunConfig, SampleBy, TrainConfig
-from greenadapt.corpus.decoding import Document
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import Recipe, find_recipe
-from greenadapt.errors import InputError, UsageError, require_torch
+from greenadapt.corpus.text import Document
+from greenadapt.errors import InputError, UsageError, counted, require_torch
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Progress
-from greenadapt.stages.distributed import Build, run_together, start_machine
-from greenadapt.stages.run_names import data_name
-from greenadapt.stages.session import PRETRAIN, Session, commands_of
+from greenadapt.stages.finetune.train import Build, run_together, start_machine
+from greenadapt.stages.session import PRETRAIN, Session, commands_of, data_name
 from greenadapt.storage.files import Json, hash_json, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.results import Result
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE
-from greenadapt.tokenization.writer import copy_tokenizers
-from greenadapt.wording import counted
+from greenadapt.tokenization.export import copy_tokenizers
 
 if TYPE_CHECKING:
     from greenadapt.models.machine import Machine
-    from greenadapt.training.pretrain.run import PretrainRun, Texts
+    from greenadapt.training.pretrain import PretrainRun, Texts
 
 _USUAL_LENGTH = 128
 _TASK_ONLY = ("pool", "keep", "patience")  # settings of training that pre-training does not have
@@ -206,7 +204,7 @@ class _Pretraining:
         config = _config(request, start)
 
         def card(work: Path, outcome: Outcome, cost: Json) -> str:
-            from greenadapt.report.pretrain_card import PretrainCard
+            from greenadapt.report.cards import PretrainCard
 
             return PretrainCard(
                 model=start.model.name,
@@ -227,8 +225,8 @@ class _Pretraining:
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
         """Train and write the model into ``work``."""
-        from greenadapt.training.pretrain.run import Pretraining, PretrainRun
-        from greenadapt.training.state import remove_state
+        from greenadapt.training.loop import remove_state
+        from greenadapt.training.pretrain import Pretraining, PretrainRun
 
         machine = open_machine()
         request, start, progress = self.request, self.start, session.progress
@@ -312,8 +310,8 @@ def _packed(
     start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, machine: "Machine", progress: Progress
 ) -> "Texts":
     """The inputs of all texts, tokenized by the first process unless an earlier attempt has done it."""
-    from greenadapt.training.pretrain.packed_text import PackedText, pack
-    from greenadapt.training.pretrain.run import Texts
+    from greenadapt.training.packed_text import PackedText, pack
+    from greenadapt.training.pretrain import Texts
 
     folder, general = work / ".text", start.general_text
     domain = [folder / name for name in (("train", "heldout") if config.heldout else ("train",))]

@@ -10,11 +10,10 @@ from pathlib import Path
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError, first_line
 from greenadapt.progress import Progress
-from greenadapt.report.card_text import with_pictures
+from greenadapt.report.cards import with_pictures
 from greenadapt.report.page.blocks import Plot
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, require_utf8
 from greenadapt.storage.hub import hub_answers
-from greenadapt.storage.names import require_utf8
 from greenadapt.storage.results import CARD, MANIFEST, Result, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions.jsonl", "predictions-*.jsonl", "logits.safetensors", "logits-*.safetensors")

@@ -7,16 +7,15 @@ from pathlib import Path
 
 from greenadapt.checkpoints.layout import SCORES, read_described
 from greenadapt.checkpoints.provenance import model_facts
+from greenadapt.cluster import Spread
 from greenadapt.corpus.opening import input_name, is_read_once
 from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answering, QaRequest
-from greenadapt.inference.spread import Spread
 from greenadapt.stages.session import QA, Session
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.overlap import refuse_overlap
 from greenadapt.storage.own_json import read_own_lines
-from greenadapt.storage.results import Result
+from greenadapt.storage.results import Result, refuse_overlap
 
 ANSWERS = "answers.jsonl"
 """One row per question."""

@@ -1,6 +1,7 @@
 """State shared by the stages of a command, and how they find each other's results by name."""
 
 import io
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,20 +16,17 @@ from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_model, model_here, model_name
 from greenadapt.config import SessionOptions
-from greenadapt.corpus.opening import STDIN, note_terminal
-from greenadapt.corpus.recipes import Recipe, corpus_name
-from greenadapt.corpus.standard_input import keep_input
+from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
+from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.plan import Plan
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, beside, expanded, naming, real_folder
 from greenadapt.storage.jobs import Job, Place, check_place, run_job
 from greenadapt.storage.locks import lock
-from greenadapt.storage.publish import beside, naming, real_folder
 from greenadapt.storage.results import Manifest, Result, open_result
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.workers import launched_processes, usable_cores
 
 CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"
@@ -250,3 +248,36 @@ def adapted_model(session: Session, corpus: str | None, model: str | None) -> st
     if model is None:
         raise UsageError("no model", "give a folder with --model, or the corpus it was adapted to with --corpus")
     return model
+
+
+_NAMED = 3
+"""The most names that are written out."""
+_SUFFIXES = re.compile(r"(\.[A-Za-z]\w{0,6}){1,2}$")
+_COMMON = re.compile(
+    r"([-_.\s\d]|train(ing)?|dev(el(opment)?)?|valid(ation)?|test|eval|data(set)?s?|sets?|all|full|of|raw|text)*", re.I
+)
+"""File names that only tell the part of a data set, or nothing at all."""
+
+
+def data_name(sources: Iterable[str]) -> str:
+    """The names of files or data sets: their own, or for ``NCBI-disease/train.tsv`` the folder's."""
+    return join_names(map(_data_name, sources))
+
+
+def join_names(names: Iterable[str]) -> str:
+    """The distinct names, joined; of many only the first are written out."""
+    each = list(dict.fromkeys(names))
+    if len(each) > _NAMED:
+        each = [*each[: _NAMED - 1], f"and-{len(each) - _NAMED + 1}-more"]
+    return "-".join(each)
+
+
+def _data_name(source: str) -> str:
+    if is_hub_id(source):
+        parts = ["-".join(source.partition(":")[0].split("/")[1:])]
+    else:
+        *folders, file = Path(source.partition("://")[2] or expanded(source).absolute()).parts
+        stem = _SUFFIXES.sub("", file)
+        parts = [stem, *reversed(folders[1:]), stem]
+    telling = (part for part in parts if not _COMMON.fullmatch(part))
+    return re.sub(r"[^\w.-]+", "-", next(telling, parts[-1])).strip("-.") or "data"

@@ -1,25 +1,331 @@
-"""What a workspace or folders hold: results and whether they are up to date, unfinished work, who is writing."""
+"""What a workspace holds: results and what changed since, unfinished work, and what can be removed."""
 
+import os
 import shlex
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from greenadapt.checkpoints.source import model_name
-from greenadapt.errors import GreenadaptError, MissingError
-from greenadapt.stages.changes import changes
-from greenadapt.stages.clean import CleanRequest, find
+from platformdirs import user_cache_path
+
+from greenadapt.checkpoints.provenance import adapted_input, encoder_input, model_input, task_input
+from greenadapt.checkpoints.source import PACKAGED, PretrainedModel, model_name
+from greenadapt.corpus.opening import path_sha256
+from greenadapt.corpus.recipes import file_name
+from greenadapt.errors import ConflictError, GreenadaptError, MissingError
+from greenadapt.progress import Progress
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, W2V, Session
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, beside, expanded
 from greenadapt.storage.jobs import Place
-from greenadapt.storage.leftovers import Leftover, leftovers, tree_size, unfinished_beside
-from greenadapt.storage.locks import holder
-from greenadapt.storage.names import expanded
-from greenadapt.storage.publish import beside
-from greenadapt.storage.results import MANIFEST, Result, read_manifest, result_behind
-from greenadapt.storage.workspace import Workspace
+from greenadapt.storage.locks import holder, lock
+from greenadapt.storage.ownership import MARK, is_own, read_mark, remove_folder
+from greenadapt.storage.results import (
+    CARD,
+    MANIFEST,
+    Manifest,
+    Result,
+    found_at,
+    read_manifest,
+    result_behind,
+    verified,
+)
+from greenadapt.storage.workspace import FOREIGN, Kind, Leftover, Workspace, leftovers, tree_size, unfinished_beside
+from greenadapt.tokenization.files import TOKENIZER_FILE, tokenizer_files, tokenizer_hash
+
+_HASHED_AT_ONCE = 64 << 20
+"""Bytes of an input that are hashed if only its time differs."""
+_MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs now; each in words."""
+
+    damaged: list[str]
+    """Files of the result that are missing or not as they were written."""
+    stale: list[str]
+    """Inputs that changed."""
+    unsure: list[str]
+    """Inputs that are gone, or were touched and are too large to compare without being asked to."""
+
+
+def changes(result: Result, *, verify: bool) -> Changes:
+    """What changed since ``result`` was made.
+
+    An input counts as unchanged if no file of it is newer than the result, as for make; a small one that is newer is
+    compared by content, and with ``verify`` every one, and every file of the result.
+    """
+    found = Changes(_damage(result, verify), [], [])
+    began = (result.folder / MANIFEST).stat().st_mtime - float(result.manifest.cost.get("seconds", 0.0))
+    for name, entry in result.manifest.inputs.items():
+        for part in _parts(result, name, entry):
+            is_sure, said = part.compared(began, verify)
+            if said:
+                (found.stale if is_sure else found.unsure).append(f"{name} {said}: {part.path}")
+    return found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One file, folder, result or model of an input."""
+
+    path: Path
+    expected: str
+    hashes: Callable[[], Iterable[str]]
+    """What it is now; one of several ways in which stages hash it."""
+    files: Callable[[], Iterable[Path]]
+    is_result: bool = False
+
+    def compared(self, began: float, verify: bool) -> tuple[bool, str]:
+        """Whether its content is surely another one, and what to say about it, if anything."""
+        if not self.path.exists():
+            return False, "is gone"
+        try:
+            if not self.is_result:
+                facts = [file.stat() for file in self.files()]
+                if not verify and all(each.st_mtime <= began for each in facts):
+                    return False, ""
+                if not verify and sum(each.st_size for each in facts) > _HASHED_AT_ONCE:
+                    return False, "is newer than the result (--verify compares its content)"
+            changed = "was made again" if self.is_result else "changed"
+            return True, "" if self.expected in self.hashes() else changed
+        except (GreenadaptError, OSError) as error:
+            return False, f"cannot be read ({error})"
+
+
+def _damage(result: Result, verify: bool) -> list[str]:
+    """The first file that is missing or damaged."""
+    for name, entry in result.manifest.files.items():
+        if name == CARD:
+            continue
+        try:
+            size = (result.folder / name).stat().st_size
+        except OSError:
+            return [f"{name} is missing"]
+        if size != entry.get("bytes"):
+            return [f"{name} has {size:,} bytes instead of {entry.get('bytes'):,}"]
+    if verify:
+        try:
+            verified(result)
+        except (GreenadaptError, OSError) as error:
+            return [error.message if isinstance(error, GreenadaptError) else str(error)]
+    return []
+
+
+def _parts(result: Result, name: str, entry: Json) -> Iterator[_Part]:
+    if "sources" in entry:
+        yield from _sources(result, entry["sources"])
+        return
+    given = entry.get("path") or entry.get("source") or ""
+    path, expected = found_at(entry, result.path), entry["sha256"]
+    if "path" in entry and (path / MANIFEST).is_file():
+        yield _Part(path, expected, lambda: [read_manifest(path).digest], lambda: [], is_result=True)
+    elif name == "task":
+        yield _Part(path, expected, lambda: [(task_input(path.parent) or {}).get("sha256", "")], lambda: [path])
+    elif "path" in entry:
+        yield _file(path, expected)
+    elif (folder := _model_folder(given)) is not None:
+        yield _tokenizer(folder, expected) if name == "tokenizer" else _model(folder, expected)
+    elif path.is_absolute():
+        yield _file(path, expected)
+
+
+def _sources(result: Result, sources: Json) -> Iterator[_Part]:
+    for source, sha256 in sources.items():
+        if "://" in source:
+            yield _file(result.path.parent.parent / ".sources" / file_name(source), sha256)
+        elif Path(source).is_absolute():  # else a Python package
+            yield _file(Path(source), sha256)
+
+
+def _file(path: Path, expected: str) -> _Part:
+    def files() -> list[Path]:
+        return [path, *(each for each in path.rglob("*") if each.is_file())] if path.is_dir() else [path]
+
+    return _Part(path, expected, lambda: [path_sha256(path)], files)
+
+
+def _tokenizer(folder: Path, expected: str) -> _Part:
+    file = folder / TOKENIZER_FILE
+    path = file if file.is_file() else folder
+    return _Part(path, expected, lambda: [tokenizer_hash(folder)], lambda: tokenizer_files(folder))
+
+
+def _model(folder: Path, expected: str) -> _Part:
+    model = PretrainedModel(folder.name, folder, str(folder))
+
+    def hashes() -> Iterator[str]:
+        for entry in (model_input, adapted_input, encoder_input):  # as the stages do, by what they read of it
+            yield entry(model)["sha256"]
+
+    def files() -> list[Path]:
+        return [path for path in folder.rglob("*") if path.suffix in _MODEL_FILES and path.name != MANIFEST]
+
+    return _Part(folder, expected, hashes, files)
+
+
+def _model_folder(source: str) -> Path | None:
+    """The folder of a model if it is on this machine; models of the hub are taken as unchanged."""
+    if source in PACKAGED:
+        return PACKAGED[source].present(source)
+    path = expanded(source)
+    return path if path.is_dir() else None
+
+
+@dataclass(frozen=True)
+class CleanRequest:
+    """What to remove."""
+
+    kinds: tuple[Kind, ...] = ()
+    """Only these; by default all, but for unfinished work."""
+    older_than: float | None = None
+    """Seconds since the last change."""
+    larger_than: int | None = None
+    """Bytes."""
+    keep_last: bool = False
+    """Whether to keep the version before the current one, for those who still read it."""
+    downloads: bool = False
+    """Whether to remove also the downloads that a corpus was made from, which can be downloaded again."""
+
+    @property
+    def asks_for_unfinished(self) -> bool:
+        """Whether unfinished work is removed, too: by its kind or by age."""
+        return "unfinished" in self.kinds or self.older_than is not None
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What can be removed, and what was asked for but is kept."""
+
+    removable: list[Leftover]
+    kept: list[tuple[Leftover, str]]
+    """With the reason."""
+
+
+def find(session: Session, request: CleanRequest) -> Cleaning:
+    """What ``request`` asks to remove; nothing is changed.
+
+    Kept is what a result was made from, what is being written, and what a run would resume, unless it is asked for.
+    """
+    found = Cleaning([], [])
+    for left, why in _judged(session.workspace, request):
+        writer = left.writer
+        why = why or ("" if writer is None else f"{writer} is writing")
+        if why:
+            found.kept.append((left, why))
+        else:
+            found.removable.append(left)
+    return found
+
+
+def remove(session: Session, request: CleanRequest, chosen: Sequence[Leftover]) -> Iterator[tuple[Leftover, str]]:
+    """Remove each of ``chosen``, and give it with the reason if it was kept: it is locked, or changed since.
+
+    They are removed under the lock of those who write them, after looking at them again.
+    """
+    for path in dict.fromkeys(left.lock for left in chosen):
+        group = [left for left in chosen if left.lock == path]
+        try:
+            with lock(path, command=session.command):
+                free = {left.path: left.changed for left, why in _judged(session.workspace, request) if not why}
+                for left in group:
+                    yield left, _removed(left) if free.get(left.path) == left.changed else "it changed meanwhile"
+        except ConflictError as error:
+            yield from ((left, error.message) for left in group)
+        for left in group:
+            _remove_empty(left.path.parent, session.workspace.root)
+
+
+def row(left: Leftover, action: str, why: str = "") -> Json:
+    """A row of what ``clean`` prints: ``action`` is ``removable``, ``removed`` or ``kept``."""
+    return {
+        "what": left.kind,
+        "path": str(left.path),
+        "corpus": left.corpus or None,
+        "model": left.model or None,
+        "stage": left.stage or None,
+        "bytes": left.bytes,
+        "action": action,
+        "why": why,
+    }
+
+
+def _judged(workspace: Workspace, request: CleanRequest) -> Iterator[tuple[Leftover, str]]:
+    """What ``request`` asks for, and why it must be kept, if it must."""
+    used = _used(workspace)
+    for left in _chosen(workspace, request):
+        if left.foreign:
+            yield left, left.foreign
+            continue
+        if left.needed and not (request.downloads and left.kind == "download"):
+            yield left, f"needed for {left.needed}"
+            continue
+        if left.kind == "unfinished" and not request.asks_for_unfinished:
+            yield left, "the same command resumes it (--only unfinished or --older-than removes it)"
+            continue
+        real = Path(os.path.realpath(left.path))
+        user = next((user for path, user in used if path.is_relative_to(real)), None)
+        yield left, "" if user is None else f"{user} was made from it"
+
+
+def _chosen(workspace: Workspace, request: CleanRequest) -> list[Leftover]:
+    now = time.time()
+    rules: list[Callable[[Leftover], bool]] = [
+        lambda left: not request.kinds or left.kind in request.kinds,
+        lambda left: request.older_than is None or now - left.changed > request.older_than,
+        lambda left: request.larger_than is None or left.bytes > request.larger_than,
+        lambda left: not (request.keep_last and left.is_last),
+    ]
+    return [left for left in [*leftovers(workspace), *_models()] if all(rule(left) for rule in rules)]
+
+
+def _models() -> Iterator[Leftover]:
+    """Models that were unzipped from packages, in the user's cache; they are unzipped again when they are needed."""
+    folder = user_cache_path("greenadapt", appauthor=False) / "models"
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
+            foreign = "" if is_own(path) else FOREIGN
+            yield Leftover("cache", path, *tree_size(path), beside(path, "lock"), stage="model", foreign=foreign)
+
+
+def _used(workspace: Workspace) -> list[tuple[Path, str]]:
+    """The real paths that results of the workspace were made from but for downloads, with the result."""
+    return [
+        (Path(os.path.realpath(given)), str(result.path))
+        for corpus in workspace.corpora()
+        for model in workspace.models(corpus)
+        for result in workspace.results(corpus, model)
+        for entry in result.manifest.inputs.values()
+        if Path(given := str(entry.get("path") or entry.get("source") or "")).is_absolute()
+    ]
+
+
+def _removed(left: Leftover) -> str:
+    """Remove ``left``, and say why not if that fails; what names it goes first, so that half of it is not used."""
+    try:
+        for mark in left.marks:
+            mark.unlink(missing_ok=True)
+        if left.path.is_dir():
+            remove_folder(left.path)
+        else:
+            left.path.unlink()
+    except OSError as error:
+        return f"{error.strerror}: {error.filename}"
+    return ""
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    """Remove folders that are empty now, but for greenadapt's mark, up to the workspace."""
+    with suppress(OSError):
+        while folder.is_relative_to(root) and folder != root:
+            if read_mark(folder) is not None and len([*folder.iterdir()]) == 1:
+                (folder / MARK).unlink()
+            folder.rmdir()
+            folder = folder.parent
+
 
 UP_TO_DATE, STALE, UNSURE, DAMAGED, MISSING = "up to date", "stale", "unsure", "damaged", "not made"
 """States of a result; what is ``unsure`` has an input that is gone, or that only ``--verify`` compares."""
@@ -237,3 +543,30 @@ def _begun(folder: Path) -> list[Path]:
 def _time(seconds: float) -> str:
     """A time as ISO 8601, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def with_sources(folders: Sequence[Path], progress: Progress) -> list[Result]:
+    """The results in ``folders``, each after those it was made from.
+
+    Warns of inputs that were made again since, and leaves them out. Raises ``MissingError`` for a folder that holds no
+    result.
+    """
+    found: dict[Path, Result] = {}
+
+    def add(folder: Path, manifest: Manifest) -> None:
+        if folder.resolve() in found:
+            return
+        for entry in manifest.inputs.values():
+            source = result_behind(entry, folder)
+            if source is None:
+                continue
+            before = read_manifest(source)
+            if "path" in entry and before.digest != entry["sha256"]:
+                progress.warn(f"{source} was made again since {folder} was made from it: left out")
+            else:
+                add(source, before)
+        found[folder.resolve()] = Result(folder.resolve(), manifest, folder)
+
+    for folder in folders:
+        add(folder, read_manifest(folder))
+    return list(found.values())

@@ -10,11 +10,10 @@ from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.cluster import connected
 from greenadapt.config import ResolvedEngine, TextOptions, W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import UsageError
-from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
+from greenadapt.stages.corpus import choose_corpus, choose_model, earlier_vectors, run_prepare, vectors_update
 from greenadapt.stages.session import W2V, Session
-from greenadapt.stages.updates import earlier_vectors, vectors_update
 from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import OF_MACHINES, Job, Outcome
 from greenadapt.storage.results import EARLIER_COST, Result, verified

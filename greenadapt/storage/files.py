@@ -1,15 +1,303 @@
-"""Read and write JSON and JSON lines; hash files and JSON."""
+"""Read, write and publish files and folders: bounded, hashed, atomic; JSON and JSON lines; names for paths."""
 
+import ctypes
+import errno
 import json
+import os
+import re
+import select
+import stat
+import sys
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from uuid import uuid4
 
-from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.storage.publish import naming, sync_file
-from greenadapt.storage.small_files import read_small
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError, byte_size
+from greenadapt.storage.ownership import added_files, is_result, remove_folder, require_own
+
+_LONGEST = 100  # bytes
+
+
+def own_folder(name: str) -> Path:
+    """A folder that comes with greenadapt: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    return package / name if (package / name).is_dir() else package.parent / name
+
+
+def path_name(path: str) -> str:
+    """The last part of a path or address, without suffixes, plus eight hash digits of the whole."""
+    last = re.sub(r"[^\w-]+", "-", PurePosixPath(path).name.split(".")[0]).strip("-")
+    last = last.encode()[:_LONGEST].decode(errors="ignore")  # a folder's name may have 255 bytes
+    return f"{last or 'unnamed'}-{sha256(os.fsencode(path)).hexdigest()[:8]}"
+
+
+def require_utf8(path: str | os.PathLike[str]) -> None:
+    """Raise ``InputError`` for a name whose bytes are not UTF-8: manifests, cards and tokenizers could not hold it."""
+    name = os.fspath(path)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise InputError(f"{shown} is not UTF-8", "rename it (convmv -f latin1 -t utf8 does it)") from None
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """``path`` with the home folder for ``~``, or as it is if the user is unknown (``Path.expanduser`` fails)."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111
+
+
+def short(source: str) -> str:
+    """A path for publication: relative if it lies in the working folder, else only its last part, since the rest, like
+    a file's URL, may reveal something about its owner. Other names, such as hub ids, are unchanged.
+    """
+    if "://" in source:
+        return PurePosixPath(source.partition("?")[0]).name
+    given = expanded(source)
+    if not (given.is_absolute() or given.exists()):
+        return source
+    here = Path.cwd()
+    path = Path(os.path.normpath(here / given))
+    is_below = here in path.parents and here not in Path(os.environ.get("HOME", "~")).parents
+    return str(path.relative_to(here)) if is_below else path.name
+
+
+STDOUT = "standard output"
+"""Its name in messages."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Name ``path`` in the error of a full disk; errors of writing to an open file name no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def creating(path: Path) -> Iterator[None]:
+    """Raise ``ConflictError`` if ``path``, or what is beside it or above it, cannot be created; a full disk is left as
+    it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        reason = error.strerror if above.is_dir() else f"{above} is not a folder"
+        raise ConflictError(f"{path} cannot be created ({reason})", "give another path") from None
+
+
+def publish_version(work: Path, link: Path) -> Path:
+    """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, and remove older versions.
+
+    The version that ``link`` pointed to is kept, by a hidden link, until the next call, for those still reading it.
+    Kept are also those that hold files of others. Returns the folder's new path.
+    """
+    _sync(work)
+    versions = link.parent / ".versions"
+    versions.mkdir(exist_ok=True)
+    version = versions / uuid4().hex[:16]
+    work.rename(version)
+    _sync_folder(versions)
+    previous, *_ = _links_beside(link)
+    if link.is_symlink():
+        _point(previous, link.readlink())
+    elif link.is_dir() and any(link.iterdir()):  # the workspace was copied, and links were followed
+        former = Path(".versions") / uuid4().hex[:16]
+        _point(previous, former)
+        link.rename(link.parent / former)
+    elif link.is_dir():
+        link.rmdir()
+    _point(link, Path(".versions") / version.name)
+    _sync_folder(link.parent)
+    used = {path.resolve().name for path in link.parent.iterdir() if path.is_symlink()}
+    for old in versions.iterdir():
+        if old.name not in used and is_result(old) and not added_files(old):
+            with suppress(OSError):
+                remove_folder(old)
+    return version.resolve()
+
+
+def require_link(link: Path) -> None:
+    """Raise ``ConflictError`` if something else than a link to a version is at a hidden neighbour of ``link``."""
+
+    def is_known(path: Path) -> bool:
+        return path.is_symlink() and path.readlink().parent == Path(".versions")
+
+    for neighbour in _links_beside(link):
+        require_own(neighbour, is_known)
+
+
+def _links_beside(link: Path) -> tuple[Path, ...]:
+    """The link to the version before, and those that are to become it and ``link``."""
+    previous = link.with_name(f".{link.name}.previous")
+    return previous, _fresh(previous), _fresh(link)
+
+
+def _fresh(link: Path) -> Path:
+    return link.with_name(f".{link.name}.new")
+
+
+def _point(link: Path, target: Path) -> None:
+    """Make ``link`` point to ``target``, atomically, whatever it pointed to."""
+    fresh = _fresh(link)
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target)
+    fresh.replace(link)
+
+
+def publish_folder(work: Path, target: Path) -> Path:
+    """Move ``work`` to ``target``, replacing the folder there, which the caller knows to be greenadapt's."""
+    _sync(work)
+    if not target.exists() or not any(target.iterdir()):
+        work.replace(target)
+    elif _exchange(work, target):
+        _remove(work)
+    else:  # a file system that cannot exchange: the folder is missing for an instant
+        old = beside(target, "old")
+        require_own(old)
+        _remove(old)
+        target.rename(old)
+        work.rename(target)
+        _remove(old)
+    _sync_folder(target.parent)
+    return target.resolve()
+
+
+def _remove(folder: Path) -> None:
+    """As much as can be removed: the next run removes the rest."""
+    with suppress(OSError):
+        remove_folder(folder)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders atomically, if the operating system and the file system support it."""
+    libc = ctypes.CDLL(None)
+    here = -100  # AT_FDCWD
+    exchange = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS
+    try:
+        if sys.platform == "darwin":
+            return bool(libc.renamex_np(os.fsencode(one), os.fsencode(other), exchange) == 0)
+        return bool(libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+    except AttributeError:
+        return False
+
+
+def real_folder(path: Path) -> Path:
+    """A folder that the user named, as an absolute path without ``..``; for a symlink, which stays, its target.
+
+    Raises ``InputError`` for a path that is not UTF-8.
+    """
+    path = expanded(path).absolute()
+    path = Path(os.path.realpath(path)) if path.is_symlink() or ".." in path.parts else path
+    require_utf8(path)
+    return path
+
+
+def beside(path: Path, what: str) -> Path:
+    """The hidden neighbour of ``path`` for ``what``."""
+    return path.absolute().parent / f".{path.name}.{what}"
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        if path.is_file():
+            sync_file(path)
+        elif path.is_dir():
+            _sync_folder(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # some network file systems have no folder sync
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+MOST_TEXT = 1 << 20
+"""Bytes of a file of settings, tasks, or a recipe."""
+_BLOCK = 1 << 20
+_PATIENCE = 30.0
+"""Seconds that a pipe has to be written in."""
+_pipes: dict[tuple[int, int], bytes] = {}
+"""What was read of each pipe of a shell, which can be read only once, by device and inode."""
+
+
+def read_small(path: Path, most: int = MOST_TEXT, *, may_be_pipe: bool = False) -> bytes:
+    """The bytes of a regular file of at most ``most``, or of a pipe, such as a shell's ``<(…)``, that ends in time.
+
+    A pipe is read once, and its content remembered. Raises ``InputError`` for what is larger, is another kind of file
+    or does not end, and ``OSError`` as ``open``.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without waiting for the writer of a pipe
+    try:
+        found = os.fstat(handle)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if stat.S_ISFIFO(found.st_mode) and may_be_pipe:
+            key = (found.st_dev, found.st_ino)
+            if key not in _pipes:
+                _pipes[key] = _piped(handle, path, most)
+            return _pipes[key]
+        if not (stat.S_ISREG(found.st_mode) or path.samefile(os.devnull)):
+            raise InputError(f"{path} is a pipe or a device", "give a file")
+        content = bytearray()
+        while block := os.read(handle, min(most + 1 - len(content), _BLOCK)):
+            content += block
+            if len(content) > most:
+                raise _too_large(path, most)
+        return bytes(content)
+    finally:
+        os.close(handle)
+
+
+def read_toml(path: Path, hint: str, *, may_be_pipe: bool = False) -> dict[str, Any]:
+    """The content of a TOML file; raises ``InputError`` for anything else, and what ``read_small`` raises."""
+    import tomllib
+
+    content = read_small(path, may_be_pipe=may_be_pipe)
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # also of what is not UTF-8, and of numbers without end
+        raise InputError(f"{path} is not TOML ({error})", hint) from None
+
+
+def _piped(handle: int, path: Path, most: int) -> bytes:
+    content, end = bytearray(), time.monotonic() + _PATIENCE
+    waiting = select.poll()
+    waiting.register(handle, select.POLLIN)
+    while (left := end - time.monotonic()) > 0:
+        if not waiting.poll(1000 * left):
+            break
+        block = os.read(handle, min(most + 1 - len(content), _BLOCK))
+        content += block
+        if len(content) > most:
+            raise _too_large(path, most)
+        if not block:
+            return bytes(content)
+    raise InputError(f"{path} is a pipe that has not ended after {_PATIENCE:g} s", "write it to a file, and give that")
+
+
+def _too_large(path: Path, most: int) -> InputError:
+    return InputError(f"{path} is larger than {byte_size(most)}, which no such file is", "check the path")
+
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from greenadapt.errors import ConflictError, LockedError
-from greenadapt.storage.publish import creating
+from greenadapt.storage.files import creating
 
 _OWN = re.compile(rb"process \d+ on ")
 """How the content of a lock of greenadapt begins."""

@@ -19,11 +19,10 @@ from typing import IO, Any
 from uuid import uuid4
 
 from greenadapt.errors import ConflictError, GreenadaptError, MissingError, UsageError
-from greenadapt.storage.files import replace_json
-from greenadapt.storage.overlap import refuse_overlap
+from greenadapt.storage.files import STDOUT, beside, creating, naming, replace_json, sync_file
 from greenadapt.storage.own_json import read_own
 from greenadapt.storage.ownership import require_own
-from greenadapt.storage.publish import STDOUT, beside, creating, naming, sync_file
+from greenadapt.storage.results import refuse_overlap
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
 _OPEN_FILES = re.compile(r"/proc/[^/]+(/task/[^/]+)?/fd$")

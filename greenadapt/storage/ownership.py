@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt import __version__
-from greenadapt.errors import ConflictError
-from greenadapt.wording import counted
+from greenadapt.errors import ConflictError, counted
 
 MANIFEST, INDEX_FILE, MARK = "manifest.json", "index.json", ".greenadapt"
 """What tells that a folder is a result, an index, or other work of greenadapt."""

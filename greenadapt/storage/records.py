@@ -5,9 +5,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, naming
 from greenadapt.storage.own_json import parse_own_object
-from greenadapt.storage.publish import naming
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,13 @@
-"""Stage results on disk: a result is a folder with a ``manifest.json``, which has its files and their checksums."""
+"""Stage results on disk: folders with a ``manifest.json``, which has their files, checksums and inputs.
+
+A result may not lie in one of its inputs, nor an input in it.
+"""
 
 import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
@@ -9,11 +16,94 @@ from annotated_types import Interval
 
 from greenadapt import __version__
 from greenadapt.cost import total
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage import ownership
-from greenadapt.storage.files import Json, hash_file, hash_json, read_bounded
-from greenadapt.storage.input_paths import found_at
+from greenadapt.storage.files import Json, expanded, hash_file, hash_json, read_bounded
 from greenadapt.storage.own_json import parse_own, parse_own_object
+
+Inputs = Mapping[str, Mapping[str, Any]]
+"""As in a manifest: by name, ``sha256`` and ``path`` or ``source``."""
+
+
+def with_relative(inputs: Inputs, place: Path) -> dict[str, dict[str, Any]]:
+    """``inputs`` with paths relative to ``place``, which stay valid if both are moved together."""
+    return {name: {**entry, **_relative(entry, place)} for name, entry in inputs.items()}
+
+
+def found_at(entry: Mapping[str, Any], place: Path) -> Path:
+    """Where an input of the result in ``place`` is: at its path or, if both were moved together, as far from the result
+    as before.
+    """
+    path = expanded(entry.get("path") or entry.get("source") or "")
+    if not path.exists() and "relative" in entry:
+        return Path(os.path.normpath(place / entry["relative"]))  # by name: the result may be behind a link
+    return path
+
+
+def same_content(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether an input's content is unchanged; ``content`` is its hash if ``sha256`` also covers paths."""
+    return bool(before["sha256"] == now["sha256"] or ("content" in before and before["content"] == now.get("content")))
+
+
+def other_inputs(old: Inputs, new: Inputs, place: Path, *, linked: bool) -> dict[str, str]:
+    """``old → new`` by name for every input that is a different file, folder or data set, or was added or removed.
+
+    Moved files with the same content count as the same input, and so does new content under the same path. Stages of
+    a workspace, where ``place`` is ``linked``, find each other's results by name: these do not count as different.
+    """
+    pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
+    return {
+        name: f"{_shown(before)} → {_shown(now)}"
+        for name, (before, now) in pairs.items()
+        if before is None or now is None or not _is_same(before, now, place, linked=linked)
+    }
+
+
+def paths_of(inputs: Inputs) -> dict[str, str]:
+    """The files and folders that ``inputs`` are, by name; without those known by name, such as data sets on the hub."""
+    paths: dict[str, str] = {}
+    for name, entry in inputs.items():
+        given = [_given(entry), *entry.get("sources", {})]
+        paths |= {
+            f"{name} {path}" if paths.get(name) else name: path for path in given if path and Path(path).is_absolute()
+        }
+    return paths
+
+
+def _given(entry: Mapping[str, Any]) -> str | None:
+    """The path or name of an input; ``None`` if the manifest has only its hash."""
+    given: str | None = entry.get("path") or entry.get("source")
+    return given
+
+
+def _path(entry: Mapping[str, Any]) -> Path | None:
+    """The path of an input; ``None`` for one known by name, such as a data set on the hub."""
+    given = _given(entry)
+    return Path(given) if given is not None and Path(given).is_absolute() else None
+
+
+def _shown(entry: Mapping[str, Any] | None) -> str:
+    return "none" if entry is None else _given(entry) or "other text"
+
+
+def _is_same(before: Mapping[str, Any], now: Mapping[str, Any], place: Path, *, linked: bool) -> bool:
+    if same_content(before, now):
+        return True
+    old, new = _path(before), _path(now)
+    if old is None or new is None:
+        names = _given(before), _given(now)
+        return None in names or names[0] == names[1]
+    if os.path.realpath(old) == os.path.realpath(new):
+        return True
+    if linked and old.parent == new.parent == place.parent:
+        return True
+    return before.get("relative") == _relative(now, place)["relative"]
+
+
+def _relative(entry: Mapping[str, Any], place: Path) -> dict[str, str]:
+    given = _path(entry)
+    return {} if given is None else {"relative": os.path.relpath(given, place)}
+
 
 _log = logging.getLogger(__name__)
 
@@ -227,3 +317,41 @@ def verified(result: Result) -> Result:
         if file.stat().st_size != entry["bytes"] or hash_file(file) != entry["sha256"]:
             raise InputError(f"{file} is damaged: its checksum differs from the manifest's", _REMAKE)
     return replace(result, checked=True)
+
+
+_READ: ContextVar[Mapping[str, str | os.PathLike[str]]] = ContextVar("read")
+"""Files and folders that the running command reads, by what they are called in messages."""
+
+
+@contextmanager
+def reading(read: Mapping[str, str | os.PathLike[str]]) -> Iterator[None]:
+    """Protect ``read``, files and folders by what they are called in messages, from what is written in the block; those
+    that are not there need no protection.
+    """
+    token = _READ.set({**_READ.get({}), **{name: path for name, path in read.items() if expanded(path).exists()}})
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
+def refuse_overlap(out: Path, read: Mapping[str, str | os.PathLike[str]] = {}, *, is_replaced: bool = True) -> None:
+    """Raise ``UsageError`` if ``out``, a file or a folder, is or lies in one of ``read`` or of what this command reads
+    anyway, see ``reading``; or if ``out`` holds one, unless it is a folder that is added to, not replaced.
+    """
+    target = _real(out)
+    for name, path in {**_READ.get({}), **read}.items():
+        source = _real(path)
+        if target == source:
+            how = "is"
+        elif source in target.parents:
+            how = "lies in"
+        elif is_replaced and target in source.parents:
+            how = "holds"
+        else:
+            continue
+        raise UsageError(f"{out} {how} {os.fspath(path)}, which is an input ({name})", "choose another place")
+
+
+def _real(path: str | os.PathLike[str]) -> Path:
+    return Path(os.path.realpath(expanded(path)))

@@ -1,11 +1,15 @@
-"""The score that counts for a task, and averages of scores."""
+"""The score that counts for a task, averages, and confidence intervals of scores and differences."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
+from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
 
@@ -101,3 +105,149 @@ def over_seeds(each: list[Json]) -> Json:
         "mean": {name: fmean(numbers) for name, numbers in values.items()},
         "std": {name: stdev(numbers) for name, numbers in values.items() if len(numbers) > 1},
     }
+
+
+_BLOCK = 1 << 21
+"""Draws that are held at once."""
+_LEVEL = 0.95
+
+
+FEWEST = 10
+"""The fewest contexts that are drawn; of fewer contexts, their questions are."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A model's score, and the ends of its 95 % percentile interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two models' main scores, each the mean over seeds, and what resampling says of their difference."""
+
+    ours: float
+    theirs: float
+    difference: float
+    """``ours - theirs``."""
+    low: float
+    high: float
+    """Ends of the 95 % percentile interval of the difference."""
+    share_positive: float
+    """Share of the samples in which ours is the better one."""
+
+
+def interval(statistics: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0) -> Interval:
+    """Percentile bootstrap of one model's score over examples (Efron & Tibshirani 1993, section 13.3).
+
+    ``statistics`` (n_examples, m) are additive, and ``main_score`` makes (…, m) sums of them → (…) scores. With those
+    of several seeds, (n_seeds, n_examples, m), the score is the mean over the seeds, which are drawn, too, as in
+    ``paired``. Statistics of questions are to go through ``resampled`` before.
+
+    Raises ``ValueError`` if there is nothing to draw from.
+    """
+    if statistics.ndim not in (2, 3) or 0 in statistics.shape:
+        raise ValueError(f"statistics of shape {statistics.shape}, need (examples, m) or (seeds, examples, m)")
+    by_seed = statistics.astype(np.float64, copy=False).reshape(-1, *statistics.shape[-2:])
+    n_seeds, n_examples, m = by_seed.shape
+    by_example = by_seed.transpose(1, 0, 2).reshape(n_examples, -1)
+    random = np.random.default_rng(seed)
+    scores = np.empty(samples)
+    for block, counts in _draws(random, n_examples, samples):
+        of_seed = main_score((counts @ by_example).reshape(len(counts), n_seeds, m))
+        weights = _counts(random, len(counts), n_seeds) / n_seeds
+        scores[block] = (weights * of_seed).sum(axis=1)
+    low, high = _ends(scores)
+    return Interval(float(main_score(by_seed.sum(axis=1)).mean()), low, high)
+
+
+def contexts_of(examples: Sequence[Any]) -> list[str]:
+    """The context of each example that is a question, for ``resampled``; of others there is only one."""
+    return [getattr(example, "context", "") for example in examples]
+
+
+def resampled(statistics: Array, contexts: Sequence[str]) -> tuple[Array, str]:
+    """(…, n_examples, m) → (…, n, m) of what is to be drawn, and which these are, ``contexts`` or ``examples``.
+
+    Questions on one context are not independent draws, so whole contexts are drawn if there are ``FEWEST``.
+    """
+    if len(set(contexts)) < FEWEST:
+        return statistics, "examples"
+    return summed(statistics, contexts), "contexts"
+
+
+def summed(statistics: Array, groups: Sequence[str]) -> Array:
+    """(…, n_examples, m) → (…, n_groups, m): the sums over each group of examples, as they first occur."""
+    numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    sums = np.zeros((len(numbers), *statistics.shape[:-2], statistics.shape[-1]))
+    np.add.at(sums, [numbers[group] for group in groups], np.moveaxis(statistics, -2, 0))
+    return np.moveaxis(sums, 0, -2)
+
+
+def paired(
+    ours: Array, theirs: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0
+) -> Difference:
+    """Paired bootstrap of the difference between two models that ran with the same seeds on the same examples.
+
+    ``ours`` and ``theirs`` (n_seeds, n_examples, m) are additive statistics, of which ``main_score`` makes (…, m) sums
+    → (…) scores. Each sample draws examples with replacement, the same ones for both models and all seeds (Efron &
+    Tibshirani 1993; Berg-Kirkpatrick, Burkett & Klein 2012), and seeds with replacement, the same ones for both models:
+    an interval also covers the variation between seeds. With one seed, only the examples vary.
+
+    Raises ``ValueError`` if the shapes differ or there is nothing to draw from.
+    """
+    differences = paired_samples(ours, theirs, main_score, samples, seed)
+    both = np.stack([ours, theirs]).astype(np.float64, copy=False)
+    mean_ours, mean_theirs = main_score(both.sum(axis=2)).mean(axis=1).tolist()
+    low, high = _ends(differences)
+    share = float(np.mean(differences > 0))
+    return Difference(mean_ours, mean_theirs, mean_ours - mean_theirs, low, high, share)
+
+
+def paired_samples(
+    ours: Array, theirs: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0
+) -> Array:
+    """(samples,) the difference in each sample of ``paired``."""
+    if ours.shape != theirs.shape or ours.ndim != 3 or 0 in ours.shape:
+        raise ValueError(f"statistics of shapes {ours.shape} and {theirs.shape}, need the same (seeds, examples, m)")
+    n_seeds, n_examples, _ = ours.shape
+    both = np.stack([ours, theirs]).astype(np.float64, copy=False)
+    by_example = both.transpose(2, 0, 1, 3).reshape(n_examples, -1)
+    random = np.random.default_rng(seed)
+    differences = np.empty(samples)
+    for block, counts in _draws(random, n_examples, samples):
+        of_model = main_score((counts @ by_example).reshape(len(counts), *both.shape[:2], -1))
+        weights = _counts(random, len(counts), n_seeds) / n_seeds
+        differences[block] = (weights * (of_model[:, 0] - of_model[:, 1])).sum(axis=1)
+    return differences
+
+
+def gap_covered(base: float, ours: float, reference: float) -> float | None:
+    """(ours − base) / (reference − base), the share of a reference's lead over the base model that ours has (Poerner et
+    al. 2020, section 5); ``None`` where the reference does not lead.
+    """
+    return (ours - base) / (reference - base) if reference > base else None
+
+
+def _draws(random: np.random.Generator, n: int, samples: int) -> Iterator[tuple[slice, Array]]:
+    """Which samples, and (size, ``n``) how often each of the ``n`` examples is in each of them, a block at a time."""
+    step = max(1, _BLOCK // n)
+    for begin in range(0, samples, step):
+        size = min(step, samples - begin)
+        yield slice(begin, begin + size), _counts(random, size, n)
+
+
+def _ends(scores: Array) -> tuple[float, float]:
+    """Ends of the percentile interval."""
+    low, high = np.quantile(scores, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]).tolist()
+    return low, high
+
+
+def _counts(random: np.random.Generator, size: int, n: int) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    """(size, n): how often each of ``n`` things was drawn in ``n`` draws with replacement."""
+    # Multinomial; counting the draws is several times faster than numpy's own binomial by binomial.
+    drawn = random.integers(n, size=(size, n)) + n * np.arange(size)[:, np.newaxis]
+    return np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)

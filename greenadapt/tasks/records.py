@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import TableFormat
-from greenadapt.corpus.decoding import Decoder
 from greenadapt.corpus.opening import HUB_ID, SEPARATORS, data_suffix, input_errors, is_hub_id, open_binary
 from greenadapt.corpus.rows import Lines, json_rows, table_rows, unquoted_rows
-from greenadapt.errors import InputError, MissingError, first_line
+from greenadapt.corpus.text import Decoder
+from greenadapt.errors import InputError, MissingError, counted, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
-from greenadapt.wording import counted
 
 _NAMES_SHOWN = 20
 

@@ -9,10 +9,8 @@ from greenadapt.checkpoints.layout import TASK_NAME, TASK_NAME_RULE
 from greenadapt.config import LabelKind, TableFormat, TaskConfig, TaskName
 from greenadapt.corpus.opening import input_errors, is_hub_id
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import own_folder
-from greenadapt.storage.small_files import read_toml
-from greenadapt.tasks.folds import Fold
+from greenadapt.storage.files import Json, own_folder, read_toml
+from greenadapt.tasks.base import Fold
 from greenadapt.tasks.metrics import check_metric
 from greenadapt.tasks.records import as_number
 

@@ -11,11 +11,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from greenadapt.config import OovRule
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, offsets_of, write_arrays
-from greenadapt.storage.sequence_table import Sequences, SequenceTable
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.characters import WORD_CATEGORIES
-from greenadapt.tokenization.sentencepiece import SPACE
+from greenadapt.storage.arrays import ArrayFile, BoolArray, IntArray, Sequences, SequenceTable, offsets_of, write_arrays
+from greenadapt.tokenization.vocabulary import BaseVocabulary
+from greenadapt.tokenization.words import SPACE, WORD_CATEGORIES
 
 _ASCII_WHITESPACE = frozenset(" \t\n\r")  # byte-level BPE has pre-tokens of spaces, which are not words
 

@@ -12,14 +12,11 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of
-from greenadapt.storage.sequence_table import Sequences
+from greenadapt.storage.arrays import BoolArray, IntArray, Sequences, offsets_of
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.characters import composes
-from greenadapt.tokenization.special_tokens import SpecialIds, special_ids
-from greenadapt.tokenization.splitter import load_tokenizer, reads_whole_texts, word_bounds
-from greenadapt.tokenization.vocabulary_files import tokenizer_settings
+from greenadapt.tokenization.files import SpecialIds, special_ids, tokenizer_settings
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer, reads_whole_texts, word_bounds
+from greenadapt.tokenization.words import composes
 
 BASE_FOLDER = "base_tokenizer"
 TextOrWords = str | Sequence[str]

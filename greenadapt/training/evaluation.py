@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import Pool, PoolChoice
-from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.streaming import pooled
+from greenadapt.models.streaming import ViewOutputs, pooled
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import Task
-from greenadapt.tasks.features import Feature, Input, flattened
+from greenadapt.tasks.base import Feature, Input, Task, flattened
 
 POOLS: tuple[Pool, ...] = ("mean", "base", "expanded")
 _BY_COST: tuple[Pool, ...] = ("base", "expanded", "mean")

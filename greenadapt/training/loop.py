@@ -1,25 +1,89 @@
-"""The training loop, as a generator of optimiser steps; what is logged and saved, and when, is up to its caller."""
+"""The training loop, as a generator of optimizer steps, and the training state from which a killed run resumes."""
 
 import hashlib
 import json
 import math
-from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
+from greenadapt.config import RunConfig
 from greenadapt.errors import ConflictError, InputError
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments
-from greenadapt.storage.files import Json, described_in
+from greenadapt.progress import Progress, stoppable
+from greenadapt.storage.files import Json, beside, described_in, publish_folder, write_json
+from greenadapt.storage.own_json import read_own_object
+from greenadapt.storage.ownership import MARK
 from greenadapt.training.batches import Batch, Cut, longest, share
-from greenadapt.training.feed import Draw, Feed
-from greenadapt.training.random_draws import Purpose, random_bits
-from greenadapt.training.state import POSITION, STATE_HINT, State, load_state, save_state
+from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
+
+TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
+STATE_HINT = "remove this folder to train from the beginning"
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What a run needs to go on: tensors by name, its position, and what its caller keeps beside them."""
+
+    tensors: Mapping[str, torch.Tensor]
+    position: Json
+    record: Json
+
+
+def save_state(folder: Path, state: State) -> None:
+    """Write ``state`` as ``folder``; a kill at any moment leaves the old state or the new one there, whole."""
+    from greenadapt.models.weights import write_tensors
+
+    work = beside(folder, "new")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    write_tensors(state.tensors, work / TENSORS)
+    write_json(work / POSITION, state.position)
+    write_json(work / RECORD, state.record)
+    publish_folder(work, folder)
+
+
+def load_state(folder: Path) -> State | None:
+    """The state in ``folder``, on the CPU, ``None`` if there is none; raises ``InputError`` if it is broken."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    old = beside(folder, "old")
+    if not folder.exists() and old.exists():  # killed between two renames, where folders cannot be exchanged
+        with suppress(FileNotFoundError):  # another process of the run did it
+            old.rename(folder)
+    if not (folder / POSITION).is_file():
+        return None
+    position, record = (read_state_file(folder / name) for name in (POSITION, RECORD))
+    try:
+        return State(load_file(folder / TENSORS), position, record)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{folder / TENSORS} cannot be read ({error})", STATE_HINT) from None
+
+
+def read_state_file(path: Path) -> Json:
+    """The JSON object in a file of a training state; raises ``MissingError`` or ``InputError`` if it holds none."""
+    return read_own_object(path, dict[str, Any], "training state", STATE_HINT)
+
+
+def remove_state(folder: Path) -> None:
+    """Remove from ``folder`` what only an unfinished run needs: all that is hidden."""
+    for path in folder.glob(".*"):
+        if path.name == MARK:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
 
 # What of the settings decides what is learnt; a state goes on only under the same.
 _LEARNT = (
@@ -248,3 +312,67 @@ class Training:
         self.shrink *= 1 - rate * train.weight_decay * self._has_decay
         draw = work.draw
         return Step(number, epoch, loss, rate, grad_norm, len(draw.items), work.pieces, draw.dataset.task)
+
+
+@dataclass
+class RunRecord:
+    """What a run knows beyond its model; kept beside the training state."""
+
+    epochs: list[Json] = field(default_factory=list)
+    """Results of those that are finished."""
+    loss: float = 0.0
+    """Sum over the steps of the epoch that is under way."""
+    seconds: float = 0.0
+    stopped: bool = False
+    """Whether the steps that are left are not made."""
+
+    @classmethod
+    def of_state(cls, state: Path) -> Self:
+        """What was kept beside the training state in the folder ``state``; raises ``InputError`` if it is broken."""
+        values = read_own_object(state / RECORD, cls, "training state", STATE_HINT)
+        return cls(**{one.name: values[one.name] for one in fields(cls)})  # none may be missing, default or not
+
+    def end_epoch(self, step: Step) -> Json:
+        """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""
+        began = self.epochs[-1]["step"] if self.epochs else 0
+        row: Json = {"epoch": step.epoch, "step": step.number, "seconds": round(self.seconds, 2)}
+        row |= {"loss": self.loss / max(step.number - began, 1), "learning_rate": step.learning_rate}
+        self.loss = 0.0
+        return row
+
+
+@dataclass(frozen=True, eq=False)
+class Stepping:
+    """How a run makes its steps."""
+
+    run: RunConfig
+    machine: Machine
+    progress: Progress
+
+    def make(
+        self,
+        training: Training,
+        state: Path,
+        record: RunRecord,
+        label: str,
+        after: Callable[[Step, bool], None] | None = None,
+    ) -> None:
+        """Make the steps that are left, with a state in ``state`` now and then, at the end of each epoch too.
+
+        ``after`` is called with each step, and whether an epoch ended with it. Raises ``KeyboardInterrupt`` or
+        ``SystemExit`` once the state is on disk.
+        """
+        started = time.monotonic() - record.seconds
+        steps = training.steps()
+        with self.progress.bar(label, training.n_steps, "steps") as bar, stoppable() as stop:
+            bar.advance(training.number)
+            while not record.stopped and (step := next(steps, None)) is not None:
+                record.seconds = time.monotonic() - started
+                bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
+                ended = step.number % training.steps_an_epoch == 0 or step.number == training.n_steps
+                if after is not None:
+                    after(step, ended)
+                stop.agree(self.machine.largest)
+                if stop.wanted or ended or step.number % self.run.checkpoint_steps == 0:
+                    training.save(state, asdict(record))
+                stop.leave()

@@ -1,8 +1,14 @@
-"""Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints."""
+"""Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints, and training on with added text.
+
+The rule: the new lines and a sample of the old ones, ``OLD_PER_NEW`` times as many words, are read as often as a full
+run reads its text, at ``RATE`` times its learning rate, which falls to the same end. Rows of words with a row go on
+from where they are, in both tables of word2vec; new words start as in a full run. Counts for subsampling and negative
+samples are those of the whole corpus.
+"""
 
 import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -14,18 +20,16 @@ import numpy as np
 
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.errors import InputError, MissingError, ResourceError
-from greenadapt.progress import Progress
-from greenadapt.stopping import stoppable
-from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
-from greenadapt.storage.publish import sync_file
-from greenadapt.vectors.engines import Engine, Stream, Weights
-from greenadapt.vectors.engines.parts import padded_width
+from greenadapt.progress import Progress, stoppable
+from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, Streamed, offsets_of, write_arrays
+from greenadapt.storage.files import sync_file
+from greenadapt.vectors.engines import Engine, Stream, Weights, padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Cluster
-    from greenadapt.corpus.words import PreparedCorpus
-    from greenadapt.vectors.continuation import EarlierVectors
+    from greenadapt.corpus.prepared import PreparedCorpus
+
 
 # Measured, in addition to the two tables:
 _FIXED_BYTES: dict[ResolvedEngine, int] = {
@@ -80,7 +84,7 @@ def train(  # noqa: PLR0913
     def engine() -> Engine:
         if cluster is None:
             return open_engine(stream, config, work / "text")
-        from greenadapt.vectors.nodes import ClusterEngine
+        from greenadapt.vectors.on_cluster import ClusterEngine
 
         return ClusterEngine(cluster, text, stream, config, progress)
 
@@ -287,3 +291,55 @@ class _Checkpoints:
             raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
         weights = Weights(np.array(file["input"]), np.array(file["output"]))
         return _State(weights, epochs, int(file.metadata.get("part", "0")))
+
+
+OLD_PER_NEW = 1
+"""Words of old text that are read again per word of new text."""
+RATE = 0.5
+"""Learning rate at the start, as a share of a full run's."""
+_BLOCK_LINES = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierVectors:
+    """Vectors of an earlier state of a corpus."""
+
+    vectors: WordVectors
+    output: Array
+    """The output table of word2vec, float32, ``(n_words, dim)``."""
+    new_lines: Int64Array
+    """Lines of the corpus that they have not seen, ascending, ``(n_new,)``."""
+    digest: str
+    """Hash of their content."""
+
+    def config(self, config: W2VConfig) -> W2VConfig:
+        """``config`` of a full run with the rate of an update."""
+        return replace(config, alpha=max(RATE * config.alpha, config.min_alpha))
+
+    def fill(self, words: list[str], weights: Weights) -> None:
+        """Copy the rows of ``words`` that have one into ``weights``."""
+        rows = np.array([self.vectors.index.get(word, -1) for word in words], np.int64)
+        known = np.flatnonzero(rows >= 0)
+        weights.input[known] = self.vectors.matrix[rows[known]]
+        weights.output[known] = self.output[rows[known]]
+
+    def stream(self, corpus: "PreparedCorpus", counts: Int64Array, seed: int, path: Path) -> Stream:
+        """The text to train on, written to ``path``; ``counts`` are those of the trained words in the whole corpus."""
+        lengths = np.diff(corpus.lines)
+        chosen = np.zeros(corpus.n_lines, bool)
+        chosen[self.new_lines] = True
+        n_new = int(lengths[chosen].sum())
+        share = OLD_PER_NEW * n_new / max(corpus.n_tokens - n_new, 1)
+        chosen |= np.random.default_rng([seed, corpus.n_lines]).random(corpus.n_lines) < share
+        lines = offsets_of(lengths[chosen])
+        ids = Streamed((int(lines[-1]),), np.dtype(np.int32), _lines(corpus, np.flatnonzero(chosen)))
+        write_arrays(path, {"ids": ids, "lines": lines})
+        text = ArrayFile(path)
+        return Stream(text["ids"], lines, counts, int(np.count_nonzero(text["ids"] < len(counts))))
+
+
+def _lines(corpus: "PreparedCorpus", chosen: Int64Array) -> Iterator[Array]:
+    """The words of the ``chosen`` lines, block by block."""
+    for begin in range(0, len(chosen), _BLOCK_LINES):
+        for line in chosen[begin : begin + _BLOCK_LINES].tolist():
+            yield corpus.ids[corpus.lines[line] : corpus.lines[line + 1]]

@@ -1,4 +1,4 @@
-"""The paper's table of nearest neighbours: within and across the two spaces, before and after alignment."""
+"""The paper's table of nearest neighbours, within and across the two spaces, and vectors on a plane."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -160,3 +160,19 @@ def near_names(word: str, names: Iterable[str]) -> list[str]:
         first = word[:1].lower()
         candidates = [name for name in candidates if name[:1].lower() == first and abs(len(name) - len(word)) <= 2]
     return get_close_matches(word, candidates)
+
+
+def on_plane(rows: Array, also: Array) -> tuple[FloatArray, FloatArray, float]:
+    """The coordinates of ``rows`` (n, dim) and ``also`` (m, dim) on the two principal axes of ``rows``: (n, 2), (m, 2).
+
+    And the share of the variance of ``rows`` that lies along these axes (Pearson 1901).
+    """
+    mean = rows.mean(axis=0)
+    centred = rows - mean
+    # By the products of the rows, which are usually fewer than their columns: faster than singular values.
+    variances, weights = np.linalg.eigh(centred @ centred.T)
+    axes = centred.T @ weights[:, :-3:-1]
+    plane = axes / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float32).tiny)
+    total = float(variances.sum())
+    share = float(variances[-2:].sum()) / total if total else 1.0
+    return centred @ plane, (also - mean) @ plane, share

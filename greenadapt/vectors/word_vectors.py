@@ -1,13 +1,22 @@
-"""Word vectors: words, counts and one matrix."""
+"""Word vectors: words, counts and one matrix, in the formats of word2vec, GloVe and fastText too."""
 
-from collections.abc import Iterable
+import codecs
+import re
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import IO, Any
 
-from greenadapt.corpus.word_counts import read_vocabulary, write_vocabulary
-from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, write_arrays
+import numpy as np
+
+from greenadapt.corpus.opening import is_compressed, open_binary
+from greenadapt.corpus.prepared import read_vocabulary, write_vocabulary
+from greenadapt.errors import InputError, MissingError, byte_size
+from greenadapt.progress import Progress, Silent
+from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, row_blocks, write_arrays
+from greenadapt.storage.outputs import open_file
 
 VECTORS = "vectors.safetensors"
 VOCABULARY = "vocabulary.tsv"
@@ -77,3 +86,381 @@ def _require(paths: Iterable[Path]) -> None:
     for path in paths:
         if not path.is_file():
             raise MissingError(f"no file {path}")
+
+
+MAGIC = struct.pack("<i", 793712314)
+"""The first bytes of a model."""
+_ARGUMENTS = struct.Struct("<2i12id")
+_DIM, _BUCKETS = 2, 10  # among the arguments
+_DICTIONARY = struct.Struct("<3i2q")
+_AFTER_WORD = struct.Struct("<qb")
+_PRUNED = struct.Struct("<2i")
+_MATRIX = struct.Struct("<?2q")
+_FASTTEXT_CHUNK = 1 << 20
+_LONGEST_WORD = 1 << 16  # bytes
+_AGAIN = "download or create it again"
+
+
+def check_model(path: Path) -> None:
+    """Raise ``InputError`` unless a model's words and its table are as many as it says, and all there."""
+    if is_compressed(str(path)):
+        raise InputError(f"{path} is a compressed model of fastText, which gensim does not read", "unpack it first")
+    with open_binary(str(path)) as stream:
+        file = _Bytes(stream, path)
+        arguments = file.unpack(_ARGUMENTS)
+        n_entries, n_words, n_labels, _, n_pruned = file.unpack(_DICTIONARY)
+        if n_labels > 0:
+            raise InputError(
+                f"{path} is a classifier of fastText, which has no word vectors alone", "give word vectors"
+            )
+        if n_entries != n_words or n_words < 1:
+            raise InputError(f"{path} has {n_entries:,} entries, {n_words:,} of them words", _AGAIN)
+        for _ in range(n_words):
+            file.skip_word()
+            file.unpack(_AFTER_WORD)
+        for _ in range(n_pruned):
+            file.unpack(_PRUNED)
+        is_quantized, n_rows, dim = file.unpack(_MATRIX)
+        if is_quantized:
+            raise InputError(f"{path} is quantized, which gensim does not read", "give the model before quantization")
+        if (n_rows, dim) != (n_words + arguments[_BUCKETS], arguments[_DIM]) or min(arguments[_BUCKETS], dim - 1) < 0:
+            raise InputError(
+                f"{path} has {n_words:,} words, {arguments[_BUCKETS]:,} buckets and width {arguments[_DIM]:,}, but a "
+                f"table of {n_rows:,} x {dim:,}",
+                _AGAIN,
+            )
+    size, left = 4 * n_rows * dim, path.stat().st_size - file.n
+    if left < size:
+        raise InputError(
+            f"{path} is truncated: its table of {n_rows:,} x {dim:,} takes {byte_size(size)}, {byte_size(left)} are "
+            "left",
+            _AGAIN,
+        )
+
+
+class _Bytes:
+    """A file that is read in chunks, and ends with ``InputError``."""
+
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self._stream, self._path = stream, path
+        self._chunk, self._at = b"", 0
+        self.n = 0
+        """How many bytes were taken."""
+
+    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
+        """The next numbers."""
+        self._need(form.size)
+        found = form.unpack_from(self._chunk, self._at)
+        self._take(form.size)
+        return found
+
+    def skip_word(self) -> None:
+        """Leave out bytes up to a zero."""
+        end = self._chunk.find(b"\0", self._at)
+        if end < 0:
+            self._need(1)
+            self._more()
+            end = self._chunk.find(b"\0", self._at)
+        if not 0 <= end - self._at <= _LONGEST_WORD:
+            raise InputError(f"{self._path} has a word of over {_LONGEST_WORD:,} bytes, or ends within one", _AGAIN)
+        self._take(end + 1 - self._at)
+
+    def _take(self, n: int) -> None:
+        self._at += n
+        self.n += n
+
+    def _need(self, n: int) -> None:
+        if len(self._chunk) - self._at < n:
+            self._more()
+        if len(self._chunk) - self._at < n:
+            raise InputError(f"{self._path} is truncated at byte {self.n:,}", _AGAIN)
+
+    def _more(self) -> None:
+        self._chunk, self._at = self._chunk[self._at :] + self._stream.read(_FASTTEXT_CHUNK), 0
+
+
+_PICKLE = b"\x80"
+_CHUNK = 1 << 22  # bytes
+_MAX_WORD = 1 << 16  # bytes; a longer "word" in a binary file is not a word
+_MAX_PHRASE = 1 << 8  # bytes
+_MAX_LINE = 1 << 24  # bytes of a row as text
+_MAX_DIM = 1 << 20
+_SPACE = re.compile(b" ")
+_HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s*")
+_NOT_TEXT = "give one word and its numbers a line, or name a binary file .bin"
+_END_OF_LINE_WORD = "</s>"  # word2vec's own, not a word of the text
+
+
+def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
+    """Read word2vec binary (``.bin``) or text (any other name), with or without a header; fastText's ``.bin`` too.
+
+    ``.gz``, ``.bz2``, ``.xz`` and ``.zst`` are unpacked on the way. Of several vectors of a word the first
+    counts, and ``</s>`` is left out. Formats without counts give each word the count 1. Raises ``InputError`` if
+    the file is truncated, has a row of another width or a number that is not finite, or is a Python pickle, which is
+    never loaded.
+    """
+    progress = progress or Silent()
+    if not path.is_file():
+        raise MissingError(f"no vectors file {path}", "check the path")
+    with open_binary(str(path)) as file:
+        start = file.read(len(MAGIC))
+    if start.startswith(_PICKLE):
+        raise InputError(
+            f"{path} is a Python pickle, which is never unpickled", "export it with gensim's save_word2vec_format"
+        )
+    if start == MAGIC:
+        return _read_fasttext_model(path, progress)
+    rows = _Rows(path)
+    is_binary = ".bin" in path.suffixes
+    try:
+        with open_binary(str(path)) as file:
+            (_read_binary if is_binary else _read_text)(file, rows)
+        vectors = rows.finish(progress)
+    except InputError:
+        if is_binary:
+            _refuse_phrases(path)
+        raise
+    if is_binary and not all(map(_is_sound, row_blocks(vectors.matrix))):
+        _refuse_phrases(path)  # reading the rest of a phrase as numbers does not always fail
+    return vectors
+
+
+def write_vectors(vectors: WordVectors, path: Path) -> None:
+    """Write word2vec binary (``.bin``) or text (any other name), compressed if the suffix says so; see ``open_file``.
+
+    Text has nine significant digits, which restore every float32 exactly. Raises ``InputError`` for a word with white
+    space, which neither format can hold.
+    """
+    for word in vectors.words:
+        if not word or any(character in word for character in " \t\n\r"):
+            raise InputError(
+                f"{word!r} cannot be written to {path.name}: it is empty or has white space", "leave such words out"
+            )
+    lines = _binary_rows(vectors) if ".bin" in path.suffixes else _text_rows(vectors)
+    with open_file(path, "wb") as file:
+        file.write(f"{len(vectors.words)} {vectors.dim}\n".encode())
+        file.writelines(lines)
+
+
+def _binary_rows(vectors: WordVectors) -> Iterator[bytes]:
+    words = iter(vectors.words)
+    for block in row_blocks(vectors.matrix):
+        for row in np.ascontiguousarray(block, "<f4"):
+            yield next(words).encode() + b" " + row.tobytes()
+
+
+def _text_rows(vectors: WordVectors) -> Iterator[bytes]:
+    numbers = " ".join(["%.9g"] * vectors.dim)
+    words = iter(vectors.words)
+    for block in row_blocks(vectors.matrix):
+        for row in block.tolist():
+            yield f"{next(words)} {numbers % tuple(row)}\n".encode()
+
+
+class _Rows:
+    """Words and vectors as they are read; the matrix grows in place, so a wrong header costs no memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.dim = 0
+        self.expected: int | None = None
+        """From the header, if any."""
+        self.read = 0
+        self._rows: dict[str, int] = {}
+        self._matrix: Array = np.empty((0, 0), np.float32)
+        self._broken = self._repeated = 0
+
+    def expect(self, dim: int, rows: int | None = None, least: int = 0) -> None:
+        """Set the width and the number of rows in the header, each of at ``least`` so many bytes in the file."""
+        said = f"{self.path}: the header says {rows or 0:,} rows of {dim:,} numbers"
+        if not 1 <= dim <= _MAX_DIM:
+            raise InputError(f"{said}, which may be from 1 to {_MAX_DIM:,}", _AGAIN)
+        size = self.path.stat().st_size
+        if rows is not None and not is_compressed(str(self.path)) and size + _CHUNK < rows * least:
+            raise InputError(f"{said}, at least {byte_size(rows * least)}, the file has {byte_size(size)}", _AGAIN)
+        self.dim, self.expected = dim, rows
+        self._matrix = np.empty((min(rows or 1024, _CHUNK // (4 * dim) + 1), dim), np.float32)
+
+    def add(self, raw: bytes, vector: Array) -> None:
+        """Take one row: the word's bytes and its numbers, ``(dim,)``."""
+        self.read += 1
+        word = raw.decode(errors="replace")
+        self._broken += "\ufffd" in word and "\ufffd".encode() not in raw
+        if word == _END_OF_LINE_WORD:
+            return
+        row = len(self._rows)
+        if self._rows.setdefault(word, row) != row:
+            self._repeated += 1
+            return
+        if row == len(self._matrix):
+            rows = 2 * row + 1 if self.expected is None else max(row + 1, min(2 * row + 1, self.expected))
+            self._matrix.resize((rows, self.dim), refcheck=False)
+        self._matrix[row] = vector
+
+    def finish(self, progress: Progress) -> WordVectors:
+        """The vectors read, after the final checks."""
+        if self.expected is not None and self.read != self.expected:
+            raise InputError(
+                f"{self.path}: the header says {self.expected} rows, the file has {self.read}",
+                _AGAIN,
+            )
+        words = list(self._rows)
+        if not words:
+            raise InputError(f"{self.path} holds no vectors", "give a file that has some")
+        self._matrix.resize((len(words), self.dim), refcheck=False)
+        _require_finite(self.path, words, self._matrix)
+        if self._broken:
+            progress.warn(f"{self.path}: {self._broken} words are not UTF-8; their broken bytes became \ufffd")
+        if self._repeated:
+            progress.warn(f"{self.path}: {self._repeated} rows repeat an earlier word and were left out")
+        return WordVectors(words, np.ones(len(words), np.int64), self._matrix)
+
+
+def _require_finite(path: Path, words: list[str], matrix: Array) -> None:
+    begin = 0
+    for block in row_blocks(matrix):
+        bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+        if len(bad):
+            raise InputError(
+                f"{path}: the vector of {words[begin + bad[0]]!r} holds NaN or infinity", "train or export it again"
+            )
+        begin += len(block)
+
+
+def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    number = 0
+    while line := file.readline(_MAX_LINE + 1):
+        number += 1
+        if len(line) > _MAX_LINE:
+            raise InputError(
+                f"{path}, line {number}: over {byte_size(_MAX_LINE)}, which no word vector takes as text", _NOT_TEXT
+            )
+        yield line
+
+
+def _read_text(file: IO[bytes], rows: _Rows) -> None:
+    for number, line in enumerate(_lines(file, rows.path), 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        word, _, numbers = line.strip(b" \r\n\t").partition(b" ")
+        if number == 1 and (header := _HEADER.fullmatch(line)):
+            rows.expect(int(header[2]), int(header[1]), 2 + 2 * int(header[2]))
+            continue
+        if not word:
+            continue
+        vector = _parse(numbers, f"{rows.path}, line {number}")
+        if not len(vector):
+            raise InputError(
+                f"{rows.path}, line {number}: {word[:60].decode(errors='replace')!r} has no numbers", _NOT_TEXT
+            )
+        if not rows.dim:
+            rows.expect(len(vector))
+        if len(vector) != rows.dim:
+            raise InputError(f"{rows.path}, line {number}: {len(vector)} numbers, need {rows.dim}", _AGAIN)
+        rows.add(word, vector)
+
+
+def _parse(numbers: bytes, where: str) -> Array:
+    try:
+        return np.array(numbers.split(), np.float32)
+    except ValueError:
+        raise InputError(
+            f"{where}: {numbers[:60].decode(errors='replace')!r} … are not numbers alone", _NOT_TEXT
+        ) from None
+
+
+def _read_binary(file: IO[bytes], rows: _Rows) -> None:
+    header = _HEADER.fullmatch(file.readline(100))
+    if header is None:
+        raise InputError(
+            f"{rows.path} is not a word2vec binary file: it does not begin with its number of rows and width",
+            "name a file of text .txt or .vec",
+        )
+    rows.expect(int(header[2]), int(header[1]), 1 + 4 * int(header[2]))
+    size = 4 * rows.dim
+    rest, begin = b"", 0
+    while rows.read < int(header[1]):
+        space = rest.find(b" ", begin)
+        if space < 0 or len(rest) < space + 1 + size:
+            if space - begin > _MAX_WORD or (space < 0 and len(rest) - begin > _MAX_WORD):
+                raise InputError(
+                    f"{rows.path}, row {rows.read + 1}: a word of over {_MAX_WORD} bytes", "is it float32?"
+                )
+            chunk = file.read(max(_CHUNK, size))
+            if not chunk:
+                raise InputError(
+                    f"{rows.path} is truncated in row {rows.read + 1}; its header says {rows.expected} rows",
+                    _AGAIN,
+                )
+            rest, begin = rest[begin:] + chunk, 0
+            continue
+        # word2vec ends each row with a line break, gensim does not
+        rows.add(rest[begin:space].lstrip(b"\n"), np.frombuffer(rest, "<f4", rows.dim, space + 1))
+        begin = space + 1 + size
+    if rest[begin:].strip(b"\n") or file.read(1).strip(b"\n"):
+        raise InputError(f"{rows.path} goes on after the {rows.expected} rows of its header", "is it float32?")
+
+
+def _refuse_phrases(path: Path) -> None:
+    """Raise ``InputError`` with the first word of a binary file that has a space, if one has."""
+    if phrase := _first_phrase(path):
+        raise InputError(
+            f"{path}: the word {phrase!r} has a space, where a word ends in word2vec's binary format",
+            "replace the spaces within words, by underscores for instance, and export the vectors again",
+        ) from None
+
+
+def _first_phrase(path: Path) -> str | None:
+    """The first word with spaces in a binary file: only what follows the whole word is a vector.
+
+    ``None`` if there is none.
+    """
+    with open_binary(str(path)) as file:
+        header = _HEADER.fullmatch(file.readline(100))
+        if header is None or not 1 <= int(header[2]) <= _MAX_DIM:
+            return None
+        n_rows, size = int(header[1]), 4 * int(header[2])
+        rest, begin = b"", 0
+        for _ in range(n_rows):
+            if len(rest) - begin < _MAX_PHRASE + size:
+                rest, begin = rest[begin:] + file.read(max(_CHUNK, size)), 0
+            ends = [match.start() for match in _SPACE.finditer(rest, begin, begin + _MAX_PHRASE)]
+            if not ends or len(rest) < ends[0] + 1 + size:
+                return None
+            if not _has_vector(rest, ends[0] + 1, size):
+                for end in ends[1:]:
+                    word = rest[begin:end].lstrip(b"\n").decode(errors="replace")
+                    if word.isprintable() and "\ufffd" not in word and _has_vector(rest, end + 1, size):
+                        return word
+            begin = ends[0] + 1 + size
+    return None
+
+
+def _has_vector(content: bytes, begin: int, size: int) -> bool:
+    raw = content[begin : begin + size]
+    return len(raw) == size and _is_sound(np.frombuffer(raw, "<f4"))
+
+
+def _is_sound(numbers: Array) -> bool:
+    """Whether the numbers have the magnitude of word vectors; text read as numbers does not."""
+    sizes = np.abs(numbers)
+    return bool(((sizes == 0) | ((sizes > 1e-12) & (sizes < 1e6))).all())
+
+
+def _read_fasttext_model(path: Path, progress: Progress) -> WordVectors:
+    """fastText's own model: the vectors of its words (subword units already added) and their counts."""
+    from gensim.models.fasttext import load_facebook_vectors
+
+    check_model(path)
+    try:
+        with np.errstate(all="ignore"):  # numbers that are not finite are refused below
+            model: Any = load_facebook_vectors(str(path))
+    except Exception as error:  # the library raises whatever its own reading does
+        raise InputError(f"{path} is a fastText model that cannot be read ({error})", _AGAIN) from None
+    rows = [row for row, word in enumerate(model.index_to_key) if word != _END_OF_LINE_WORD]
+    words = [model.index_to_key[row] for row in rows]
+    counts: Int64Array = np.array([model.get_vecattr(row, "count") for row in rows], np.int64)
+    matrix = np.asarray(model.vectors, np.float32)[rows]
+    _require_finite(path, words, matrix)
+    progress.note(f"{path}: {len(words)} words of a fastText model")
+    return WordVectors(words, counts, matrix)

@@ -88,7 +88,7 @@ def frames() -> dict[str, Callable[[list[dict[str, Any]]], Any]]:
 
 @pytest.mark.slow
 def test_every_form_of_the_same_records_is_the_same_corpus(tmp_path: Path) -> None:
-    from greenadapt.api.data import corpus_of, labelled_sources
+    from greenadapt.api.arguments import corpus_of, labelled_sources
 
     records = [{"text": f"Zeile {i} für alle", "label": "ab"[i % 2]} for i in range(5)]
     names = {kind: corpus_of(make(records), tmp_path) for kind, make in frames().items()}
@@ -109,7 +109,7 @@ def test_every_form_of_the_same_records_is_the_same_corpus(tmp_path: Path) -> No
 def test_classes_of_a_data_set_have_their_names(tmp_path: Path) -> None:
     from datasets import ClassLabel, Dataset, Features, Sequence, Value
 
-    from greenadapt.api.data import labelled_sources
+    from greenadapt.api.arguments import labelled_sources
 
     tags = Sequence(ClassLabel(names=["O", "B-Disease"]))
     features = Features({"tokens": Sequence(Value("string")), "ner_tags": tags})
@@ -130,7 +130,7 @@ def test_classes_of_a_data_set_have_their_names(tmp_path: Path) -> None:
     ],
 )
 def test_data_that_is_none_is_refused(data: Any, message: str, tmp_path: Path) -> None:
-    from greenadapt.api.data import corpus_of
+    from greenadapt.api.arguments import corpus_of
 
     with pytest.raises(GreenadaptError, match=message):
         corpus_of(data, tmp_path)

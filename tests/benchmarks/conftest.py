@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from tests.support.engine_benchmarks import Benchmarks, load, random_corpus
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from greenadapt.progress import Silent
-from greenadapt.vectors import cbow
-from greenadapt.vectors.engines import parts
+from greenadapt.vectors import cbow, engines
 from tests.cluster.test_vectors import CONFIG, LESS, grouped_text, own_group
 from tests.conftest import load_benchmark
 from tests.vectors.test_cbow import prepare
@@ -27,7 +26,7 @@ def cluster_quality() -> ModuleType:
 def test_one_node_trains_the_same_and_eight_about_as_well(
     cluster_quality: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "_PART", 250)
+    monkeypatch.setattr(engines, "_PART", 250)
     corpus = prepare(grouped_text(), tmp_path / "corpus")
     alone = cbow.train(corpus, CONFIG, tmp_path / "work", progress=Silent(), max_memory=1 << 30)
     one, merges = cluster_quality.trained(corpus, CONFIG, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from greenadapt.progress import Silent
 from greenadapt.stages.index import IndexRequest, index
-from greenadapt.tasks.qa.questions import read_questions
+from greenadapt.tasks.questions import read_questions
 from tests.conftest import load_benchmark
 from tests.support.small_tasks import lines, session
 

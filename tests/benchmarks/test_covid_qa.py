@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.questions import read_questions
+from greenadapt.tasks.questions import read_questions
 from tests.conftest import load_benchmark
 from tests.support.small_tasks import TinyModel, qa_file, sentences
 

@@ -13,7 +13,7 @@ from gensim.models import KeyedVectors, Word2Vec
 from gensim.models.word2vec import LineSentence
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 from greenadapt.vectors.engines import fast

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 from tests.conftest import load_benchmark

@@ -24,9 +24,9 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile, IntArray
 from greenadapt.tasks.base import load_task
-from greenadapt.tasks.bootstrap import paired
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.metrics import paired
+from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.batches import Batch, TaskDataset
 from tests.conftest import Notes, benchmark_module

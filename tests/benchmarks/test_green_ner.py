@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from seqeval.metrics import f1_score
 
-from greenadapt.corpus.decoding import Decoder
+from greenadapt.corpus.text import Decoder
 from greenadapt.storage.arrays import Array, write_arrays
-from greenadapt.tasks.bootstrap import paired
-from greenadapt.tasks.ner.conll import read_conll
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.conll import Sentence, read_conll
+from greenadapt.tasks.metrics import paired
+from greenadapt.tasks.ner import NerTask
 from tests.conftest import benchmark_module
 
 LABELS = ("O", "B-X", "I-X")

@@ -9,11 +9,10 @@ import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.stages.align import overlap
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.cbow import train
 from tests.conftest import benchmark_module
 from tests.support.small_tasks import TinyModel, known_text, worded_model

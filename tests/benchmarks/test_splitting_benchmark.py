@@ -4,8 +4,8 @@ from types import ModuleType
 
 import pytest
 
-from greenadapt.corpus.stream import BatchSplitter, DocumentLog, make_batches
-from greenadapt.tokenization.splitter import WordSplitter
+from greenadapt.corpus.splitting import BatchSplitter, DocumentLog, make_batches
+from greenadapt.tokenization.vocabulary import WordSplitter
 from tests.conftest import load_benchmark, wordpiece_tokenizer
 
 LINES = ["Beta-blockers, é\u0301té 2 µg", "", "one\ttwo   three", "naïve 日本 x", " leading and trailing "]

@@ -10,8 +10,7 @@ from gensim.models import KeyedVectors
 from gensim.test.utils import datapath
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import load_benchmark
 

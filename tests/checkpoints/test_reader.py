@@ -14,7 +14,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from greenadapt.architectures.registry import ARCHITECTURES as KNOWN
+from greenadapt.architectures import ARCHITECTURES as KNOWN
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, MissingError
 from tests.support.small_tasks import FAMILIES, TinyModel

@@ -149,7 +149,7 @@ def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatc
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("greenadapt.cli.options.shared.make_session", stopped)
+    monkeypatch.setattr("greenadapt.cli.options.make_session", stopped)
     for command in (("adapt", "-c", "a.txt", "-m", "m"), ("finetune", "--task", "ner", "-m", "m", "--train", "t.tsv")):
         assert "does again" not in last_line(run_alone(*command, code=130))
         assert "does again" in last_line(run_alone(*command, "--force", code=130))

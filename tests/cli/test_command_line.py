@@ -7,7 +7,7 @@ import pytest
 import typer.main
 
 from greenadapt.cli import app
-from greenadapt.cli.options.command_line import GIVEN
+from greenadapt.cli.options import GIVEN
 
 
 @pytest.mark.parametrize(

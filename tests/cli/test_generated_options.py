@@ -11,14 +11,14 @@ import pytest
 import typer
 
 from greenadapt import config as module
-from greenadapt.checkpoints.packaged import PACKAGED
+from greenadapt.checkpoints.source import PACKAGED
 from greenadapt.cli import app
-from greenadapt.cli.options.generated import Pick, with_options
+from greenadapt.cli.options import Pick, with_options
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, W2VConfig
 from greenadapt.corpus.recipes import list_recipes
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, option_fields
-from greenadapt.stages.run_names import data_name
+from greenadapt.stages.session import data_name
 from tests.conftest import Run, last_line
 
 

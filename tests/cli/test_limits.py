@@ -46,7 +46,7 @@ def test_vectors_that_take_too_long_stop_with_75_and_go_on(
 @pytest.mark.slow
 def test_nice_leaves_the_processor_to_others(tmp_path: Path) -> None:
     code = (
-        "import os; from greenadapt.cli.options.shared import make_session; "
+        "import os; from greenadapt.cli.options import make_session; "
         "from greenadapt.config import SessionOptions; make_session(SessionOptions(nice=3)); print(os.nice(0))"
     )
     assert int(Forked(["-c", code], tmp_path).completed().stdout) == min(os.nice(0) + 3, 19)

@@ -4,10 +4,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.cli.output.tables import print_comparison, print_scores
+from greenadapt.cli.output.printing import print_comparison, print_scores
 from greenadapt.report.tables import score_tables
-from greenadapt.tasks.classification.scores import class_scores, number_scores
-from greenadapt.tasks.ner.entities import entity_scores
+from greenadapt.tasks.classification import class_scores, number_scores
+from greenadapt.tasks.conll import entity_scores
 
 Json = dict[str, Any]
 GOLD = [["B-Disease", "I-Disease", "O", "B-Gene"], ["O", "B-Gene"]]

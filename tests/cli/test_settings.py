@@ -10,8 +10,8 @@ import typer.main
 
 import greenadapt
 from greenadapt.cli import app
-from greenadapt.cli.options.command_line import GIVEN
-from greenadapt.cli.options.settings import commands_of, find_settings, options_of, unknown_variables, variable
+from greenadapt.cli.options import GIVEN
+from greenadapt.cli.settings import commands_of, find_settings, options_of, unknown_variables, variable
 from tests.conftest import Run, last_line
 
 GROUP: Any = typer.main.get_command(app)

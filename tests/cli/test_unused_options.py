@@ -9,8 +9,8 @@ import typer.main
 
 import greenadapt
 from greenadapt.cli import app
-from greenadapt.cli.options.generated import FIELDS
-from greenadapt.cli.options.settings import commands_of, options_of
+from greenadapt.cli.options import FIELDS
+from greenadapt.cli.settings import commands_of, options_of
 from greenadapt.errors import UsageError
 from tests.conftest import WORDS, Run, last_line, tiny_model_in
 

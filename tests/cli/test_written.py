@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import typer
 
-from greenadapt.api.adapting import adapt
+from greenadapt.api.calls import adapt
 from greenadapt.cli import app
-from greenadapt.cli.options.inputs import OTHER, READ, WRITTEN
+from greenadapt.cli.option_checks import OTHER, READ, WRITTEN
 from greenadapt.errors import ConflictError, UsageError
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import TinyModel, adapted, known_text, ner_file, worded_model

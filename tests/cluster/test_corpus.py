@@ -13,17 +13,15 @@ import pytest
 
 from greenadapt.cluster import Cluster, connected
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus import pieces, steps
-from greenadapt.corpus.distributed import prepare
-from greenadapt.corpus.distributed.prepare import prepare_on_cluster
+from greenadapt.corpus import on_cluster, prepared, readers
+from greenadapt.corpus.on_cluster import prepare_on_cluster
+from greenadapt.corpus.prepared import MIN_MEMORY, prepare_corpus
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import find_recipe
-from greenadapt.corpus.steps import MIN_MEMORY
-from greenadapt.corpus.words import prepare_corpus
 from greenadapt.errors import InputError
 from greenadapt.progress import Bar, Silent
 from tests.conftest import wordpiece_tokenizer
-from tests.corpus.test_words import files, random_documents
+from tests.corpus.test_prepared import files, random_documents
 from tests.support.small_cluster import add_node
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
@@ -87,7 +85,7 @@ def on_one_machine(path: Path, tokenizer: Path, folder: Path, config: CorpusConf
     return counts, read.counts, files(folder)
 
 
-def on_cluster(
+def prepared_on_nodes(
     cluster: Cluster, path: Path, tokenizer: Path, folder: Path, config: CorpusConfig, progress: Any = None
 ) -> tuple[Any, ...]:
     read = reading(path)
@@ -99,9 +97,9 @@ def on_cluster(
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "SMALLEST", 30_000)
-    monkeypatch.setattr(prepare, "DOCUMENTS_AT_ONCE", 1_000)
-    monkeypatch.setattr(steps, "MIN_MEMORY", 1)
+    monkeypatch.setattr(readers, "SMALLEST", 30_000)
+    monkeypatch.setattr(on_cluster, "DOCUMENTS_AT_ONCE", 1_000)
+    monkeypatch.setattr(prepared, "MIN_MEMORY", 1)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +118,7 @@ def test_the_bytes_and_counts_are_those_of_one_machine(
 ) -> None:
     one = on_one_machine(texts, tokenizer, tmp_path / "one", config)
     counted = Acting(lambda: None)
-    assert on_cluster(cluster, texts, tokenizer, tmp_path / "many", config, counted) == one
+    assert prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", config, counted) == one
     assert {"replaced", "empty_documents", "skipped_files", "dangling_links"} <= one[1].keys()
     assert bool(one[0]["duplicates"]) != config.keep_duplicates
     assert counted.n_split > 16  # so that the tree of counts has two levels
@@ -134,9 +132,9 @@ def test_what_was_done_when_a_command_ended_is_not_done_again(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        on_cluster(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), Acting(stop, 8))
+        prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), Acting(stop, 8))
     later = Acting(lambda: None)
-    made = on_cluster(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), later)
+    made = prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), later)
     assert made == on_one_machine(texts, tokenizer, tmp_path / "one", CorpusConfig())
     (note,) = later.notes
     assert 8 <= int(note.split()[0]) < later.n_split
@@ -146,7 +144,7 @@ def test_an_error_in_a_part_names_the_line_of_the_file(cluster: Cluster, tokeniz
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "some words"}\n' * 2_500 + "[]\n" + '{"text": "some words"}\n' * 2_500)
     with pytest.raises(InputError, match=r"a\.jsonl, line 2501 is a list"):
-        on_cluster(cluster, path, tokenizer, tmp_path / "many", CorpusConfig())
+        prepared_on_nodes(cluster, path, tokenizer, tmp_path / "many", CorpusConfig())
 
 
 def test_killed_nodes_change_nothing(
@@ -157,7 +155,7 @@ def test_killed_nodes_change_nothing(
 
     killing = Acting(kill, 2, 9)
     try:
-        made = on_cluster(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), killing)
+        made = prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), killing)
         deadline = time.monotonic() + 60
         while len(cluster.lost()) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -178,5 +176,5 @@ def test_a_full_disk_of_a_node_is_named(cluster: Cluster, texts: Path, tokenizer
     """The last one, since the processes of the cluster keep the limit."""
     list(cluster.run(_limit_files, range(8), 10_000))
     with pytest.raises(OSError, match="File too large") as found:
-        on_cluster(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig())
+        prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig())
     assert found.value.filename.startswith(str(tmp_path / "many"))

@@ -16,11 +16,10 @@ import pytest
 
 from greenadapt.cluster import Cluster, connected
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Silent
-from greenadapt.vectors import cbow, nodes
-from greenadapt.vectors.engines import parts
+from greenadapt.vectors import cbow, engines, on_cluster
 from greenadapt.vectors.neighbours import nearest
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.support.small_cluster import add_node
@@ -60,7 +59,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
 @pytest.fixture(autouse=True, scope="module")
 def small_parts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "_PART", 250)
+        patch.setattr(engines, "_PART", 250)
         yield
 
 
@@ -73,7 +72,7 @@ def alone(corpus: PreparedCorpus, small_parts: None, tmp_path_factory: pytest.Te
 def _only(cluster: Cluster, n_nodes: int) -> Iterator[None]:
     """Let ``n_nodes`` nodes train."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nodes, "alive_nodes", lambda ray: cluster.nodes[:n_nodes])
+        patch.setattr(on_cluster, "alive_nodes", lambda ray: cluster.nodes[:n_nodes])
         yield
 
 
@@ -117,7 +116,7 @@ import sys
 from pathlib import Path
 from greenadapt.cluster import connected
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors import cbow, nodes
 from greenadapt.vectors.engines import parts
@@ -162,7 +161,7 @@ def test_what_nodes_cannot_do_is_said_in_one_line(
         with _only(cluster, 1), pytest.raises(InputError, match="training diverged in epoch 1"):
             _train(corpus, replace(CONFIG, alpha=100), tmp_path / "work", cluster)
         nobody = [replace(node, memory=1000) for node in cluster.nodes]
-        monkeypatch.setattr(nodes, "alive_nodes", lambda ray: nobody)
+        monkeypatch.setattr(on_cluster, "alive_nodes", lambda ray: nobody)
         with pytest.raises(ResourceError, match=rf"{cluster.nodes[0].address} has 0 MB"):
             _train(corpus, CONFIG, tmp_path / "other", cluster)
 
@@ -175,7 +174,7 @@ def test_nodes_that_are_killed_cost_no_words_and_little_quality(
     try:
         with connected(four_nodes.address) as cluster:
             vectors = _train(corpus, CONFIG, tmp_path / "work", cluster, killing)
-            assert len(nodes.alive_nodes(cluster.ray)) == 2
+            assert len(on_cluster.alive_nodes(cluster.ray)) == 2
     finally:
         while len(four_nodes.list_all_nodes()) < 4:
             add_node(four_nodes)

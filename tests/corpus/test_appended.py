@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.corpus.readers import CorpusReader, open_corpus
-from greenadapt.corpus.recipes import find_recipe
-from greenadapt.corpus.sources import Source
+from greenadapt.corpus.recipes import Source, find_recipe
 
 FIRST = "one\n\ntwo words\n"
 

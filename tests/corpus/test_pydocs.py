@@ -15,8 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.corpus import pydocs
-from greenadapt.corpus.markup import paragraphs, strip_inline
-from greenadapt.corpus.pydocs import docstrings, find_packages, fingerprint_pydocs, pydocs_versions, read_pydocs
+from greenadapt.corpus.pydocs import (
+    docstrings,
+    find_packages,
+    fingerprint_pydocs,
+    paragraphs,
+    pydocs_versions,
+    read_pydocs,
+    strip_inline,
+)
 from greenadapt.errors import InputError, MissingError
 
 NUMPYDOC = """

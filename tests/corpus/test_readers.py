@@ -1,7 +1,5 @@
 """Readers on small files written in the true formats, with their odd parts."""
 
-# ruff: noqa: E501  # such files have long lines
-
 import bz2
 import csv
 import gzip
@@ -10,21 +8,27 @@ import io
 import json
 import lzma
 import os
+import random
 import subprocess
 import sys
 import tarfile
 import tracemalloc
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from backports import zstd
 
 from greenadapt.config import TextLimits
-from greenadapt.corpus.cord19 import read_release
-from greenadapt.corpus.decoding import Decoder, Document
-from greenadapt.corpus.readers import CorpusReader, open_corpus, read_whole
-from greenadapt.corpus.recipes import find_recipe
+from greenadapt.corpus import readers
+from greenadapt.corpus.articles import read_release
+from greenadapt.corpus.readers import CorpusReader, open_corpus, parts_of, read_whole
+from greenadapt.corpus.recipes import Source, find_recipe
+from greenadapt.corpus.text import Decoder, Document
 from greenadapt.errors import GreenadaptError, InputError, MissingError
+
+# ruff: noqa: E501  # such files have long lines
 
 
 def reading(path: Path, *, strict: bool = False, **overrides: object) -> CorpusReader:
@@ -596,7 +600,7 @@ def test_a_recipe_states_its_own_limits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("read", [1, 2, 3, 5])
 def test_long_lines_are_cut_between_characters(read: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = "aé中😀".encode() * 9 + b"\xe4\xb8a\xff\x80\xf0\x9f\nb\xe4" + b"\x80" * 7
-    monkeypatch.setattr("greenadapt.corpus.decoding._BLOCK", read)
+    monkeypatch.setattr("greenadapt.corpus.text._BLOCK", read)
     for begin in range(6):
         decoder = Decoder()
         blocks = list(decoder.blocks(io.BytesIO(data[begin:]), "a", data[:begin]))
@@ -691,3 +695,52 @@ def test_a_field_of_the_metadata_has_a_limit(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text('cord_uid,abstract,pdf_json_files,pmc_json_files\nu1,"' + "a\n" * 200_000)
     with pytest.raises(InputError, match=r"metadata\.csv, line .*\(200,000 bytes\)"):
         list(read_release(str(tmp_path), Decoder(limits=SMALL)))
+
+
+def reader(*paths: Path) -> CorpusReader:
+    recipe = find_recipe(str(paths[0]))
+    return open_corpus(replace(recipe, sources=tuple(Source(str(path)) for path in paths)), paths[0].parent / "d")
+
+
+def random_text(source: random.Random) -> bytes:
+    ends = [b"\n", b"\r\n", b"\n\n"]
+    lines = [b"x" * source.randrange(60) + source.choice(ends) for _ in range(source.randrange(1, 120))]
+    return b"\xef\xbb\xbfbegin\n" + b"".join(lines) + b"the end, and no line end" * source.randrange(2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_have_all_documents_in_order(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = random.Random(seed)
+    size = source.choice([1, 37, 64, 200, 1_000, 10_000])
+    monkeypatch.setattr(readers, "SMALLEST", size)
+    paths = [tmp_path / f"{i}.txt" for i in range(3)]
+    for path in paths:
+        path.write_bytes(random_text(source))
+    whole, apart = reader(*paths), reader(*paths)
+    documents, counts, found = list(whole.documents()), Counter[str](), []
+    parts = parts_of(apart.pieces(), "auto")
+    for part in parts:
+        found += apart.documents_of(part)
+        counts.update(apart.counts)
+    assert found == documents
+    assert counts == whole.counts
+    n_bytes = sum(path.stat().st_size for path in paths)
+    assert len(parts) <= 1 + 2 * n_bytes // size
+    assert len(parts) > n_bytes // (size + 62) // 2
+
+
+def test_what_cannot_be_cut_is_one_piece_and_small_files_are_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "SMALLEST", 100)
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.csv").write_text("text\n" + "some words\n" * 50)
+    for name in "bcd":
+        (folder / f"{name}.txt").write_text("some words\n" * 3)
+    (folder / "e.txt").write_text("some words\n" * 20)
+    (folder / ".hidden.txt").write_text("some words\n" * 50)
+    parts = parts_of(reader(folder).pieces(), "auto")
+    names = [[(Path(piece.path).stem, piece.span is not None) for piece in part] for part in parts]
+    small = [("b", False), ("c", False), ("d", False)]
+    assert names == [[("a", False)], small, *[[("e", True)]] * 3]

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from greenadapt.config import SampleBy
-from greenadapt.corpus.decoding import Decoder
-from greenadapt.corpus.pieces import parts_of
-from greenadapt.corpus.readers import open_corpus, read_whole
+from greenadapt.corpus.readers import open_corpus, parts_of, read_whole
 from greenadapt.corpus.recipes import find_recipe
+from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError
 from greenadapt.inference.search.index import Index
 from tests.conftest import Run, last_line

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 
 from greenadapt.config import CorpusConfig
-from greenadapt.corpus.decoding import Document
-from greenadapt.corpus.heldout import HELDOUT
-from greenadapt.corpus.merging import added_positions
-from greenadapt.corpus.shuffle import line_keys
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus, added_positions, line_keys
+from greenadapt.corpus.splitting import HELDOUT
+from greenadapt.corpus.text import Document
 from greenadapt.storage.files import hash_file
 from tests.conftest import wordpiece_tokenizer
-from tests.corpus.test_words import lines_of, plain_lines, prepare, random_documents
+from tests.corpus.test_prepared import lines_of, plain_lines, prepare, random_documents
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 from tests.support.pages import GROUP, PAGES, ROOT, Page, command_of, navigation, options_of
 
 README = PAGES[0]
+RESULTS = [Page(ROOT / "benchmarks/RESULTS.md"), *map(Page, sorted((ROOT / "benchmarks/results").glob("*.md")))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -31,7 +32,7 @@ def test_every_command_is_in_the_table() -> None:
     assert {*GROUP.commands} <= {line.split()[1] for line in table if line.startswith("greenadapt ")}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda page: page.name)
 def test_links_lead_to_pages_and_headings(page: Page) -> None:
     for link in page.links:
         if "://" in link:
@@ -59,6 +60,11 @@ def test_the_readme_is_short_and_leads_to_every_guide() -> None:
     assert len(README.text.splitlines()) <= 150
     guides = {f"docs/{name}" for name in navigation() if name.startswith("guides/")}
     assert guides <= {*README.links}
+
+
+def test_results_link_every_table() -> None:
+    linked = {link.partition("#")[0] for link in RESULTS[0].links}
+    assert {f"results/{page.path.name}" for page in RESULTS[1:]} <= linked
 
 
 def test_what_is_installed_exists() -> None:

@@ -7,21 +7,45 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.support.pages import GROUP, PAGES, ROOT, navigation
 
-PARTS = ["README.md", "corpora", "experiments", "benchmarks/RESULTS.md", "docs", "greenadapt", "zensical.toml"]
+PARTS = ["README.md", "corpora", "experiments", "benchmarks", "docs", "greenadapt", "zensical.toml"]
 
 
-def test_long_commands_are_continued_on_further_lines_and_stay_the_same() -> None:
-    """What is written as one line, so that it can be run, is cut at the edge of a page."""
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
     spec = importlib.util.spec_from_file_location("build", ROOT / "docs/site/build.py")
     assert spec is not None
     assert spec.loader is not None
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("source", "link", "in_site"),
+    [
+        ("benchmarks/RESULTS.md", "results/rows.md", "results/rows.md"),
+        ("benchmarks/RESULTS.md", "../docs/tutorial.md#6-train", "tutorial.md#6-train"),
+        ("benchmarks/results/rows.md", "../RESULTS.md#rows-from-form", "../measurements.md#rows-from-form"),
+        ("benchmarks/results/rows.md", "../../docs/images/growth-words.svg", "../images/growth-words.svg"),
+        ("docs/guides/python.md", "../../benchmarks/results/rows.md", "../results/rows.md"),
+        ("docs/guides/python.md", "../faq.md", "../faq.md"),
+        ("docs/guides/python.md", "https://example.org/faq.md", "https://example.org/faq.md"),
+        ("docs/guides/python.md", "#fine-tune", "#fine-tune"),
+        ("corpora/README.md", "../docs/faq.md", "../docs/faq.md"),
+    ],
+)
+def test_links_lead_to_the_same_files_in_the_site(build: ModuleType, source: str, link: str, in_site: str) -> None:
+    assert build.with_links(f"See [this]({link}).", ROOT / source) == f"See [this]({in_site})."
+
+
+def test_long_commands_are_continued_on_further_lines_and_stay_the_same(build: ModuleType) -> None:
+    """What is written as one line, so that it can be run, is cut at the edge of a page."""
     n_continued = 0
     for page in PAGES:
         text = build.with_lines(page.text)
@@ -59,3 +83,5 @@ def test_the_site_is_complete_and_needs_no_network(tmp_path: Path) -> None:
     assert "--agreement" in commands
     assert "DualTokenizer" in pages["reference/python.md"]
     assert "StackOverflow" in pages["measurements.md"]
+    tables = {path.stem for path in (ROOT / "benchmarks/results").glob("*.md")}
+    assert tables == {path.stem for path in (site / "results").glob("*.html")}

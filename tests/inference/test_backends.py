@@ -20,7 +20,7 @@ import greenadapt
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.models import OpenedModel
 from greenadapt.models import graph_export
 from greenadapt.models.forward import outputs
 from greenadapt.models.graph_export import Exported
@@ -31,8 +31,7 @@ from greenadapt.models.weights import open_task_model
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tasks.base import make_task
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input, make_task
 from greenadapt.workers import usable_cores
 from tests.conftest import Notes, Run, tiny_model_in
 from tests.support.small_tasks import FAMILIES, TASK_MODELS, expand, sentences

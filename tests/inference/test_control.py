@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenadapt.inference.ensemble import averaged_over_seeds
+from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.storage.arrays import write_arrays
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
 
 TASK = NerTask(("O", "B-X", "I-X"))
 SENTENCES = [Sentence(("a", "b")), Sentence(("c",)), Sentence(("d", "e", "f"))]

@@ -11,8 +11,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.entries import GLUE_HEADER, Entry, glue_line, read_glue_entries
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.classification.texts import Text
+from greenadapt.tasks.classification import ClassificationTask, Text
 
 
 def write(path: Path, text: str) -> str:

@@ -19,14 +19,14 @@ from greenadapt.cli import app
 from greenadapt.config import AdapterConfig, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.predictor import PredictRequest, predict
-from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask
-from greenadapt.models.embedding_rows import Rows
+from greenadapt.models.adapters.multitask import head_spec, open_multitask
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
 from greenadapt.progress import Silent
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.ner.task import NerTask
-from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tokenization.export import copy_tokenizers
 from tests.support.endless import Endless
 from tests.support.small_multitask import write_multitask
 from tests.support.small_tasks import Json, TinyModel, expand

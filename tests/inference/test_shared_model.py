@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from greenadapt.config import AdapterConfig, MemoryConfig, ReadingOptions, TaskConfig, TrainConfig
-from greenadapt.inference.opened_models import OpenedModel
+from greenadapt.inference.models import OpenedModel
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune

@@ -11,7 +11,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.inference.substitution import Occurrence, state_cosines
 from greenadapt.models.weights import open_encoder
 from greenadapt.progress import Silent
-from greenadapt.vectors.diagnostics import SPLIT
+from greenadapt.vectors.quality import SPLIT
 from tests.support.small_tasks import FAMILIES, TinyModel
 
 PAD = {"Roberta": 1, "XLMRoberta": 1, "ModernBert": 1, "MPNet": 1}

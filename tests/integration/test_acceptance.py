@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.stages import adapt as adapt_stage
@@ -29,7 +29,7 @@ from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result, open_result, verified
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.support.processes import Forked

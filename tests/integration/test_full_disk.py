@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from greenadapt.models.tensors import read_tensors, write_tensors
+from greenadapt.models.weights import read_tensors, write_tensors
 from greenadapt.storage.arrays import write_arrays
-from greenadapt.storage.files import write_json, write_lines
+from greenadapt.storage.files import naming, write_json, write_lines
 from greenadapt.storage.jobs import Job, Outcome, Place
-from greenadapt.storage.publish import naming
 from tests.conftest import Run, last_line
 from tests.support.small_tasks import session
 

@@ -12,7 +12,7 @@ import transformers
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 from tests.conftest import Run
 from tests.support.sentencepiece_models import LAYOUTS, known_words, real_lines, sentencepiece_model
 

@@ -15,13 +15,11 @@ from hypothesis.extra.numpy import arrays
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, ResourceError
-from greenadapt.models.embedding_rows import Rows, RowTable
-from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.forward import outputs
-from greenadapt.models.streamed_rows import StreamedRows
-from greenadapt.models.streaming import Inference, pooled
-from greenadapt.models.weights import open_model
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.streaming import Inference, ViewOutputs, pooled
+from greenadapt.models.weights import StreamedRows, open_model
+from greenadapt.tasks.base import Feature, Input
 from tests.support.small_tasks import TASK_MODELS, TinyModel
 
 _WITH_TYPES = ("bert", "electra", "roberta", "xlm-roberta", "camembert", "albert", "ernie", "nomic_bert")

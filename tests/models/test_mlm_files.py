@@ -11,9 +11,9 @@ from safetensors.numpy import load_file
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.errors import InputError
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_lm
-from greenadapt.tasks.features import Encoder
+from greenadapt.models.rows import Rows
+from greenadapt.tasks.base import Encoder
 from tests.support.small_tasks import EVERY_FAMILY, TinyModel
 
 pytestmark = pytest.mark.usefixtures("one_thread")

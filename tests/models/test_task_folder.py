@@ -9,9 +9,9 @@ import pytest
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.stages.finetune.task_list import remove_task
+from greenadapt.stages.finetune.tasks import remove_task
 from greenadapt.stages.finetune.train import finetune
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.qa import QuestionTask
 from tests.support.small_multitask import describe, fitted
 from tests.support.small_tasks import TinyModel, ner_request, session
 

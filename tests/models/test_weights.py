@@ -1,7 +1,7 @@
 """Only the rows that occur are trained: the same as training the whole table, and transformers loads the result."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +11,39 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from torch.nn.functional import linear
 
 from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import MemoryConfig, PretrainConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError
-from greenadapt.models.embedding_rows import Rows, RowTable
-from greenadapt.models.heads import last_linear
+from greenadapt.models.memory.fusion import attach_memory
+from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.weights import (
     ROWS_FILE,
     TaskModel,
     TrainedRows,
+    begin_memory,
+    exact_linear,
+    last_linear,
     open_encoder,
     open_model,
     open_task_model,
+    read_memory,
     takes_segments,
+    trained_weights,
+    write_memory,
     write_model,
     write_rows,
 )
+from greenadapt.stages.finetune.train import finetune
+from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.tasks.base import HeadShape
-from greenadapt.tokenization.writer import copy_tokenizers
-from tests.support.small_tasks import EVERY_FAMILY, TASK_MODELS, TinyModel, expanded
+from greenadapt.tokenization.export import copy_tokenizers
+from tests.support.small_encoders import encoder
+from tests.support.small_tasks import EVERY_FAMILY, TASK_MODELS, TinyModel, adapted, expanded, ner_request, session
+from tests.support.small_texts import text_file
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 LABELS = {"id2label": {"0": "O", "1": "B-drug", "2": "I-drug"}, "label2id": {"O": 0, "B-drug": 1, "I-drug": 2}}
@@ -476,3 +488,107 @@ def test_a_head_of_two_layers_is_the_models_own_with_another_one(
     fresh = open_model(Checkpoint.open(tmp_path / "deep"), head, config, Rows.all(40), 1)
     assert isinstance(fresh.get_submodule(name), torch.nn.Linear)
     assert not torch.equal(fresh.get_submodule(name).weight, deep.last.weight)  # its input was another one
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+NORMAL = MemoryConfig("gated", gate_init="normal")
+NOTHING = TrainConfig(epochs=1, learning_rate=1e-30)
+"""So low a rate that no weight changes."""
+
+
+def with_memory(config: MemoryConfig, seed: int = 0) -> Any:
+    model = encoder("Bert")
+    attach_memory(model, encoder("Bert", seed=1), config, seed)
+    return model
+
+
+def gates(model: Any) -> dict[str, torch.Tensor]:
+    return {name: weight for name, weight in model.memory.state_dict().items() if name.startswith("gates.")}
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_it_comes_back(tmp_path: Path, frozen: bool) -> None:
+    config = replace(NORMAL, frozen=frozen)
+    written = with_memory(config)
+    write_memory(written, tmp_path)
+    assert load_file(tmp_path / "memory.safetensors").keys() == gates(written).keys()
+    assert (tmp_path / "memory" / "model.safetensors").is_file() != frozen
+    for read in (read_memory, begin_memory):
+        model = with_memory(config, seed=5)
+        assert not torch.equal(gates(model)["gates.0.weight"], gates(written)["gates.0.weight"])
+        read(model, tmp_path)
+        for name, weight in gates(model).items():
+            assert torch.equal(weight, gates(written)[name])
+
+
+def test_another_memory_is_refused_or_begins_anew(tmp_path: Path) -> None:
+    model = with_memory(NORMAL)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    with pytest.raises(MissingError, match=r"has no memory.safetensors"):
+        read_memory(model, tmp_path)
+    assert not begin_memory(model, tmp_path)
+    other: dict[str, torch.Tensor]
+    for other in ({}, {"gates.0.weight": torch.ones(1, 16)}, {**gates(model), "gates.0.bias": torch.ones(2)}):
+        save_file(other, tmp_path / "memory.safetensors")
+        with pytest.raises(InputError, match=r"memory.safetensors holds .*, need \{.*'gates.0.weight': \(1, 16\)"):
+            read_memory(model, tmp_path)
+        assert not begin_memory(model, tmp_path)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_nothing_learnt_is_no_beginning(tmp_path: Path) -> None:
+    model = with_memory(MemoryConfig("single"))
+    write_memory(model, tmp_path)
+    read_memory(model, tmp_path)
+    assert not begin_memory(model, tmp_path)
+
+
+def test_a_frozen_general_model_is_not_among_what_is_trained() -> None:
+    for frozen in (True, False):
+        model = with_memory(replace(NORMAL, frozen=frozen))
+        names = set(trained_weights(model))
+        assert {"memory.gates.0.weight", "embeddings.word_embeddings.weight"} < names
+        assert any(name.startswith("memory.general.") for name in names) != frozen
+
+
+@pytest.mark.slow
+def test_fine_tuning_and_pretraining_begin_with_what_pretraining_learnt(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    given: dict[str, Any] = {"memory": str(model.parent / "base"), "memory_config": NORMAL}
+    config, train = PretrainConfig(max_length=32, head_steps=0), TrainConfig(epochs=1, learning_rate=1e-2)
+    request = PretrainRequest(str(model), (str(text_file(tmp_path / "text.txt")),), config=config, training=train)
+    first = pretrain(session(tmp_path, "first"), replace(request, **given)).folder
+    learnt = load_file(first / "memory.safetensors")
+    told = f"its memory begins with what {first} has learnt"
+
+    def begun(stage: Any, request: Any, **changes: Any) -> tuple[dict[str, Any], int]:
+        """The memory of a run that changes no weight, and how often it told where that is from."""
+        own = session(tmp_path, "next", force=True)
+        folder = stage(own, replace(request, training=NOTHING, **{**given, **changes})).folder
+        return load_file(folder / "memory.safetensors"), own.progress.notes.count(told)  # type: ignore[attr-defined]
+
+    tune = ner_request(tmp_path, first, seeds=(0, 1))
+    for stage, asked in ((pretrain, replace(request, model=str(first))), (finetune, tune)):
+        weights, n_told = begun(stage, asked)
+        assert n_told == 1
+        assert weights.keys() == learnt.keys()
+        for name, weight in weights.items():
+            np.testing.assert_allclose(weight, learnt[name], rtol=0, atol=1e-20)
+    anew, _ = begun(finetune, ner_request(tmp_path, model))
+    assert not np.allclose(anew["gates.0.weight"], learnt["gates.0.weight"])
+    other, n_told = begun(finetune, tune, memory_config=MemoryConfig("chunk"))
+    assert n_told == 0
+    assert other.keys() != learnt.keys()
+    assert all(weight.abs().max() < 1e-20 for weight in other.values())
+
+
+def test_autocast_rounds_torchs_layer_and_not_this_one() -> None:
+    generator = torch.Generator().manual_seed(3)
+    inputs, weight = torch.randn(4, 6, 32, generator=generator), torch.randn(5, 32, generator=generator)
+    bias = torch.randn(5, generator=generator)
+    expected = linear(inputs, weight, bias)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(inputs, weight, bias).dtype == torch.bfloat16
+        assert torch.equal(exact_linear(inputs, weight, bias), expected)
+        rounded = exact_linear(inputs.bfloat16(), weight, None)
+    assert torch.equal(rounded, linear(inputs.bfloat16().float(), weight))

@@ -5,9 +5,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from greenadapt.cost import estimate
-from greenadapt.report.card_text import code, escaped, fenced, front_matter, section, spent
+from greenadapt.errors import harmless
+from greenadapt.report.cards import code, escaped, fenced, front_matter, section, spent
 from greenadapt.report.tables import Table
-from greenadapt.wording import harmless
 
 
 def read(markdown: str) -> list[Token]:

@@ -25,8 +25,7 @@ from greenadapt.report.page.blocks import (
     Shown,
 )
 from greenadapt.report.page.charts import Axis, bars, intervals, lines, scatter
-from greenadapt.report.page.drawing import drawn, write_plots
-from greenadapt.report.page.html import html
+from greenadapt.report.page.drawing import drawn, html, write_plots
 from greenadapt.report.tables import Table
 
 HOSTILE = "</script><script>alert(1)</script>"

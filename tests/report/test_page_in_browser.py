@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.report.page.html import html
+from greenadapt.report.page.drawing import html
 from tests.report.test_page import HOSTILE, QUOTES, hostile_page
 from tests.support.chromium import NEEDS_CHROMIUM, chromium
 

@@ -1,8 +1,29 @@
+"""Answers and their scores as people read them."""
+
+import re
+from dataclasses import asdict
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.inference.qa.answering import compare_rows, score_rows
+from greenadapt.inference.qa.lookups import sentence_around
 from greenadapt.report.page.blocks import Plot, Shown
-from greenadapt.report.page.tasks import TaskGroup, TunedModel, tasks_section
-from greenadapt.report.tables import assessment, loss_tables
+from greenadapt.report.page.sections import TaskGroup, TunedModel, tasks_section
+from greenadapt.report.tables import (
+    Marked,
+    answer_lines,
+    assessment,
+    changed_words,
+    changes,
+    comparison_tables,
+    loss_tables,
+    printable,
+    scores_table,
+)
+from greenadapt.tasks.spans import score_answer
 from tests.support.small_texts import MEASURED
 
 
@@ -56,3 +77,239 @@ def test_types_that_only_some_seeds_predict_are_in_the_table_and_in_the_plot() -
     assert [(row[0], row[-1]) for row in rows] == [("A", "75.00%"), ("B", "100.00%")]
     (table,) = (block.table for block in blocks if isinstance(block, Shown) and "by type" in block.table.title)
     assert [row[0] for row in table.rows] == ["A", "B"]
+
+
+Json = dict[str, Any]
+NAMES = {"base_model": "bert", "mean": "green-bert"}
+CONTEXT = "MERS is a disease.\nMERS-CoV was first isolated in\nsputum from Jeddah in 2012. It is in camels."
+
+
+def plain(line: Marked) -> str:
+    note = f" ({line.note})" if line.note else ""
+    return f"{line.label}{line.before}{line.answer}{line.after}{note}"
+
+
+def told(text: str, score: float, context: str = CONTEXT, document: str = "paper.txt") -> Json:
+    if not text:
+        where: Json = {"start": None, "end": None, "sentence": "", "sentence_start": None}
+    else:
+        start = context.index(text)
+        around = sentence_around(context, start, start + len(text))
+        where = {"start": start, "end": start + len(text), "sentence": around.text, "sentence_start": around.start}
+    return {"answer": text, "score": score, "logit": 3.5, "document": document, **where}
+
+
+def row(*answers: Json, gold: list[str] | None = None, **compared: Json) -> Json:
+    def scored(answer: Json) -> Json:
+        return answer if gold is None else {**answer, **asdict(score_answer(answer["answer"], gold, is_second=True))}
+
+    extra: Json = {} if gold is None else {"gold": gold}
+    extra |= {"compared": {name: scored(one) for name, one in compared.items()}} if compared else {}
+    return {"id": "7", "question": "When was it isolated?", **scored(answers[0]), "answers": list(answers), **extra}
+
+
+def lines(of: Json) -> list[str]:
+    return [plain(line) for line in answer_lines(of).lines]
+
+
+def test_the_answer_is_marked_in_its_sentence() -> None:
+    view = answer_lines(row(told("2012", 0.934), told("in camels", 0.004), told("", 0.05)))
+    assert view.question == "When was it isolated?"
+    assert view.lines == (
+        Marked("MERS-CoV was first isolated in sputum from Jeddah in ", "2012", ".", "93 %, paper.txt"),
+        Marked("", "in camels", "", "0 %, paper.txt"),
+        Marked("", "no answer", "", "5 %, paper.txt"),
+    )
+
+
+def test_an_answer_over_a_line_break_is_one_line() -> None:
+    line = answer_lines(row(told("isolated in\nsputum", 0.5))).lines[0]
+    assert (line.before, line.answer, line.after) == (
+        "MERS-CoV was first ",
+        "isolated in sputum",
+        " from Jeddah in 2012.",
+    )
+
+
+def test_no_answer_is_said() -> None:
+    assert lines(row(told("", 0.93, document=""))) == ["no answer (93 %)"]
+    nothing = told("", 0.0, document="") | {"logit": None}
+    assert lines(row(nothing)) == ["no answer (there is nothing to choose from)"]
+
+
+def test_gold_answers_are_told_with_the_score() -> None:
+    assert lines(row(told("2012", 0.5), gold=["in 2012 ", "June 2012", "in 2012"]))[1] == (
+        "gold: in 2012 | June 2012 (F1 66.67)"
+    )
+    assert lines(row(told("2012", 0.5), gold=[]))[1] == "gold: no answer (F1 0.00)"
+
+
+def test_the_other_models_answers_have_a_line_each() -> None:
+    compared = {"base_model": told("in camels", 0.25), "base": told("", 0.5), "expanded": told("2012", 0.75)}
+    assert lines(row(told("2012", 0.934), gold=["2012"], **compared))[1:] == [
+        "the base model: in camels (25 %, paper.txt, F1 0.00)",
+        "the base tokenizer: no answer (50 %, paper.txt, F1 0.00)",
+        "the expanded tokenizer: 2012 (75 %, paper.txt, F1 100.00)",
+        "gold: 2012 (F1 100.00)",
+    ]
+
+
+def test_whose_answer_it_is_is_no_part_of_its_sentence() -> None:
+    view = answer_lines(row(told("2012", 0.9), gold=["2012"], base_model=told("in camels", 0.25)))
+    assert [(line.label, line.before, line.answer, line.after) for line in view.lines[1:]] == [
+        ("the base model: ", "", "in camels", ""),
+        ("gold: ", "", "2012", ""),
+    ]
+
+
+def test_a_long_answer_that_stands_alone_is_shortened_in_the_middle() -> None:
+    context = "It begins " + "and goes on " * 60 + "until it ends."
+    whole, alone = lines(row(told(context, 0.5, context), told(context, 0.5, context)))
+    assert whole.startswith(context)
+    assert len(alone) < 230
+    assert alone.startswith("It begins and")
+    assert re.search("(and|goes|on) … (and|goes|on)", alone)  # between words
+    assert "until it ends." in alone
+
+
+HOSTILE = "\x1b[2Jred\x1b]0;title\x07 \x9b31m \x00\x7f\u202egnp\u2066\u2028two\r\nlines\ttab \ud800"
+
+
+@given(st.text(st.characters() | st.sampled_from(HOSTILE)))
+def test_nothing_that_a_terminal_acts_on_is_left(text: str) -> None:
+    shown = printable(text)
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2066\u2028" for c in shown)
+    shown.encode("utf-8")  # raises where a lone surrogate is left
+    assert printable(shown) == shown
+    assert len(shown.splitlines()) <= 1
+
+
+def test_text_that_harms_no_one_is_left_alone() -> None:
+    text = "Ångström, β-CoV – “naïve” 严重 وهذا می‌خواهم 👩‍🔬 ½ µm"
+    assert printable(text) == text
+
+
+def test_control_characters_of_any_field_are_replaced() -> None:
+    context = f"Before {HOSTILE} it was answer{HOSTILE}here and after {HOSTILE}."
+    answer = told(f"answer{HOSTILE}here", 0.5, context, f"folder/{HOSTILE}.txt")
+    hostile = row(answer, answer, gold=[HOSTILE], base_model=answer) | {"question": HOSTILE, "id": HOSTILE}
+    view = answer_lines(hostile)
+    comparison = compare_rows(
+        [hostile | {"answer": f"another {HOSTILE}", "f1": 1.0}], ["one"], {"base_model": HOSTILE, "mean": HOSTILE}
+    )
+    shown = [view.question, *map(str, view.lines)]
+    shown += [cell for table in comparison_tables(comparison) for row in table.rows for cell in row]
+    shown += [
+        text for part in changes(comparison) for one in part.questions for text in (one.question, *map(str, one.lines))
+    ]
+    assert len(shown) > 15
+    assert [text for text in shown if text != printable(text)] == []
+
+
+def many(n: int = 40, gold: list[str] | None = ["2012"], *, impossible: int = 0) -> list[Json]:  # noqa: B006
+    """Questions that the base model answers wrongly, and ours rightly but for every fourth."""
+    found = []
+    for i in range(n):
+        ours = told("sputum" if i % 4 == 0 else "2012", 0.5)
+        golds = [] if i < impossible else gold
+        compared = {"base_model": told("in camels" if i % 2 else "2012", 0.5), "base": ours, "expanded": ours}
+        found.append(row(ours, gold=golds, **compared) | {"id": f"q{i}"})
+    return found
+
+
+def test_the_table_of_scores() -> None:
+    rows, groups = many(impossible=4), [str(i // 2) for i in range(40)]
+    scores = score_rows(rows, groups)
+    table = scores_table(scores)
+    assert table.title == "Scores in percent: 40 questions on 20 contexts; contexts resampled"
+    assert [line[0] for line in table.rows] == [
+        *("EM", "F1", "substring", "EM, has answer", "F1, has answer", "substring, has answer"),
+        *("EM, no answer", "F1, no answer", "substring, no answer"),
+    ]
+    assert {len(line) for line in table.rows} == {len(table.columns)}
+    low, high = scores["intervals"]["f1"]
+    assert table.rows[1] == ["F1", f"{100 * scores['f1']:.2f}", f"{100 * low:.2f} to {100 * high:.2f}", "40"]
+    assert table.rows[4][3] == "36"
+
+
+@pytest.mark.parametrize(
+    ("n", "unlabelled", "title"),
+    [
+        (1, 0, "1 question on 1 context; questions resampled, too few contexts to tell how these differ"),
+        (5, 2, "3 questions on 3 contexts, 2 more without gold answer; questions resampled, too few contexts to tell "),
+        (3, 3, "0 questions on 0 contexts, 3 more without gold answer"),
+    ],
+)
+def test_the_title_says_what_was_counted(n: int, unlabelled: int, title: str) -> None:
+    rows = [*many(unlabelled, gold=None), *many(n - unlabelled)]
+    table = scores_table(score_rows(rows, [str(i) for i in range(n)]))
+    assert table.title.startswith(f"Scores in percent: {title}")
+    assert bool(table.rows) == (n > unlabelled)
+
+
+def test_the_tables_of_a_comparison() -> None:
+    comparison = compare_rows(many(), [str(i // 2) for i in range(40)], NAMES)
+    tables = comparison_tables(comparison)
+    assert [table.title for table in tables] == [
+        f"{name} in percent: 40 questions on 20 contexts; contexts resampled" for name in ("EM", "F1", "substring")
+    ]
+    table = tables[1]
+    assert [line[0] for line in table.rows] == [
+        *("the base model", "the base tokenizer", "the expanded tokenizer", "both tokenizers, averaged"),
+    ]
+    assert {len(line) for line in table.rows} == {len(table.columns)}
+    assert table.rows[0][3:] == ["", "", ""]
+    found = comparison["models"][3]["differences"]["f1"]
+    assert table.rows[3][1] == "75.00"
+    assert table.rows[3][3:] == [
+        "+25.00",
+        f"{100 * found['low']:+.2f} to {100 * found['high']:+.2f}",
+        "includes zero" if found["low"] <= 0 else "better",
+    ]
+
+
+def test_which_is_better_is_said_only_where_the_interval_shows_it() -> None:
+    def verdict(base: list[str], n: int = 40) -> str:
+        rows = [row(told("2012", 0.5), gold=["2012"], base_model=told(base[i % len(base)], 0.5)) for i in range(n)]
+        table = comparison_tables(compare_rows(rows, [str(i) for i in range(n)], NAMES))[0]
+        assert [line[0] for line in table.rows] == ["the base model", "green-bert"]
+        return table.rows[1][-1]
+
+    assert verdict(["sputum"]) == "better"
+    assert verdict(["2012"]) == "includes zero"
+    assert verdict(["2012"] * 39 + ["sputum"]) == "includes zero"
+    assert verdict(["sputum"], n=9) == "too few questions"
+    rows = [row(told("sputum", 0.5), gold=["2012"], base_model=told("2012", 0.5)) for _ in range(40)]
+    assert comparison_tables(compare_rows(rows, [str(i) for i in range(40)], NAMES))[2].rows[1][-1] == "worse"
+
+
+def test_what_changed_is_said_and_listed() -> None:
+    comparison = compare_rows(many(), [str(i // 2) for i in range(40)], NAMES)
+    assert changed_words(comparison) == (
+        "30 of 40 answers differ from the base model's: 20 better, 10 worse, 0 equal in F1"
+    )
+    best, worst = changes(comparison)
+    assert (best.title, worst.title) == ("Largest gains in F1", "Largest losses in F1")
+    assert best.questions[0].question == "When was it isolated? (q1, F1 +100.00)"
+    assert [plain(line) for line in best.questions[0].lines] == [
+        "gold: 2012",
+        "the base model: in camels",
+        "both tokenizers, averaged: 2012",
+    ]
+    assert [one.question for one in worst.questions] == [
+        f"When was it isolated? (q{i}, F1 -100.00)" for i in (0, 4, 8, 12, 16)
+    ]
+
+
+def test_without_gold_answers_the_first_that_changed_are_listed() -> None:
+    comparison = compare_rows(many(gold=None), ["one"] * 40, NAMES)
+    assert comparison_tables(comparison) == []
+    assert changed_words(comparison) == "30 of 40 answers differ from the base model's"
+    (first,) = changes(comparison)
+    assert first.title == "The first that changed"
+    assert [one.question for one in first.questions] == [f"When was it isolated? (q{i})" for i in (0, 1, 3, 4, 5)]
+    assert [plain(line) for line in first.questions[0].lines] == [
+        "the base model: 2012",
+        "both tokenizers, averaged: sputum",
+    ]
+    assert changes(compare_rows([], [], NAMES)) == []

@@ -20,8 +20,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import RetrievalConfig
 from greenadapt.errors import ResourceError, UsageError
 from greenadapt.server import models as served
-from greenadapt.server.found import find_models
-from greenadapt.tasks.features import Encoder
+from greenadapt.server.models import find_models
+from greenadapt.tasks.base import Encoder
 from tests.conftest import Run
 from tests.support.search_server import search_server
 from tests.support.small_served import HOST, LABELS, TEXT, application

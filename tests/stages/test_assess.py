@@ -11,8 +11,8 @@ import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, TextOptions, W2VConfig
-from greenadapt.corpus.contexts import find_contexts
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.lookup import find_contexts
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError, MissingError
 from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.align import align

@@ -16,7 +16,7 @@ from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConf
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain, read_losses
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.support.small_tasks import TinyModel, adapted, facts_file, lines, ner_request, read_json, session, texts_file
 from tests.support.small_texts import text_file

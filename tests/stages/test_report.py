@@ -13,7 +13,7 @@ from lxml import html as parser
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from greenadapt.corpus.word_counts import read_vocabulary
+from greenadapt.corpus.prepared import read_vocabulary
 from greenadapt.storage.results import read_manifest
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.conftest import Run, tiny_model_in

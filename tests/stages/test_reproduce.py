@@ -17,8 +17,8 @@ from sklearn.metrics import f1_score
 
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError
-from greenadapt.inference.ensemble import combined
 from greenadapt.inference.kept_runs import KeptRun
+from greenadapt.inference.models import combined
 from greenadapt.progress import Silent
 from greenadapt.stages.reproduce.recipe import read_recipe, recipe_names
 from greenadapt.stages.reproduce.run import runs_of

@@ -15,15 +15,15 @@ from greenadapt.errors import ConflictError, InputError, MissingError
 from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import align as align_stage
 from greenadapt.stages import corpus as corpus_stage
-from greenadapt.stages import expand, export, neighbours, w2v
+from greenadapt.stages import expand, neighbours, w2v
 from greenadapt.stages.adapt import AdaptRequest
+from greenadapt.stages.compile import export_vectors
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
 
@@ -180,7 +180,7 @@ def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
     with pytest.raises(ConflictError, match=r"adapted was made from another corpus"):  # before it is read
         adapt(replace(session, out=tmp_path / "adapted"), other, model)
     assert not [*session.workspace.root.glob("other-*/*/corpus")]
-    export.export_vectors(session, tmp_path / "my.vec.gz", str(corpus), None)
+    export_vectors(session, tmp_path / "my.vec.gz", str(corpus), None)
     empty = Session(Workspace(tmp_path / "elsewhere"), Notes(), out=tmp_path / "map")
     aligned = align_stage.align(empty, None, str(model), PLAN.align, tmp_path / "my.vec.gz")
     (tmp_path / "my.vec.gz").unlink()  # the map keeps its vectors

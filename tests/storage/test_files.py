@@ -1,11 +1,34 @@
 """The one reader of JSON objects: what it refuses, and in which words."""
 
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError
-from greenadapt.storage.files import described_in, read_object
+from greenadapt.storage import files
+from greenadapt.storage.files import (
+    described_in,
+    expanded,
+    path_name,
+    publish_folder,
+    publish_version,
+    read_json,
+    read_object,
+    read_small,
+    read_toml,
+    replace_json,
+    short,
+)
+from greenadapt.storage.outputs import open_file
+from tests.conftest import Run, last_line
 
 
 def test_an_object_is_read(tmp_path: Path) -> None:
@@ -47,3 +70,172 @@ def test_what_cannot_be_used_names_its_file() -> None:
         message = rf"a\.json is broken \(it has no '{'name' if key in said else key}'\): x"
         with pytest.raises(InputError, match=message), described_in(Path("a.json"), "x"):
             said[key]["name"]
+
+
+def test_a_path_is_named_by_its_last_part_and_its_place() -> None:
+    one, other = path_name("/a/bert.v2.tar.gz"), path_name("/b/bert.v2.tar.gz")
+    assert one != other
+    assert one.startswith("bert-")
+    assert len(one) == len("bert-") + 8
+    assert path_name("https://x.org/../?").startswith("unnamed-")
+    for long in ("a" * 250, "文" * 83):
+        assert len(path_name(f"/{long}.txt").encode()) < 120
+
+
+def test_the_home_of_nobody_is_a_path_like_any_other() -> None:
+    assert expanded("~nobody-of-that-name/x") == Path("~nobody-of-that-name/x")
+    with pytest.raises(MissingError, match="~nobody-of-that-name/x"):
+        find_model("~nobody-of-that-name/x")
+
+
+def test_others_read_a_path_from_the_working_folder_or_by_its_last_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "me"
+    (home / "work" / "data").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home / "work")
+    for path in ("data", "./data", home / "work" / "data", "~/work/data", "../work/data"):
+        assert short(str(path)) == "data"
+    assert short(str(home / "work" / "gone" / "file.txt")) == "gone/file.txt"
+    (home / "work" / "data" / "link").symlink_to("/")
+    assert short("data/link") == "data/link"
+    for path in (tmp_path / "private", "~/private", "/not/private", "s3://bucket/private", "https://h/private?token=x"):
+        assert short(str(path)) == "private"
+    assert (short(".."), short(".")) == ("me", "work")
+    for name in ("org/model", "minilm", "org/data/part:train"):
+        assert short(name) == name
+    for folder in (tmp_path, "/"):
+        monkeypatch.chdir(folder)
+        assert short(str(home / "work" / "data")) == "data"
+
+
+Synced = dict[int, list[str]]
+"""The inode of what was synced → what readers saw each time."""
+
+
+def record(monkeypatch: pytest.MonkeyPatch, read: Callable[[], str]) -> Synced:
+    seen, fsync = defaultdict[int, list[str]](list), os.fsync
+
+    def noting(handle: int) -> None:
+        fsync(handle)
+        seen[os.fstat(handle).st_ino].append(read())
+
+    monkeypatch.setattr("os.fsync", noting)
+    return seen
+
+
+def work_folder(parent: Path, text: str) -> Path:
+    work = parent / "work"
+    (work / "sub").mkdir(parents=True)
+    for file in ("file.txt", "sub/file.txt"):
+        (work / file).write_text(text)
+    return work
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.json"])
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / name
+
+    def write(text: str) -> None:
+        if name.endswith(".json"):
+            replace_json(path, {"text": text})
+        else:
+            with open_file(path, "w") as stream:
+                stream.write(text)
+
+    write("old")
+    before = path.stat().st_ino
+    synced = record(monkeypatch, lambda: "old" if path.stat().st_ino == before else "new")
+    write("new")
+    assert synced[path.stat().st_ino] == ["old"]
+    assert name != "a.json" or read_json(path) == {"text": "new"}
+
+
+@pytest.mark.parametrize(
+    ("publish", "can_exchange"), [(publish_version, True), (publish_folder, True), (publish_folder, False)]
+)
+def test_a_folder_is_on_the_disk_before_it_takes_the_place_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, publish: Callable[[Path, Path], Path], can_exchange: bool
+) -> None:
+    place = tmp_path / "place"
+    publish(work_folder(tmp_path, "old"), place)
+    if not can_exchange:  # as on some file systems
+        monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    synced = record(monkeypatch, lambda: (place / "file.txt").read_text())
+    publish(work_folder(tmp_path, "new"), place)
+    assert (place / "sub" / "file.txt").read_text() == "new"
+    for made in (place.resolve(), *place.resolve().rglob("*")):
+        assert synced[made.stat().st_ino] == ["old"], made
+    if place.is_symlink():  # the folder that the link names is in its own folder before the link names it
+        assert synced[(tmp_path / ".versions").stat().st_ino] == ["old"]
+    assert synced[tmp_path.stat().st_ino][-1] == "new"
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    assert read_small(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(InputError, match="larger than"):
+        read_small(tmp_path / "a", 4)
+    assert read_small(Path(os.devnull)) == b""
+    with pytest.raises(IsADirectoryError) as caught:
+        read_small(tmp_path)
+    assert caught.value.filename == str(tmp_path)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    begin = time.monotonic()
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(InputError, match="pipe or a device"):
+            read_small(path)
+        with pytest.raises(InputError, match="pipe or a device"):
+            read_json(path)
+    with pytest.raises(InputError, match="pipe or a device"):
+        read_small(Path("/dev/zero"), may_be_pipe=True)
+    assert time.monotonic() - begin < 5
+
+
+def test_a_pipe_is_read_once_and_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    later = threading.Timer(0.2, lambda: path.write_text("epochs = 7"))
+    later.start()
+    assert read_toml(path, "", may_be_pipe=True) == {"epochs": 7}
+    assert read_toml(path, "", may_be_pipe=True) == {"epochs": 7}
+    later.join()
+
+
+def test_a_pipe_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    monkeypatch.setattr(files, "_PATIENCE", 0.3)
+    with pytest.raises(InputError, match="has not ended"):
+        read_small(path, may_be_pipe=True)
+    writer = os.open(path, os.O_RDWR)
+    os.write(writer, b"epochs = 7")
+    with pytest.raises(InputError, match="has not ended"):
+        read_small(path, may_be_pipe=True)
+    os.write(writer, b"x" * 200)
+    with pytest.raises(InputError, match="larger than"):
+        read_small(path, 100, may_be_pipe=True)
+    os.close(writer)
+
+
+def test_files_of_settings_and_tasks_that_are_none_are_one_line(run_alone: Run, tmp_path: Path) -> None:
+    os.mkfifo("fifo")
+    tasks = ("finetune", "-m", "minilm", "--out", "out", "--tasks")
+    for command in (("config", "--config", "/dev/zero"), (*tasks, "fifo"), (*tasks, "/dev/zero")):
+        assert "pipe or a device" in last_line(run_alone(*command, code=1))
+    Path("large.toml").write_text("a = 1\n" * 300_000)
+    for command in (("config", "--config", "large.toml"), (*tasks, "large.toml"), ("reproduce", "large.toml")):
+        assert "larger than" in last_line(run_alone(*command, code=1))
+
+
+def test_settings_come_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m greenadapt config --config <(echo 'epochs = 7') --json"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert '"epochs"' in ended.stdout

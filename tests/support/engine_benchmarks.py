@@ -3,7 +3,7 @@
 from pathlib import Path
 from types import ModuleType
 
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from tests.conftest import load_benchmark
 
 MODULES = (

@@ -6,7 +6,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
+from greenadapt.tokenization.vocabulary import BaseVocabulary
 from tests.conftest import save_tokenizer
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from greenadapt.architectures.architecture import LayerAttention
-from greenadapt.architectures.registry import ARCHITECTURES as KNOWN
+from greenadapt.architectures import ARCHITECTURES as KNOWN
+from greenadapt.architectures.base import LayerAttention
 
 N_IDS = 90
 HEADS = 4

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.tasks.base import Feature, Input
 
 NER, TEXTS, QA = "TokenClassification", "SequenceClassification", "QuestionAnswering"
 

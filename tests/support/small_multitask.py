@@ -8,9 +8,9 @@ import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, ReadingOptions, RunConfig, SamplingConfig, TaskConfig, TrainConfig
-from greenadapt.inference.opened_models import OpenedModel
-from greenadapt.models.adapters.multitask_weights import head_spec, open_multitask, write_part
-from greenadapt.models.embedding_rows import Rows
+from greenadapt.inference.models import OpenedModel
+from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
+from greenadapt.models.rows import Rows
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import write_model, write_rows
 from greenadapt.progress import Silent

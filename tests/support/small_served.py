@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
-from greenadapt.server.found import find_models
+from greenadapt.server.models import find_models
 from greenadapt.server.serving import Application
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.ner.task import NerTask
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.ner import NerTask
 from tests.conftest import tiny_model_in
 from tests.support.small_tasks import expand
 

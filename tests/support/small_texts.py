@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.corpus.decoding import Document
-from greenadapt.models.embedding_rows import Rows
-from greenadapt.models.tensors import MemoryInput
-from greenadapt.tasks.features import Encoder
-from greenadapt.training.pretrain.masked_dataset import MaskedDataset
-from greenadapt.training.pretrain.masking import Masking
-from greenadapt.training.pretrain.packed_text import PackedText, pack
+from greenadapt.corpus.text import Document
+from greenadapt.models.rows import Rows
+from greenadapt.models.weights import MemoryInput
+from greenadapt.tasks.base import Encoder
+from greenadapt.training.masking import MaskedDataset, Masking
+from greenadapt.training.packed_text import PackedText, pack
 from tests.support.small_tasks import sentences
 
 MEASURED: dict[str, Any] = {

@@ -1,20 +1,27 @@
+"""Inputs equal those that plain transformers puts together."""
+
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig, TaskName
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.storage.files import described_in
-from greenadapt.tasks.base import load_task, make_task
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.base import Encoder, Fold, load_task, make_task
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
 
 
 @pytest.mark.parametrize(
@@ -53,6 +60,79 @@ def test_what_a_file_says_that_is_broken(settings: dict[str, object]) -> None:
 
 
 def test_the_registry_itself_loads_no_task() -> None:
-    code = "import sys, greenadapt.tasks.base as r; print('greenadapt.tasks.ner.task' in sys.modules)"
+    code = "import sys, greenadapt.tasks.base as r; print('greenadapt.tasks.ner' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+WHOLE = ["BertModel", "RobertaModel", "XLMRobertaModel", "NomicBertModel", "GteModel"]
+ARCHITECTURES = [*WHOLE, "ElectraModel", "DistilBertModel", "MPNetModel"]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_single_and_pair_are_those_of_transformers(architecture: str, tiny_model: Callable[..., Path]) -> None:
+    folder = tiny_model(architecture)
+    encoder = Encoder.of(Checkpoint.open(folder))
+    theirs = AutoTokenizer.from_pretrained(folder)
+    first, second = (encoder.tokenizer.encode(text).base.ids for text in ("heart rate", "of the patient"))
+
+    ids, types, begin = encoder.single(first)
+    assert ids.tolist() == theirs("heart rate", padding=False)["input_ids"]
+    assert not types.any()
+    assert ids[begin : begin + len(first)].tolist() == first.tolist()
+
+    ids, types, begin = encoder.pair(first, second)
+    assert ids[begin : begin + len(second)].tolist() == second.tolist()
+    assert len(ids) == len(first) + len(second) + encoder.n_special_pair
+    if architecture in WHOLE:  # the others' folders hold BERT's template
+        expected = theirs("heart rate", "of the patient", padding=False)
+        assert ids.tolist() == expected["input_ids"]
+        no_types = (
+            types if architecture == "GteModel" else np.zeros(len(ids))
+        )  # some have segments, and BERT's tokenizer
+        assert types.tolist() == expected.get("token_type_ids", no_types.tolist())
+
+
+def test_places_of_the_model_bound_the_length(tiny_model: Callable[..., Path]) -> None:
+    bert, roberta = (Checkpoint.open(tiny_model(name)) for name in ("BertModel", "RobertaModel"))
+    assert Encoder.of(bert).max_length == 160
+    # RoBERTa counts positions from behind its padding's id, 1.
+    assert Encoder.of(roberta).max_length == 158
+    assert Encoder.of(bert, 20).max_length == 20
+    with pytest.raises(UsageError, match="at most 160"):
+        Encoder.of(bert, 161)
+    with pytest.raises(InputError, match="21 pieces, the model reads 20"):
+        Encoder.of(bert, 20).single(np.zeros(19, np.int32))
+
+
+def test_a_model_without_added_words_says_so(tiny_model: Callable[..., Path]) -> None:
+    encoder = Encoder.of(Checkpoint.open(tiny_model()))
+    assert not encoder.has_words
+    both = encoder.tokenizer.encode("tachycardia with heart rate")
+    assert both.base.ids.tolist() == both.expanded.ids.tolist()
+
+
+def test_each_example_is_left_out_once_and_the_order_stays() -> None:
+    parts = [Fold(number, 3, 5).split(range(10)) for number in range(3)]
+    assert sorted(one for _, out in parts for one in out) == list(range(10))
+    assert sorted(len(out) for _, out in parts) == [3, 3, 4]
+    for trained, out in parts:
+        assert trained == [one for one in range(10) if one not in out]
+        assert out == sorted(out)
+    assert Fold(0, 3, 5).split(range(10)) == parts[0]
+    assert Fold(0, 3, 6).split(range(10)) != parts[0]
+
+
+def test_questions_on_one_context_stay_together() -> None:
+    questions = [Question(str(i), "what", f"context {i % 4}") for i in range(20)]
+    for number in range(2):
+        trained, out = Fold(number, 2).split(questions)
+        assert len(out) == 10
+        assert not {one.context for one in trained} & {one.context for one in out}
+
+
+def test_too_few() -> None:
+    with pytest.raises(UsageError, match="--folds is 3, but there are only 2 examples"):
+        Fold(0, 3).split(range(2))
+    with pytest.raises(UsageError, match="2 contexts"):
+        Fold(0, 3).split([Question(str(i), "what", f"context {i % 2}") for i in range(20)])

@@ -1,22 +1,36 @@
 """The score that counts, its average over tasks, and the paper's own averages."""
 
+import tracemalloc
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
+from greenadapt.storage.arrays import Array
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.classification.texts import Text
-from greenadapt.tasks.metrics import average, check_metric, chosen_metric, metric_of
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.classification import ClassificationTask, Text, class_counts, macro_f1
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.metrics import (
+    FEWEST,
+    average,
+    check_metric,
+    chosen_metric,
+    gap_covered,
+    interval,
+    metric_of,
+    paired,
+    resampled,
+    summed,
+)
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
 
 CLASSES = ClassificationTask(label_kind="classes", labels=("0", "New.York", "1"))
 NUMBERS = ClassificationTask(label_kind="numbers")
@@ -167,3 +181,187 @@ def test_a_task_that_training_made() -> None:
     assert chosen_metric(None, fitted, "a") == "pearson"
     with pytest.raises(InputError, match="not a score"):
         chosen_metric("accuracy", fitted, "a")
+
+
+def mean(sums: Array) -> Array:
+    """The main score of statistics (1, value): their mean."""
+    return np.asarray(sums[..., 1] / sums[..., 0])
+
+
+def with_ones(values: Array) -> Array:
+    return np.stack([np.ones_like(values), values], axis=-1)
+
+
+@pytest.fixture
+def values() -> tuple[Array, Array]:
+    """Scores (4 seeds, 300 examples) of two models that are alike on the same examples."""
+    random = np.random.default_rng(0)
+    difficulty = random.normal(size=300)
+    ours, theirs = difficulty + random.normal(scale=0.5, size=(2, 4, 300))
+    return ours + 0.05, theirs
+
+
+def test_an_interval_is_scipys_percentile_bootstrap(values: tuple[Array, Array]) -> None:
+    ours = np.exp(values[0][0])  # skewed: the interval is not symmetric
+    result = interval(with_ones(ours), mean, samples=20_000)
+    expected = stats.bootstrap(
+        (ours,), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(1)
+    ).confidence_interval
+    width = expected.high - expected.low
+    assert result.value == pytest.approx(ours.mean())
+    assert result.low == pytest.approx(expected.low, abs=0.03 * width)
+    assert result.high == pytest.approx(expected.high, abs=0.03 * width)
+
+
+def test_an_interval_of_a_ratio_is_made_from_the_sums_of_each_sample() -> None:
+    random = np.random.default_rng(4)
+    statistics = np.stack([random.integers(1, 40, size=30), random.normal(size=30)], axis=1)  # texts of unlike lengths
+    result = interval(statistics, mean, samples=500, seed=6)
+    drawn = np.random.default_rng(6).integers(30, size=(500, 30))
+    by_hand = [float(mean(statistics[d].sum(axis=0))) for d in drawn]
+    assert result.value == pytest.approx(statistics[:, 1].sum() / statistics[:, 0].sum())
+    assert [result.low, result.high] == pytest.approx(np.percentile(by_hand, [2.5, 97.5]))
+
+
+def test_an_interval_has_draws_of_its_own_in_every_block(
+    values: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statistics = with_ones(values[0][0])
+    whole = interval(statistics, mean, samples=5000)
+    monkeypatch.setattr("greenadapt.tasks.metrics._BLOCK", 7 * 300)
+    blocks = interval(statistics, mean, samples=5000)
+    width = whole.high - whole.low
+    assert [blocks.low, blocks.high] == pytest.approx([whole.low, whole.high], abs=0.06 * width)
+
+
+def test_one_seed_is_scipys_paired_bootstrap(values: tuple[Array, Array]) -> None:
+    ours, theirs = values[0][:1], values[1][:1]
+    result = paired(with_ones(ours), with_ones(theirs), mean, samples=20_000)
+    expected = stats.bootstrap(
+        (ours[0], theirs[0]),
+        lambda x, y, axis: x.mean(axis) - y.mean(axis),
+        method="percentile",
+        paired=True,
+        n_resamples=20_000,
+        rng=np.random.default_rng(1),
+    )
+    interval = expected.confidence_interval
+    width = interval.high - interval.low
+    assert result.low == pytest.approx(interval.low, abs=0.03 * width)
+    assert result.high == pytest.approx(interval.high, abs=0.03 * width)
+    assert result.share_positive == pytest.approx((expected.bootstrap_distribution > 0).mean(), abs=0.015)
+    assert result.ours == pytest.approx(ours.mean())
+    assert result.theirs == pytest.approx(theirs.mean())
+    assert result.difference == pytest.approx((ours - theirs).mean())
+
+
+def test_pairing_by_example_narrows_the_interval(values: tuple[Array, Array]) -> None:
+    ours, theirs = values[0][:1], values[1][:1]
+    shuffled = np.random.default_rng(2).permutation(theirs[0])[np.newaxis]
+    narrow, wide = (paired(with_ones(ours), with_ones(other), mean) for other in (theirs, shuffled))
+    assert narrow.difference == pytest.approx(wide.difference)
+    assert (narrow.high - narrow.low) < 0.7 * (wide.high - wide.low)
+
+
+def test_seeds_are_drawn_in_pairs_as_well() -> None:
+    per_seed = np.array([0.0, 0.1, 0.4])  # the same gain on every example: all doubt comes from the seeds
+    luck = np.array([5.0, -3.0, 9.0])  # of the seed itself, which both models share
+    theirs = np.tile(luck[:, np.newaxis], (1, 50))
+    ours = theirs + per_seed[:, np.newaxis]
+    result = paired(with_ones(ours), with_ones(theirs), mean, samples=20_000)
+    draws = np.array([per_seed[[a, b, c]].mean() for a in range(3) for b in range(3) for c in range(3)])
+    assert result.low == pytest.approx(np.sort(draws)[0], abs=1e-9)  # probability 1/27, more than 2.5 %
+    assert result.high == pytest.approx(np.sort(draws)[-1], abs=1e-9)
+    assert result.share_positive == pytest.approx(26 / 27, abs=0.01)
+
+
+def test_a_score_that_is_no_mean_is_made_from_the_sums() -> None:
+    random = np.random.default_rng(3)
+    labels = ["a", "b", "c"]
+    gold = random.choice(labels, 80).tolist()
+    predicted = [[g if random.random() < right else random.choice(labels) for g in gold] for right in (0.7, 0.5)]
+    ours, theirs = (class_counts(gold, one, labels)[np.newaxis] for one in predicted)
+    result = paired(ours, theirs, macro_f1, samples=500, seed=5)
+
+    drawn = np.random.default_rng(5).integers(80, size=(500, 80))
+    by_hand = [float(macro_f1(ours[0][d].sum(0)) - macro_f1(theirs[0][d].sum(0))) for d in drawn]
+    assert [result.low, result.high] == pytest.approx(np.percentile(by_hand, [2.5, 97.5]))
+    assert result.share_positive == np.mean(np.array(by_hand) > 0)
+
+
+def test_the_same_model_twice_differs_by_nothing(values: tuple[Array, Array]) -> None:
+    ours = with_ones(values[0])
+    result = paired(ours, ours, mean)
+    assert (result.difference, result.low, result.high, result.share_positive) == (0, 0, 0, 0)
+
+
+def test_every_block_has_draws_of_its_own(values: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = map(with_ones, values)
+    whole = paired(ours, theirs, mean, samples=5000)
+    monkeypatch.setattr("greenadapt.tasks.metrics._BLOCK", 7 * 300)
+    blocks = paired(ours, theirs, mean, samples=5000)
+    width = whole.high - whole.low
+    assert blocks.low == pytest.approx(whole.low, abs=0.06 * width)
+    assert blocks.high == pytest.approx(whole.high, abs=0.06 * width)
+
+
+def test_the_seed_decides_the_draws(values: tuple[Array, Array]) -> None:
+    ours, theirs = map(with_ones, values)
+    results = [paired(ours, theirs, mean, samples=200, seed=seed) for seed in (1, 1, 2)]
+    assert results[0] == results[1]
+    assert results[0].low != results[2].low
+
+
+def test_memory_does_not_grow_with_examples_times_samples() -> None:
+    random = np.random.default_rng(0)
+    ours, theirs = with_ones(random.normal(size=(2, 1, 100_000)))
+    tracemalloc.start()
+    paired(ours, theirs, mean, samples=200)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 150e6  # at once, the draws alone would be 160 MB, and their counts as much again
+
+
+def test_shapes_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="need the same"):
+        paired(np.ones((1, 5, 2)), np.ones((2, 5, 2)), mean)
+    with pytest.raises(ValueError, match="need the same"):
+        paired(np.ones((1, 0, 2)), np.ones((1, 0, 2)), mean)
+
+
+def test_an_interval_over_seeds_draws_them_as_a_difference_does(values: tuple[Array, Array]) -> None:
+    seeds = with_ones(values[0])
+    found, difference = interval(seeds, mean), paired(seeds, with_ones(np.zeros(values[0].shape)), mean)
+    assert (found.value, found.low, found.high) == pytest.approx((difference.ours, difference.low, difference.high))
+    assert interval(seeds[0], mean) == interval(seeds[:1], mean)
+
+
+def test_sums_over_groups() -> None:
+    statistics = np.arange(12.0).reshape(2, 3, 2)
+    assert summed(statistics, ["b", "a", "b"]).tolist() == [[[4, 6], [2, 3]], [[16, 18], [8, 9]]]
+    assert summed(statistics[0], ["b", "a", "b"]).tolist() == [[4, 6], [2, 3]]
+
+
+def test_contexts_are_drawn_if_there_are_enough() -> None:
+    statistics = np.arange(6.0 * FEWEST).reshape(1, 3 * FEWEST, 2)
+    for n in (1, FEWEST - 1):
+        assert resampled(statistics, [str(i % n) for i in range(3 * FEWEST)]) == (statistics, "examples")
+    sums, drawn = resampled(statistics, [str(i // 3) for i in range(3 * FEWEST)])
+    assert drawn == "contexts"
+    np.testing.assert_array_equal(sums, statistics.reshape(1, FEWEST, 3, 2).sum(axis=2))
+
+
+def test_an_interval_needs_examples() -> None:
+    with pytest.raises(ValueError, match="need"):
+        interval(np.ones((0, 2)), mean)
+    with pytest.raises(ValueError, match="need"):
+        interval(np.ones((1, 0, 2)), mean)
+    with pytest.raises(ValueError, match="need"):
+        interval(np.ones(5), mean)
+
+
+def test_the_share_of_the_gap() -> None:
+    assert gap_covered(80.0, 83.0, 85.0) == pytest.approx(0.6)
+    assert gap_covered(80.0, 79.0, 85.0) == pytest.approx(-0.2)
+    assert gap_covered(80.0, 90.0, 80.0) is None
+    assert gap_covered(80.0, 90.0, 79.0) is None

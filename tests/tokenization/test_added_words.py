@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import ArrayFile, UInt64Array, write_arrays
-from greenadapt.storage.sequence_table import Sequences, SequenceTable, hash_sequences
+from greenadapt.storage.arrays import ArrayFile, Sequences, SequenceTable, UInt64Array, hash_sequences, write_arrays
 from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.bytelevel import from_byte_characters, to_byte_characters
+from greenadapt.tokenization.vocabulary import BaseVocabulary
+from greenadapt.tokenization.words import from_byte_characters, to_byte_characters
 from tests.conftest import bytelevel_tokenizer, wordpiece_tokenizer
 
 LISTS = st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=30)

@@ -12,10 +12,9 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 
 from greenadapt.errors import MissingError
 from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
-from greenadapt.tokenization.bytelevel import from_byte_characters
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, DualTokenizer, Pieces
-from greenadapt.tokenization.splitter import load_tokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
+from greenadapt.tokenization.words import from_byte_characters
 from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
 # What tokenizers disagree about: control characters, marks, zero width, ideographs, emoji, odd spaces, \w and not \w.

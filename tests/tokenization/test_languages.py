@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, addable, new_entries, new_forms
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
-from greenadapt.tokenization.writer import export_tokenizers
+from greenadapt.tokenization.export import export_tokenizers
+from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
 from tests.conftest import save_tokenizer
 from tests.support.languages import LINES, STYLES, language_tokenizer
 

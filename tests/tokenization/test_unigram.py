@@ -25,7 +25,7 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune, read_scores
-from greenadapt.tasks.features import Encoder
+from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
 from tests.conftest import save_tokenizer, unigram_tokenizer
 from tests.support.plain_qa import PlainQa, assert_same_answers

@@ -9,15 +9,14 @@ import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Pool
-from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.streaming import ViewOutputs
 from greenadapt.progress import Silent
-from greenadapt.tasks.classification.task import ClassificationTask
-from greenadapt.tasks.classification.texts import Text
-from greenadapt.tasks.features import Encoder, Input
-from greenadapt.tasks.ner.sentences import Sentence
-from greenadapt.tasks.ner.task import NerTask
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.task import QuestionTask
+from greenadapt.tasks.base import Encoder, Input
+from greenadapt.tasks.classification import ClassificationTask, Text
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
 from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
 from tests.support.small_tasks import TinyModel, adapted
 

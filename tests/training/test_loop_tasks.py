@@ -16,9 +16,9 @@ from torch.nn.functional import cross_entropy
 from greenadapt.config import AdapterConfig, AdapterName, RunConfig, Sampling, SamplingConfig, TrainConfig
 from greenadapt.errors import ConflictError
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
-from greenadapt.tasks.features import Feature
+from greenadapt.models.rows import Rows
+from greenadapt.tasks.base import Feature
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training, learning_rate
@@ -252,8 +252,8 @@ from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
 from greenadapt.models.machine import Machine
-from greenadapt.models.embedding_rows import Rows
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.models.rows import Rows
+from greenadapt.tasks.base import Feature, Input
 import numpy as np
 
 torch.set_num_threads(1)

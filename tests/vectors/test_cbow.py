@@ -20,14 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.word_counts import write_vocabulary
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus, write_vocabulary
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
-from greenadapt.vectors.engines import Stream, parts
+from greenadapt.vectors.engines import Stream
 from greenadapt.vectors.engines import gensim as engine
 from greenadapt.vectors.engines.fast import FastEngine
 
@@ -133,7 +132,7 @@ _PEAK_SCRIPT = """
 import sys
 from pathlib import Path
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 corpus, work = map(Path, sys.argv[1:])
@@ -188,7 +187,7 @@ def test_bit_for_bit_gensim_on_raw_text(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_bit_for_bit_gensim_over_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_PART", 1_000_000)
+    monkeypatch.setattr(engines, "_PART", 1_000_000)
     corpus = prepare(planted_text(3000), tmp_path / "corpus")
     config = replace(CONFIG, sample=0)
     ours = train(corpus, config, tmp_path / "work")
@@ -239,7 +238,7 @@ def test_learning_rate_is_linear_in_words_for_any_number_of_workers(
         return done
 
     monkeypatch.setattr(kernel, "train_epoch_cbow", recorded)
-    monkeypatch.setattr(parts, "_PART", 1000)
+    monkeypatch.setattr(engines, "_PART", 1000)
     config = replace(CONFIG, workers=workers)
     watcher = Watcher()
     vectors = train(corpus, config, tmp_path / "work", watcher)
@@ -292,8 +291,8 @@ def test_parts_hold_every_trained_word_once(
     stream = Stream(ids, np.cumsum([0, *map(len, lines)], dtype=np.int64), counts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "BATCH", 7)
-        patch.setattr(parts, "_LONGEST", 7)
-        patch.setattr(parts, "_PART", part)
+        patch.setattr(engines, "_LONGEST", 7)
+        patch.setattr(engines, "_PART", part)
         written = list(engine.write_parts(stream, folder))
     cut = [line[begin : begin + 7] for line in lines for begin in range(0, len(line), 7)]
     kept = [[str(word) for word in line if word < n_words] for line in cut]
@@ -352,7 +351,7 @@ _SCRIPT = """
 import sys
 from pathlib import Path
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 corpus, work = map(Path, sys.argv[1:])
@@ -398,7 +397,7 @@ def check_that_it_goes_on(tmp_path: Path, corpus: PreparedCorpus, config: W2VCon
 def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
     tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch, name: Any
 ) -> None:
-    monkeypatch.setattr(parts, "_PART", 200)
+    monkeypatch.setattr(engines, "_PART", 200)
     monkeypatch.setattr(w2v, "CHECKPOINT_SECONDS", 3600)  # none is due
     config = replace(CONFIG, engine=name)
     all_parts = Watcher()
@@ -458,7 +457,7 @@ def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(tmp_path: Path, co
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_words_of_a_topic_are_neighbours(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_PART", 5000)
+    monkeypatch.setattr(engines, "_PART", 5000)
     corpus = prepare(planted_text(2000), tmp_path / "corpus")
     config = replace(CONFIG, epochs=10, workers=workers, alpha=0.05)
     vectors = train(corpus, config, tmp_path / "work")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from greenadapt.cli import app
 from greenadapt.config import ResolvedEngine, W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import MissingError
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines

@@ -1,18 +1,200 @@
 """What people and scripts see: results on stdout; notes and progress bars on stderr."""
 
 import json
+import os
+import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import IO, Any, Literal
 
-from greenadapt.cli.output.layout import table, terminal_width, wrapped
-from greenadapt.cli.output.messages import output, write_message
-from greenadapt.cli.output.speed import Speed
+from rich.console import Console
+from rich.progress import Progress as RichProgress
+from rich.progress import ProgressColumn, Task
+from rich.text import Text
+
+from greenadapt.errors import harmless_json, one_line
 from greenadapt.progress import Bar, Progress, Silent
-from greenadapt.storage.publish import STDOUT, naming
-from greenadapt.wording import harmless_json, one_line
+from greenadapt.storage.files import STDOUT, naming
+
+_GAP = "  "
+
+
+def terminal_width() -> int | None:
+    """Width of the terminal in columns; ``None`` if stdout is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, *, numbers: bool) -> list[str]:
+    """A table of at most ``width`` columns: each row is a line, or if too wide a block with a line per cell.
+
+    The first column is aligned to the left, the others to the right if they hold ``numbers``.
+    """
+    from rich.cells import cell_len
+
+    cells = [columns, *rows]
+    widths = [max(cell_len(row[i]) for row in cells) for i in range(len(columns))]
+    if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) + 1 > width:
+        return [line for row in rows for line in _block(columns, row, width)]
+
+    def line(row: Sequence[str]) -> str:
+        padded = [
+            " " * (most - cell_len(cell)) + cell if numbers and i else cell + " " * (most - cell_len(cell))
+            for i, (cell, most) in enumerate(zip(row, widths, strict=True))
+        ]
+        return f" {_GAP.join(padded)}".rstrip()
+
+    rule = " " + "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+    return [line(columns), rule, *map(line, rows)]
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """``text`` in equally indented lines of at most ``width`` columns, broken only at spaces: paths can be copied."""
+    from rich.cells import cell_len
+
+    start = text[: len(text) - len(text.lstrip())]
+    return [text] if width is None or cell_len(text) <= width else _filled(text.split(), width, start, start)
+
+
+def hanging(first: str, text: str, width: int | None) -> list[str]:
+    """``first`` and ``text`` in lines of at most ``width`` columns, the later ones indented as wide as ``first``."""
+    if width is None or len(first) + len(text) <= width:
+        return [first + text]
+    return _filled(text.split(), width, first, " " * len(first))
+
+
+def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    """A row as its first cell, and below it a line for each other one that holds something."""
+    names = max(map(len, columns[1:]), default=0)
+    lines = wrapped(f" {row[0] or '-'}", width)
+    for name, cell in zip(columns[1:], row[1:], strict=True):
+        first = f"   {name.ljust(names)}{_GAP}"
+        lines += _filled(cell.split(), width, first, " " * len(first)) if cell else []
+    return lines
+
+
+def _filled(words: Sequence[str], width: int, first: str, rest: str) -> list[str]:
+    """``words`` in as few lines as they need, which begin with ``first`` and ``rest``."""
+    from rich.cells import cell_len
+
+    lines = [first + words[0]] if words else []
+    for word in words[1:]:
+        if cell_len(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(rest + word)
+    return lines
+
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the running command prints on stderr, and how."""
+
+    quiet: bool = False
+    """Only warnings and errors."""
+    as_json: bool = False
+    command: str = ""
+    """The stage of messages that no stage sends."""
+
+
+_output = Output()
+
+
+def set_output(**changes: Any) -> None:
+    """Change ``Output`` from now on; starts afresh with a ``command``."""
+    global _output
+    _output = replace(Output() if "command" in changes else _output, **changes)
+
+
+def output() -> Output:
+    """What is set."""
+    return _output
+
+
+def write_message(level: Level, message: str, **numbers: Any) -> None:
+    """Write one line to stderr: as JSON with time, level, stage and ``numbers``, or the message as text."""
+    if _output.as_json:
+        from greenadapt.progress import STAGE
+
+        time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        head = {"time": time, "level": level, "stage": STAGE.get() or _output.command or None}
+        sys.stderr.write(json.dumps({**head, "message": message, **numbers}) + "\n")
+        return
+    line = one_line(message)
+    if level == "warning":
+        line = f"warning: {' '.join(line.split())}"
+        line = f"\x1b[33m{line}\x1b[0m" if has_colour(sys.stderr) else line
+    sys.stderr.write(f"{line}\n")
+
+
+def has_colour(stream: IO[str]) -> bool:
+    """Whether to write colours: on a terminal, unless ``NO_COLOR`` is set, or if ``FORCE_COLOR`` is."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def show_details() -> None:
+    """Write what the package logs (``logging``) as messages, for ``--verbose``."""
+    import logging
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            write_message("debug", record.getMessage())
+
+    logger = logging.getLogger("greenadapt")
+    logger.handlers = [Handler()]
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
+
+
+def hide_details() -> None:
+    """The opposite of ``show_details``, if a command before it in this process was verbose."""
+    if logging := sys.modules.get("logging"):
+        logger = logging.getLogger("greenadapt")
+        logger.handlers, logger.propagate = [], True
+        logger.setLevel(logging.NOTSET)
+
+
+_RECENT = 60.0
+"""Seconds that the speed is of."""
+_APART = 1.0
+"""Seconds between two marks."""
+
+
+class Speed:
+    """The speed of work over the last minute; where the last step took longer, that of this step."""
+
+    def __init__(self, now: float) -> None:
+        """Work that begins ``now``, in seconds of whatever clock."""
+        self._marks = [(now, 0.0)]
+        """When how much was done, the last one and at most a minute before it."""
+
+    def mark(self, now: float, done: float) -> None:
+        """Note that ``done`` units are done ``now``."""
+        if len(self._marks) > 2 and self._marks[-1][0] - self._marks[-2][0] < _APART:
+            self._marks.pop()
+        self._marks.append((now, done))
+        while len(self._marks) > 2 and now - self._marks[1][0] >= _RECENT:
+            self._marks.pop(0)
+
+    @property
+    def recent(self) -> tuple[float, float]:
+        """Units, and the seconds in which they were done."""
+        (start, before), (end, done) = self._marks[0], self._marks[-1]
+        return done - before, end - start
+
+    def left(self, units: float) -> float | None:
+        """The seconds that ``units`` more take at this speed; ``None`` if it is not known."""
+        done, seconds = self.recent
+        return units * seconds / done if done > 0 and seconds > 0 else None
+
 
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
 _JSON_EVERY = 10.0  # the same for machines
@@ -151,7 +333,6 @@ class _Terminal(_Quiet):
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        from greenadapt.cli.output.bar import drawn_bar
 
         with drawn_bar(self.console, one_line(label), total, unit) as bar:
             yield bar
@@ -172,3 +353,69 @@ def compact(number: float | None) -> str:
             return f"{value:.3g}{letter}"
         value /= 1000
     return f"{value:.3g}T"
+
+
+_MOST, _LEAST = 40, 8  # columns of the bar itself
+
+
+@contextmanager
+def drawn_bar(console: Console, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+    """Draw work of ``total`` units while the block runs; it stays, finished, if the block succeeds."""
+    # What is written to stdout while the bar is shown goes above it on the same terminal, else where it belongs.
+    with RichProgress(_Line(console, unit), console=console, redirect_stdout=sys.stdout.isatty()) as bars:
+        speed = Speed(bars.get_time())
+        task = bars.add_task(label, total=total, facts=(), speed=speed)
+
+        class Drawn:
+            def advance(self, amount: float, **facts: str) -> None:
+                bars.update(task, advance=amount, facts=[f"{name} {value}" for name, value in facts.items()])
+                speed.mark(bars.get_time(), bars.tasks[0].completed)
+
+        yield Drawn()
+        if total is not None:  # which may have been an estimate: what has ended is done
+            bars.update(task, total=bars.tasks[0].completed)
+
+
+class _Line(ProgressColumn):
+    """Label, bar, share, facts and time, as many as fit."""
+
+    max_refresh = 0.2  # seconds
+
+    def __init__(self, console: Console, unit: str) -> None:
+        super().__init__()
+        self._console, self._unit = console, unit
+
+    def render(self, task: Task) -> Text:
+        width = self._console.width
+        start = " ".join(task.description.split())
+        share = f"{task.percentage:3.0f}%" if task.total else f"{compact(task.completed)} {self._unit}"
+        time = _time(task)
+        done, seconds = (task.completed, task.finished_time or 0) if task.finished else task.fields["speed"].recent
+        speed = rate(done, seconds, self._unit)
+        facts: Sequence[str] = [speed, *task.fields["facts"]] if task.total else [speed]
+        while facts and len("  ".join([start, share, *facts, time])) > width:
+            facts = facts[:-1]
+        end = "  ".join([share, *facts, time])
+        room = min(width - len(start) - len(end) - 2, _MOST)
+        line = Text(no_wrap=True, overflow="ellipsis").append(start).append(" ")
+        if task.total and room >= _LEAST:
+            line.append_text(self._bar(task, room)).append(" ")
+        return line.append(end)
+
+    def _bar(self, task: Task, width: int) -> Text:
+        mark = "-" if self._console.options.ascii_only else "━"
+        done = int(width * min(task.percentage, 100) / 100)
+        return Text(mark * done, "green" if task.finished else "cyan").append(mark * (width - done), "bright_black")
+
+
+def _time(task: Task) -> str:
+    """Elapsed time and, at the speed of the last minute, remaining time."""
+    elapsed = task.finished_time if task.finished else task.elapsed
+    left = task.fields["speed"].left(task.remaining) if task.remaining and not task.finished else None
+    return _clock(elapsed or 0) + ("" if left is None else f", {_clock(left)} left")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,24 +1,144 @@
-"""What is asked of which contexts: questions with a context of their own, each question of each document, or of the
-paragraphs that a search finds for it.
-"""
+"""Which question is put to which contexts: its own, each document, or the paragraphs that match it best."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby, zip_longest
 
 from greenadapt.config import RetrievalConfig, SampleBy
-from greenadapt.corpus.decoding import Decoder
-from greenadapt.corpus.opening import is_read_once, refuse_twice, require_names
-from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.documents import Context, Names, read_texts
-from greenadapt.inference.qa.passages import OwnPassages, on_passages
-from greenadapt.inference.qa.sources import read_asked
+from greenadapt.corpus.opening import (
+    JSON_SUFFIXES,
+    TABLE_SUFFIXES,
+    data_suffix,
+    is_read_once,
+    note_terminal,
+    open_input,
+    refuse_twice,
+    require_names,
+)
+from greenadapt.corpus.rows import json_rows
+from greenadapt.corpus.text import Decoder
+from greenadapt.errors import InputError, UsageError, json_kind
+from greenadapt.inference.entries import Context, Names, read_texts
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.store import Passage
+from greenadapt.inference.search.store import Passage, TextSearch, n_paragraphs
+from greenadapt.inference.search.words import Words, require
 from greenadapt.progress import Progress, Silent
-from greenadapt.tasks.qa.questions import Question, read_questions
-from greenadapt.tasks.qa.task import gold_texts, has_impossible
+from greenadapt.storage.files import Json
+from greenadapt.tasks.qa import gold_texts, has_impossible
+from greenadapt.tasks.questions import PassageFacts, Question, read_questions, refuse_squad
+from greenadapt.tasks.records import records, refuse_repeated
+
+_LIKE_JSON = re.compile(r'\s*(\{\s*"|\[\s*([{"]|$))')
+
+
+def read_asked(source: str, progress: Progress) -> list[Question]:
+    """The questions of a file, or of standard input for ``-``, without contexts.
+
+    They are the field ``question``, or else ``text``, of JSON lines, of one JSON array of objects or of a table, or
+    lines of text, of which empty ones are skipped. The ``id`` of one that has none is its place, such as ``q.txt:3``.
+    Raises ``MissingError`` if there is no such file, ``InputError`` if it is broken, has no questions, or two of
+    the same id, naming both places.
+    """
+    try:
+        found = list(_source_asked(source, progress))
+    except InputError:
+        refuse_squad(source)
+        raise
+    if not found:
+        raise InputError(f"{source} has no questions", "give one per line, or JSON lines with the field question")
+    refuse_repeated((asked.id, where) for where, asked in found)
+    return [asked for _, asked in found]
+
+
+def _source_asked(source: str, progress: Progress) -> Iterator[tuple[str, Question]]:
+    """The questions, each with its place."""
+    if data_suffix(source) in TABLE_SUFFIXES:
+        for where, row in records(source, progress):
+            yield where, _asked_record(row, where)
+        return
+    decoder = Decoder()
+    note_terminal(source, progress)
+    with open_input(source) as (stream, name):
+        lines = decoder.lines(stream, name)
+        first = list(_up_to_text(lines))
+        if first and (data_suffix(source) in JSON_SUFFIXES or _LIKE_JSON.match(first[-1][1])):
+            for entry in json_rows(chain(first, lines), name, decoder):
+                yield entry.where, _asked_record(entry.fields, entry.where)
+        else:
+            for number, line in chain(first, lines):
+                if text := line.strip():
+                    yield f"{name}:{number}", Question(f"{name}:{number}", text, "")
+    decoder.warn_replaced(name, progress)
+
+
+def _up_to_text(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines up to the first that is not empty."""
+    for number, line in lines:
+        yield number, line
+        if line.strip():
+            return
+
+
+def _asked_record(record: Json, where: str) -> Question:
+    question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
+    if question is None:
+        raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
+    if not isinstance(question, str):
+        raise InputError(f"{where}: the question is {json_kind(question)}, not a string", "correct it")
+    if not question.strip():
+        raise InputError(f"{where}: the question is empty", "correct it")
+    name = where if record.get("id") is None else record["id"]
+    if type(name) not in (str, int):
+        raise InputError(f"{where}: 'id' is {json_kind(name)}, not a string or an integer", "correct it")
+    return Question(str(name), question, "")
+
+
+def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
+    """The question on each paragraph that was found for it, best first.
+
+    ``weight`` times how far the paragraph's score is below the best one, as a share of that, is subtracted from the
+    logits of its answers: logits of different paragraphs are hardly comparable, and the score of the search says which
+    one the question is about. Scores that are not positive, as cosines may be, count as 0.
+    """
+    best = passages[0].score if passages else 0.0
+    for one in passages:
+        penalty = weight * (1 - max(one.score, 0.0) / best) if best > 0 else 0.0
+        facts = PassageFacts(one.start, one.title, penalty)
+        yield replace(question, context=one.text, document=one.document, passage=facts, answers=(), impossible=False)
+
+
+@dataclass(frozen=True)
+class OwnPassages:
+    """Finds the best paragraphs of a question's own context, by BM25 among the paragraphs of that context.
+
+    Raises ``MissingError`` if a package is missing.
+    """
+
+    words: Words
+    """What splits text into the words that are compared."""
+    n: int
+    """How many paragraphs of a context are read, at most."""
+    weight: float
+    """See ``on_passages``; scores are compared within a context."""
+
+    def __post_init__(self) -> None:
+        require("tantivy")
+
+    def questions(self, questions: Iterable[Question]) -> Iterator[Question]:
+        """Each question on its paragraphs, best first; a context is cut once for the questions on it that follow each
+        other.
+        """
+        for _, together in groupby(questions, key=lambda one: (one.context, one.document)):
+            search = None
+            for one in together:
+                search = search or TextSearch(one.context, self.words, one.document, one.title)
+                yield from on_passages(one, search.best(one.question, self.n), self.weight)
+
+    def n_of(self, text: str) -> int:
+        """How many paragraphs of a text are read."""
+        return min(self.n, n_paragraphs(text))
 
 
 @dataclass(frozen=True)

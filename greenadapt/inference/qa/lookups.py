@@ -1,4 +1,4 @@
-"""Each question looked up in each of its contexts, and what was found put together."""
+"""Each question looked up in each of its contexts, the answers put together, and their sentences for people to read."""
 
 import json
 from collections import deque
@@ -8,18 +8,82 @@ from pathlib import Path
 
 from greenadapt.config import Pool, QaConfig
 from greenadapt.errors import InputError
-from greenadapt.inference.opened_models import OpenedModel
-from greenadapt.inference.qa.excerpt import sentence_around
+from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.qa.inquiry import Inquiry
+from greenadapt.inference.search.paragraphs import sentence_gaps
 from greenadapt.models.streaming import pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import parse_own_object
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.spans import Candidate, Found, ranked, together
-from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tasks.qa.windows import longest_question
+from greenadapt.tasks.qa import QuestionTask, longest_question
+from greenadapt.tasks.questions import Question
+from greenadapt.tasks.spans import Candidate, Found, ranked, together
+
+MAX_CHARS = 300
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A piece of a context, ``start`` its first character in there."""
+
+    text: str
+    start: int
+
+
+def sentence_around(context: str, start: int, end: int, max_chars: int = MAX_CHARS) -> Excerpt:
+    """The sentence, or the sentences, that hold the characters ``start`` to before ``end`` of ``context``.
+
+    For where sentences end see ``sentence_gaps``. What has more than ``max_chars`` characters is
+    cut between words on both sides of the span, of which nothing is ever left out.
+
+    Looks at ``max_chars`` characters on either side, however long the context is. Raises ``ValueError`` for a span that
+    is none of the context's.
+    """
+    if not 0 <= start <= end <= len(context):
+        raise ValueError(f"characters {start} to {end} of a context that has {len(context)}")
+    first, last = max(0, start - max_chars - 1), min(len(context), end + max_chars + 1)  # what is longer is cut
+    for gap_start, gap_end in sentence_gaps(context, first, last):
+        if gap_end <= start:
+            first = gap_end
+        elif gap_start >= end:
+            last = gap_start
+            break
+    first, last = _cut(context, (first, start), (end, last), max_chars)
+    while first < start and context[first].isspace():
+        first += 1
+    while last > end and context[last - 1].isspace():
+        last -= 1
+    return Excerpt(context[first:last], first)
+
+
+def _cut(context: str, before: tuple[int, int], after: tuple[int, int], max_chars: int) -> tuple[int, int]:
+    """First character of ``before`` and the one after the last of ``after``, so that with what is between them there
+    are at most ``max_chars``: half of the room on either side, and what one side leaves is for the other.
+    """
+    (first, start), (end, last) = before, after
+    room = max(0, max_chars - (end - start))
+    n_before, n_after = start - first, last - end
+    if n_before + n_after <= room:
+        return first, last
+    n_before = min(n_before, max(room // 2, room - n_after))
+    n_after = min(n_after, room - n_before)
+    return _word_begin(context, start - n_before, start), _word_end(context, end, end + n_after)
+
+
+def _word_begin(context: str, first: int, start: int) -> int:
+    """The first character from ``first`` on that begins a word, or ``start``."""
+    while first < start and not (first == 0 or context[first - 1].isspace()):
+        first += 1
+    return first
+
+
+def _word_end(context: str, end: int, last: int) -> int:
+    """The last place up to ``last`` where a word ends, or ``end``."""
+    while last > end and not (last == len(context) or context[last].isspace()):
+        last -= 1
+    return last
+
 
 # Questions that all models answer before the next ones; their contexts are held.
 _BLOCK, _BLOCK_CHARACTERS = 256, 1 << 22

@@ -1,9 +1,65 @@
-"""Documents cut into paragraphs."""
+"""Documents cut into paragraphs, and texts into sentences."""
 
 import re
 from collections.abc import Callable, Iterator
 
-from greenadapt.inference.sentence_gaps import sentence_gaps
+_BREAK = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
+_BREAKS = re.compile(rf"\r\n|{_BREAK}")
+_PLACE = re.compile(
+    rf"""(?:(?P<stop>[.!?…।؟]["'”’»)\]]*)(?=\s)|(?P<wide>[。！？][」』”’）]*)|(?={_BREAK}))(?P<gap>\s*)"""
+)
+"""Where a sentence may end: a full stop before white space, one of a script that has no spaces, or a line break."""
+_QUOTES = frozenset("\"'“‘«„「『")
+_OPENING = "\"'“‘«([{"
+_NEVER_LAST = frozenset(
+    {"e.g", "i.e", "cf", "vs", "ca", "approx", "fig", "figs", "eq", "eqs", "ref", "refs", "dr", "prof", "mr", "mrs"}
+    | {"ms", "viz", "resp"}
+)
+"""Abbreviations that do not end a sentence."""
+_BEFORE_NUMBER = frozenset(
+    {"al", "no", "nos", "vol", "p", "pp", "ch", "sec", "sect", "tab", "tabs", "suppl", "art", "ed", "st", "c"}
+    | {"jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"}
+)
+"""Abbreviations that do not end a sentence where a digit follows."""
+_LOOK_BACK = 20  # characters before a full stop that may be such a word
+
+
+def sentence_gaps(context: str, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Between which characters of ``first`` to before ``last`` a sentence ends and the next one begins.
+
+    An empty line ends a sentence, and so do a line break and one of ``.!?`` with white space after it where what
+    follows may begin a sentence: no lower-case letter, and after ``.!?`` a letter, a digit or a quotation mark;
+    abbreviations such as ``e.g.``, and ``al.`` before a number, do not.
+    """
+    for place in _PLACE.finditer(context, first, last):
+        begin, end = place.span("gap")
+        following = context[end] if end < len(context) else ""
+        n_breaks = len(_BREAKS.findall(place["gap"]))
+        if (
+            n_breaks > 1
+            or (n_breaks and not following.islower())
+            or place["wide"]
+            or (place["stop"] and _begins(following) and not _is_abbreviation(context, place, following))
+        ):
+            yield begin, end
+
+
+def _begins(following: str) -> bool:
+    """Whether a sentence may begin with this character, if there is one; scripts without case have no lower one."""
+    return following in _QUOTES or (following.isalnum() and not following.islower())
+
+
+def _is_abbreviation(context: str, place: "re.Match[str]", following: str) -> bool:
+    """Whether the full stop belongs to the word before it and the sentence goes on with ``following``."""
+    if place["stop"] != ".":
+        return False
+    before = context[max(0, place.start() - _LOOK_BACK) : place.start()]
+    words = before.split()
+    word = words[-1].lstrip(_OPENING) if words and not before[-1].isspace() else ""
+    if len(word) == 1 and word.isupper():  # the initial of a name
+        return True
+    return word.lower() in _NEVER_LAST or (following.isdigit() and word.lower() in _BEFORE_NUMBER)
+
 
 Span = tuple[int, int]
 """First character, and the one after the last."""

@@ -17,10 +17,9 @@ from tokenizers import Tokenizer
 
 from greenadapt.errors import ConflictError, InputError, MissingError, ServerError
 from greenadapt.inference.search.connection import ATTEMPTS, BUSY, Connection
-from greenadapt.inference.search.facts import IndexFacts
-from greenadapt.inference.search.store import Change, DocumentKey, Entry, Passage, in_order
+from greenadapt.inference.search.store import Change, DocumentKey, Entry, IndexFacts, Passage, in_order
 from greenadapt.storage.files import Json, hash_json
-from greenadapt.tokenization.splitter import tokenizer_json
+from greenadapt.tokenization.vocabulary import tokenizer_json
 
 _META = "greenadapt"
 """Under which name the index's ``_meta`` says what it is."""

@@ -1,16 +1,21 @@
-"""The words of paragraphs and queries that are compared in a search."""
+"""The words of paragraphs and queries that a search compares, and their rank by BM25."""
 
+import importlib.util
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tokenizers import Tokenizer
 
-from greenadapt.errors import InputError
-from greenadapt.tokenization.splitter import WordSplitter, load_tokenizer
+from greenadapt.errors import InputError, MissingError
+from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
+
+if TYPE_CHECKING:
+    import tantivy
+
 
 _PLAIN = re.compile(r"\w+")
 _KNOWN, _KNOWN_CHARACTERS = 1 << 17, 40
@@ -66,3 +71,40 @@ def model_words(tokenizer: Tokenizer) -> Words:
 def words_of(model: Path) -> Words:
     """``model_words`` of the tokenizer in a model's folder, in NFC."""
     return in_normal_form(model_words(load_tokenizer(model)))
+
+
+_FIELD, _ANALYZER, _OPTION = "words", "words", "freq"
+
+
+def require(*packages: str) -> None:
+    """Raise ``MissingError`` if one of the packages that a search needs is not installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(f"a search needs {', '.join(missing)}, not installed", 'pip install "greenadapt[search]"')
+
+
+def add_words(schema: "tantivy.SchemaBuilder") -> None:
+    """A field ``words``: words separated by spaces, with their counts."""
+    schema.add_text_field(_FIELD, tokenizer_name=_ANALYZER, index_option=_OPTION)
+
+
+def prepare(index: "tantivy.Index") -> None:
+    """Let ``index`` split the field; it forgets how when it is closed."""
+    import tantivy
+
+    index.register_tokenizer(_ANALYZER, tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+
+
+def best(
+    index: "tantivy.Index", searcher: "tantivy.Searcher", words: Iterable[str], top: int
+) -> "list[tuple[float, tantivy.DocAddress]]":
+    """The ``top`` best by Okapi BM25 with k1 1.2 and b 0.75, best first; each word counts once.
+
+    What has none of the words is not among them.
+    """
+    import tantivy
+
+    terms = [tantivy.Query.term_query(index.schema, _FIELD, word, _OPTION) for word in dict.fromkeys(words)]
+    query = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
+    most = max(1, searcher.num_docs)  # tantivy has memory ready for all that are asked for
+    return searcher.search(query, min(top, most), count=False).hits

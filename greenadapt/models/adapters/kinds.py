@@ -1,24 +1,140 @@
-"""Adapters that a task adds to a shared encoder (BERT and PALs, arXiv 1902.02671), in its layers or on top."""
+"""Adapters that a task adds to a shared encoder (BERT and PALs, arXiv 1902.02671), and their numbers of weights."""
 
 import copy
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures import ARCHITECTURES
+from greenadapt.checkpoints.reader import CODE_KEYS
 from greenadapt.config import AdapterConfig
-from greenadapt.errors import UsageError
-from greenadapt.models.adapters.layers import FeedForward, Gelu, Identity, Projected, Residual, SelfAttention
-from greenadapt.models.adapters.shape import AdapterShape, first_setting
+from greenadapt.errors import InputError, UsageError
+from greenadapt.models.adapters.shape import AdapterShape, first_setting, layer_parts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+_SHARED = "shared"
+
+
+class SelfAttention(nn.Module):
+    """MH(x) = W^o [Att_1(x); …; Att_n(x)], Att_i(x) = softmax(Q_i K_iᵀ / √(d_s / n)) V_i (arXiv 1902.02671, equations
+    1 and 2), of states x (b, m, d_s); without ``mixing`` there is no W^o.
+    """
+
+    def __init__(self, size: int, heads: int, dropout: float, *, mixing: bool = False) -> None:
+        """``dropout`` is the probability that an attention weight is dropped in training."""
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query, self.key, self.value = (nn.Linear(size, size) for _ in range(3))
+        self.mix = nn.Linear(size, size) if mixing else nn.Identity()
+
+    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        """(b, m, d_s) → (b, m, d_s); ``mask`` is the layer's attention mask, (b, 1, 1 or m, m), bool or to be added."""
+        query, key, value = (
+            layer(states).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        if mask is not None and mask.is_floating_point():
+            mask = mask.to(query.dtype)
+        dropout = self.dropout if self.training else 0.0
+        context = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        mixed: Tensor = self.mix(context.transpose(1, 2).flatten(2))
+        return mixed
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = W_2 GELU(W_1 x + b_1) + b_2, of states x (b, m, d_s); a ``deep`` one has another hidden layer."""
+
+    def __init__(self, size: int, hidden: int, *, deep: bool = False) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(size, hidden), nn.Linear(hidden, size)
+        self.middle = nn.Linear(hidden, hidden) if deep else None
+
+    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        """(b, m, d_s) → (b, m, d_s)."""
+        states = gelu(self.inner(states))
+        if self.middle is not None:
+            states = gelu(self.middle(states))
+        output: Tensor = self.outer(states)
+        return output
+
+
+class Gelu(nn.Module):
+    """GELU of each number."""
+
+    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        """(b, m, d_s) → (b, m, d_s)."""
+        return gelu(states)
+
+
+class Identity(nn.Module):
+    """The states themselves."""
+
+    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        """(b, m, d_s) → (b, m, d_s)."""
+        return states
+
+
+class Residual(nn.Module):
+    """LN(x + f(x)), of states x (b, m, d_s)."""
+
+    def __init__(self, function: nn.Module, size: int, eps: float) -> None:
+        super().__init__()
+        self.function, self.norm = function, nn.LayerNorm(size, eps)
+
+    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
+        """(b, m, d_s) → (b, m, d_s)."""
+        output: Tensor = self.norm(states + self.function(states, mask))
+        return output
+
+
+class Projected(nn.Module):
+    """TS_l(h) = V^D g_l(V^E h) in each layer l of some (arXiv 1902.02671, equation 7), of states h (b, m, d).
+
+    Either all layers share one V^E (d_s, d) and V^D (d, d_s), or each has its own.
+    """
+
+    def __init__(
+        self, width: int, size: int, functions: Mapping[int, nn.Module], *, shared: bool, activated: bool = False
+    ) -> None:
+        """``functions`` has g_l by layer, from 0; ``activated``: GELU(V^D g_l(V^E h)), as in the released code."""
+        super().__init__()
+        self.shared, self.activated = shared, activated
+        self.functions = nn.ModuleDict({str(layer): function for layer, function in functions.items()})
+        names = [_SHARED] if shared else list(self.functions)
+        self.encode = nn.ModuleDict({name: nn.Linear(width, size) for name in names})
+        self.decode = nn.ModuleDict({name: nn.Linear(size, width) for name in names})
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """From 0."""
+        return tuple(map(int, self.functions))
+
+    def forward(self, layer: int, states: Tensor, mask: Tensor | None = None) -> Tensor:
+        """TS_l(h), (b, m, d), of the states of layer ``layer``, which has a function, and the mask of its attention."""
+        name = _SHARED if self.shared else str(layer)
+        output: Tensor = self.decode[name](self.functions[str(layer)](self.encode[name](states), mask))
+        return gelu(output) if self.activated else output
+
+    def share(self, other: "Projected") -> None:
+        """Use the V^E and V^D of another task's function, of the same layers, from now on."""
+        self.encode, self.decode = other.encode, other.decode
+
+    def zero(self) -> None:
+        """Set all V^D to zero, so that TS(h) is zero."""
+        with torch.no_grad():
+            for parameter in self.decode.parameters():
+                parameter.zero_()
+
 
 _STD = 0.02
 
@@ -293,3 +409,83 @@ def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
             nn.init.ones_(part.weight)
         if isinstance(part, nn.Linear | nn.LayerNorm) and part.bias is not None:
             nn.init.zeros_(part.bias)
+
+
+BERT_BASE = {"model_type": "bert"}
+"""The configuration of BERT-base, uncased: transformers' own for its type."""
+
+
+@dataclass(frozen=True)
+class AdapterCount:
+    """What one task that classifies texts adds to an encoder, without its head."""
+
+    config: AdapterConfig
+    shape: AdapterShape
+    weights: int
+    """As the paper counts: without biases and the vectors of layer norms."""
+    parameters: int
+    """All of them."""
+    shared_weights: int = 0
+    """Those of ``weights`` that all tasks share."""
+    shared_parameters: int = 0
+    """The same of ``parameters``."""
+
+
+def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel":
+    """The encoder of the configuration ``settings``, on torch's device "meta": shapes without values.
+
+    Runs only transformers' code. Raises ``UsageError`` for an architecture that does not support adapters, and
+    ``InputError``, naming ``source``, for settings that are not a model's.
+    """
+    import transformers
+    from huggingface_hub.errors import StrictDataclassError
+
+    layer_parts(str(settings.get("model_type")))
+    auto: Any = transformers.AutoModel
+    own = {name: value for name, value in settings.items() if name not in ("model_type", "dtype", *CODE_KEYS)}
+    try:
+        config = transformers.AutoConfig.for_model(settings["model_type"], **own)
+        with torch.device("meta"):
+            encoder: PreTrainedModel = auto.from_config(config)
+    except (StrictDataclassError, ValueError, TypeError, RuntimeError, KeyError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{source} does not describe a model: {reason}", "fetch the model again") from None
+    if config.num_hidden_layers < 1:
+        raise InputError(f"{source} describes a model of {config.num_hidden_layers} layers", "use a model with layers")
+    return encoder
+
+
+def count_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> AdapterCount:
+    """The size of one task's adapter for ``encoder``, whose values are not read.
+
+    Raises ``UsageError`` if ``config`` does not go with the encoder.
+    """
+    with torch.device("meta"):
+        adapter = make_adapter(config, encoder)
+        parts = nn.ModuleList([adapter, *([own_pooler(encoder)] if config.own_pooler else [])])
+    model: Any = encoder.config
+    shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
+    shared = _projections(adapter) if config.share_projections else nn.ModuleList()
+    return AdapterCount(config, shape, _n_weights(parts), n_parameters(parts), _n_weights(shared), n_parameters(shared))
+
+
+def _projections(adapter: Adapter) -> nn.ModuleList:
+    assert isinstance(adapter, Parallel | Serial)
+    return nn.ModuleList([adapter.function.encode, adapter.function.decode])
+
+
+def n_parameters(module: nn.Module) -> int:
+    """The number of trainable parameters in ``module``, shared ones once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _n_weights(module: nn.Module) -> int:
+    return sum(map(_weights, module.modules()))
+
+
+def _weights(module: nn.Module) -> int:
+    """The weights of ``module`` itself, without submodules, that the paper counts."""
+    if isinstance(module, nn.LayerNorm):
+        return 0
+    own = module.named_parameters(recurse=False)
+    return sum(parameter.numel() for name, parameter in own if name != "bias")

@@ -1,23 +1,160 @@
-"""One encoder that several tasks share, each with an adapter and a head of its own (arXiv 1902.02671)."""
+"""One encoder that several tasks share, each with an adapter and a head of its own (arXiv 1902.02671).
 
-from collections.abc import Mapping, Sequence
+Hooks on the encoder's modules insert the adapters; without an adapter they do nothing.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from greenadapt.config import AdapterConfig
-from greenadapt.errors import MissingError
-from greenadapt.models.adapters.hooks import AdapterHooks, check_architecture
-from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, make_adapter, own_pooler
-from greenadapt.models.adapters.shape import first_setting
-from greenadapt.models.heads import ExactLinear, TwoLayerHead
-from greenadapt.tasks.base import HeadShape
+from greenadapt.architectures import ARCHITECTURES
+from greenadapt.checkpoints.layout import WEIGHTS_FILE
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import PALS_READ, AdapterConfig
+from greenadapt.errors import InputError, MissingError
+from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, first_of, make_adapter, own_pooler
+from greenadapt.models.adapters.shape import first_setting, layer_parts, not_adaptable
+from greenadapt.models.graph_export import Exported
+from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.task_folder import TaskFolder, read_task, weight_folders
+from greenadapt.models.weights import (
+    ENCODER,
+    ExactLinear,
+    StreamedRows,
+    TwoLayerHead,
+    as_array,
+    load_model,
+    load_trained,
+    read_tensors,
+    read_trained,
+    read_weights,
+    refuse_lost,
+    shapes_of,
+)
+from greenadapt.storage.arrays import write_arrays
+from greenadapt.tasks.base import HeadShape, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+class AdapterHooks:
+    """Hooks in the layers of an encoder that apply the active adapter; without one it is the plain encoder."""
+
+    def __init__(self, encoder: "PreTrainedModel") -> None:
+        """Put hooks on the modules of ``encoder``, which must pass ``check_architecture``."""
+        self._adapter: Adapter | None = None
+        self._beside: list[Tensor | None] = []
+        self._keep: Collection[int] = ()
+        self.calls: list[LayerCall] = []
+        """The layers' other arguments, while an adapter is active."""
+        self.kept: dict[int, Tensor] = {}
+        """The inputs of the layers that ``use`` keeps, (b, m, d), while an adapter is active."""
+        kind = ARCHITECTURES[encoder.config.model_type]
+        parts = layer_parts(kind.model_type)
+        layers: Any = encoder.get_submodule(kind.layers)
+        self._layers = list(layers)
+        self._final_norm: Any = encoder.get_submodule(kind.final_norm) if kind.final_norm else nn.Identity()
+        for number, layer in enumerate(layers):
+            part = layer.get_submodule
+            layer.register_forward_pre_hook(partial(self._enter, number), with_kwargs=True)
+            if parts.first_norm:
+                part(parts.first_norm).register_forward_hook(partial(self._after_norm, number))
+            else:
+                layer.register_forward_pre_hook(partial(self._read, number))
+            part(parts.attention_output).register_forward_hook(partial(self._after_attention, number))
+            part(parts.ffn).register_forward_pre_hook(partial(self._enter_ffn, number))
+            part(parts.ffn_output).register_forward_hook(partial(self._after_ffn, number))
+            if parts.norm:
+                part(parts.norm).register_forward_pre_hook(partial(self._before_norm, number))
+            layer.register_forward_hook(partial(self._leave, number, not parts.norm))
+
+    @contextmanager
+    def use(self, adapter: Adapter, keep: Collection[int] = ()) -> Iterator[None]:
+        """Inside, the encoder runs with ``adapter``, and the inputs of the layers ``keep``, from 0, are ``kept``."""
+        self._adapter, self._keep, self.calls = adapter, keep, [LayerCall()] * len(self._layers)
+        try:
+            yield
+        finally:
+            self._adapter, self._keep, self._beside = None, (), []
+            self.calls, self.kept = [], {}
+
+    def resume(self, states: Tensor, calls: Sequence[LayerCall], first: int) -> Tensor:
+        """The encoder's output, (b, m, d), if layer ``first``, from 0, reads ``states`` and all get their ``calls``;
+        ``states`` themselves if that is behind the last layer.
+        """
+        self.calls = list(calls)
+        if first == len(self._layers):
+            return states
+        for layer, call in list(zip(self._layers, calls, strict=True))[first:]:
+            states = first_of(layer(states, *call.args, **call.kwargs))
+        output: Tensor = self._final_norm(states)
+        return output
+
+    def _at(self, layer: int) -> Adapter | None:
+        return self._adapter if self._adapter is not None and layer in self._adapter.layers else None
+
+    def _enter(self, number: int, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._adapter is not None:
+            self.calls[number] = LayerCall(args[1:], kwargs)
+        if number in self._keep:
+            self.kept[number] = args[0]
+
+    def _read(self, number: int, layer: Any, args: tuple[Any, ...]) -> None:
+        if (adapter := self._at(number)) is not None:
+            self._beside = [adapter.beside_layer(number, args[0], self.calls[number].mask)]
+
+    def _after_norm(self, number: int, norm: Any, args: Any, output: Tensor) -> None:
+        self._read(number, norm, (output,))
+
+    def _after_attention(self, number: int, module: Any, args: Any, output: Tensor) -> Tensor:
+        adapter = self._at(number)
+        return output if adapter is None else adapter.after_attention(number, output)
+
+    def _enter_ffn(self, number: int, module: Any, args: tuple[Any, ...]) -> None:
+        if (adapter := self._at(number)) is not None:
+            self._beside.append(adapter.beside_ffn(number, args[0], self.calls[number].mask))
+
+    def _after_ffn(self, number: int, module: Any, args: Any, output: Tensor) -> Tensor:
+        adapter = self._at(number)
+        return output if adapter is None else adapter.after_ffn(number, output)
+
+    def _before_norm(self, number: int, norm: Any, args: tuple[Any, ...]) -> tuple[Tensor] | None:
+        return None if self._at(number) is None else (self._added(args[0]),)
+
+    def _leave(self, number: int, is_sum: bool, layer: Any, args: Any, output: Any) -> Any:
+        if (adapter := self._at(number)) is None:
+            return output
+        states = self._added(first_of(output)) if is_sum else first_of(output)
+        states = adapter.after_layer(number, states, self.calls[number].mask)
+        return (states, *output[1:]) if isinstance(output, tuple) else states
+
+    def _added(self, total: Tensor) -> Tensor:
+        for term in self._beside:
+            total = total if term is None else total + term
+        return total
+
+
+def check_architecture(encoder: "PreTrainedModel") -> None:
+    """Raise ``UsageError`` unless ``encoder`` supports adapters."""
+    config: Any = encoder.config
+    layer_parts(config.model_type)
+    if getattr(config, "is_decoder", False):
+        raise not_adaptable(config.model_type, "it is a decoder, which must not see later tokens")
+    if chunk := getattr(config, "chunk_size_feed_forward", 0):
+        raise not_adaptable(
+            config.model_type, f"it uses chunked feed-forward ({chunk} pieces), and adapters need all pieces"
+        )
+    if getattr(config, "conv_kernel_size", 0):
+        raise not_adaptable(config.model_type, "it has a convolution beside its first layer, as DeBERTa v2 XL")
+
 
 _TEXT_HEAD = "SequenceClassification"  # the one that reads the pooler's output
 TaskOutput = dict[str, Tensor]
@@ -227,3 +364,94 @@ def _task(key: str) -> str:
 def _generator(seed: int, task: str) -> torch.Generator:
     digest = sha256(f"{seed} {task}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:4]))  # torch reads no more of it
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedTasks:
+    """Some tasks of a trained model, for inference."""
+
+    model: MultitaskModel
+    """With these tasks alone, in evaluation mode, on the CPU; may be moved."""
+    rows: StreamedRows
+    """The model's view of the whole embedding."""
+    checkpoint: Checkpoint
+    """The folder of the whole encoder."""
+
+
+def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
+    """What ``task``, whose labels are known, adds to an encoder."""
+    config = task.head_config()
+    return TaskHeadSpec(task.head, config.get("num_labels") or len(config["id2label"]), adapter, task.head_shape())
+
+
+def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], rows: Rows, seed: int) -> MultitaskModel:
+    """The encoder of ``checkpoint``, float32, whose embedding has only ``rows``, with new parts for each of ``heads``.
+
+    In evaluation mode, with the projections that tasks share; on disk each task has a copy of them. A pooler that the
+    checkpoint does not have is drawn by ``seed``, as the parts are. Never runs the folder's code. Raises ``InputError``
+    if the checkpoint lacks weights of the encoder, and what ``MultitaskModel.of`` raises.
+    """
+    weights = read_weights(checkpoint)
+    weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
+    encoder, new, _ = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed)
+    refuse_lost(checkpoint, new)
+    model = MultitaskModel.of(encoder, heads, seed).eval()
+    model.share_projections()
+    return model
+
+
+def write_part(model: MultitaskModel, name: str, folder: Path) -> None:
+    """Write one task's weights, its adapter and head, float32, into its own folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {key: as_array(tensor) for key, tensor in model.part(name).state_dict().items()}
+    write_arrays(folder / WEIGHTS_FILE, weights, {"format": "pt"})
+
+
+def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> TrainedTasks:
+    """The tasks ``names`` of the trained model in ``folder``, one of ``finetune``; reads no other weights.
+
+    ``seed`` is that of the training, ``None`` the first one. Raises ``MissingError`` for a task or seed that does
+    not exist, ``UsageError`` for tasks of several encoders, ``InputError`` for invalid files.
+    """
+    found = weight_folders(folder, names, seed)
+    trained = read_trained(found.encoder)
+    encoder, rows = load_trained(trained, ENCODER)
+    described = {name: read_task(folder, name) for name in names}
+    for name, one in described.items():
+        if one.adapter.settings().get(PALS_READ) != one.settings["adapter"].get(PALS_READ):
+            raise InputError(
+                f"the task {name} of {folder} was trained by an earlier version, whose {one.adapter.adapter} read the "
+                "input of the layer, not that of its feed-forward part",
+                "train it again",
+            )
+    heads = {name: head_spec(one.task, one.adapter) for name, one in described.items()}
+    model = MultitaskModel.of(encoder, heads, seed=0).eval()
+    for name, part in found.parts.items():
+        _read_part(model, name, part)
+    return TrainedTasks(model, rows, trained.checkpoint)
+
+
+def exported_task(folder: TaskFolder) -> Exported:
+    """One of several tasks with its encoder, which is to be written as a graph; raises what ``open_tasks`` raises."""
+    assert folder.name is not None
+    trained = read_trained(folder.weights)
+    model = open_tasks(folder.folder, [folder.name], folder.seed).model
+    return Exported(model, folder.task.head, trained.table, trained.checkpoint, folder.name)
+
+
+def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
+    """Load one task's weights; raises ``MissingError`` or ``InputError`` if they are missing or do not fit."""
+    file, part = folder / WEIGHTS_FILE, model.part(name)
+    if not file.is_file():
+        raise MissingError(f"{folder} has no {WEIGHTS_FILE}", "train the task again")
+    weights = read_tensors(file)
+    found, needed = shapes_of(weights), shapes_of(part.state_dict())
+    differ = [key for key in {**needed, **found} if found.get(key) != needed.get(key)]
+    if differ:
+        key = differ[0]
+        raise InputError(
+            f"{file} is not of a task with the settings beside it: {key} is {found.get(key, 'not there')}, "
+            f"need {needed.get(key, 'none')}",
+            "train the task again",
+        )
+    part.load_state_dict(weights)

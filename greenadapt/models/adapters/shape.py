@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from greenadapt.architectures.architecture import LayerParts
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures import ARCHITECTURES
+from greenadapt.architectures.base import LayerParts
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import UsageError
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.masking_utils import AttentionMaskInterface, bidirectional_mask_function, sdpa_mask
 
-from greenadapt.architectures.architecture import LayerAttention
-from greenadapt.architectures.registry import ARCHITECTURES
+from greenadapt.architectures import ARCHITECTURES
+from greenadapt.architectures.base import LayerAttention
 from greenadapt.config import MemoryVariant
 from greenadapt.errors import UsageError
 

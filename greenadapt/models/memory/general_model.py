@@ -13,15 +13,20 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, RunConfig
 from greenadapt.errors import UsageError
 from greenadapt.models.machine import Machine
-from greenadapt.models.memory.cache import CachedMemory, CacheFolder, DistinctTexts, GeneralStates, open_cache
-from greenadapt.models.memory.fusion import attach_memory
-from greenadapt.models.memory.input import MemoryReader
-from greenadapt.models.memory.logits_fusion import attach_logits_fusion
+from greenadapt.models.memory.cache import (
+    CachedMemory,
+    CacheFolder,
+    DistinctTexts,
+    GeneralStates,
+    MemoryReader,
+    open_cache,
+)
+from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory
 from greenadapt.models.weights import open_encoder
 from greenadapt.progress import Progress
-from greenadapt.tasks.features import Encoder, Input
+from greenadapt.tasks.base import Encoder, Input
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,20 +1,27 @@
-"""Plots drawn by vl-convert, without a browser or network: within the page, and as files."""
+"""Plots drawn by vl-convert, without a browser or network, and the page as one HTML file that needs nothing else."""
 
 import math
 import re
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lxml import etree
 
-from greenadapt.errors import MissingError
-from greenadapt.report.page.blocks import Plot, Section
+from greenadapt.errors import MissingError, harmless, one_line
+from greenadapt.report.page.blocks import Page, Plot, Section
 from greenadapt.report.page.charts import SCHEMA
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import open_file
-from greenadapt.wording import one_line
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 
 # The colours of Okabe and Ito (2008), which people who are blind to colours can tell apart; dark enough on white.
 _PRINT = {
@@ -176,3 +183,56 @@ def _with_theme(spec: Json, colours: Json) -> Json:
             "range": {"category": colours["series"]},
         },
     }
+
+
+def html(page: Page, version: str, picture: Callable[[Plot], str] = drawn) -> str:
+    """The page; ``version`` is greenadapt's, and ``picture`` gives a plot as an SVG element.
+
+    Every text is escaped, and the browser is told to run only the page's own script and to load nothing.
+    """
+    from markupsafe import Markup
+
+    style, script = _asset("page.css"), _asset("page.js")
+    written = _template().render(
+        page=page,
+        version=version,
+        style=Markup(style),
+        script=Markup(script),
+        policy="; ".join(
+            [
+                "default-src 'none'",
+                f"style-src '{_hash(style)}'",
+                f"script-src '{_hash(script)}'",
+                "base-uri 'none'",
+                "form-action 'none'",
+            ]
+        ),
+        picture=lambda plot: Markup(picture(plot)),
+    )
+    return harmless(written)  # texts must not turn the direction of the page
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def _asset(name: str) -> str:
+    return files("greenadapt.report.page").joinpath(name).read_text("utf-8")
+
+
+def _shown(value: Any) -> Any:
+    """The texts in lists and dictionaries as they are shown: JSON escapes what ``harmless`` looks for."""
+    if isinstance(value, dict):
+        return {name: _shown(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(one) for one in value]
+    return harmless(value) if isinstance(value, str) else value
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["shown"] = _shown
+    return environment.from_string(_asset("page.html.j2"))

@@ -18,19 +18,16 @@ from greenadapt.config import AdapterConfig, SamplingConfig
 from greenadapt.errors import ConflictError, UsageError, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.task_folder import read_task
-from greenadapt.stages.distributed import run_together
 from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
-from greenadapt.stages.finetune.request import FinetuneRequest, Start
-from greenadapt.stages.finetune.task_data import described
-from greenadapt.stages.finetune.train import Finetuning, is_other
+from greenadapt.stages.finetune.request import FinetuneRequest, Start, described
+from greenadapt.stages.finetune.train import Finetuning, is_other, run_together
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json, plain, write_json
+from greenadapt.storage.files import Json, plain, real_folder, write_json
 from greenadapt.storage.jobs import Job, Place, describe_difference
-from greenadapt.storage.publish import real_folder
 from greenadapt.storage.results import Result
 
 if TYPE_CHECKING:
-    from greenadapt.training.finetune.run import FinetuneSetup
+    from greenadapt.training.finetune import FinetuneSetup
 
 
 def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[Result]:

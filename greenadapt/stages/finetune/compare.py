@@ -1,30 +1,39 @@
-"""Fine-tune models with the same settings, with confidence intervals of their differences."""
+"""Compare fine-tuned models on a test set or by cross-validation, with confidence intervals of their differences."""
 
+import json
+import re
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE, read_described
-from greenadapt.checkpoints.provenance import starting_model
-from greenadapt.checkpoints.source import find_model
-from greenadapt.config import MemoryConfig, UnlabelledConfig
+from greenadapt.checkpoints.provenance import model_input, read_facts, starting_model
+from greenadapt.checkpoints.source import PretrainedModel, find_model, model_here
+from greenadapt.config import AssessConfig, MemoryConfig, Pool, ReadingOptions, UnlabelledConfig
 from greenadapt.corpus.opening import source_input
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
+from greenadapt.inference.models import OpenedModel, one_process
+from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Named, Progress, Silent
 from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import check_finetune, default_out, finetune, has_added_words
-from greenadapt.stages.session import Session
-from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json
-from greenadapt.storage.own_json import read_own_lines
-from greenadapt.storage.results import Result
-from greenadapt.tasks.base import load_task
-from greenadapt.tasks.bootstrap import contexts_of, gap_covered, paired, resampled
+from greenadapt.stages.session import EXPAND, FINETUNE, Session
+from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
+from greenadapt.storage.files import Json, beside, described_in, plain, sync_file
+from greenadapt.storage.jobs import Outcome, Place
+from greenadapt.storage.locks import lock
+from greenadapt.storage.own_json import parse_own, read_own_lines
+from greenadapt.storage.ownership import remove_if_own
+from greenadapt.storage.results import Manifest, Result, refuse_overlap
+from greenadapt.tasks.base import Fold, Task, load_task, make_task
+from greenadapt.tasks.metrics import contexts_of, gap_covered, paired, resampled
+from greenadapt.tasks.tasks_file import TaskEntry
 
 
 @dataclass(frozen=True)
@@ -135,3 +144,245 @@ def statistics_of(task: Any, examples: list[Any], result: Result, seeds: tuple[i
 def read_predictions(path: Path) -> list[Json]:
     """The predictions of one seed on the test set, in its order."""
     return list(read_own_lines(path))
+
+
+BASE = "base model"
+VIEWS: tuple[Pool, ...] = get_args(Pool)
+"""How an adapted model is read; the first is what it predicts by if nothing else is chosen, and decides."""
+_RUNNING = "running"
+_OURS = re.compile(rf"{_RUNNING}|[0-9a-f]{{16}}\.(safetensors|part)|\..*")
+"""Names in the folder of finished folds; hidden ones are locks, or the system's."""
+
+
+def cross_validate(session: Session, request: FinetuneRequest, base: str | None, config: AssessConfig) -> Json:
+    """Fine-tune the adapted model of ``request`` and its ``base`` (``None``: the one that it was made from) on all but
+    one fold of the training examples, predict that, and so on for each fold.
+
+    ``rows`` are the base model and the adapted one by each of ``VIEWS``: ``score``, for the adapted one ``difference``
+    to the base model and the ends ``low`` and ``high`` of its 95 % interval (a paired bootstrap over the examples of
+    all folds, or contexts of questions, as ``resampled`` says, and over seeds), and seconds of all folds ``training``
+    and ``predicting``. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``. None covers
+    what other training examples would change.
+
+    Each finished fold is kept in ``session.out``, or in the workspace, and not computed again. Raises ``UsageError`` if
+    the model has no added words or no known base, ``InputError`` if that changed since, ``ConflictError`` if
+    ``session.out`` has other files, and what ``finetune`` raises, before any training.
+    """
+    require_torch("cross-validation")
+    one_process("assess")
+    work = session.out or session.workspace.folds()
+    refuse_overlap(work, {**request.sources(), "model": request.model}, is_replaced=False)
+    if session.out is not None:
+        _refuse_foreign(session.out)
+    adapted = starting_model(request.model)
+    if not has_added_words(adapted):
+        raise UsageError(f"{request.model} has no added words", "give an adapted model with --model")
+    base = base or _base_of(adapted)
+    [entry] = request.tasks
+    examples = _examples(entry, session)
+    folds = [Fold(number, config.folds, config.seed) for number in range(config.folds)]
+    left_out = [fold.split(examples)[1] for fold in folds]
+    requests = {BASE: for_model(request, base), "adapted model": request}
+    runs = [
+        [
+            _Run.of(session, each.leaving_out(fold), f"fold {fold.number + 1} of {fold.of}, {name}")
+            for name, each in requests.items()
+        ]
+        for fold in folds
+    ]  # all are checked before the first one is trained
+    if session.cluster is not None:
+        left = [run for pair in runs for run in pair if not run.is_kept]
+        checked = [check_finetune(run.session, run.request) for run in left]
+        train_on_cluster(session, checked, [run.name for run in left]).require_all()
+    measured = [[run.measure(out) for run in pair] for pair, out in zip(runs, left_out, strict=True)]
+    ordered = [example for out in left_out for example in out]
+    return {
+        "model": request.model,
+        "base": base,
+        "task": entry.config.task,
+        "examples": len(ordered),
+        "folds": config.folds,
+        "seeds": len(request.seeds),
+        **_compared(make_task(entry.config).fit(examples, Silent()), ordered, measured),
+    }
+
+
+def _refuse_foreign(out: Path) -> None:
+    """Raise ``ConflictError`` if ``out`` is a file, or a folder with anything but finished folds."""
+    if out.exists() and not out.is_dir():
+        raise ConflictError(f"{out} is not a folder", "give another --out")
+    others = sorted(path.name for path in out.iterdir() if not _OURS.fullmatch(path.name)) if out.is_dir() else []
+    if others:
+        raise ConflictError(f"{out} has files of something else, such as {others[0]}", "give an empty or new folder")
+
+
+def _base_of(adapted: PretrainedModel) -> str:
+    """The model that ``adapted`` was made from.
+
+    Raises ``UsageError`` if that is not known, ``InputError`` if it changed since.
+    """
+    facts = read_facts(adapted.folder)
+    if facts is None:
+        raise UsageError(f"{adapted.source} does not say which model it was made from", "name it with --base")
+    base: str = facts["model"]["source"]
+    found = model_here(base, adapted.folder, "--base")
+    made = Place(adapted.folder).current()
+    if made is None or made.manifest.stage != EXPAND:  # other stages record the adapted model that they started from
+        return base
+    if made.manifest.inputs["model"]["sha256"] != model_input(found)["sha256"]:
+        raise InputError(
+            f"{base} changed since {adapted.source} was made from it", "name the model to compare with by --base"
+        )
+    return base
+
+
+def _examples(entry: TaskEntry, session: Session) -> list[Any]:
+    """The labelled examples; raises ``InputError`` if they cannot be trained on."""
+    task = make_task(entry.config)
+    examples = [example for source in entry.train for example in task.read(source, Silent())]
+    task.fit(examples, session.progress)
+    return examples
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One model, to be trained on all but one fold and to predict that one."""
+
+    session: Session
+    request: FinetuneRequest
+    views: tuple[Pool, ...]
+    file: Path
+    """What is kept of the finished run, see ``_Measured``."""
+    name: str
+    """In messages."""
+
+    @classmethod
+    def of(cls, session: Session, request: FinetuneRequest, name: str) -> "_Run":
+        """A run that progress calls ``name``; raises what ``finetune`` refuses before any work."""
+        work = session.out or session.workspace.folds()
+        session = replace(session, progress=Named(session.progress, name), remembers=False)
+        # Its folder is named after its key, which is not known before.
+        checked = check_finetune(replace(session, out=work / _RUNNING / "unnamed"), request)
+        inputs = checked.job(lambda _: Outcome({})).inputs
+        key = Manifest(FINETUNE, plain(checked.config()), inputs).key[:16]
+        views = VIEWS if has_added_words(checked.start.model) else VIEWS[1:2]
+        own = replace(session, out=work / _RUNNING / key, cluster=None)
+        return cls(own, request, views, work / f"{key}.safetensors", name)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.file.is_file() and not self.session.force
+
+    def measure(self, examples: Sequence[Any]) -> "_Measured":
+        """Train, and predict the ``examples`` of the fold; or what is kept of that."""
+        with lock(beside(self.file, "lock"), self.file, self.session.command):
+            measured = None if self.session.force else self._kept()
+            if measured is None:
+                # Imported here, since the first run's seconds would include it.
+                import transformers.modeling_utils  # noqa: F401
+
+                import greenadapt.training.finetune  # noqa: F401
+
+                measured = self._predict(finetune(self.session, self.request), examples)
+                measured.write(self.file)
+            remove_if_own(self.file.parent / _RUNNING / self.file.stem)
+            return measured
+
+    def _kept(self) -> "_Measured | None":
+        """What is kept of the finished run; ``None`` if nothing is, or, with a warning, if it cannot be read."""
+        if not self.file.is_file():
+            return None
+        try:
+            return _Measured.read(self.file, self.views)
+        except (InputError, OSError):
+            self.session.progress.warn(f"{self.file} cannot be read: computing it again")
+            return None
+
+    def _predict(self, result: Result, examples: Sequence[Any]) -> "_Measured":
+        statistics: dict[str, list[Array]] = {view: [] for view in self.views}
+        seconds: dict[str, float] = dict.fromkeys(self.views, 0.0)
+        precision, max_tokens = self.request.training.precision, self.request.run.max_tokens
+        for seed in self.request.seeds:
+            reading = ReadingOptions(self.views[0], seed=seed, precision=precision, max_tokens=max_tokens)
+            opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)
+            for view in self.views:
+                one = replace(opened, run=replace(opened.run, pool=view))
+                begin, predictions = time.perf_counter(), []
+                with self.session.progress.bar(f"seed {seed}, {view}", len(examples), "examples") as bar:
+                    for example, logits in one.logits(examples):
+                        predictions.append(one.task.decode(example, logits))
+                        bar.advance(1)
+                seconds[view] += time.perf_counter() - begin
+                statistics[view].append(one.task.statistics(examples, predictions))
+        stacked = {view: np.stack(each) for view, each in statistics.items()}
+        return _Measured(stacked, result.manifest.cost["seconds"], seconds)
+
+
+@dataclass(frozen=True)
+class _Seconds:
+    """What ``_Measured`` writes beside the statistics."""
+
+    training: float
+    predicting: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What one model did on the examples of a fold."""
+
+    statistics: dict[str, Array]
+    """By view, (n_seeds, n_examples, m), see ``Task.statistics``."""
+    training: float
+    """Seconds."""
+    predicting: dict[str, float]
+    """Seconds by view."""
+
+    def write(self, file: Path) -> None:
+        """Write all of it, at once."""
+        part = file.with_suffix(".part")
+        seconds = {"training": self.training, "predicting": self.predicting}
+        write_arrays(part, self.statistics, {"seconds": json.dumps(seconds)})
+        sync_file(part)
+        part.replace(file)
+
+    @classmethod
+    def read(cls, path: Path, views: Sequence[str]) -> "_Measured":
+        """What ``write`` wrote; raises ``InputError`` if the file is broken."""
+        file = ArrayFile(path)
+        with described_in(path):
+            seconds = parse_own(file.metadata["seconds"], _Seconds, path)
+            return cls({view: np.asarray(file[view]) for view in views}, seconds.training, seconds.predicting)
+
+
+def _compared(task: Task[Any], examples: Sequence[Any], measured: Sequence[Sequence[_Measured]]) -> Json:
+    """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model and the adapted one of each fold."""
+    contexts = contexts_of(examples)
+
+    def over_folds(own: Sequence[_Measured], view: str) -> tuple[Array, str, Json]:
+        joined = np.concatenate([one.statistics[view] for one in own], axis=1)
+        seconds = {
+            "training": sum(one.training for one in own),
+            "predicting": sum(one.predicting[view] for one in own),
+        }
+        return *resampled(joined, contexts), seconds
+
+    of_base, of_adapted = zip(*measured, strict=True)
+    theirs, drawn, seconds = over_folds(of_base, next(iter(of_base[0].statistics)))
+    score = float(task.main_score(theirs.sum(axis=1)).mean())
+    rows: list[Json] = [{"read_by": BASE, "score": score, **seconds}]
+    for view in VIEWS:
+        ours, _, seconds = over_folds(of_adapted, view)
+        found = asdict(paired(ours, theirs, task.main_score))
+        rows.append(
+            {"read_by": view, "score": found["ours"], **{name: found[name] for name in ("difference", "low", "high")}}
+            | seconds
+        )
+    decides = rows[1]
+    verdict = "helps" if decides["low"] > 0 else "hurts" if decides["high"] < 0 else "unclear"
+    return {
+        "main": task.main,
+        "resampled": drawn,
+        "rows": rows,
+        "verdict": verdict,
+    }

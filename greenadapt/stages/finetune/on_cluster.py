@@ -18,7 +18,16 @@ from greenadapt.checkpoints.layout import SCORES, SEEDS, read_described
 from greenadapt.checkpoints.source import find_model
 from greenadapt.cluster import Cluster, connected
 from greenadapt.cost import Cost, Meter
-from greenadapt.errors import GreenadaptError, InputError, ResourceError, UsageError, first_line
+from greenadapt.errors import (
+    GreenadaptError,
+    InputError,
+    ResourceError,
+    UsageError,
+    counted,
+    duration,
+    first_line,
+    rounded,
+)
 from greenadapt.progress import Bar, Silent, SilentBar
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
@@ -27,7 +36,6 @@ from greenadapt.storage.jobs import Begun, Outcome, begin_job
 from greenadapt.storage.own_json import read_own
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.metrics import metric_of
-from greenadapt.wording import counted, duration, rounded
 from greenadapt.workers import launched_processes
 
 _PROGRESS, _LOG = ".progress.json", ".log"

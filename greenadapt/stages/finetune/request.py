@@ -1,10 +1,17 @@
-"""A fine-tuning request, and its starting model."""
+"""A fine-tuning request: its starting model, its tasks with their examples, and its seeds."""
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean, stdev
 from typing import Any
 
-from greenadapt.checkpoints.layout import MEMORY_FILE
+import numpy as np
+
+from greenadapt.architectures.base import Architecture
+from greenadapt.checkpoints.layout import MEMORY_FILE, set_label
 from greenadapt.checkpoints.provenance import check_model, note_code, note_lowercasing, starting_model
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import (
     AdapterConfig,
@@ -15,14 +22,85 @@ from greenadapt.config import (
     TrainConfig,
     UnlabelledConfig,
 )
-from greenadapt.errors import UsageError
+from greenadapt.errors import InputError, UsageError
+from greenadapt.inference.entries import read_entries
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
-from greenadapt.progress import Progress
-from greenadapt.stages.finetune.seeds import check_seeds
+from greenadapt.progress import Named, Progress
 from greenadapt.storage.files import Json
-from greenadapt.tasks.features import Encoder
-from greenadapt.tasks.folds import Fold
+from greenadapt.tasks.base import Encoder, Fold, Task, TaskData, make_task
+from greenadapt.tasks.metrics import average, chosen_metric, metric_of, over_seeds
 from greenadapt.tasks.tasks_file import TaskEntry
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Raise ``UsageError`` for no seeds, a repeated one, or one that is too large."""
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise UsageError("need at least one seed, without repetition", "give --seeds 1 or more")
+    for seed in seeds:
+        if not 0 <= seed < 2**32:
+            raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
+
+
+def plain_summary(task: Task[Any], pool: str, finished: list[Json]) -> Json:
+    """``scores.json`` of a plain model: every seed's scores, and over the seeds the mean and sample deviation."""
+    found: Json = {"task": task.name, "main": task.main, "pool": pool, "seeds": finished}
+    if "test" in finished[0]:
+        found |= over_seeds([seed["test"] for seed in finished])
+    if "dev" in finished[0]:
+        found["dev"] = over_seeds([seed["dev"] for seed in finished])
+    return found
+
+
+def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> Json:
+    """``scores.json`` of shared tasks: by task and set the main score, and their average over all sets of all
+    tasks (arXiv 1902.02671, table 2), each as the mean over the seeds and, of several, the deviation.
+
+    ``metrics`` has each task's, see ``metric_of``.
+    """
+    first = finished[0]
+    return {
+        "pool": pool,
+        "metrics": dict(metrics),
+        "average": {kind: _over_seeds([one["average"][kind] for one in finished]) for kind in first["average"]},
+        "tasks": {
+            task: {
+                kind: {
+                    name: _over_seeds([metric_of(one["tasks"][task][kind][name], metrics[task]) for one in finished])
+                    for name in sets
+                }
+                for kind, sets in kinds.items()
+            }
+            for task, kinds in first["tasks"].items()
+        },
+        "seeds": list(finished),
+    }
+
+
+def only_tasks(scores: Json, tasks: Collection[str]) -> Json:
+    """``scores.json`` of shared tasks as if there were only ``tasks``."""
+    metrics = {task: metric for task, metric in scores["metrics"].items() if task in tasks}
+    return summary(scores["pool"], metrics, [_only_tasks(seed, metrics) for seed in scores["seeds"]])
+
+
+def _only_tasks(seed: Json, metrics: Mapping[str, str]) -> Json:
+    """One seed's scores with those tasks that have ``metrics``."""
+    tasks = {task: kinds for task, kinds in seed["tasks"].items() if task in metrics}
+    columns: dict[str, list[float | None]] = {}
+    for task, kinds in tasks.items():
+        for kind, sets in kinds.items():
+            columns.setdefault(kind, []).extend(metric_of(each, metrics[task]) for each in sets.values())
+    averages = {kind: average(columns[kind]) for kind in seed["average"] if kind in columns}
+    return {**seed, "average": averages, "tasks": tasks}
+
+
+def _over_seeds(values: Sequence[float | None]) -> Json:
+    """``None`` if a seed has no value."""
+    known = [value for value in values if value is not None]
+    is_whole = len(known) == len(values)
+    over: Json = {"mean": fmean(known) if is_whole else None}
+    if len(values) > 1:
+        over["std"] = stdev(known) if is_whole else None
+    return over
 
 
 @dataclass(frozen=True)
@@ -182,3 +260,116 @@ class FinetuneRequest:
         if self.unlabelled is not None:
             found["unlabelled"] = self.unlabelled
         return found
+
+
+_MOST_UNLABELLED = 20_000
+_SHOWN = 5  # labels in a warning
+
+
+def read_task_data(
+    entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterConfig | None, progress: Progress
+) -> TaskData:
+    """The data and settings of a task; without ``adapter`` it is a plain model's only task.
+
+    Raises ``InputError``, with the task's name if it has one, for invalid or empty files, ``UsageError`` for a plain
+    model that transformers does not have.
+    """
+    progress = Named(progress, entry.name) if entry.name else progress
+    with _named(entry.name):
+        encoder = Encoder.of(checkpoint, entry.config.max_length)
+        task = make_task(entry.config)
+        if adapter is None:
+            _check_head(checkpoint.architecture, task.head)
+        parts = {source: task.read(source, progress) for source in dict.fromkeys(entry.train)}
+        for source, part in parts.items():
+            if adapter is not None and not part:
+                raise InputError(f"train: {source} has no examples", "give files with examples")
+        if adapter is not None:
+            _compare_labels(task, parts, progress)
+        train = [example for source in entry.train for example in parts[source]]
+        if not train:
+            raise InputError("--train has no examples", "give a file with examples")
+        task = task.fit(train, progress)
+        if entry.fold is not None:
+            train, _ = entry.fold.split(train)
+        return TaskData(
+            name=entry.name,
+            task=task,
+            encoder=encoder,
+            train=train,
+            dev=_sets(task, "dev", entry, progress),
+            test=_sets(task, "test", entry, progress),
+            adapter=adapter,
+            metric=chosen_metric(entry.metric, task, "tasks file"),
+        )
+
+
+def read_unlabelled(task: Task[Any], source: str, progress: Progress) -> list[Any]:
+    """Examples without labels from text, JSON lines or CoNLL columns, as ``predict`` reads them, in random order.
+
+    Of more than 20,000 lines or sentences, so many drawn at random, the same in every run. Raises ``InputError`` if
+    there is none.
+    """
+    drawn: list[tuple[str | Json, str]] = []
+    random = np.random.default_rng(0)
+    for number, entry in enumerate(read_entries(_Raw(task.name), source, None, progress)):
+        if number < _MOST_UNLABELLED:
+            drawn.append(entry.example)
+        elif (place := int(random.integers(number + 1))) < _MOST_UNLABELLED:  # Vitter's algorithm R
+            drawn[place] = entry.example
+    if not drawn:
+        raise InputError(f"--unlabelled {source} is empty", "give a file with text")
+    return [task.example(*drawn[i]) for i in random.permutation(len(drawn)).tolist()]
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """A reader of entries as they are: only those that are drawn become examples."""
+
+    name: str
+
+    def example(self, record: str | Json, where: str) -> tuple[str | Json, str]:
+        return record, where
+
+
+def described(one: TaskData) -> Json:
+    """The content of ``task.json`` for a task with an adapter."""
+    assert one.adapter is not None
+    own = {"adapter": one.adapter.settings(), "metric": one.metric, "max_length": one.encoder.max_length}
+    return {**one.task.settings(), **own}
+
+
+def _compare_labels(task: Task[Any], parts: Mapping[str, list[Any]], progress: Progress) -> None:
+    """Warn if a label is only in some of the training files: it may be a different spelling."""
+    found = {source: task.labels_in(part) for source, part in parts.items()}
+    for source, labels in found.items():
+        lacks = sorted(set().union(*found.values()) - labels)
+        if lacks:
+            shown = ", ".join(lacks[:_SHOWN]) + (" …" if len(lacks) > _SHOWN else "")
+            progress.warn(f"training files differ in their labels: {source} lacks {shown}")
+
+
+def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> dict[str, list[Any]]:
+    sets = {name: task.read(source, progress) for name, source in getattr(entry, kind).items()}
+    for name, examples in sets.items():
+        if not examples:
+            label = set_label(kind, name) if entry.name else f"--{kind}"
+            raise InputError(f"{label} has no examples", "give a file with examples")
+    return sets
+
+
+def _check_head(architecture: Architecture, head: str) -> None:
+    """Raise ``UsageError`` for a plain model that transformers does not have."""
+    if head not in architecture.heads:
+        raise UsageError(
+            f"transformers has no model for {head} of type {architecture.model_type}",
+            "use a model of another type, or --tasks, whose heads are greenadapt's own",
+        )
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"task {name}: {error.message}" if name else error.message, error.hint) from None

@@ -1,10 +1,13 @@
-"""The finetune stage: a model and labelled files in, a fine-tuned model's folder out."""
+"""The finetune stage: a model and labelled files in, a fine-tuned model's folder out.
+
+Seeds are trained in this process, or in several that a launcher started.
+"""
 
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from greenadapt.checkpoints.layout import (
     MULTITASK_FILE,
@@ -20,30 +23,108 @@ from greenadapt.checkpoints.layout import (
 from greenadapt.checkpoints.provenance import adapted_input, base_id, licence_of, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.config import AdapterConfig
+from greenadapt.config import AdapterConfig, RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
-from greenadapt.errors import ConflictError, UsageError, require_torch
+from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 from greenadapt.models.task_folder import read_task
-from greenadapt.stages.distributed import Build, run_together, start_machine
-from greenadapt.stages.finetune.request import FinetuneRequest, Start
-from greenadapt.stages.finetune.seeds import only_tasks, plain_summary, summary
-from greenadapt.stages.finetune.task_data import described, read_task_data, read_unlabelled
-from greenadapt.stages.finetune.task_list import end_removals
-from greenadapt.stages.run_names import data_name, join_names
-from greenadapt.stages.session import FINETUNE, Session, commands_of
+from greenadapt.progress import Silent
+from greenadapt.stages.finetune.request import (
+    FinetuneRequest,
+    Start,
+    described,
+    only_tasks,
+    plain_summary,
+    read_task_data,
+    read_unlabelled,
+    summary,
+)
+from greenadapt.stages.finetune.tasks import end_removals
+from greenadapt.stages.session import FINETUNE, Session, commands_of, data_name, join_names
 from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
-from greenadapt.storage.overlap import refuse_overlap
-from greenadapt.storage.results import Manifest, Result
+from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tokenization.added_words import WORDS_FILE
-from greenadapt.tokenization.writer import copy_tokenizers
+from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
 
 if TYPE_CHECKING:
     from greenadapt.models.machine import Machine
-    from greenadapt.training.finetune.run import FinetuneSetup
+    from greenadapt.training.finetune import FinetuneSetup
+
+
+Build = Callable[[Path], Outcome]
+
+
+class DistributedStage(Protocol):
+    """A stage that writes into ``place``."""
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def place(self) -> Place: ...
+
+    def machine(self) -> "Machine":
+        """The machine to run on; a single process starts it only if it builds."""
+
+    def job(self, build: Build) -> Job:
+        """The job of ``build``, for the first process."""
+
+    def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
+        """Write into a work folder, in all processes, on the machine that ``open_machine`` gives.
+
+        What needs no machine comes before, since the first call imports torch.
+        """
+
+
+def start_machine(session: Session, training: TrainConfig, run: RunConfig, settings: Json) -> "Machine":
+    """The machine of a stage; its trackers write beside the session's folder, and log the ``settings``."""
+    from greenadapt.models.machine import Machine
+
+    out = session.out or Path()
+    return Machine.start(training.precision, run.report_to, out.with_name(f"{out.name}-logs"), settings)
+
+
+def run_together(stage: DistributedStage) -> Result:
+    """Run a stage: the first process manages the result, all build, the others silently.
+
+    Raises ``InputError`` in the others if the first one failed.
+    """
+    session, place = stage.session, stage.place
+
+    def run(build: Build) -> Result:
+        with session.locked():
+            return session.run(place, stage.job(build))
+
+    if launched_processes()[1] == 1 or session.plan is not None:
+        return run(lambda work: stage.build(session, stage.machine, work))
+    machine = stage.machine()
+    if not machine.is_first:
+        work = machine.shared(None)
+        if work is not None:
+            stage.build(replace(session, progress=Silent()), lambda: machine, Path(work))
+            machine.wait()
+        result = place.current()
+        if result is None:
+            raise InputError("the first process failed", "see its error message")
+        return result
+    is_shared = False
+
+    def share(work: Path) -> Outcome:
+        nonlocal is_shared
+        is_shared = machine.shared(str(work)) is not None
+        return stage.build(session, lambda: machine, work)
+
+    try:
+        result = run(share)
+    finally:
+        if not is_shared:
+            machine.shared(None)
+    if is_shared:  # the others read the result once it exists; after an error nobody waits, the launcher ends them
+        machine.wait()
+    return result
 
 
 def finetune(session: Session, request: FinetuneRequest) -> Result:
@@ -175,7 +256,7 @@ class Finetuning:
         request = self.request
         setup = self._setup(session, open_machine)
         tasks, machine = setup.tasks, setup.machine
-        from greenadapt.training.state import remove_state
+        from greenadapt.training.loop import remove_state
 
         finished: list[Json] = []
         for seed in request.seeds:
@@ -249,7 +330,7 @@ class Finetuning:
         request, start = self.request, self.start
         if not request.is_plain:
             return self._tasks_card(work, outcome, cost)
-        from greenadapt.report.task_card import TaskCard
+        from greenadapt.report.task_cards import TaskCard
 
         return TaskCard(
             model=start.model.name,
@@ -267,7 +348,7 @@ class Finetuning:
         ).text()
 
     def _tasks_card(self, work: Path, outcome: Outcome, cost: Json) -> str:
-        from greenadapt.report.multitask_card import AddedTaskCard, MultitaskCard
+        from greenadapt.report.task_cards import AddedTaskCard, MultitaskCard
 
         request, start = self.request, self.start
         folders = {one.name: work if self.adds else work / TASKS / one.name for one in request.tasks}
@@ -308,7 +389,7 @@ class Finetuning:
         tasks, file = self._tasks(session), request.unlabelled
         unlabelled = [] if file is None else read_unlabelled(tasks[0].task, file, session.progress)
         machine = open_machine()
-        from greenadapt.training.finetune.run import FinetuneSetup
+        from greenadapt.training.finetune import FinetuneSetup
 
         return FinetuneSetup(
             tasks=tasks,
@@ -349,7 +430,7 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, steps
 
     Its memory is freed on return.
     """
-    from greenadapt.training.finetune.run import FinetuneRun
+    from greenadapt.training.finetune import FinetuneRun
 
     run = FinetuneRun(setup, seed, work / SEEDS / str(seed), steps_before)
     run.train()

@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from greenadapt.checkpoints.packaged import PACKAGED
-from greenadapt.checkpoints.source import PretrainedModel, find_model
+from greenadapt.checkpoints.source import PACKAGED, PretrainedModel, find_model
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.recipes import Recipe as Corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.cost import estimate
-from greenadapt.errors import GreenadaptError
-from greenadapt.stages.corpora import BYTES_PER_SECOND, download_time
+from greenadapt.errors import GreenadaptError, byte_size, counted, duration
+from greenadapt.stages.corpus import BYTES_PER_SECOND, download_time
 from greenadapt.stages.plan import MISSING, UP_TO_DATE, WOULD_RUN, Step
 from greenadapt.stages.reproduce.adapted import role_of, vectors_variant
 from greenadapt.stages.reproduce.bench import Bench, Run
@@ -20,11 +19,9 @@ from greenadapt.stages.reproduce.gmap import is_ensemble
 from greenadapt.stages.reproduce.sets import SETS, DataSet, SetFiles
 from greenadapt.stages.reproduce.workload import workload
 from greenadapt.stages.session import CORPUS, FINETUNE, QA, W2V
-from greenadapt.storage.files import Json, read_object
-from greenadapt.storage.names import expanded
-from greenadapt.wording import byte_size, counted, duration
+from greenadapt.storage.files import Json, expanded, read_object
 
-# Measured on one core of an AMD EPYC, idle: benchmarks/RESULTS.md, docs/word-vectors.md.
+# Measured on one core of an AMD EPYC, idle: benchmarks/results/, docs/word-vectors.md.
 _WORDS_SPLIT = 4_700_000
 """Words a second."""
 _WORDS_OF_VECTORS = 422_797 * 768

@@ -27,7 +27,7 @@ from greenadapt.stages.reproduce.bench import Bench, Run, model_hash
 from greenadapt.stages.reproduce.gmap import GMap
 from greenadapt.stages.reproduce.recipe import Kind, make_config
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
-from greenadapt.tasks.qa.questions import read_questions
+from greenadapt.tasks.questions import read_questions
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,11 @@ from greenadapt.config import (
     TrainConfig,
     W2VConfig,
 )
-from greenadapt.corpus.sources import check_keys
+from greenadapt.corpus.recipes import check_keys
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import by_option
 from greenadapt.stages.reproduce.sets import DataSet, find_set
-from greenadapt.storage.files import Json
-from greenadapt.storage.names import own_folder
-from greenadapt.storage.small_files import read_toml
+from greenadapt.storage.files import Json, own_folder, read_toml
 
 Kind = Literal["ner", "qa", "memory", "tasks"]
 FOLDER = "experiments"

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from greenadapt.errors import GreenadaptError, LockedError, UsageError, require_torch
+from greenadapt.errors import GreenadaptError, LockedError, UsageError, as_percent, counted, require_torch
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.train import Finetuning
 from greenadapt.stages.reproduce.bench import Bench, Run
@@ -16,12 +16,10 @@ from greenadapt.stages.reproduce.recipe import Recipe, read_recipe
 from greenadapt.stages.reproduce.sets import Sets
 from greenadapt.stages.reproduce.table import Cell, Found, Line, as_json, covered, lines_of, markdown
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json, replace_json
+from greenadapt.storage.files import Json, replace_json, short
 from greenadapt.storage.locks import lock
-from greenadapt.storage.names import short
 from greenadapt.storage.outputs import replacing
 from greenadapt.storage.records import Records
-from greenadapt.wording import as_percent, counted
 
 TABLE = "table"
 """The name of the table's files, which end in .md and .json."""

@@ -11,14 +11,12 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from greenadapt.corpus.download import fetch, local_path
-from greenadapt.corpus.sources import Source, check_keys
-from greenadapt.errors import InputError, MissingError
+from greenadapt.corpus.recipes import Source, check_keys
+from greenadapt.errors import InputError, MissingError, byte_size, counted
 from greenadapt.progress import Progress
-from greenadapt.storage.names import own_folder
+from greenadapt.storage.files import own_folder, read_toml
 from greenadapt.storage.outputs import replacing
-from greenadapt.storage.small_files import read_toml
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
-from greenadapt.wording import byte_size, counted
 
 FOLDER = "experiments/sets"
 SETS, ARCHIVES = "sets", "archives"

@@ -5,11 +5,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from greenadapt.errors import rounded
 from greenadapt.stages.reproduce.recipe import Column, Recipe, Row, Table
 from greenadapt.storage.files import Json
-from greenadapt.tasks.bootstrap import gap_covered
-from greenadapt.tasks.metrics import metric_of
-from greenadapt.wording import rounded
+from greenadapt.tasks.metrics import gap_covered, metric_of
 
 Cell = tuple[str, str, str]
 HEAD = ("set", "model", "published", "ours", "difference", "seeds", "missing")

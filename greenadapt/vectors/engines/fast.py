@@ -37,17 +37,21 @@ import numpy as np
 
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.engines import Stream, Weights, learning_rate, never
-from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
-from greenadapt.vectors.engines.divergence import require_finite, require_learning
-from greenadapt.vectors.engines.parts import (
+from greenadapt.vectors.engines import (
+    Stream,
     StreamPart,
+    Weights,
     keep_thresholds,
+    learning_rate,
+    never,
     noise_weights,
     padded,
+    require_finite,
+    require_learning,
     stream_parts,
     train_parts,
 )
+from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
 
 
 class FastEngine:

@@ -22,9 +22,18 @@ import numpy as np
 
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.engines import Stream, Weights, learning_rate, never
-from greenadapt.vectors.engines.divergence import require_finite, require_learning, sample_lost
-from greenadapt.vectors.engines.parts import cuts, keep_thresholds, train_parts
+from greenadapt.vectors.engines import (
+    Stream,
+    Weights,
+    cuts,
+    keep_thresholds,
+    learning_rate,
+    never,
+    require_finite,
+    require_learning,
+    sample_lost,
+    train_parts,
+)
 
 BATCH = 9_999  # words; the kernel reads on until it has over 10,000, and has room for 10,000
 _FILLER = b"x "  # a word that is not a number

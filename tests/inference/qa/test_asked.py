@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from greenadapt.errors import InputError, MissingError
-from greenadapt.inference.qa.sources import read_asked
+from greenadapt.inference.qa.inquiry import read_asked
 from greenadapt.progress import Silent
-from greenadapt.tasks.qa.questions import Question
+from greenadapt.tasks.questions import Question
 from tests.conftest import Notes
 from tests.inference.qa.test_documents import SQUAD, rows, write
 

@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
-from greenadapt.inference.documents import Context, Names, read_texts
-from greenadapt.inference.qa.sources import read_asked
+from greenadapt.inference.entries import Context, Names, read_texts
+from greenadapt.inference.qa.inquiry import read_asked
 from greenadapt.progress import Silent
 from tests.conftest import Notes
 from tests.support.endless import write_endless

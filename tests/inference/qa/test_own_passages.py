@@ -10,7 +10,7 @@ from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
-from greenadapt.inference.search.own_text import TextSearch
+from greenadapt.inference.search.store import TextSearch
 from greenadapt.inference.search.words import plain_words
 from greenadapt.progress import Silent
 from tests.conftest import Run

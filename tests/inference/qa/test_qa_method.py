@@ -17,19 +17,17 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, WordUnit
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
-from greenadapt.models.embedding_rows import Rows
-from greenadapt.models.example_blocks import ViewOutputs
 from greenadapt.models.forward import outputs
-from greenadapt.models.streaming import Inference, pooled
+from greenadapt.models.rows import Rows
+from greenadapt.models.streaming import Inference, ViewOutputs, pooled
 from greenadapt.models.weights import open_task_model
 from greenadapt.progress import Silent
-from greenadapt.tasks.features import Encoder
-from greenadapt.tasks.qa.questions import Question
-from greenadapt.tasks.qa.task import QuestionTask
-from greenadapt.tasks.qa.windows import merged, windows
+from greenadapt.tasks.base import Encoder
+from greenadapt.tasks.qa import QuestionTask, merged, windows
+from greenadapt.tasks.questions import Question
 from greenadapt.tokenization.added_words import AddedWords, new_entries
-from greenadapt.tokenization.base_vocabulary import BaseVocabulary
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary
 from tests.conftest import WORDS
 from tests.support.plain_qa import VIEWS, PlainQa, assert_same_answers, n_best, windows_of, words_of
 from tests.support.small_tasks import Json, TinyModel, expand

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from greenadapt.architectures.architecture import LayerParts
-from greenadapt.architectures.registry import ARCHITECTURES as KNOWN
+from greenadapt.architectures import ARCHITECTURES as KNOWN
+from greenadapt.architectures.base import LayerParts
 from greenadapt.config import AdapterConfig, AdapterName, MemoryConfig
 from greenadapt.errors import UsageError
 from greenadapt.models.memory.fusion import attach_memory

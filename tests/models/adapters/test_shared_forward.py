@@ -9,14 +9,12 @@ import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
-from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
-from greenadapt.models.adapters.multitask_weights import open_multitask
-from greenadapt.models.embedding_rows import Rows, RowTable
-from greenadapt.models.example_blocks import ViewOutputs
+from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec, open_multitask
 from greenadapt.models.forward import outputs, shared_outputs
-from greenadapt.models.streamed_rows import StreamedRows
-from greenadapt.models.streaming import Inference
-from greenadapt.tasks.features import Feature, Input
+from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.streaming import Inference, ViewOutputs
+from greenadapt.models.weights import StreamedRows
+from greenadapt.tasks.base import Feature, Input
 from tests.support.small_tasks import TinyModel
 
 TASKS = {

@@ -11,12 +11,12 @@ from transformers import AutoModel
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, RunConfig, TrainConfig
 from greenadapt.errors import UsageError
-from greenadapt.models.embedding_rows import Rows
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
+from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
-from greenadapt.tasks.classification.texts import Text, text_inputs, with_target
-from greenadapt.tasks.features import Encoder, Features, Input
+from greenadapt.tasks.base import Encoder, Features, Input
+from greenadapt.tasks.classification import Text, text_inputs, with_target
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training

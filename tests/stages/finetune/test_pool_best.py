@@ -11,8 +11,7 @@ from typer.testing import Result
 from greenadapt.config import TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.inference.kept_runs import KeptRun
-from greenadapt.models.example_blocks import ViewOutputs
-from greenadapt.models.streaming import pooled
+from greenadapt.models.streaming import ViewOutputs, pooled
 from greenadapt.stages.finetune.compare import compare
 from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.storage.arrays import ArrayFile

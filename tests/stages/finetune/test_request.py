@@ -1,17 +1,20 @@
 """Requests for many tasks that are refused, and what training starts from."""
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import MemoryConfig, TrainConfig
-from greenadapt.errors import UsageError
-from greenadapt.stages.finetune.request import Start
-from greenadapt.tasks.features import Encoder
+from greenadapt.config import AdapterConfig, MemoryConfig, TrainConfig
+from greenadapt.errors import InputError, UsageError
+from greenadapt.stages.finetune.request import Start, check_seeds, read_task_data, summary
+from greenadapt.stages.finetune.train import finetune
+from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
-from tests.support.small_multitask import request
-from tests.support.small_tasks import TinyModel, adapted, facts_file
+from tests.support.small_multitask import entry, request, task_file
+from tests.support.small_tasks import TinyModel, adapted, facts_file, session
 
 
 def test_requests_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
@@ -50,3 +53,112 @@ def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
     start = Start.of(str(model), "base", MemoryConfig())
     assert (start.model.name, start.model.source) == ("tiny-medicine", str(model))
     assert start.memory is not None
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ((), "need at least one seed, without repetition"),
+        ((1, 2, 1), "need at least one seed, without repetition"),
+        ((-1,), "--seed is -1, must be from 0 to 4294967295"),
+        ((0, 2**32), "--seed is 4294967296, must be from 0 to 4294967295"),
+    ],
+)
+def test_seeds_that_are_refused(seeds: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_seeds(seeds)
+    check_seeds((0, 2**32 - 1))
+
+
+METRICS = {"a": "f1", "b": "by_class.x.f1"}
+
+
+def test_mean_and_deviation_over_the_seeds() -> None:
+    draw = np.random.default_rng(0)
+    numbers = draw.uniform(size=(3, 4))  # seeds, scores
+    finished = [
+        {
+            "seed": seed,
+            "average": {"test": average},
+            "tasks": {
+                "a": {"test": {"m": {"f1": one, "em": 0.0}, "mm": {"f1": other}}},
+                "b": {"test": {"test": {"by_class": {"x": {"f1": of_class}}}}},
+            },
+        }
+        for seed, (one, other, of_class, average) in enumerate(numbers.tolist())
+    ]
+    made = summary("mean", METRICS, finished)
+    tasks = made["tasks"]
+    found = [tasks["a"]["test"]["m"], tasks["a"]["test"]["mm"], tasks["b"]["test"]["test"], made["average"]["test"]]
+    assert [one["mean"] for one in found] == pytest.approx(numbers.mean(0).tolist(), rel=1e-12)
+    assert [one["std"] for one in found] == pytest.approx(numbers.std(0, ddof=1).tolist(), rel=1e-12)
+    assert (made["pool"], made["metrics"], made["seeds"]) == ("mean", METRICS, finished)
+    alone = summary("mean", METRICS, finished[:1])
+    assert alone["average"]["test"] == {"mean": numbers[0, 3]}  # one seed does not deviate
+
+
+def test_a_score_that_a_seed_does_not_have() -> None:
+    finished = [
+        {"average": {"dev": average}, "tasks": {"a": {"dev": {"dev": scores}}}}
+        for average, scores in ((0.5, {"f1": 0.5}), (None, {}))
+    ]
+    made = summary("base", METRICS, finished)
+    nothing = {"mean": None, "std": None}
+    assert (made["average"]["dev"], made["tasks"]["a"]["dev"]["dev"]) == (nothing, nothing)
+
+
+def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
+    model = tiny_model()
+    empty = tmp_path / "empty.tsv"
+    empty.write_text("")
+    for changes, message in (
+        ({"train": (str(empty),)}, "task ner: "),
+        ({"train": (str(task_file(tmp_path, "ner", "train")), str(empty))}, "task ner: train: .*empty.tsv has no"),
+        ({"test": {"far": str(empty)}}, "task ner: test far has no examples"),
+        ({"metric": "by_type.Nothing.f1"}, "task ner: tasks file: metric .* Nothing, which no training example has"),
+    ):
+        wanted = request(tmp_path, model, tasks=(entry(tmp_path, "ner", **changes),))
+        with pytest.raises(InputError, match=message):
+            finetune(session(tmp_path), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "lacks"),
+    [
+        ("ner", "cell\tB-Other\nheart\tO\n", "other lacks Disease, Gene"),
+        ("ill.1", '{"text": "heart", "label": "well"}\n{"text": "cell", "label": "Ill"}\n', "other lacks ill"),
+    ],
+)
+def test_training_files_that_differ_in_their_labels(
+    tmp_path: Path, tiny_model: TinyModel, name: str, other: str, lacks: str
+) -> None:
+    file, told = tmp_path / "other", Notes()
+    file.write_text(other)
+    train = task_file(tmp_path, name, "train")
+    checkpoint = Checkpoint.open(tiny_model())
+    read_task_data(entry(tmp_path, name, train=(str(train), str(train))), checkpoint, AdapterConfig(), told)
+    assert told.warnings == []
+    read_task_data(entry(tmp_path, name, train=(str(train), str(file))), checkpoint, AdapterConfig(), told)
+    first, second = (line for line in told.warnings if "differ in their labels" in line)
+    assert first.startswith(f"{name}: ")
+    assert first.endswith(f"{train} lacks {'Ill' if name == 'ill.1' else 'Other'}")
+    assert second.endswith(lacks)
+
+
+def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: Path, tiny_model: TinyModel) -> None:
+    (tmp_path / "broken.tsv").write_text("a word without a tag\n", "utf-8")
+    broken = entry(tmp_path, "ner", test={"test": str(tmp_path / "broken.tsv")})
+    wanted = request(tmp_path, tiny_model(), tasks=(broken,), adapter=AdapterConfig(size=10, form="reference"))
+    with pytest.raises(UsageError, match="width is 10, not a multiple of the 6 heads"):
+        finetune(session(tmp_path), wanted)
+
+
+@pytest.mark.parametrize("kind", ["train", "test"])
+def test_data_from_a_pipe_are_refused_before_they_are_read(tmp_path: Path, tiny_model: TinyModel, kind: str) -> None:
+    end, begin = os.pipe()
+    os.close(begin)
+    source = f"/dev/fd/{end}"
+    piped = entry(tmp_path, "ner", **{kind: (source,) if kind == "train" else {"far": source}})
+    with pytest.raises(InputError, match=rf"{source} is a pipe or a device, .*: give a file"):
+        finetune(session(tmp_path), request(tmp_path, tiny_model(), tasks=(piped,)))
+    os.close(end)

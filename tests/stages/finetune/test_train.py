@@ -24,7 +24,7 @@ from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.storage.results import Result, verified
-from greenadapt.training.finetune.run import FinetuneRun
+from greenadapt.training.finetune import FinetuneRun
 from tests.support.small_tasks import (
     TRAIN,
     Json,
@@ -313,7 +313,7 @@ def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
             alive.append((self.n_runs, count(models)))
             super().train()
 
-    monkeypatch.setattr("greenadapt.training.finetune.run.FinetuneRun", Watched)
+    monkeypatch.setattr("greenadapt.training.finetune.FinetuneRun", Watched)
     monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((sorted(values), step)))
     training = replace(TRAIN, max_steps=2)
     request = ner_request(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.engines import chunks
+from greenadapt.vectors.engines import chunks, padded
 from greenadapt.vectors.engines.chunks import (
     CHUNK,
     GROUP,
@@ -24,7 +24,6 @@ from greenadapt.vectors.engines.chunks import (
     alias_table,
     train_part,
 )
-from greenadapt.vectors.engines.parts import padded
 
 ALL = 2**32 - 1  # keeps every word
 SEED = 2**63 + 12345

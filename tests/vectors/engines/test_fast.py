@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.vectors import cbow as w2v
-from greenadapt.vectors.engines import Stream, Weights, fast, parts
+from greenadapt.vectors import engines
+from greenadapt.vectors.engines import Stream, Weights, fast
 from greenadapt.vectors.engines.fast import FastEngine
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.vectors.test_cbow import Watcher, check_that_it_goes_on, planted_text, prepare, train
@@ -27,7 +28,7 @@ CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="f
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several parts of a small corpus."""
-    monkeypatch.setattr(parts, "_PART", 1000)
+    monkeypatch.setattr(engines, "_PART", 1000)
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ import os, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
 from greenadapt.config import W2VConfig
-from greenadapt.corpus.words import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.vectors.engines import parts
 from greenadapt.progress import Silent
 from greenadapt.vectors import cbow

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from greenadapt.vectors import engines
-from greenadapt.vectors.engines import chunks
+from greenadapt.vectors.engines import chunks, padded
 from greenadapt.vectors.engines.chunks import NEGATIVES, Settings, TextPart
-from greenadapt.vectors.engines.parts import padded
 from tests.vectors.engines.test_chunks import LENGTHS, make_lines, make_noise, make_tables
 
 LANES = "greenadapt.vectors.engines.lanes"

@@ -1,0 +1,335 @@
+"""The encoders that greenadapt knows, by the ``model_type`` of transformers."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from greenadapt.architectures.base import (
+    BERT_ATTENTION,
+    POSITIONS,
+    WORD_EMBEDDINGS,
+    Architecture,
+    LayerAttention,
+    LayerParts,
+    Size,
+    bert_sizes,
+)
+
+_FFN = "encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"
+
+_ALBERT = (
+    Architecture(
+        model_type="albert",
+        examples="ALBERT; the map goes into its narrow embedding",
+        prefix="albert.",
+        decoder="predictions.decoder.weight",
+        biases=("predictions.bias", "predictions.decoder.bias"),
+        apply_head=lambda model, states: model.predictions(states),
+        sizes=(
+            Size("embedding_size", WORD_EMBEDDINGS, axis=1),
+            POSITIONS,
+            Size("intermediate_size", _FFN),
+            Size("hidden_size", _FFN, axis=1),
+        ),
+        memory="it has one layer, which is used again and again",
+        adapters="it has one layer, which is used again and again",
+        layers="encoder.albert_layer_groups",
+        n_layers="num_hidden_groups",
+        has_segments=True,
+        tokenizer_class="AlbertTokenizer",
+    ),
+)
+
+
+_bert = partial(
+    Architecture,
+    decoder="cls.predictions.decoder.weight",
+    biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
+    apply_head=lambda model, states: model.cls(states),
+    sizes=bert_sizes(),
+    memory=BERT_ATTENTION,
+    adapters=LayerParts(),
+    has_segments=True,
+    tokenizer_class="BertTokenizer",
+)
+
+_BERT = (
+    _bert(model_type="bert", examples="BERT, E5, GTE and BGE in English", prefix="bert."),
+    _bert(model_type="ernie", examples="ERNIE", prefix="ernie."),
+)
+
+
+_HIDDEN = -1e4  # finite: pieces of padding see none
+
+
+def _attend_deberta(
+    attention: Any,
+    function: Callable[..., Any],
+    states: Any,
+    mask: Any,
+    *_: Any,
+    **positions: Any,
+) -> tuple[Any, None]:
+    """``DisentangledSelfAttention.forward`` with one of transformers' attention functions.
+
+    Memory is seen by its content alone, without the terms between content and positions.
+    """
+    (b, n, _), heads = states.shape, attention.num_attention_heads
+    query, key, value = (
+        attention.transpose_for_scores(layer(states), heads)
+        for layer in (attention.query_proj, attention.key_proj, attention.value_proj)
+    )
+    n_terms = 1 + sum(term in attention.pos_att_type for term in ("c2p", "p2c"))
+    seen = mask.bool()
+    if attention.relative_attention:
+        embeddings = attention.pos_dropout(positions["rel_embeddings"])
+        relative = positions["relative_pos"]
+        bias = attention.disentangled_attention_bias(query, key, relative, embeddings, n_terms)
+        seen = bias.view(b, heads, -1, n).masked_fill(~seen, _HIDDEN)
+    context, _ = function(
+        attention,
+        *(part.view(b, heads, -1, part.shape[-1]) for part in (query, key, value)),
+        seen,
+        dropout=attention.dropout.p if attention.training else 0.0,
+        scaling=(query.shape[-1] * n_terms) ** -0.5,
+    )
+    return context.flatten(2), None
+
+
+_DEBERTA = (
+    Architecture(
+        model_type="deberta-v2",
+        examples="DeBERTa v2 and v3",
+        prefix="deberta.",
+        decoder="cls.predictions.decoder.weight",
+        biases=("cls.predictions.bias", "cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),
+        apply_head=lambda model, states: model.cls(states),
+        sizes=bert_sizes()[1:],
+        memory=LayerAttention(
+            "attention.self",
+            lambda layer, states: (layer.attention.self.key_proj(states), layer.attention.self.value_proj(states)),
+            forward=_attend_deberta,
+        ),
+        adapters=LayerParts(),
+        has_segments=True,
+        tokenizer_class="DebertaV2Tokenizer",
+    ),
+)
+
+
+_DISTILBERT = (
+    Architecture(
+        model_type="distilbert",
+        examples="DistilBERT",
+        prefix="distilbert.",
+        decoder="vocab_projector.weight",
+        biases=("vocab_projector.bias",),
+        apply_head=lambda model, states: model.vocab_projector(
+            model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
+        ),
+        sizes=(
+            Size("dim", WORD_EMBEDDINGS, axis=1),
+            POSITIONS,
+            Size("hidden_dim", "transformer.layer.0.ffn.lin1.weight"),
+        ),
+        memory=LayerAttention(
+            "attention", lambda layer, states: (layer.attention.k_lin(states), layer.attention.v_lin(states))
+        ),
+        adapters=LayerParts("attention.out_lin", "ffn", "ffn", "output_layer_norm"),
+        layers="transformer.layer",
+        n_layers="n_layers",
+        tokenizer_class="BertTokenizer",
+    ),
+)
+
+
+_ELECTRA = (
+    Architecture(
+        model_type="electra",
+        examples="ELECTRA",
+        prefix="electra.",
+        decoder="generator_lm_head.weight",
+        biases=("generator_lm_head.bias",),
+        apply_head=lambda model, states: model.generator_lm_head(model.generator_predictions(states)),
+        sizes=bert_sizes("embedding_size"),
+        memory=BERT_ATTENTION,
+        adapters=LayerParts(),
+        has_segments=True,
+        tokenizer_class="BertTokenizer",
+    ),
+)
+
+
+_EMBEDDING = "embeddings.tok_embeddings.weight"
+
+_MODERNBERT = (
+    Architecture(
+        model_type="modernbert",
+        examples="ModernBERT",
+        prefix="model.",
+        embedding=_EMBEDDING,
+        decoder="decoder.weight",
+        biases=("decoder.bias",),
+        apply_head=lambda model, states: model.decoder(model.head(states)),
+        sizes=(
+            Size("hidden_size", _EMBEDDING, axis=1),
+            Size("intermediate_size", "layers.0.mlp.Wi.weight", times=2),
+        ),
+        memory=LayerAttention(
+            "attn",
+            # Without the hooks of adapters, which are for the layer's own input.
+            lambda layer, states: layer.attn.Wqkv(layer.attn_norm.forward(states)).chunk(3, -1)[1:],
+            angles=lambda encoder, layer, states, positions: encoder.rotary_emb(
+                states, positions, layer.attention_type
+            ),
+        ),
+        adapters=LayerParts("attn.out_drop", "mlp", "mlp", norm="", first_norm="attn_norm"),
+        layers="layers",
+        final_norm="final_norm",
+    ),
+)
+
+
+def _attend_mpnet(
+    attention: Any,
+    function: Callable[..., Any],
+    states: Any,
+    mask: Any = None,
+    position_bias: Any = None,
+    output_attentions: bool = False,
+) -> tuple[Any]:
+    """``MPNetSelfAttention.forward`` with one of transformers' attention functions."""
+    query, key, value = (
+        layer(states).unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
+        for layer in (attention.q, attention.k, attention.v)
+    )
+    context, _ = function(
+        attention,
+        query,
+        key,
+        value,
+        position_bias if mask is None else position_bias + mask,
+        dropout=attention.dropout.p if attention.training else 0.0,
+        scaling=attention.attention_head_size**-0.5,
+    )
+    return (attention.o(context.flatten(2)),)
+
+
+def _far_bias(encoder: Any) -> Any:
+    """The mean of the biases of keys far before and far behind, the last buckets of each half."""
+    weight = encoder.encoder.relative_attention_bias.weight
+    return (weight[len(weight) // 2 - 1] + weight[-1]) / 2
+
+
+_MPNET = (
+    Architecture(
+        model_type="mpnet",
+        examples="MPNet",
+        prefix="mpnet.",
+        decoder="lm_head.decoder.weight",
+        biases=("lm_head.bias", "lm_head.decoder.bias"),
+        apply_head=lambda model, states: model.lm_head(states),
+        sizes=bert_sizes(),
+        memory=LayerAttention(
+            "attention.attn",
+            lambda layer, states: (layer.attention.attn.k(states), layer.attention.attn.v(states)),
+            bias=_far_bias,
+            forward=_attend_mpnet,
+        ),
+        adapters=LayerParts(attention_output="attention.dropout"),
+        has_two_separators=True,
+        counts_from_padding=True,
+        tokenizer_class="MPNetTokenizer",
+    ),
+)
+
+
+_roberta = partial(
+    Architecture,
+    prefix="roberta.",
+    decoder="lm_head.decoder.weight",
+    biases=("lm_head.bias", "lm_head.decoder.bias"),
+    apply_head=lambda model, states: model.lm_head(states),
+    sizes=bert_sizes(),
+    has_two_separators=True,
+    counts_from_padding=True,
+)
+
+_ROBERTA = (
+    _roberta(
+        model_type="roberta",
+        examples="RoBERTa",
+        memory=BERT_ATTENTION,
+        adapters=LayerParts(),
+        tokenizer_class="RobertaTokenizer",
+    ),
+    _roberta(
+        model_type="xlm-roberta",
+        examples="XLM-RoBERTa, multilingual E5, BGE-M3",
+        memory=BERT_ATTENTION,
+        adapters=LayerParts(),
+        tokenizer_class="XLMRobertaTokenizer",
+    ),
+    _roberta(
+        model_type="camembert",
+        examples="CamemBERT",
+        memory=BERT_ATTENTION,
+        adapters=LayerParts(),
+        tokenizer_class="CamembertTokenizer",
+    ),
+)
+
+
+_ATTENTION = LayerAttention(
+    "self_attn",
+    lambda layer, states: (layer.self_attn.k_proj(states), layer.self_attn.v_proj(states)),
+    angles=lambda encoder, layer, states, positions: encoder.rotary_emb(states, positions),
+)
+_PARTS = LayerParts("post_attention_dropout", "mlp", "post_mlp_dropout", "post_mlp_layernorm")
+
+
+def _sizes(published: str) -> tuple[Size, ...]:
+    """``published`` is the second name of a weight, in published files."""
+    return (
+        Size("hidden_size", WORD_EMBEDDINGS, axis=1),
+        Size("intermediate_size", "layers.0.mlp.down_proj.weight", axis=1),
+        Size("intermediate_size", published, axis=1),
+    )
+
+
+_rotary = partial(
+    Architecture,
+    heads=("TokenClassification", "SequenceClassification", "MaskedLM"),
+    memory=_ATTENTION,
+    adapters=_PARTS,
+    layers="layers",
+    has_segments=True,
+)
+
+_ROTARY_BERT = (
+    _rotary(
+        model_type="nomic_bert",
+        examples="Nomic Embed v1 and v1.5",
+        prefix="nomic_bert.",
+        decoder="cls.predictions.decoder.weight",
+        biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
+        apply_head=lambda model, states: model.cls(states),
+        sizes=_sizes("encoder.layers.0.mlp.fc2.weight"),
+        published_layers="encoder.layers",
+        tokenizer_class="BertTokenizer",
+    ),
+    _rotary(
+        model_type="gte",
+        examples="GTE multilingual",
+        prefix="gte.",
+        decoder="lm_head.decoder.weight",
+        biases=("lm_head.decoder.bias",),
+        apply_head=lambda model, states: model.lm_head(states),
+        sizes=_sizes("encoder.layer.0.mlp.down_proj.weight"),
+        published_layers="encoder.layer",
+        has_two_separators=None,
+        tokenizer_class="XLMRobertaTokenizer",
+    ),
+)
+
+ENCODERS = (*_ALBERT, *_BERT, *_DEBERTA, *_DISTILBERT, *_ELECTRA, *_MODERNBERT, *_MPNET, *_ROBERTA, *_ROTARY_BERT)

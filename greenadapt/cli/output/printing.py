@@ -1,0 +1,574 @@
+"""Results, plans, answers and tables, printed."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, redirect_stdout
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from greenadapt.cli.output.console import output, print_json, print_lines, print_table, print_text
+from greenadapt.errors import as_percent, byte_size, counted, duration
+from greenadapt.report.map_quality import MAP, new_words, r2
+from greenadapt.report.tables import (
+    VIEW_NAMES,
+    AnswerLines,
+    Table,
+    answer_lines,
+    assessment,
+    changed_words,
+    changes,
+    comparison_tables,
+    figure,
+    score_tables,
+    scores_table,
+    signed,
+)
+from greenadapt.stages.plan import UP_TO_DATE, Step
+from greenadapt.storage.files import Json
+from greenadapt.storage.results import Result
+from greenadapt.vectors.neighbours import Neighbours
+
+
+def describe(result: Result) -> dict[str, Any]:
+    """A result as JSON: stage, status, folder, counts, facts, cost."""
+    manifest = result.manifest
+    return {
+        "stage": manifest.stage,
+        "status": "done" if result.fresh else "up to date",
+        "folder": str(result.path),
+        "config": manifest.config,
+        "counts": manifest.counts,
+        "facts": manifest.facts,
+        "cost": manifest.cost,
+    }
+
+
+def print_results(results: Iterable[Result], as_json: bool) -> None:
+    """The last result as one JSON object (the earlier ones under ``stages``), or a few lines about each;
+    under ``--quiet`` none.
+    """
+    results = list(results)
+    if as_json:
+        last = describe(results[-1])
+        if len(results) > 1:
+            last["stages"] = [describe(result) for result in results[:-1]]
+        print_json(last)
+        return
+    if not output().quiet:
+        recipe = (results[-1].manifest.facts.get("rows") or {}).get("recipe", MAP) if results else MAP
+        print_text(line for result in results for line in _lines(result, judges_map=recipe == MAP))
+
+
+def _lines(result: Result, *, judges_map: bool) -> list[str]:
+    """``judges_map``: whether no rows of another recipe were made, whose figures would be others."""
+    manifest = result.manifest
+    seconds = manifest.cost.get("seconds", 0.0)
+    status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
+    heldout = (manifest.facts.get("heldout") or {}).get("figures")
+    quality = [_quality(heldout)] if heldout and judges_map else []
+    rows = manifest.facts.get("rows")
+    quality += [_recipes(rows)] if isinstance(rows, dict) and rows["heldout"] and not judges_map else []
+    return [f"{manifest.stage}: {status}; {counts_in_words(manifest.counts)}", *quality, f"  {result.path}"]
+
+
+def counts_in_words(counts: dict[str, Any]) -> str:
+    """A result's counts in one line: ``words 85,017, dim 384``."""
+    known = {name.replace("_", " "): value for name, value in counts.items() if value is not None}
+    return ", ".join(f"{name} {_number(value)}" for name, value in known.items())
+
+
+def _quality(figures: dict[str, Any]) -> str:
+    """How good a map is, in one line."""
+    found = figures["base_rows"]["cosine"]
+    return (
+        f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
+        f"own row first for {as_percent(found['precision_at_1'])}, among ten for {as_percent(found['precision_at_10'])}"
+    )
+
+
+def _recipes(rows: dict[str, Any]) -> str:
+    """Which recipe the new rows are, its figures, and those that it was chosen by, in one line."""
+    line = f"  rows {rows['recipe']}"
+    if figures := rows["heldout"].get(rows["recipe"]):
+        found = figures["base_rows"]["cosine"]
+        first, ten = found["precision_at_1"], found["precision_at_10"]
+        line += f" on {figures['n_heldout']:,} held-out words: own row first for {first:.1%}, among ten for {ten:.1%}"
+    cosines = ", ".join(f"{name} {each['cosine']:.3f}" for name, each in rows["heldout"].items())
+    return f"{line}; mean cosine with the rows of held-out words: {cosines}"
+
+
+def _number(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def print_plan(steps: Iterable[Step], as_json: bool) -> None:
+    """The steps, as lines of JSON or as text."""
+    if as_json:
+        for step in steps:
+            print_json(step.as_dict())
+    else:
+        print_text(line for step in steps for line in _step_lines(step))
+
+
+def _step_lines(step: Step) -> list[str]:
+    if step.status == UP_TO_DATE:
+        said = f"up to date; {counts_in_words(step.counts)}"
+    else:
+        more = ["goes on from a killed run"] * step.resumes
+        more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
+        said = "; ".join([f"{step.status}: {step.why}", *more])
+    return [f"{step.stage}: {said}", *_estimate(step), f"  {step.folder}"]
+
+
+def _estimate(step: Step) -> list[str]:
+    """Bytes, hours and price, and what they are from."""
+    parts = [] if not step.bytes else [byte_size(step.bytes)]
+    parts += [] if step.hours is None else [duration(3600 * step.hours)]
+    if step.usd_low is not None and step.usd_high is not None:
+        parts.append(f"${step.usd_low:,.2f} to {step.usd_high:,.2f}")
+    basis = f" ({step.basis})" if parts and step.basis else step.basis
+    return [f"  {', '.join(parts)}{basis}"] if parts or basis else []
+
+
+_COLUMNS = ["stage", "state", "made", "size", "time"]
+
+
+def print_status(rows: Sequence[Json], root: Path | None) -> None:
+    """The rows of ``status``; ``root`` is the workspace, if they are of one."""
+    results = [row for row in rows if row["kind"] == "result"]
+    if root is not None:
+        print_text([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
+    for group in dict.fromkeys(_group(row, root) for row in results):
+        _print_group(group, [row for row in results if _group(row, root) == group], root)
+    for row in rows:
+        if row["kind"] == "unfinished":
+            print_text(_unfinished(row))
+        elif row["kind"] == "lock":
+            print_text([f"Locked: {row['writer']} is writing", f"  {row['file']}"])
+    left = [row for row in rows if row["kind"] == "leftovers"]
+    if left:
+        each = ", ".join(f"{_KINDS[row['what']][1]} {byte_size(row['bytes'])}" for row in left)
+        print_text([f"greenadapt clean would remove: {each}"])
+
+
+_KINDS = {
+    "version": ("old version", "old versions"),
+    "unfinished": ("unfinished work", "unfinished work"),
+    "download": ("download", "downloads"),
+    "input": ("kept input", "kept input"),
+    "cache": ("cache", "caches"),
+}
+"""What can be removed, one and many."""
+
+
+def _group(row: Json, root: Path | None) -> str:
+    if root is None:
+        return ""
+    return ", ".join(filter(None, (row["corpus"], row["model"]))) if _is_below(row, root) else "Written elsewhere"
+
+
+def _is_below(row: Json, root: Path) -> bool:
+    return Path(row["folder"]).is_relative_to(root)
+
+
+def _print_group(title: str, rows: Sequence[Json], root: Path | None) -> None:
+    cells = [
+        [
+            _name(row, root),
+            row["state"],
+            "" if row["made"] is None else local_time(row["made"]),
+            "" if row["bytes"] is None else byte_size(row["bytes"]),
+            "" if row["seconds"] is None else duration(row["seconds"]),
+        ]
+        for row in rows
+    ]
+    print_table(title, _COLUMNS, cells)
+    reasons = [f"{_name(row, root)}: {why}" for row in rows if row["state"] != "not made" for why in row["why"]]
+    if reasons:
+        print_text([*(f"  {reason}" for reason in reasons), ""])
+
+
+def _name(row: Json, root: Path | None) -> str:
+    """A stage with its variant, or outside a workspace with its folder."""
+    if root is not None and not _is_below(row, root):
+        return f"{row['stage']} {_from_home(row['folder'])}"
+    if root is not None:
+        return str(row["stage"]) + (f"@{row['variant']}" if row["variant"] else "")
+    name = Path(row["folder"]).name
+    return name if name == row["stage"] else f"{row['stage']} {name}"
+
+
+def _from_home(folder: str) -> str:
+    path = Path(folder)
+    return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else folder
+
+
+def _unfinished(row: Json) -> list[str]:
+    what = " of ".join(filter(None, (row["stage"], ", ".join(filter(None, (row["corpus"], row["model"]))))))
+    spent = f", {duration(row['seconds'])} so far" if row["seconds"] else ""
+    state, after = (
+        ("Being made", "") if row["writer"] else ("Unfinished", "; the same command resumes it or starts over")
+    )
+    said = f"{byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}{after}"
+    return [f"{state}: {what}: {said}", f"  {row['folder']}"]
+
+
+def local_time(iso: str) -> str:
+    """A time of day here, to the minute."""
+    return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def print_cleaning(removable: Sequence[Json], kept: Sequence[Json], as_json: bool, *, to_stderr: bool = False) -> None:
+    """What ``clean`` would remove, and what it keeps."""
+    if as_json:
+        for row in [*removable, *kept]:
+            print_json(row)
+        return
+    with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
+        print_text(line for row in removable for line in _removable(row))
+        print_text(_sum("To remove", removable) if removable else ["nothing to remove"])
+        print_text(line for row in kept for line in (f"Kept: {row['why']}", f"  {row['path']}"))
+
+
+def print_removed(rows: Sequence[Json], as_json: bool) -> None:
+    """What ``clean`` removed, and what it kept."""
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    print_text(_sum("Removed", [row for row in rows if row["action"] == "removed"]))
+    print_text(line for row in rows if row["why"] for line in (f"Kept: {row['why']}", f"  {row['path']}"))
+
+
+def _removable(row: Json) -> list[str]:
+    of = ", ".join(filter(None, (row["corpus"], row["model"], row["stage"])))
+    return [f"{_KINDS[row['what']][0]}{f' of {of}' if of else ''}: {byte_size(row['bytes'])}", f"  {row['path']}"]
+
+
+def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
+    what = "file or folder", "files and folders"
+    return [f"{verb}: {counted(len(rows), *what)}, {byte_size(sum(row['bytes'] for row in rows))}"]
+
+
+def print_cluster(rows: Sequence[Json]) -> None:
+    """The nodes of a cluster, what of them is free, and what uses them."""
+    nodes = [row for row in rows if row["kind"] == "node"]
+    sums = {name: sum(row[name] for row in nodes) for name in nodes[0] if name not in ("kind", "address")}
+    shown = [*nodes, {**sums, "address": "all"}] if len(nodes) > 1 else nodes
+    cells = [
+        [
+            row["address"],
+            *(f"{row[f'free_{name}']:g} of {row[name]:g}" for name in ("cores", "gpus")),
+            byte_size(row["memory_bytes"]),
+        ]
+        for row in shown
+    ]
+    print_table("", ["node", "free cores", "free GPUs", "memory"], cells)
+    for row in rows:
+        if row["kind"] == "program":
+            where = f"process {row['process']} at {row['address']}, since {local_time(row['started'])}"
+            print_text([f"Runs: {row['command']}", f"  {where}"])
+
+
+_MOST_COLUMNS = 10
+
+
+def print_costs(rows: Sequence[Json]) -> None:
+    """What stages cost, in one table per corpus and model, each with its sum."""
+    if not rows:
+        print_text(["no results in this workspace yet", ""])
+        return
+    groups = dict.fromkeys((row.get("corpus", ""), row.get("model", "")) for row in rows)
+    for corpus, model in groups:
+        title = f"Cost of {corpus}, {model}" if corpus else "Cost"
+        _print_stages(title, [row for row in rows if (row.get("corpus", ""), row.get("model", "")) == (corpus, model)])
+    sources = dict.fromkeys(row[name] for row in rows for name in ("energy_source", "co2_source"))
+    print_text([f"Energy and CO2: {'; '.join(sources)}", ""])
+
+
+def _print_stages(title: str, rows: Sequence[Json]) -> None:
+    rows = [{**row, "stage": _named(row)} for row in rows]
+    names = ("seconds", "cpu_seconds", "energy_kwh", "co2_kg", "usd_low", "usd_high")
+    total: Json = {name: sum(row[name] for row in rows) for name in names}
+    total |= {"peak_memory_bytes": max(row["peak_memory_bytes"] for row in rows), "stage": "all"}
+    table = [
+        [
+            row["stage"],
+            f"{row['seconds']:.1f} s",
+            f"{row['cpu_seconds']:.1f} s",
+            f"{row['peak_memory_bytes'] / 2**20:,.0f} MB",
+            f"{_small(row['energy_kwh'] * 1000)} Wh",
+            f"{_small(row['co2_kg'] * 1000)} g",
+            f"${row['usd_low']:.4f}-{row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
+        ]
+        for row in [*rows, total]
+    ]
+    print_table(title, ["stage", "time", "CPU time", "memory", "energy", "CO2", "cloud price"], table)
+
+
+def _named(row: Json) -> str:
+    """A stage, and the last part of its folder unless that is the stage's own in a workspace."""
+    name = Path(row.get("folder") or row["stage"]).name
+    return str(row["stage"]) if name == row["stage"] else f"{row['stage']} {name}"
+
+
+def print_heldout(figures: Json, recipe: str) -> None:
+    """How well rows find those of held-out words; nothing if there were too few to hold any out."""
+    if not figures:
+        return
+    names = ("precision_at_1", "precision_at_5", "precision_at_10")
+    rows = [
+        [f"own row among {label}, {measure}", *(as_percent(found[name]) for name in names), f"{found['mrr']:.3f}"]
+        for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
+        for measure, found in figures[key].items()
+    ]
+    title = f"Rows by --rows {recipe} on {figures['n_heldout']:,} held-out words: cosine {figures['cosine']:.3f}"
+    print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
+
+
+def print_rows(found: Json) -> None:
+    """How well recipes predict the rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
+    first = next(iter(found["rows"].values()))
+    counts = _bands(first["by_count"])
+    columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {count}" for count in counts)]
+    table = []
+    for name, figures in found["rows"].items():
+        nearest = figures["base_rows"]["cosine"]
+        row = [_starred(name, found), f"{figures['cosine']:.3f}"]
+        row += [_percent(nearest["precision_at_1"]), _percent(nearest["precision_at_10"])]
+        table.append([*row, *(_percent(band["precision_at_10"]) for band in figures["by_count"])])
+    print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {found['base']}", columns, table)
+    by_count = "; in 10: also of the words that occur so often in the corpus" if counts else ""
+    print_text([
+        f"* the rows of {found['folder']}; random: random rows of the same length as the model's, the least to beat",
+        "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
+        f"one, or among the ten nearest{by_count}",
+        "",
+    ])  # fmt: skip
+    _print_states(found, counts)
+    if remarks := new_words(found):
+        print_text([*remarks, ""])
+
+
+def _print_states(found: Json, counts: Sequence[str]) -> None:
+    """The substitution test, if torch is installed."""
+    if (test := found["substitution"]) is None:
+        return
+    table = [
+        [_starred(name, found), f"{one['state_cosine']:.3f}", *map(_cosine, one["state_by_count"])]
+        for name, one in {**found["rows"], "in pieces": test["split"]}.items()
+    ]
+    text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
+    title = f"The model's last state at {counted(test['words'], 'held-out word')}, {text}"
+    print_table(title, ["rows", "state", *(f"state: {count}" for count in counts)], table)
+    print_text([
+        "state: mean cosine of the state with the word's own row and with the predicted one; in pieces: the word has "
+        "no row and is cut into pieces, the state is that at the first",
+        "",
+    ])  # fmt: skip
+
+
+def _starred(name: str, found: Json) -> str:
+    return f"{name} *" if name == found["recipe"] else name
+
+
+def _bands(by_count: Sequence[Json]) -> list[str]:
+    least = [band["min_count"] for band in by_count]
+    return [f"{low} to {high - 1}" for low, high in pairwise(least)] + [f"{last} and more" for last in least[-1:]]
+
+
+def _cosine(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def print_folds(found: Json) -> None:
+    """What cross-validation found, see ``cross_validate``: a table, and what to do in a sentence or two."""
+    base, *ours = found["rows"]
+    rows = [[base["read_by"], figure(base["score"]), "", "", _seconds(base)]]
+    for row in ours:
+        name = f"adapted, read by {VIEW_NAMES[row['read_by']]}"
+        rows.append([name, figure(row["score"]), signed(row["difference"]), _interval(row), _seconds(row)])
+    columns = ["model", found["main"], "difference", "95 % interval", "training, predicting"]
+    seeds = f", {counted(found['seeds'], 'seed')}" if found["seeds"] > 1 else ""
+    title = f"{counted(found['folds'], 'fold')} of {counted(found['examples'], 'example')}{seeds}, scores in percent"
+    print_table(title, columns, rows)
+    print_text([*assessment(found), ""])
+
+
+def _seconds(row: Json) -> str:
+    return f"{row['training']:,.0f} s, {row['predicting']:,.1f} s"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else as_percent(share)
+
+
+def _small(number: float) -> str:
+    return f"{number:.3g}" if number >= 0.001 else "<0.001"
+
+
+def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
+    """One table per word, with a row per view and a column per neighbour; with many neighbours one table per view."""
+    if top > _MOST_COLUMNS:
+        for row in rows:
+            nearest = [[label, f"{cosine:.2f}"] for label, cosine in row.neighbours]
+            print_table(f"{_counted(row)}, {row.view}", ["nearest", "cosine"], nearest)
+        return
+    for word in dict.fromkeys(row.word for row in rows):
+        views = [row for row in rows if row.word == word]
+        cells = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
+        table = [[row.view, *near, *[""] * (top - len(near))] for row, near in zip(views, cells, strict=True)]
+        print_table(_counted(views[0]), ["nearest", *map(str, range(1, top + 1))], table, numbers=False)
+
+
+def _counted(row: Neighbours) -> str:
+    """The word, how often it occurs, and how far mapped vectors of such words can be trusted."""
+    if row.count is None:
+        return row.word
+    if row.precision_at_10 is None:
+        return f"{row.word}, {row.count:,} times"
+    share = f"{as_percent(row.precision_at_10, 0)} of held-out words about as frequent find their own row among ten"
+    return f"{row.word}, {row.count:,} times ({share})"
+
+
+def print_paper_costs(rows: Sequence[Json]) -> None:
+    """The paper's table, recomputed, with the published figures."""
+    table = [
+        [
+            f"{row['paper']} ({row['size']})",
+            row["hardware"],
+            f"{row['watts']:,.0f} W",
+            f"{row['hours']:,.0f} h",
+            f"{row['co2_lbs']:,.1f} lbs ({row['published_co2_lbs']:,})",
+            f"${row['usd_low']:,.0f} to {row['usd_high']:,.0f} ({_range(row['published_usd'])})",
+        ]
+        for row in rows
+    ]
+    title = "Table 1 of arXiv 2004.03354 by the same formula (published figures in brackets)"
+    print_table(title, ["model", "hardware", "power", "time", "CO2", "cloud price"], table)
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return " to ".join(f"{number:,}" for number in numbers)
+
+
+def print_scores(scores: Json) -> None:
+    """The scores of a fine-tuned model (its ``scores.json``), see ``score_tables``."""
+    advice = "give the tasks test or dev files" if "tasks" in scores else "give --test or --dev"
+    tables = score_tables(scores)
+    if not tables:
+        print_text([f"nothing was scored: {advice}", ""])
+    print_tables(tables)
+
+
+def print_evaluated(scores: Json) -> None:
+    """The same for one labelled file (see ``Evaluated``), and the interval of the main score."""
+    print_tables(score_tables(scores, scores["file"]))
+    if "read_twice" in scores:
+        print_text([f"{figure(scores['read_twice'])} % of the examples were read in both tokenizations", ""])
+    intervals, n_seeds = scores["intervals"], len(scores["seeds"])
+    # A model without added words has one view, whatever the pool.
+    ends = intervals.get(scores["pool"], intervals.get("base") if len(intervals) == 1 else None)
+    if ends is None:
+        return
+    main, (low, high) = scores["main"], map(figure, ends)
+    drawn = f"{scores['examples']:,} examples" if scores["resampled"] == "examples" else "whole contexts"
+    drawn += f" and {n_seeds} seeds" if n_seeds > 1 else ""
+    of = "mean " if n_seeds > 1 else ""
+    print_text([f"{of}{main} {figure(scores['mean'][main])}, 95 % interval {low} to {high}, by resampling {drawn}", ""])
+
+
+def print_comparison(rows: Sequence[Json]) -> None:
+    """The first model's score, those of the others, the first one's difference to each and how sure it is.
+
+    A row has ``model``, ``score``, ``std`` (``None`` for one seed), all but the first also ``difference``, ``low`` and
+    ``high``; of three, the first has ``gap_covered``.
+    """
+    ours = rows[0]["model"]
+    table = [
+        [row["model"], figure(row["score"]), figure(row["std"]), signed(row.get("difference")), _interval(row)]
+        for row in rows
+    ]
+    columns = ["model", "score", "std", f"{ours} minus it", "95 % interval"]
+    print_table("Comparison on the test set, in percent", columns, table)
+    print_text([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
+
+
+def print_tables(tables: Iterable[Table]) -> None:
+    """Tables of a report, as they are."""
+    for table in tables:
+        print_table(table.title, table.columns, table.rows)
+
+
+def _interval(row: Json) -> str:
+    return f"{signed(row['low'])} to {signed(row['high'])}" if "low" in row else ""
+
+
+def _in_words(model: str, row: Json) -> str:
+    difference, other = row["difference"], row["model"]
+    if row["low"] <= 0 <= row["high"]:
+        return (
+            f"{model} minus {other}: {signed(difference)} points, but the interval includes zero: "
+            f"these {row.get('resampled', 'examples')} and seeds do not show which is better"
+        )
+    better = "better" if difference > 0 else "worse"
+    return f"{model} is {better} than {other} by {figure(abs(difference))} points"
+
+
+def _gap(rows: Sequence[Json]) -> list[str]:
+    if "gap_covered" not in rows[0]:
+        return []
+    ours, base, reference = (row["model"] for row in rows)
+    covered = rows[0]["gap_covered"]
+    if covered is None:
+        return [f"{reference} is not better than {base}: there is no gap to close"]
+    return [f"{ours} closes {as_percent(covered, 0)} of the gap from {base} to {reference}"]
+
+
+def print_answers(row: Json) -> None:
+    """A question, the best answer marked in its sentence, and the further ones."""
+    _print_marked(answer_lines(row))
+
+
+def print_summary(summary: Json) -> None:
+    """The scores, and how the model compares with its base model, as far as ``summary`` has them."""
+    if "scores" in summary:
+        print_tables([scores_table(summary["scores"])])
+    if "comparison" not in summary:
+        return
+    comparison = summary["comparison"]
+    print_tables(comparison_tables(comparison))
+    print_lines([changed_words(comparison), ""])
+    for group in changes(comparison):
+        print_lines([group.title, ""])
+        for question in group.questions:
+            _print_marked(question)
+
+
+def _print_marked(question: AnswerLines) -> None:
+    """A question and its lines, which on a terminal go on further right in the next one.
+
+    An answer within its sentence stands between ``[[`` and ``]]`` where there are no styles.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    is_terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    begin, end = ("", "") if console.color_system else ("[[", "]]")
+    paragraphs = [("", Text(question.question, style="bold"))]
+    for line in question.lines:
+        is_within = bool(line.before or line.after)
+        answer = f"{begin}{line.answer}{end}" if is_within else line.answer
+        text = Text(line.label + line.before).append(answer, style="bold green").append(line.after)
+        paragraphs.append(("  ", text.append(f"  ({line.note})" if line.note else "", style="dim")))
+    # Captured, since what is written to a terminal while a bar is shown there has to go above it.
+    with console.capture() as drawn:
+        for indent, text in paragraphs:
+            width = max(console.width - len(indent) - 2, 20)
+            for number, row in enumerate(text.wrap(console, width) if is_terminal else [text]):
+                row.rstrip()
+                console.print(Text(indent + "  " * (number > 0)).append(row), soft_wrap=True)
+    print_lines([drawn.get()], styled=True)

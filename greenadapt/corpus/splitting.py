@@ -1,0 +1,252 @@
+"""Documents to word numbers, over several processes, in the order of the documents.
+
+Some documents are held out of training, chosen by their content, so that every run chooses the same.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+from greenadapt.corpus.text import Document
+from greenadapt.errors import ResourceError
+from greenadapt.storage.arrays import Int32Array, Int64Array
+from greenadapt.tokenization.vocabulary import WordSplitter
+from greenadapt.workers import worker_pool
+
+BATCH_BYTES = 1 << 20
+_MEMORY_OF_CHUNKS = 32 << 20  # bytes of chunks and their words that a process remembers, roughly
+
+
+@dataclass
+class DocumentLog:
+    """A hash and the number of lines of every document that has text, filled while the documents are read."""
+
+    hashes: "array[int]" = field(default_factory=lambda: array("Q"))
+    n_lines: "array[int]" = field(default_factory=lambda: array("q"))
+    n_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Lines joined by line breaks; if ``continues``, the first continues the last line of the previous batch."""
+
+    text: bytes
+    continues: bool
+
+
+@dataclass(frozen=True)
+class SplitBatch:
+    """A batch as numbers.
+
+    ``ids``, int32 ``(n_tokens,)``, are rows of ``words``, the batch's distinct words; ``lengths``, int32
+    ``(n_lines,)``, says how many of them each line has.
+    """
+
+    words: list[str]
+    ids: Int32Array
+    lengths: Int32Array
+    continues: bool
+    n_bytes: int
+
+
+def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: bool) -> Iterator[TextBatch]:
+    """The lines of ``documents`` in batches of about ``BATCH_BYTES``; longer lines are cut if ``cut_lines``."""
+    lines: list[bytes] = []
+    size, continues = 0, False
+    for document in documents:
+        digest, n_lines = blake2b(digest_size=8), 0
+        for data in _encoded_lines(document):
+            digest.update(data)
+            digest.update(b"\n")
+            n_lines += 1
+            for number, part in enumerate(_parts(data) if cut_lines else [data]):
+                if lines and (number > 0 or size + len(part) > BATCH_BYTES):
+                    yield TextBatch(b"\n".join(lines), continues)
+                    lines, size, continues = [], 0, number > 0
+                lines.append(part)
+                size += len(part)
+                log.n_bytes += len(part)
+        if n_lines:
+            log.hashes.append(int.from_bytes(digest.digest(), "little"))
+            log.n_lines.append(n_lines)
+    if lines:
+        yield TextBatch(b"\n".join(lines), continues)
+
+
+def document_hash(document: Document) -> int:
+    """The hash that a ``DocumentLog`` has of ``document``: 64 bits of its lines with text."""
+    digest = blake2b(digest_size=8)
+    for data in _encoded_lines(document):
+        digest.update(data)
+        digest.update(b"\n")
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _encoded_lines(document: Document) -> Iterator[bytes]:
+    for line in document.lines:
+        if line and not line.isspace():
+            yield line.replace("\n", "\r").encode("utf-8", "replace")  # a lone surrogate is not text
+
+
+def _parts(line: bytes) -> Iterator[bytes]:
+    """``line`` cut before spaces: a part keeps the space it begins with, since some splitters depend on it."""
+    begin = 0
+    while len(line) - begin > BATCH_BYTES:
+        end = line.rfind(b" ", begin + 1, begin + BATCH_BYTES)
+        if end < 0:
+            end = line.find(b" ", begin + BATCH_BYTES)
+        if end < 0:
+            break
+        yield line[begin:end]
+        begin = end
+    yield line[begin:]
+
+
+class BatchSplitter:
+    """Splits batches, and caches the words of each chunk of text between two spaces, since most chunks recur."""
+
+    def __init__(self, splitter: WordSplitter) -> None:
+        self._splitter = splitter
+        self._chunks = _ChunkTable(splitter)
+
+    @property
+    def chunkwise(self) -> bool:
+        """Whether lines may be cut before a space."""
+        return self._splitter.chunkwise
+
+    def __call__(self, batch: TextBatch) -> SplitBatch:
+        lines = batch.text.decode()
+        if self._splitter.chunkwise:
+            chunks = f"\n{lines}".replace("\n", " \n").split(" ")[1:]
+            per_line = [line.count(" ") + 1 for line in lines.split("\n")]
+        else:
+            chunks = [f"\n{line}" for line in lines.split("\n")]
+            per_line = [1] * len(chunks)
+        rows = np.fromiter(map(self._chunks.__getitem__, chunks), np.int64, len(chunks))
+        words, ids, lengths = self._chunks.words_of(rows)
+        first_chunks = np.cumsum([0, *per_line[:-1]])
+        if self._chunks.size > _MEMORY_OF_CHUNKS:
+            self._chunks = _ChunkTable(self._splitter)
+        line_lengths = np.add.reduceat(lengths, first_chunks, dtype=np.int32)
+        return SplitBatch(words, ids, line_lengths, batch.continues, len(batch.text))
+
+
+class _ChunkTable(dict[str, int]):
+    """Chunk → row of a table of its words; a chunk at the start of a line is preceded by a line break."""
+
+    def __init__(self, splitter: WordSplitter) -> None:
+        super().__init__()
+        self._splitter = splitter
+        self._words = Numbering()
+        self._ids = array("i")
+        self._starts = array("q", [0])
+        self.size = 0
+        """Rough number of bytes held."""
+
+    def __missing__(self, chunk: str) -> int:
+        words = self._splitter.split(chunk[1:]) if chunk[:1] == "\n" else self._splitter.split_chunk(chunk)
+        self._ids.extend(map(self._words.__getitem__, words))
+        self._starts.append(len(self._ids))
+        self[chunk] = row = len(self)
+        self.size += len(chunk) + 160 + 4 * len(words)  # a string, a dictionary entry, a number, and its words
+        return row
+
+    def words_of(self, rows: Int64Array) -> tuple[list[str], Int32Array, Int32Array]:
+        """The distinct words of the chunks ``rows``, all their words as rows of those, and the number of each chunk."""
+        starts = np.frombuffer(self._starts, np.int64)
+        lengths = np.diff(starts).astype(np.int32)[rows]
+        ids = gather(np.frombuffer(self._ids, np.int32), starts[rows], lengths)
+        used = np.zeros(len(self._words), bool)
+        used[ids] = True
+        local = np.cumsum(used, dtype=np.int32) - np.int32(1)
+        known = list(self._words)
+        return [known[i] for i in np.flatnonzero(used).tolist()], local[ids], lengths
+
+
+class Numbering(dict[str, int]):
+    """Numbers words from 0 in the order in which they are first looked up."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+
+def gather(values: Int32Array, starts: Int64Array, lengths: Int32Array) -> Int32Array:
+    """``values[starts[i] : starts[i] + lengths[i]]`` for each ``i``, one after the other; both are ``(n,)``."""
+    if len(starts) == 1:  # one line may be as long as a whole corpus
+        return np.asarray(values[starts[0] : starts[0] + lengths[0]])
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return np.asarray(values[np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)])
+
+
+def split_batches(batches: Iterable[TextBatch], splitter_file: Path, workers: int) -> Generator[SplitBatch, None, None]:
+    """Split ``batches`` in ``workers`` processes (1: in this one) and yield the results in order.
+
+    Only a few batches are processed at a time, so memory does not grow with the text. Raises ``ResourceError`` where a
+    process is killed from outside.
+    """
+    if workers == 1:
+        yield from map(BatchSplitter(WordSplitter.load(splitter_file)), batches)
+        return
+    pool = worker_pool(workers, _start_worker, splitter_file)
+    waiting: deque[Future[SplitBatch]] = deque()
+    try:
+        for batch in batches:
+            waiting.append(pool.submit(_split_in_worker, batch))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise ResourceError(
+            f"one of the {workers} processes that split text was killed, perhaps for lack of memory",
+            "use fewer --workers",
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_worker: BatchSplitter  # set once in each worker process
+
+
+def _start_worker(splitter_file: Path) -> None:
+    global _worker
+    _worker = BatchSplitter(WordSplitter.load(splitter_file))
+
+
+def _split_in_worker(batch: TextBatch) -> SplitBatch:
+    return _worker(batch)
+
+
+HELDOUT = "heldout.txt"
+
+
+def without_heldout(
+    documents: Iterable[Document], share: float, folder: Path, hashes: "array[int] | None" = None
+) -> Iterator[Document]:
+    """The documents to train on; the others, a ``share`` of all, are added to ``heldout.txt`` in ``folder``, one
+    paragraph per line, and to ``hashes``."""
+    if not share:
+        yield from documents
+        return
+    with open(folder / HELDOUT, "a", encoding="utf-8", newline="\n") as file:
+        for document in documents:
+            if draw(document) >= share:
+                yield document
+            else:
+                if hashes is not None:
+                    hashes.append(document_hash(document))
+                file.writelines(line.replace("\n", " ") + "\n" for line in document.lines)
+
+
+def draw(document: Document) -> float:
+    """A number in [0, 1) that depends only on the text."""
+    digest = blake2b("\n".join(document.lines).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64

@@ -1,1 +1,0 @@
-"""The demo: all stages, offline."""

@@ -1,0 +1,578 @@
+"""``report``: one page about the results for a corpus and a model, and the plots of a card."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from greenadapt import __version__
+from greenadapt.checkpoints.layout import HISTORY, PREDICTIONS, SEEDS, TASK_FILE, is_multitask, read_described
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.corpus.opening import source_input
+from greenadapt.corpus.prepared import read_vocabulary
+from greenadapt.errors import GreenadaptError, MissingError
+from greenadapt.progress import Silent
+from greenadapt.report.map_quality import MAP
+from greenadapt.report.page.blocks import Example, Missing, Page, Plot, Section
+from greenadapt.report.page.drawing import Drawing, html, require_library, write_plots
+from greenadapt.report.page.sections import (
+    AddedData,
+    CorpusData,
+    MapData,
+    PieceCounts,
+    Plane,
+    RowsData,
+    StageData,
+    TaskGroup,
+    TunedModel,
+    corpus_section,
+    cost_section,
+    described,
+    pipeline_section,
+    prediction_text,
+    pretrain_section,
+    space_section,
+    tasks_section,
+    words_section,
+)
+from greenadapt.report.tables import task_name
+from greenadapt.stages.finetune.compare import read_predictions, statistics_of
+from greenadapt.stages.finetune.train import read_scores
+from greenadapt.stages.machine import paper_costs
+from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
+from greenadapt.stages.status import with_sources
+from greenadapt.storage.arrays import Array, FloatArray
+from greenadapt.storage.files import Json, short
+from greenadapt.storage.outputs import check_file, open_file
+from greenadapt.storage.own_json import read_own_lines
+from greenadapt.storage.results import MANIFEST, Result, read_manifest, refuse_overlap
+from greenadapt.tasks.base import load_task
+from greenadapt.tasks.metrics import contexts_of, interval, paired, resampled
+from greenadapt.tokenization.added_words import WORDS_FILE
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.vectors.neighbours import nearest, on_plane, unit_rows
+from greenadapt.vectors.rows import mean_of_pieces
+from greenadapt.vectors.word_vectors import VOCABULARY
+
+_FEWEST = 20
+"""Words of which a map is drawn."""
+N_COUNTED = 20_000
+"""Words of the corpus whose pieces are counted."""
+_N_NORMS = 4000
+_N_MAP = 200
+_N_NAMED = 60
+"""Words of the map that may be named, if there is room."""
+_N_QUERIES = 200
+_N_ADDED = 5000
+_N_NEAR = 6
+_N_WORST = 15
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """An adapted model; each part is read once, and of the rows only samples."""
+
+    result: Result
+    name: str
+
+    @cached_property
+    def tokenizer(self) -> DualTokenizer:
+        """Both tokenizations."""
+        return DualTokenizer.load(self.result.folder)
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The word of each new row."""
+        return self.tokenizer.added.all_surfaces()
+
+    @cached_property
+    def counts(self) -> Array | None:
+        """How often the word of each new row occurs, int64 (n,); ``None`` if the vectors, or their counts, are not
+        there.
+        """
+        vocabulary = self._vocabulary()
+        if vocabulary is None:
+            return None
+        words, counts = read_vocabulary(vocabulary)
+        if counts.min() == counts.max():
+            return None
+        known = dict(zip(words, counts.tolist(), strict=True))
+        return np.fromiter(map(known.get, self.words, repeat(0)), np.int64, len(self.words))
+
+    def _vocabulary(self) -> Path | None:
+        """``vocabulary.tsv`` of the vectors that the rows were made from."""
+        aligned = Path(self.result.manifest.inputs["alignment"].get("path", ""))
+        if (aligned / VOCABULARY).is_file():  # vectors that were made elsewhere
+            return aligned / VOCABULARY
+        if not (aligned / MANIFEST).is_file():
+            return None
+        trained = Path(read_manifest(aligned).inputs["vectors"].get("path", ""))
+        is_there = (trained / MANIFEST).is_file() and read_manifest(trained).stage == W2V
+        return trained / VOCABULARY if is_there else None
+
+    @cached_property
+    def order(self) -> Array:
+        """A new row of each word, those of frequent words first, int64 (n_words,)."""
+        by_count = np.arange(len(self.words)) if self.counts is None else np.argsort(-self.counts, kind="stable")
+        if len(set(self.words)) == len(self.words):
+            return by_count
+        first: dict[str, int] = {}  # with byte-level BPE a word has up to two rows, which are equal
+        for row in by_count.tolist():
+            first.setdefault(self.words[row], row)
+        return np.array(list(first.values()), np.int64)
+
+    @cached_property
+    def embedding(self) -> Array:
+        """Its rows, (n_rows, dim), memory-mapped."""
+        return Checkpoint.open(self.result.folder, generative=True).embedding()
+
+    @cached_property
+    def n_pieces(self) -> Array:
+        """Base pieces of the word of each new row, int (n,)."""
+        return np.diff(self.tokenizer.added.pieces.stored.offsets)
+
+    @cached_property
+    def base_ids(self) -> Array:
+        """The rows of the base vocabulary without its special tokens, int64 (n_base,)."""
+        vocabulary = self.tokenizer.base.get_vocab(with_added_tokens=False)
+        special = {row for row, token in self.tokenizer.base.get_added_tokens_decoder().items() if token.special}
+        return np.array(sorted(set(vocabulary.values()) - special), np.int64)
+
+    def added_data(self) -> AddedData:
+        """See ``AddedData``."""
+        cut = self.order[np.argsort(-self.n_pieces[self.order[:_N_ADDED]], kind="stable")[:_N_WORST]]
+        worst = [
+            (self.words[i], "" if self.counts is None else f"{self.counts[i]:,}", self._spelled(i))
+            for i in cut.tolist()
+        ]
+        words = [self.words[i] for i in self.order.tolist()]
+        counts = None if self.counts is None else self.counts[self.order]
+        return AddedData(self.name, words, self.n_pieces[self.order], counts, worst)
+
+    def piece_counts(self, words: list[str], counts: Array) -> PieceCounts:
+        """The pieces of the first ``N_COUNTED`` of a corpus's ``words``, most frequent first, and their ``counts``."""
+        taken, weights = words[:N_COUNTED], counts[:N_COUNTED]
+        encoding = self.tokenizer.encode(taken)
+        by_view = []
+        for view in (encoding.base, encoding.expanded):
+            assert view.given is not None
+            by_view.append(np.bincount(np.bincount(view.given, minlength=len(taken)), weights=weights).astype(np.int64))
+        share = float(weights.sum() / max(int(counts.sum()), 1))
+        return PieceCounts(self.name, len(taken), share, *by_view)
+
+    def rows_data(self, command: str) -> RowsData:
+        """See ``RowsData``; ``command`` shows other words' neighbours."""
+        first, n = self.tokenizer.added.first_id, len(self.words)
+        sampled = np.unique(np.linspace(0, n - 1, min(n, _N_NORMS)).astype(int)) + first
+        base = self.base_ids[:: max(1, len(self.base_ids) // _N_NORMS)]
+        frequent = self.order[:_N_ADDED]
+        return RowsData(
+            self.name,
+            np.linalg.norm(self._rows(base), axis=1),
+            np.linalg.norm(self._rows(sampled), axis=1),
+            len(self.base_ids),
+            n,
+            self._plane() if len(self.order) >= _FEWEST else None,
+            self._near(frequent),
+            (len(self.base_ids), len(frequent)),
+            command,
+        )
+
+    def _rows(self, ids: Array) -> FloatArray:
+        return np.asarray(self.embedding[ids], np.float32)
+
+    def _as_pieces(self, entries: Array) -> FloatArray:
+        """What the base model sees for the words of ``entries``, (n, dim): the mean of the rows of their pieces."""
+        return mean_of_pieces([self._piece_ids(entry) for entry in entries.tolist()], self.embedding)
+
+    def _piece_ids(self, entry: int) -> list[int]:
+        stored = self.tokenizer.added.pieces.stored
+        begin, end = stored.offsets[entry : entry + 2]
+        ids: list[int] = stored.values[begin:end].tolist()
+        return ids
+
+    def _spelled(self, entry: int) -> str:
+        return " ".join(self._label(row) for row in self._piece_ids(entry))
+
+    def _label(self, row: int) -> str:
+        return self.tokenizer.base.id_to_token(row) or f"[{row}]"
+
+    def _plane(self) -> Plane:
+        entries = self.order[:_N_MAP]
+        ids = self.base_ids[:: max(1, len(self.base_ids) // _N_MAP)]
+        base, after = unit_rows(self._rows(ids)), unit_rows(self._rows(entries + self.tokenizer.added.first_id))
+        both, before, share = on_plane(np.concatenate([base, after]), unit_rows(self._as_pieces(entries)))
+        at_base, after = both[: len(ids)], both[len(ids) :]
+        points = []
+        for panel, own in (("before: mean of the base pieces", before), ("after: the new rows", after)):
+            for what, labels, xy in (
+                ("wordpieces", [self._label(row) for row in ids.tolist()], at_base),
+                ("added words", [self.words[i] for i in entries.tolist()], own),
+            ):
+                for i, (label, (x, y)) in enumerate(zip(labels, xy.tolist(), strict=True)):
+                    named = what == "added words" and i < _N_NAMED
+                    points.append({"label": label, "x": x, "y": y, "what": what, "panel": panel, "named": named})
+        table = [
+            [self.words[entry], self._spelled(entry), *(f"{value:.3f}" for value in (*a, *b))]
+            for entry, a, b in zip(entries.tolist(), before.tolist(), after.tolist(), strict=True)
+        ]
+        return Plane(points, share, table)
+
+    def _near(self, frequent: Array) -> list[tuple[str, list[str], list[str], list[str]]]:
+        """The neighbours of the first of ``frequent``: as pieces and by their own row."""
+        asked = frequent[:_N_QUERIES]
+        own = self._rows(asked + self.tokenizer.added.first_id)
+        queries = np.concatenate([self._as_pieces(asked), own])
+        special = np.setdiff1d(np.arange(self.base_ids[-1] + 1), self.base_ids)
+        hidden = np.broadcast_to(special, (len(queries), len(special)))
+        pieces = _named(queries, self.embedding[: self.base_ids[-1] + 1], self._label, hidden)
+        among = self._rows(frequent + self.tokenizer.added.first_id)
+        added = _named(own, among, lambda i: self.words[frequent[i]], np.arange(len(own))[:, None])
+        words = [self.words[i] for i in asked.tolist()]
+        return list(zip(words, pieces[: len(asked)], pieces[len(asked) :], added, strict=True))
+
+
+def _named(queries: Array, rows: Array, label: Callable[[int], str], exclude: Array) -> list[list[str]]:
+    """The neighbours of each query among ``rows`` but those of ``exclude``, with their cosines; see ``nearest``."""
+    indices, cosines = nearest(queries, rows, min(_N_NEAR, len(rows)), exclude)
+    return [
+        [f"{label(i)} {cosine:.2f}" for i, cosine in zip(row, near, strict=True) if i >= 0]
+        for row, near in zip(indices.tolist(), cosines.tolist(), strict=True)
+    ]
+
+
+_ADAPT = "greenadapt adapt --corpus TEXT --model MODEL"
+_GIVEN = "greenadapt report FOLDER  # of a model that was made with --out"
+_ORDER = {CORPUS: 0, W2V: 1, ALIGN: 2, EXPAND: 3}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What ``report`` wrote."""
+
+    page: Path
+    sections: list[str]
+    """The anchors of its sections."""
+    missing: list[str]
+    """The commands that would make the others."""
+    plots: list[Path]
+
+    def as_dict(self) -> Json:
+        """The same as JSON values, with the bytes of the page."""
+        return {
+            "page": str(self.page),
+            "bytes": self.page.stat().st_size,
+            "sections": self.sections,
+            "missing": self.missing,
+            "plots": [str(path) for path in self.plots],
+        }
+
+
+def report(
+    session: Session,
+    folders: Sequence[Path],
+    chosen: tuple[str | None, str | None] = (None, None),
+    out: Path | None = None,
+    plots: tuple[Path | None, Path | None] = (None, None),
+) -> Written:
+    """Write the page of ``folders`` and all they were made from, or of the ``chosen`` corpus and model.
+
+    ``plots`` are folders for its plots as PNG and as SVG, which are made if they are not there. Raises
+    ``MissingError`` if there are no results, or the packages that draw are not installed.
+    """
+    require_library()
+    with Drawing() as drawing:
+        results = with_sources(folders, session.progress) if folders else _in_workspace(session, *chosen)
+        target = out or Path(f"report-{_file_name(results)}.html")
+        read = {name: folder for folder, name in _names(results).items()}
+        check_file(target, read)
+        for folder in filter(None, plots):
+            refuse_overlap(folder, read, is_replaced=False)
+            folder.mkdir(parents=True, exist_ok=True)
+        page = _Report(results).page(drawing)
+        text = html(page, __version__, drawing.picture)
+    with open_file(target, "w") as file:
+        file.write(text)
+    written = write_plots(page.plots(), *plots)
+    sections = [section.name for section in page.sections]
+    return Written(target, sections, [command for one in page.missing for command in one.commands], written)
+
+
+def _in_workspace(session: Session, corpus: str | None, model: str | None) -> list[Result]:
+    name, chosen = session.names(corpus, model)
+    results = session.workspace.results(name, chosen)
+    if not results:
+        raise MissingError(
+            f"no results for {name} and {chosen} in {session.workspace.root}", "run greenadapt adapt first"
+        )
+    return sorted(results, key=lambda result: _ORDER.get(result.manifest.stage, 9))
+
+
+def _file_name(results: Sequence[Result]) -> str:
+    """The corpus and the model, or the folder of the last result."""
+    last = results[-1]
+    return "-".join(last.path.parts[-3:-1]) if last.path != last.folder and last.path.is_symlink() else last.path.name
+
+
+def _names(results: Sequence[Result]) -> dict[Path, str]:
+    """What the page calls each result, by its folder: the stage, and the folder's name if that says more."""
+    names: dict[Path, str] = {}
+    for result in results:
+        stage, own = result.manifest.stage, result.path.name
+        name = own if own.split("@")[0] == stage else f"{stage} {own}"
+        is_taken = name in names.values()
+        names[result.folder] = f"{name} ({result.path.parent.name})" if is_taken else name
+    return names
+
+
+def sections(results: list[Result], names: Mapping[Path, str]) -> list[Section]:
+    """The sections for which there are ``results``; ``names`` are those of some of them, by folder."""
+    return list(_Report(results, names).sections())
+
+
+class _Report:
+    """The sections for which there are results, and what would make the others."""
+
+    def __init__(self, results: list[Result], names: Mapping[Path, str] | None = None) -> None:
+        self.results = results
+        self.names = _names(results) | dict(names or {})
+        self.adapted = [Adapted(one, self.names[one.folder]) for one in self._of(EXPAND)]
+        self.missing: list[Missing] = []
+
+    def _of(self, stage: str) -> list[Result]:
+        return [result for result in self.results if result.manifest.stage == stage]
+
+    def page(self, drawing: Drawing) -> Page:
+        """The whole page, whose plots are drawn as soon as a section is complete."""
+        sections = [drawing.begin(section) for section in self.sections()]
+        facts = next((one.manifest.facts for one in self.results if "title" in one.manifest.facts), {})
+        model = short(str(facts.get("model", {}).get("source", ""))) or self.names[self.results[-1].folder]
+        title = f"{Path(model).name}, adapted to {facts['title']}" if self.adapted else f"Report on {model}"
+        about = f"What greenadapt made, what it cost and what it gained: {len(self.results)} results."
+        return Page(title, about, sections, self.missing)
+
+    def sections(self) -> Iterator[Section]:
+        """Each section as soon as it is computed."""
+        stages = [self._stage(result) for result in self.results]
+        yield pipeline_section(stages)
+        yield from self._corpora()
+        yield from self._space()
+        yield from self._tasks()
+        yield from self._pretrained()
+        yield cost_section(stages, paper_costs())
+
+    def _stage(self, result: Result) -> StageData:
+        manifest = result.manifest
+        return StageData(self.names[result.folder], manifest.stage, manifest.facts.get("command"), manifest.whole_cost)
+
+    def _corpora(self) -> list[Section]:
+        corpora = []
+        for result in self._of(CORPUS):
+            words, counts = read_vocabulary(result.folder / VOCABULARY)
+            facts = result.manifest.facts
+            own = [one for one in self.adapted if one.result.manifest.facts.get("corpus") == facts.get("corpus")]
+            pieces = [one.piece_counts(words, counts) for one in own]
+            about = facts.get("title", ""), facts.get("licence", "unknown")
+            corpora.append(CorpusData(*about, result.manifest.counts, words[:100], counts, pieces))
+        if not corpora:
+            self.missing.append(Missing("Corpus", [_ADAPT]))
+        return [corpus_section(corpora)] if corpora else []
+
+    def _space(self) -> list[Section]:
+        maps = []
+        for result in self._of(ALIGN):
+            heldout = result.manifest.facts["heldout"]
+            config, overlap = result.manifest.config, result.manifest.counts["overlap"]
+            name = "the map" if len(self._of(ALIGN)) == 1 else self.names[result.folder]
+            maps.append(MapData(name, config["method"], overlap, heldout["figures"], heldout.get("note", "")))
+        for one in self.adapted:
+            manifest = one.result.manifest
+            prefix = "" if len(self.adapted) == 1 else f"{one.name}, "
+            made = manifest.facts["rows"]
+            for recipe, figures in made["heldout"].items():
+                if recipe == MAP and self._of(ALIGN):  # whose figures these are
+                    continue
+                name = f"{prefix}--rows {recipe}{' (the new rows)' if recipe == made['recipe'] else ''}"
+                maps.append(MapData(name, recipe, manifest.counts["overlap"], figures))
+        rows = [one.rows_data(self._neighbours(one)) for one in self.adapted]
+        sections = [space_section(maps, rows)] if maps or rows else []
+        if self.adapted:
+            sections.append(words_section([one.added_data() for one in self.adapted]))
+        else:
+            self.missing.append(Missing("Added words and rows", [_ADAPT, _GIVEN]))
+        return sections
+
+    @staticmethod
+    def _neighbours(one: Adapted) -> str:
+        aligned = one.result.manifest.inputs["alignment"].get("path", "FOLDER")
+        return f"Those of any other word: greenadapt neighbours WORD --alignment {short(aligned)}"
+
+    def _tasks(self) -> list[Section]:
+        results = self._of(FINETUNE)
+        if not results:
+            self.missing.append(
+                Missing(
+                    "Task scores",
+                    [
+                        "greenadapt finetune --task TASK --train FILE --test FILE --compare BASE --out FOLDER",
+                        "greenadapt report FOLDER FOLDER-BASE",
+                    ],
+                )
+            )
+            return []
+
+        groups = task_groups(results, self.names)
+        if not any(group.base for group in groups):
+            self.missing.append(
+                Missing(
+                    "The base model against the adapted one",
+                    ["greenadapt finetune … --compare BASE", "greenadapt report FOLDER FOLDER-BASE"],
+                )
+            )
+        if not any(model.history and "dev" in model.history[0] for group in groups for model in group.models):
+            self.missing.append(Missing("Scores over epochs", ["greenadapt finetune … --dev FILE"]))
+        return [tasks_section(groups)]
+
+    def _pretrained(self) -> list[Section]:
+        results = self._of(PRETRAIN)
+        if not results:
+            return []
+        from greenadapt.stages.pretrain import read_losses
+
+        models = [(self.names[one.folder], read_losses(one), read_history(one.folder)) for one in results]
+        return [pretrain_section(models)]
+
+
+_N_EXAMPLES = 5
+
+
+def task_groups(results: Sequence[Result], names: dict[Path, str]) -> list[TaskGroup]:
+    """The fine-tuned models, those with the same task and test set together."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        test = result.manifest.inputs.get("test", {}).get("sha256")
+        is_alone = is_multitask(result.folder) or test is None
+        key = str(result.folder) if is_alone else f"{result.manifest.facts.get('task')} {test}"
+        groups.setdefault(key, []).append(result)
+    return [_group(own, names, number) for number, own in enumerate(groups.values(), 1)]
+
+
+def read_history(folder: Path) -> list[Json]:
+    """The epochs of a model's training, of each seed."""
+    files = [folder / HISTORY, *sorted((folder / SEEDS).glob(f"*/{HISTORY}"))]
+    return [row for file in files if file.is_file() for row in read_own_lines(file)]
+
+
+def _group(results: list[Result], names: dict[Path, str], number: int) -> TaskGroup:
+    # The base model first, which the others are compared with.
+    results = sorted(results, key=lambda result: (result.folder / WORDS_FILE).is_file())
+    models = [TunedModel(names[one.folder], read_scores(one), read_history(one.folder)) for one in results]
+    first = results[0]
+    if is_multitask(first.folder):
+        return TaskGroup(f"Several tasks: {models[0].name}", str(number), models)
+    test = first.manifest.inputs.get("test")
+    title = task_name(first.manifest.facts["task"]) + (f" on {Path(_where(test)).name}" if test else ", not tested")
+    if test is None:
+        return TaskGroup(title, str(number), models, notes=["There was no test set (finetune --test)."])
+    try:
+        examples = _examples(first, test)
+    except GreenadaptError as error:
+        note = f"Intervals and examples need the test set: {error}"
+        return TaskGroup(title, str(number), models, notes=[note])
+    is_base = len(results) > 1 and not (first.folder / WORDS_FILE).is_file()
+    return _compared(title, number, results, models, examples, is_base=is_base)
+
+
+def _where(entry: Json) -> str:
+    return str(entry.get("path") or entry.get("source"))
+
+
+def _examples(result: Result, test: Json) -> list[Any]:
+    """The test set; raises ``GreenadaptError`` if it is gone, or changed since."""
+    where = _where(test)
+    if "path" not in test:
+        raise GreenadaptError(f"{where} is no file, and a report reads no network")
+    if source_input(where)["sha256"] != test["sha256"]:
+        raise GreenadaptError(f"{where} changed since")
+    return list(load_task(read_described(result.folder / TASK_FILE)).read(where, Silent()))
+
+
+def _compared(
+    title: str, number: int, results: list[Result], models: list[TunedModel], examples: list[Any], *, is_base: bool
+) -> TaskGroup:
+    """The models with intervals, and where ``is_base`` each but the first compared with it."""
+    compared, notes = [], []
+    base: tuple[Result, Array] | None = None
+    contexts = contexts_of(examples)
+    for result, model in zip(results, models, strict=True):
+        task = load_task(read_described(result.folder / TASK_FILE))
+        seeds = tuple(int(one["seed"]) for one in model.scores["seeds"])
+        statistics = statistics_of(task, examples, result, seeds)
+        drawn, _ = resampled(statistics, contexts)
+        found = interval(drawn, task.main_score)
+        more: dict[str, Any] = {"low": found.low, "high": found.high}
+        if base is not None and base[1].shape == statistics.shape:
+            apart = paired(drawn, resampled(base[1], contexts)[0], task.main_score)
+            more["difference"] = (apart.difference, apart.low, apart.high)
+            more |= _changed(task, examples, (result, statistics), base, names=(model.name, models[0].name))
+        elif base is not None:
+            notes.append(f"{model.name} has other seeds or labels than {models[0].name}: they are not compared.")
+        elif is_base:
+            base = result, statistics
+        compared.append(TunedModel(model.name, model.scores, model.history, **more))
+    return TaskGroup(title, str(number), compared, models[0].name if is_base else None, notes)
+
+
+def _changed(
+    task: Any,
+    examples: list[Any],
+    ours: tuple[Result, Array],
+    base: tuple[Result, Array],
+    names: tuple[str, str],
+) -> dict[str, list[Example]]:
+    """The examples whose predictions, exchanged for the base model's, change the main score most; of the first seed."""
+    (our_result, our_statistics), (base_result, base_statistics) = ours, base
+    total = base_statistics[0].sum(axis=0)
+    gains = task.main_score(total + our_statistics[0] - base_statistics[0]) - task.main_score(total)
+    predicted = [read_predictions(_predictions(result)) for result in (our_result, base_result)]
+
+    def shown(row: int) -> Example:
+        text, right = described(examples[row])
+        said = [prediction_text(each[row], examples[row]) for each in predicted]
+        return Example(text, [("label", right), (names[1], said[1]), (names[0], said[0])])
+
+    order = np.argsort(gains, kind="stable")
+    worse = [shown(row) for row in order[:_N_EXAMPLES].tolist() if gains[row] < 0]
+    better = [shown(row) for row in order[::-1][:_N_EXAMPLES].tolist() if gains[row] > 0]
+    return {"better": better, "worse": worse}
+
+
+def _predictions(result: Result) -> Path:
+    seed = read_described(result.folder / "scores.json")["seeds"][0]["seed"]
+    return result.folder / SEEDS / str(seed) / PREDICTIONS
+
+
+FOLDER = "plots"
+"""Where they are, beside the card."""
+_MAIN = {
+    EXPAND: ("pieces-", "precision-by-count", "map-", "words-by-pieces-"),
+    FINETUNE: ("scores-", "dev-", "parts-"),
+}
+"""What the names of a result's main plots begin with, by its stage."""
+
+
+def card_plots(result: Result, name: str) -> dict[str, Plot]:
+    """File → plot: the main ones of an adapted or fine-tuned model, which they call ``name``; else none.
+
+    Raises ``GreenadaptError`` for results that cannot be read.
+    """
+    stage = result.manifest.stage
+    if stage not in _MAIN:
+        return {}
+    results = with_sources([result.folder], Silent()) if stage == EXPAND else [result]
+    plots = [plot for section in sections(results, {result.folder: name}) for plot in section.plots()]
+    return {f"{FOLDER}/{plot.name}.png": plot for plot in plots if plot.name.startswith(_MAIN[stage])}

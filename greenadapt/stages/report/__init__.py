@@ -1,1 +1,0 @@
-"""The report stage: results in, one page out."""

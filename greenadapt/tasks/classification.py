@@ -1,0 +1,490 @@
+"""Classification of a text or of a pair of texts, into classes or as a number, and its scores."""
+
+import json
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import softmax
+
+from greenadapt.config import LabelKind, TableFormat, TaskConfig
+from greenadapt.errors import InputError, json_kind
+from greenadapt.progress import Progress
+from greenadapt.storage.arrays import Array, IntArray
+from greenadapt.storage.files import Json
+from greenadapt.tasks import records
+from greenadapt.tasks.base import Encoder, Feature, HeadShape, Input, margins
+from greenadapt.tasks.records import natural_order
+
+_CONSTANT = 1e-13
+"""A variance below this share of the mean square is rounding."""
+
+
+def class_scores(gold: Sequence[str], predicted: Sequence[str]) -> Json:
+    """``macro_f1``, ``micro_f1``, ``accuracy``, ``mcc`` (Matthews' correlation, 0 if there is only one class), and
+    ``by_class``: precision, recall, F1 and support of each class in ``gold`` or ``predicted``, of which ``macro_f1`` is
+    the mean. Micro F1 is the accuracy, as each text has one class.
+
+    All are scikit-learn's; a precision or recall of 0/0 is 0.
+    """
+    from sklearn.metrics import accuracy_score, matthews_corrcoef, precision_recall_fscore_support
+
+    classes = natural_order({*gold, *predicted})
+    by_class = precision_recall_fscore_support(gold, predicted, labels=classes, zero_division=0)
+    names = ("precision", "recall", "f1", "support")
+    accuracy = float(accuracy_score(gold, predicted))
+    return {
+        "macro_f1": float(np.mean(by_class[names.index("f1")])),
+        "micro_f1": accuracy,
+        "accuracy": accuracy,
+        "mcc": float(matthews_corrcoef(gold, predicted)) if len(classes) > 1 else 0.0,
+        "by_class": {
+            label: dict(zip(names, (value.item() for value in values), strict=True))
+            for label, *values in zip(classes, *by_class, strict=True)
+        },
+    }
+
+
+def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> Json:
+    """``pearson`` and ``spearman`` (scipy's; ``None`` where one side is constant), and ``mse`` (mean squared error)."""
+    from scipy import stats
+
+    scores: Json = {"pearson": None, "spearman": None, "mse": float(np.mean(np.subtract(gold, predicted) ** 2))}
+    if len(gold) < 2:
+        return scores
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.ConstantInputWarning)
+        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
+        for name, correlation in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+            value = float(correlation(gold, predicted).statistic)
+            scores[name] = value if np.isfinite(value) else None
+    return scores
+
+
+def class_counts(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> Array:
+    """Which class each example was rightly given, has, and was given: (n, 3 * classes) float64, three ones at most.
+
+    The classes are ``labels``, which all of ``predicted`` is among, and then those that only ``gold`` has.
+    """
+    classes = {label: i for i, label in enumerate([*labels, *natural_order({*gold} - {*labels})])}
+    has, given = (np.asarray([classes[label] for label in each], np.int64) for each in (gold, predicted))
+    counts = np.zeros((len(has), 3, len(classes)))
+    examples = np.arange(len(has))
+    counts[examples, 0, has] = has == given
+    counts[examples, 1, has] = 1
+    counts[examples, 2, given] = 1
+    return counts.reshape(len(has), -1)
+
+
+def macro_f1(sums: Array) -> Array:
+    """Mean F1 of the classes, (…, 3 * classes) summed ``class_counts`` → (…).
+
+    F1 = 2 TP / (gold + predicted); a class that is in neither is left out, as scikit-learn does.
+    """
+    hits, has, given = np.moveaxis(sums.reshape(*sums.shape[:-1], 3, -1), -2, 0)
+    both = has + given
+    f1: Array = np.divide(2 * hits, both, out=np.zeros_like(both), where=both > 0)
+    return np.asarray(f1.sum(-1) / np.maximum((both > 0).sum(-1), 1))
+
+
+def moments(gold: Sequence[float], predicted: Sequence[float]) -> Array:
+    """1, x, y, x², y², xy of each example, (n, 6) float64; x and y are counted from the mean of ``gold``, which leaves
+    the correlation as it is and keeps its digits.
+    """
+    x = np.asarray(gold, np.float64) - np.mean(gold)
+    y = np.asarray(predicted, np.float64) - np.mean(gold)
+    return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+
+def pearson(sums: Array) -> Array:
+    """Pearson's correlation, (…, 6) summed ``moments`` → (…); 0 where one side is constant, which correlates with
+    nothing.
+    """
+    n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+    x_variance, y_variance = n * xx - x * x, n * yy - y * y
+    varies = (x_variance > _CONSTANT * n * xx) & (y_variance > _CONSTANT * n * yy)
+    scale = np.sqrt(np.where(varies, x_variance, 1)) * np.sqrt(np.where(varies, y_variance, 1))
+    return np.asarray(np.where(varies, (n * xy - x * y) / scale, 0))
+
+
+_BLOCK = 256
+"""Examples that are tokenized at once."""
+_UNIT = np.zeros(1, np.int32)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text or a pair of texts, and its label as the file has it (true and false as these words)."""
+
+    text: str
+    second: str | None = None
+    label: str | float | None = None
+    where: str = field(default="", compare=False)
+    """File and line, for messages."""
+
+
+def longest_first(n_first: int, n_second: int, room: int) -> tuple[int, int]:
+    """How many pieces of each part are kept where a pair has to fit into ``room`` pieces.
+
+    The longer part is cut down to the other, then both alike. Of an odd room the part that was longer gets one more,
+    of equal ones the second, as in the tokenizers library.
+    """
+    if n_first + n_second <= room:
+        return n_first, n_second
+    shorter = min(n_first, n_second, room // 2)
+    return (shorter, room - shorter) if n_first <= n_second else (room - shorter, shorter)
+
+
+def text_inputs(texts: Iterable[Text], encoder: Encoder, counts: Counter[str]) -> Iterator[Input]:
+    """The inputs for each text, without targets; ``counts["cut"]`` counts those that the base tokenization cuts."""
+    rest = iter(texts)
+    while block := list(islice(rest, _BLOCK)):
+        parts = [[text.text] if text.second is None else [text.text, text.second] for text in block]
+        encoded = iter(encoder.tokenizer.encode_batch(list(chain.from_iterable(parts))))
+        for text, part in zip(block, parts, strict=True):
+            both = list(islice(encoded, len(part)))
+            base = [_feature([one.base.ids for one in both], encoder, counts)]
+            expanded = base
+            if encoder.has_words:
+                expanded = [_feature([one.expanded.ids for one in both], encoder, Counter())]
+            yield Input(base, expanded, 1, text)
+
+
+def _feature(parts: list[IntArray], encoder: Encoder, counts: Counter[str]) -> Feature:
+    n_pieces = sum(map(len, parts))
+    room = encoder.max_length - (2 if len(parts) == 1 else encoder.n_special_pair)
+    counts["cut"] += n_pieces > room
+    if len(parts) == 1:
+        ids, types, _ = encoder.single(parts[0][:room])
+    else:
+        first, second = parts
+        n_first, n_second = longest_first(len(first), len(second), room)
+        ids, types, _ = encoder.pair(first[:n_first], second[:n_second])
+    return Feature(ids, types, _UNIT)
+
+
+def with_target(views: Input, target: Array) -> Input:
+    """``views`` with the same target for both."""
+    base = [replace(feature, target=target) for feature in views.base]
+    if views.expanded is views.base:
+        return Input(base, base, views.n_units)
+    return Input(base, [replace(feature, target=target) for feature in views.expanded], views.n_units)
+
+
+_SHOWN = 10
+_MOST = 100
+"""Classes whose probabilities a prediction has."""
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+
+
+@dataclass(frozen=True)
+class ClassificationTask:
+    """Single-label classification by cross entropy, or one number by squared error (``problem_type`` regression).
+
+    A class is its label's text. ``labels`` are the classes in the order of the model's outputs, empty before ``fit``
+    and for numbers. With a ``label_range`` from a to b the model learns (x - a) / (b - a) of a number x, and what it
+    predicts is cut to the range (arXiv 1902.02671 does so with STS-B's 0 to 5). Texts are cut to what the model reads:
+    a pair by its longer part, as transformers does.
+    """
+
+    text_fields: tuple[str, ...] = ("text",)
+    label_field: str = "label"
+    label_kind: LabelKind = "auto"
+    labels: tuple[str, ...] = ()
+    label_range: tuple[float, float] | None = None
+    table: TableFormat | None = None
+    head_layers: int = 1
+    head_dropout: float | None = None
+    """In training; ``None``: that of the model."""
+    name: str = field(default="classification", init=False)
+    head: str = field(default="SequenceClassification", init=False)
+
+    @classmethod
+    def of(cls, config: TaskConfig) -> Self:
+        """The task that a configuration asks for, without labels yet."""
+        kind: LabelKind = config.label_kind if config.label_range is None else "numbers"
+        return cls(
+            config.text_fields,
+            config.label_field,
+            kind,
+            label_range=config.label_range,
+            table=config.table,
+            head_layers=config.head_layers,
+            head_dropout=config.head_dropout,
+        )
+
+    @classmethod
+    def of_settings(cls, settings: Json) -> Self:
+        """The task that ``settings`` came from; those of earlier versions have no range, no table and no shape."""
+        options = {name: settings[name] for name in ("label_field", "label_kind")}
+        if (given := settings.get("label_range")) is not None:
+            low, high = given
+            options["label_range"] = (float(low), float(high))
+        if (table := settings.get("table")) is not None:
+            options["table"] = TableFormat(**{**table, "columns": tuple(table["columns"])})
+        options |= {name: settings[name] for name in ("head_layers", "head_dropout") if name in settings}
+        return cls(text_fields=tuple(settings["text_fields"]), labels=tuple(settings["labels"]), **options)
+
+    @property
+    def main(self) -> str:
+        """``pearson`` for numbers, else ``macro_f1``; what ``auto`` means is known only after ``fit``."""
+        return "pearson" if self._is_regression else "macro_f1"
+
+    @property
+    def _is_regression(self) -> bool:
+        return self.label_kind == "numbers"
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {label: i for i, label in enumerate(self.labels)}
+
+    def settings(self) -> Json:
+        """Everything ``of_settings`` needs."""
+        shape: Json = {"head_layers": self.head_layers} if self.head_layers > 1 else {}
+        shape |= {} if self.head_dropout is None else {"head_dropout": self.head_dropout}
+        return shape | {
+            "task": self.name,
+            "text_fields": list(self.text_fields),
+            "label_field": self.label_field,
+            "label_kind": self.label_kind,
+            "labels": list(self.labels),
+            "label_range": None if self.label_range is None else list(self.label_range),
+            "table": None if self.table is None else {**asdict(self.table), "columns": list(self.table.columns)},
+        }
+
+    def head_config(self) -> Json:
+        """``problem_type`` and the outputs' names; a regression has one output without a meaningful name."""
+        if self._is_regression:
+            return {"problem_type": "regression", "num_labels": 1}
+        return {
+            "problem_type": "single_label_classification",
+            "num_labels": len(self.labels),
+            "id2label": dict(enumerate(self.labels)),
+            "label2id": dict(self._numbers),
+        }
+
+    def head_shape(self) -> HeadShape:
+        """See ``Task``."""
+        return HeadShape(self.head_layers, self.head_dropout)
+
+    def read(self, source: str, progress: Progress) -> list[Text]:
+        """The labelled texts of what ``records`` reads.
+
+        Raises ``InputError`` with the line where a field is missing, a text is none, or a label is empty or, where
+        numbers are wanted, no number or out of range; after ``fit`` also where no text has a label that was learnt.
+        Says how many texts are empty, and after ``fit`` which labels are new.
+        """
+        rows = records.records(source, progress, self.table)
+        texts = [self._text(row, where, self._label(row, where)) for where, row in rows]
+        if n_empty := sum(not (text.text.strip() or (text.second or "").strip()) for text in texts):
+            progress.warn(f"{source}: {n_empty:,} of {len(texts):,} texts are empty")
+        if self._is_regression:
+            for text in texts:
+                self._number(text)
+        elif self.labels:
+            self._compare_labels(texts, source, progress)
+        return texts
+
+    def _compare_labels(self, texts: Sequence[Text], source: str, progress: Progress) -> None:
+        new = Counter(map(_class, texts)) - Counter(dict.fromkeys(self.labels, len(texts)))
+        if new.total() == len(texts):
+            raise InputError(
+                f"{source}: no text has a label that was learnt, {_shown(self.labels)}; they have {_shown(new)}",
+                "write labels alike in all files, or name the right field",
+            )
+        if new:
+            progress.warn(
+                f"{source}: {new.total():,} of {len(texts):,} texts have labels that no training example has, "
+                f"and count as wrong: {_shown(new)}"
+            )
+
+    def example(self, record: str | Json, where: str) -> Text:
+        """One text without a label from a line of text, or, also for pairs, from a JSON object with the text fields."""
+        if not isinstance(record, str):
+            return self._text(record, where, None)
+        if len(self.text_fields) == 2:
+            first, second = self.text_fields
+            raise InputError(
+                f"{where} is a line of text, but the model reads pairs",
+                f'give JSON lines such as {{"{first}": "…", "{second}": "…"}}',
+            )
+        return Text(record, where=where)
+
+    def fit(self, examples: Sequence[Text], progress: Progress) -> Self:
+        """This task with the training labels, and with ``label_kind`` decided where it is ``auto``.
+
+        Raises ``InputError`` if there is no example, a label is not a number but has to be, or all labels are the same.
+        """
+        if not examples:
+            raise InputError("there are no training examples", "give a file with labelled texts")
+        task = replace(self, label_kind=_kind(examples)) if self.label_kind == "auto" else self
+        if task._is_regression:
+            numbers = {task._number(text) for text in examples}
+            _check_several(numbers, len(examples))
+            progress.note(f"labels are numbers from {min(numbers)} to {max(numbers)}, learnt by regression")
+            return replace(task, labels=())
+        counts = Counter(map(_class, examples))
+        _check_several(counts, len(examples))
+        labels = records.natural_order(counts)
+        progress.note(f"{len(labels)} classes: {_shown({label: counts[label] for label in labels})}")
+        return replace(task, labels=tuple(labels))
+
+    def labels_in(self, examples: Sequence[Text]) -> set[str]:
+        """The classes of ``examples``, none where they are numbers."""
+        kind = _kind(examples) if self.label_kind == "auto" else self.label_kind
+        return {_class(text) for text in examples} if kind == "classes" else set()
+
+    def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
+        """One entry per text, targets the class's number or the number itself; says how many texts were cut.
+
+        Nothing here depends on ``seed``. Raises ``InputError`` for a label that is not among ``labels``.
+        """
+        targets, counts = [self._target(text) for text in examples], Counter[str]()
+        all_views = text_inputs(examples, encoder, counts)
+        views = [with_target(one, target) for one, target in zip(all_views, targets, strict=True)]
+        if n_cut := counts["cut"]:
+            progress.warn(f"{n_cut:,} of {len(views):,} training texts are cut to {encoder.max_length} pieces")
+        return views
+
+    def inference(
+        self, examples: Iterable[Text], encoder: Encoder, counts: Counter[str] | None = None
+    ) -> Iterator[Input]:
+        """One entry per text, in order; a few hundred texts are held at a time."""
+        return text_inputs(examples, encoder, Counter() if counts is None else counts)
+
+    def in_doubt(self, example: Text, logits: Array, margin: float) -> IntArray:
+        """The text, 0, if its two most probable classes are less than ``margin`` apart; none for numbers."""
+        return np.flatnonzero(margins(logits) < margin)
+
+    def decode(self, example: Text, logits: Array) -> Json:
+        """``label``, ``score`` (its probability) and ``probabilities`` of the 100 most probable classes from logits
+        (1, k); for numbers ``value``, as labels have it.
+        """
+        if self._is_regression:
+            return {"value": self._in_range(float(logits[0, 0]))}
+        probabilities = softmax(logits[0].astype(np.float64))
+        best = int(logits[0].argmax())
+        shown = np.sort(np.argsort(-probabilities, kind="stable")[:_MOST])
+        return {
+            "label": self.labels[best],
+            "score": float(probabilities[best]),
+            "probabilities": {self.labels[i]: float(probabilities[i]) for i in shown},
+        }
+
+    def score(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Json:
+        """``class_scores`` and ``unseen_labels``, the number of texts whose label no training example had (they count
+        as wrong); or ``number_scores``.
+        """
+        gold, predicted = self._outcomes(examples, predictions)
+        if self._is_regression:
+            return number_scores(gold, predicted)
+        return {
+            **class_scores(gold, predicted),
+            "unseen_labels": sum(label not in self._numbers for label in gold),
+        }
+
+    def statistics(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Array:
+        """(n, 3 * classes) counts of hits, gold and predicted labels, or (n, 6) moments; see ``scores``."""
+        gold, predicted = self._outcomes(examples, predictions)
+        if self._is_regression:
+            return moments(gold, predicted)
+        return class_counts(gold, predicted, self.labels)
+
+    def main_score(self, sums: Array) -> Array:
+        """(…, m) sums of ``statistics`` → (…) macro F1 or Pearson's correlation (0 where it is not defined)."""
+        return pearson(sums) if self._is_regression else macro_f1(sums)
+
+    def _outcomes(self, examples: Sequence[Text], predictions: Sequence[Json]) -> tuple[list[Any], list[Any]]:
+        if self._is_regression:
+            return [self._number(text) for text in examples], [prediction["value"] for prediction in predictions]
+        return [_class(text) for text in examples], [prediction["label"] for prediction in predictions]
+
+    def _text(self, row: Json, where: str, label: str | float | None) -> Text:
+        texts = []
+        for name in self.text_fields:
+            text = records.field(row, name, where, "choose one with --text-field")
+            if not isinstance(text, str):
+                raise InputError(
+                    f"{where}: field {name} is {json_kind(text)}, not text", "choose another by --text-field"
+                )
+            texts.append(text)
+        return Text(texts[0], texts[1] if len(texts) == 2 else None, label, where)
+
+    def _label(self, row: Json, where: str) -> str | float:
+        label = records.field(row, self.label_field, where, "choose one with --label-field")
+        if isinstance(label, bool):
+            return str(label).lower()
+        is_finite = not isinstance(label, float) or math.isfinite(label)  # 1e400 of JSON is infinite
+        if not isinstance(label, str | int | float) or label == "" or not is_finite:
+            what = json_kind(label) if is_finite else f"{json.dumps(label)}, not a finite number"
+            what = "empty" if label == "" else what
+            raise InputError(f"{where}: label field {self.label_field} is {what}", "give each text one label")
+        return label
+
+    def _target(self, text: Text) -> Array:
+        if self._is_regression:
+            low, high = self.label_range or (0.0, 1.0)
+            return np.asarray((self._number(text) - low) / (high - low), np.float32)
+        label = _class(text)
+        if label not in self._numbers:
+            raise InputError(f"{text.where}: label {label} is not one of {_shown(self.labels)}")
+        return np.asarray(self._numbers[label], np.int64)
+
+    def _in_range(self, output: float) -> float:
+        """The number that the model's ``output`` says."""
+        if self.label_range is None:
+            return output
+        low, high = self.label_range
+        return low + (high - low) * min(max(output, 0.0), 1.0)
+
+    def _number(self, text: Text) -> float:
+        value = None if text.label is None else records.as_number(text.label)
+        if value is None:
+            raise InputError(
+                f"{text.where or 'a text'}: label {text.label} is not a number",
+                "give every text a number, or learn classes with --labels classes",
+            )
+        if self.label_range is not None and not self.label_range[0] <= value <= self.label_range[1]:
+            low, high = self.label_range
+            raise InputError(
+                f"{text.where or 'a text'}: label {text.label} is beyond the range, {low:g} to {high:g}",
+                "correct it, or give a wider label-range",
+            )
+        return value
+
+
+def _kind(examples: Sequence[Text]) -> LabelKind:
+    """Numbers where all labels are numbers and at least one is written with a fraction or an exponent."""
+    labels = [text.label for text in examples if text.label is not None]
+    is_real = any(
+        isinstance(label, float) or (isinstance(label, str) and not _WHOLE.fullmatch(label)) for label in labels
+    )
+    return "numbers" if is_real and all(records.as_number(label) is not None for label in labels) else "classes"
+
+
+def _check_several(values: Collection[str | float], n_examples: int) -> None:
+    if len(values) == 1:
+        raise InputError(
+            f"all {n_examples:,} training examples have the same label, {next(iter(values))}",
+            "give examples of at least two labels, or name another field with --label-field",
+        )
+
+
+def _class(text: Text) -> str:
+    if text.label is None:
+        raise InputError(f"{text.where or 'a text'} has no label", "give each text one label")
+    return str(text.label)
+
+
+def _shown(labels: Iterable[str] | Mapping[str, int]) -> str:
+    """The first few labels, with how many have each where that is known."""
+    shown = [f"{label} ({labels[label]:,})" if isinstance(labels, Mapping) else label for label in labels]
+    return ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")

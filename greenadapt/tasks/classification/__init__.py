@@ -1,1 +1,0 @@
-"""A class or a number for a text or a pair of texts."""

@@ -1,1 +1,0 @@
-"""Spans of a context as answers."""

@@ -1,0 +1,391 @@
+"""Text to words, exactly as a model's own tokenizer pre-tokenizes it, and its vocabulary seen word by word."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenizers import Tokenizer
+
+from greenadapt.errors import GreenadaptError, InputError, MissingError, is_panic
+from greenadapt.tokenization.files import TOKENIZER_FILE, VocabularyFolder, make_tokenizer
+from greenadapt.tokenization.words import (
+    SPACE,
+    SPACE_MARK,
+    WordBounds,
+    best_spelling,
+    ends_word,
+    find_unknown,
+    from_byte_characters,
+    is_of_spaced_word,
+    to_byte_characters,
+)
+
+Kind = Literal["wordpiece", "bytelevel", "sentencepiece"]
+
+# These treat the text between two ASCII spaces independently: they look at single characters or runs of combining
+# marks, and a space ends a run.
+_CHUNKWISE_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"}
+_OF_SENTENCEPIECE = _CHUNKWISE_NORMALIZERS | {"Precompiled", "Nmt", "Strip"}
+_CHUNKWISE_REPLACEMENTS = {  # of SentencePiece models; between two spaces there are no runs of them
+    *((pattern, " ") for pattern in (" {2,}", r"\s", r"\s{2,}|[\n\r\t]")),
+    *((" {2,}", SPACE), ("``", '"'), ("''", '"'), ("\u200b", "")),
+}
+_ASCII_WORD = {
+    "wordpiece": re.compile(r"[A-Za-z0-9]+|[!-/:-@\[-`{-~]"),
+    "bytelevel": re.compile(r"(?!^)'(?:[sdmt]|re|ve|ll)|[A-Za-z]+|[0-9]+|[!-/:-@\[-`{-~]+"),
+}
+"""What the pre-tokenizer matches in a printable ASCII chunk that follows a space."""
+_PLAIN_WORD = re.compile(r"\w+|[^\w\s]")
+_ASCII_WHITESPACE = re.compile(r"[ \t\n\r]+")
+_AGAIN = "download the files of the model's tokenizer again"
+_MOST_GAPS, _GAPS_PER_ENTRY = 100_000, 10
+"""Ids that no entry has: some models keep a few for later."""
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Read ``tokenizer.json`` (``path`` is the file or its folder) with truncation and padding switched off.
+
+    That of a model's folder without the file is made of its vocabulary. Raises ``MissingError`` if there is no such
+    file, ``InputError`` if it cannot be read.
+    """
+    file = path / TOKENIZER_FILE if path.is_dir() else path
+    is_made = not file.is_file() and (path / "config.json").is_file()
+    found = VocabularyFolder.find(path) if is_made else None
+    if found is not None:
+        file = found.vocabulary[0]
+    elif not file.is_file():
+        raise MissingError(f"no tokenizer file {file}", f"give a model folder that has a {TOKENIZER_FILE}")
+    try:
+        tokenizer = Tokenizer.from_file(str(file)) if found is None else make_tokenizer(found)
+    except GreenadaptError:
+        raise
+    except BaseException as error:  # the library raises nothing narrower, and a panic of Rust is no Exception
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        raise InputError(f"{file} cannot be read by the tokenizers library ({error})", _AGAIN) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    ids = tokenizer.get_vocab(with_added_tokens=True).values()
+    if (last := max(ids, default=0)) > _MOST_GAPS + _GAPS_PER_ENTRY * len(ids):  # the library has a list of all gaps
+        raise InputError(f"{file} has {len(ids):,} entries, one of them with the id {last:,}", _AGAIN)
+    return tokenizer
+
+
+def tokenizer_json(path: Path) -> bytes:
+    """The bytes of ``tokenizer.json`` (``path`` is the file or its folder), or what they would be in a folder without.
+
+    Raises as ``load_tokenizer``.
+    """
+    file = path / TOKENIZER_FILE if path.is_dir() else path
+    return file.read_bytes() if file.is_file() else load_tokenizer(path).to_str().encode()
+
+
+class WordSplitter:
+    """Splits text into words with the tokenizer's normalizer and pre-tokenizer.
+
+    Those of SentencePiece models are split further, as ``bounds`` says.
+    Special tokens in the text (a literal ``[SEP]``) are split like other text.
+    ``kind`` says how the model cuts a word into pieces; ``lowercases`` whether words are lower-cased.
+    Raises ``InputError`` for tokenizers whose words are not supported.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._normalizer = tokenizer.normalizer
+        self._pre_tokenizer = tokenizer.pre_tokenizer
+        self.kind = _kind(tokenizer)
+        self.bounds = word_bounds(tokenizer)
+        """Of a SentencePiece model, where words end between its pieces."""
+        self._pieces = _without_added_tokens(tokenizer)
+        self._special = frozenset(tokenizer.get_added_tokens_decoder())
+        self.lowercases = self.normalize("A") == "a"
+        self.chunkwise = _is_chunkwise(tokenizer)
+        """Whether a text can be split chunk by chunk: its first chunk, then the others by ``split_chunk``."""
+        self._ascii_word = _ASCII_WORD.get(self.kind)
+
+    @classmethod
+    def load(cls, path: Path) -> "WordSplitter":
+        """The splitter of a ``tokenizer.json`` (``path`` is the file or its folder), which its errors name."""
+        tokenizer = load_tokenizer(path)
+        try:
+            return cls(tokenizer)
+        except InputError as error:
+            raise InputError(f"{path}: {error.message}", error.hint) from None
+
+    def split(self, text: str) -> list[str]:
+        """The words of ``text``: its pre-tokens without whitespace.
+
+        No word contains a space, tab or line break.
+        """
+        if self.bounds is not None:
+            return self._split_pieces(text, self.bounds)
+        tokens = (token for token, _ in self._pre_tokenizer.pre_tokenize_str(self.normalize(text)))
+        texts = (from_byte_characters(token, "replace") for token in tokens) if self.kind == "bytelevel" else tokens
+        return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
+
+    def split_chunk(self, chunk: str) -> list[str]:
+        """The words of ``chunk``, a piece of text without spaces that follows a space; only if ``chunkwise``."""
+        if self._ascii_word is not None and chunk.isascii() and chunk.isprintable():
+            words: list[str] = self._ascii_word.findall(chunk.lower() if self.lowercases else chunk)
+            return words
+        return self.split(f" {chunk}")
+
+    def _split_pieces(self, text: str, bounds: WordBounds) -> list[str]:
+        encoding = self._pieces.encode(text, add_special_tokens=False)
+        words: list[str] = []
+        last = 0
+        pre_token: int | None = None
+        for piece, token, number, (begin, end) in zip(
+            encoding.ids, encoding.tokens, encoding.word_ids, encoding.offsets, strict=True
+        ):
+            if piece in self._special and piece != bounds.unk_id:  # some models have them among their pieces
+                words += [*_PLAIN_WORD.findall(token), ""]
+                continue
+            first, ending = bounds.of_piece(piece, text[begin:end])
+            own = text[begin:end] if piece == bounds.unk_id else bounds.of_bytes.get(piece, token)
+            if number != pre_token or ends_word(last, first):
+                words.append("")
+            words[-1] += own
+            last, pre_token = ending, number
+        texts = (_of_bytes(word).replace(SPACE, " ") for word in words)
+        return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
+
+    def normalize(self, text: str) -> str:
+        """``text`` after the tokenizer's normalizer."""
+        return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
+
+
+def _of_bytes(word: str) -> str:
+    """``word``, in which surrogates stand for the bytes of characters that the model has no piece for."""
+    return word if word.isprintable() else word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def find_kind(tokenizer: Tokenizer) -> Kind | None:
+    """How a tokenizer cuts text into words and these into pieces, if it is one whose words are known."""
+    model = type(tokenizer.model).__name__
+    steps = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
+    if model == "WordPiece" and steps and "Metaspace" not in steps:
+        return "wordpiece"
+    if model == "BPE" and "ByteLevel" in steps:
+        return "bytelevel"
+    is_split = model in ("Unigram", "BPE") and "Metaspace" in steps
+    return "sentencepiece" if is_split or reads_whole_texts(tokenizer) else None
+
+
+def reads_whole_texts(tokenizer: Tokenizer) -> bool:
+    """Whether a text is one pre-token, spaces and all, to a SentencePiece BPE, as Llama 2 and Gemma have it."""
+    if type(tokenizer.model).__name__ != "BPE":
+        return False
+    steps = _steps(tokenizer.pre_tokenizer, "pretokenizers")
+    at_space: dict[str, Any] = {"pattern": {"String": " "}}
+    marks = {"type": "Replace", "content": SPACE, **at_space} in _steps(tokenizer.normalizer, "normalizers")
+    by_metaspace = [step["type"] == "Metaspace" and not step["split"] for step in steps]
+    # Gemma splits at the spaces that its normalizer has replaced.
+    idle = [marks and step["type"] == "Split" and step["pattern"] == at_space["pattern"] for step in steps]
+    return (marks or any(by_metaspace)) and all(map(max, by_metaspace, idle))
+
+
+def _kind(tokenizer: Tokenizer) -> Kind:
+    kind = find_kind(tokenizer)
+    if kind is not None:
+        return kind
+    steps = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
+    model = type(tokenizer.model).__name__
+    raise InputError(
+        f"{model} tokenizers with pre-tokenizer {' + '.join(steps) or 'none'} are not supported",
+        "use a model with a WordPiece tokenizer (BERT), a byte-level BPE one (RoBERTa, ModernBERT, Qwen), or a "
+        "SentencePiece one (XLM-RoBERTa, DeBERTa, Gemma)",
+    )
+
+
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """The id of what a tokenizer's model has no piece for, if any."""
+    if type(tokenizer.model).__name__ == "Unigram":
+        return find_unknown(tokenizer)
+    name = tokenizer.model.unk_token
+    return None if name is None else tokenizer.model.token_to_id(name)
+
+
+def word_bounds(tokenizer: Tokenizer) -> WordBounds | None:
+    """Where words end between the pieces of a SentencePiece model; ``None`` for others, whose words are pre-tokens."""
+    return WordBounds.of(tokenizer, unknown_id(tokenizer)) if find_kind(tokenizer) == "sentencepiece" else None
+
+
+def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    plain = Tokenizer(tokenizer.model)
+    if tokenizer.normalizer is not None:
+        plain.normalizer = tokenizer.normalizer
+    if tokenizer.pre_tokenizer is not None:
+        plain.pre_tokenizer = tokenizer.pre_tokenizer
+    return plain
+
+
+def _is_chunkwise(tokenizer: Tokenizer) -> bool:
+    if reads_whole_texts(tokenizer):
+        return False
+    normalizers = _steps(tokenizer.normalizer, "normalizers")
+    *before, last = _steps(tokenizer.pre_tokenizer, "pretokenizers")
+    if last["type"] == "Metaspace":
+        splits = last["prepend_scheme"] == "always" and last["split"]
+        at_spaces = bool(splits) and all(step["type"] == "WhitespaceSplit" for step in before)
+        return at_spaces and all(map(_normalizes_chunkwise, normalizers))
+    alone = not before and (last["type"] == "BertPreTokenizer" or bool(last.get("use_regex")))
+    return alone and _CHUNKWISE_NORMALIZERS.issuperset(step["type"] for step in normalizers)
+
+
+def _normalizes_chunkwise(step: dict[str, Any]) -> bool:
+    if step["type"] == "Replace":
+        return all((pattern, step["content"]) in _CHUNKWISE_REPLACEMENTS for pattern in step["pattern"].values())
+    return step["type"] in _OF_SENTENCEPIECE
+
+
+def _steps(component: Any, members: str) -> list[dict[str, Any]]:
+    """The configuration of a normalizer or pre-tokenizer, sequences unrolled."""
+    if component is None:
+        return []
+    state: dict[str, Any] = json.loads(component.__getstate__())
+    return list(state[members]) if state["type"] == "Sequence" else [state]
+
+
+_CONTINUES = "##"  # WordPiece's mark of pieces that do not begin a word
+
+
+class BaseVocabulary:
+    """How a tokenizer treats single words; a word is a normalised pre-token, of a SentencePiece model a part of one.
+
+    With byte-level BPE and SentencePiece a word includes its leading-space mark unless ``marked=False``.
+    Raises ``InputError`` for other kinds of tokenizer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        splitter = WordSplitter(tokenizer)
+        self.kind, self._bounds = splitter.kind, splitter.bounds
+        self.whole_texts = reads_whole_texts(tokenizer)
+        """Whether a SentencePiece model also sees spaces: a row is of a word behind a space, and only of that."""
+        self.at_spaces = self.kind == "sentencepiece" and not self.whole_texts
+        """Whether a SentencePiece model's text is split at spaces: a row is of a word with a mark and without."""
+        self._entries: dict[str, int] = tokenizer.get_vocab(with_added_tokens=False)
+        added = tokenizer.get_added_tokens_decoder()
+        self.special_ids: frozenset[int] = frozenset(row for row, token in added.items() if token.special)
+        self.size: int = 1 + max((*self._entries.values(), *added), default=-1)
+        self.unk_id = unknown_id(tokenizer)
+        if self.kind == "wordpiece" and self.unk_id is None:
+            raise InputError(
+                f"the tokenizer's vocabulary lacks its unknown token {tokenizer.model.unk_token}",
+                "use the model's own tokenizer.json",
+            )
+        self._model = Tokenizer(tokenizer.model)  # only the model: its input is one pre-token
+
+    @property
+    def merged(self) -> list[str]:
+        """The vocabulary strings without added tokens and single bytes."""
+        of_bytes = self._bounds.of_bytes if self._bounds is not None else {}
+        added = self.tokenizer.get_added_tokens_decoder()
+        return [entry for entry, row in self._entries.items() if row not in added and row not in of_bytes]
+
+    @cached_property
+    def whole_words(self) -> dict[str, int]:
+        """Word → id of the base row of this word alone; without special tokens."""
+        entries = sorted((row, entry) for entry, row in self._entries.items() if row not in self.special_ids)
+        candidates = {word: row for row, entry in entries if (word := self._word(entry))}
+        pieces = self._own_pieces(candidates)
+        if self._bounds is not None:
+            return {word: own[0] for word, own in zip(candidates, pieces, strict=True) if len(own) == 1}
+        return {word: row for (word, row), own in zip(candidates.items(), pieces, strict=True) if own == [row]}
+
+    def _own_pieces(self, words: Iterable[str]) -> list[list[int]]:
+        """The pieces of each word, as it stands most often.
+
+        With SentencePiece without a space mark that is a piece of its own; punctuation and scripts without spaces stand
+        behind other words more often than behind spaces.
+        """
+        if self._bounds is None:
+            return self._encoded(self.entries(words))
+        entries = (SPACE + word if all(map(is_of_spaced_word, word)) else word for word in words)
+        mark = self._entries.get(SPACE)
+        return [own[1:] if own[0] == mark else own for own in self._encoded(entries)]
+
+    def is_cut(self, word: str, pieces: Sequence[int]) -> bool:
+        """Whether a word has these several ``pieces`` and no row of its own; ``[UNK]`` counts as several.
+
+        Those of a SentencePiece model must be pieces of no other word, and none of them unknown.
+        """
+        if self._bounds is None:
+            return len(pieces) > 1 or pieces == [self.unk_id]
+        n_pieces = len(pieces) - (
+            pieces[:1] == [self._entries.get(SPACE)]
+        )  # a mark alone, and a piece that is the word
+        return n_pieces > 1 and all(map(is_of_spaced_word, word)) and self.is_one_word(pieces)
+
+    def is_one_word(self, pieces: Sequence[int]) -> bool:
+        """Whether a SentencePiece model's ``pieces`` of a word, found beside others, are known as one word."""
+        assert self._bounds is not None
+        return self.unk_id not in pieces and self._bounds.is_one_word(pieces)
+
+    def pieces(self, words: Sequence[str], *, marked: bool = True) -> list[list[int]]:
+        """The base ids of each word's pieces, as the tokenizer cuts the word; a WordPiece word may be ``[UNK]``."""
+        return self._encoded(self.entries(words, marked=marked))
+
+    def _encoded(self, entries: Iterable[str]) -> list[list[int]]:
+        encodings = self._model.encode_batch_fast(list(entries), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def pieces_without_row(self, words: Iterable[str]) -> list[list[int]]:
+        """The base ids of the pieces of each of the ``whole_words`` if it had no row; empty if nothing else spells it.
+
+        WordPiece begins with the longest other entry; BPE leaves out the merge that makes the whole word; Unigram takes
+        the likeliest other pieces.
+        """
+        if self.kind == "wordpiece":
+            return [self._next_best(word) for word in words]
+        words = list(words)
+        entries = [str(self.tokenizer.id_to_token(self.whole_words[word])) for word in words]
+        model = json.loads(self.tokenizer.to_str())["model"]
+        if model["type"] == "Unigram":
+            scores = {piece: score for row, (piece, score) in enumerate(model["vocab"]) if row not in self.special_ids}
+            longest = max(map(len, scores), default=0)
+            spellings = (best_spelling(*pair, scores, longest) for pair in zip(words, entries, strict=True))
+            return [[self._entries[piece] for piece in spelling] for spelling in spellings]
+        pairs = (merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"])
+        halves: dict[str, list[str]] = {}
+        for pair in pairs:
+            halves.setdefault("".join(pair), pair)
+        return [[self._entries[half] for half in halves.get(entry, [])] for entry in entries]
+
+    def _next_best(self, word: str) -> list[int]:
+        for end in range(len(word) - 1, 0, -1):
+            if word[:end] in self._entries:
+                rest = self._model.encode(_CONTINUES + word[end:], add_special_tokens=False)
+                is_spelled = rest.tokens[0].startswith(_CONTINUES) and self.unk_id not in rest.ids
+                return [self._entries[word[:end]], *rest.ids] if is_spelled else []
+        return []
+
+    def entries(self, words: Iterable[str], *, marked: bool = True) -> Iterable[str]:
+        """The vocabulary string of each word: itself, or with byte-level BPE its bytes.
+
+        If ``marked``, that of byte-level BPE begins with ``Ġ``, of SentencePiece with ``▁``.
+        """
+        if self.kind == "wordpiece":
+            return words
+        if self.kind == "sentencepiece":
+            return (SPACE + word if marked else word for word in words)
+        mark = SPACE_MARK if marked else ""
+        return (mark + to_byte_characters(word) for word in words)
+
+    def _word(self, entry: str) -> str | None:
+        """The word of ``entry``, ``None`` if it is only a part of words."""
+        if self.kind == "wordpiece":
+            return None if entry.startswith(_CONTINUES) else entry
+        if self.kind == "sentencepiece":
+            word = entry.removeprefix(SPACE)
+            return word if len(set(map(is_of_spaced_word, word))) == 1 else None
+        if not entry.startswith(SPACE_MARK):
+            return None
+        try:
+            word = from_byte_characters(entry.removeprefix(SPACE_MARK))
+        except UnicodeError:
+            return None
+        return None if word.isspace() else word

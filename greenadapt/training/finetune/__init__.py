@@ -1,1 +1,0 @@
-"""Fine-tuning, from the first step to the folder."""

@@ -1,0 +1,165 @@
+"""Running text as inputs of a masked language model, in both tokenizations, in arrays on disk."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from greenadapt.corpus.splitting import draw
+from greenadapt.corpus.text import Document
+from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of, row_blocks
+from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.own_json import read_own_object
+from greenadapt.tasks.base import Encoder
+from greenadapt.tokenization.dual_tokenizer import DualEncoding, Pieces
+
+_COUNTS = "counts.json"
+_VIEWS = ("base", "expanded")
+_N_SPECIAL = 2  # [CLS] and [SEP]
+_BLOCK_CHARACTERS = 1 << 18
+_DTYPES = {"ids": np.dtype("<i4"), "begins": np.dtype("?"), "lengths": np.dtype("<i4")}
+
+
+@dataclass(frozen=True, eq=False)
+class PackedView:
+    """n inputs in one tokenization, memory-mapped: input i is ``ids[offsets[i]:offsets[i + 1]]``.
+
+    ``ids`` (total,) int32 with special tokens; ``begins`` (total,) bool, true at the first piece of each word and at
+    special tokens; ``offsets`` (n + 1,) int64.
+    """
+
+    ids: IntArray
+    begins: BoolArray
+    offsets: IntArray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class PackedText:
+    """A text's inputs: ``views`` are the base tokenization and, of a model with added words, the expanded one.
+
+    An input has the same words in both. ``counts`` has ``documents``, ``inputs``, ``pieces`` (base, without special
+    tokens) and ``left_out``, words that are too long for an input.
+    """
+
+    views: tuple[PackedView, ...]
+    counts: Json
+
+    @classmethod
+    def open(cls, folder: Path) -> "PackedText | None":
+        """What ``pack`` wrote into ``folder``; ``None`` if it did not come to its end."""
+        if not (folder / _COUNTS).is_file():
+            return None
+        names = [name for name in _VIEWS if (folder / f"{name}.ids").is_file()]
+        return cls(
+            tuple(_open_view(folder, name) for name in names),
+            read_own_object(folder / _COUNTS, dict[str, int], "packed text", f"remove {folder}"),
+        )
+
+    def __len__(self) -> int:
+        return len(self.views[0])
+
+    def seen(self, n_rows: int) -> BoolArray:
+        """Which of ``n_rows`` rows of the embedding occur: (n_rows,) bool."""
+        seen = np.zeros(n_rows, bool)
+        for view in self.views:
+            for block in row_blocks(view.ids):
+                seen[block] = True
+        return seen
+
+
+def pack(documents: Iterable[Document], encoder: Encoder, folders: Sequence[Path], share: float = 0.0) -> None:
+    """Write the inputs of ``documents`` into the first of ``folders``, and those of a ``share`` of them, which only
+    their content decides, into the second one.
+
+    The paragraphs of a document follow each other with a space between, and are cut where an input is full in either
+    tokenization, between two words. Works block by block; the counts, written last, say that a folder is whole.
+    """
+    with ExitStack() as stack:
+        writers = [stack.enter_context(_Writer(folder, encoder)) for folder in folders]
+        for document in documents:
+            is_held_out = share > 0 and draw(document) < share
+            writers[is_held_out].add(" ".join(document.lines))
+        for writer in writers:
+            writer.finish()
+
+
+class _Writer:
+    """Appends inputs to the files of one folder."""
+
+    def __init__(self, folder: Path, encoder: Encoder) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._encoder = folder, encoder
+        self._room = encoder.max_length - _N_SPECIAL
+        self._texts: list[str] = []
+        self._characters = 0
+        self._counts = {"documents": 0, "inputs": 0, "pieces": 0, "left_out": 0}
+        views = _VIEWS if encoder.has_words else _VIEWS[:1]
+        self._stack = ExitStack()
+        self._files = {
+            (view, name): self._stack.enter_context(open(folder / f"{view}.{name}", "wb"))  # noqa: SIM115
+            for view in views
+            for name in _DTYPES
+        }
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def add(self, text: str) -> None:
+        """One document."""
+        self._texts.append(text)
+        self._characters += len(text)
+        if self._characters >= _BLOCK_CHARACTERS:
+            self._flush()
+
+    def finish(self) -> None:
+        """Write what is left, and the counts."""
+        self._flush()
+        self._stack.close()
+        write_json(self._folder / _COUNTS, self._counts)
+
+    def _flush(self) -> None:
+        for encoding in self._encoder.tokenizer.encode_batch(self._texts) if self._texts else ():
+            self._write(encoding)
+        self._texts, self._characters = [], 0
+
+    def _write(self, encoding: DualEncoding) -> None:
+        views = [encoding.base, encoding.expanded][: len(self._files) // len(_DTYPES)]
+        ends = [offsets_of(np.bincount(view.words, minlength=encoding.n_words)) for view in views]
+        self._counts["documents"] += 1
+        begin = 0
+        while begin < encoding.n_words:
+            end = min(int(np.searchsorted(each, each[begin] + self._room, "right")) - 1 for each in ends)
+            if end == begin:
+                self._counts["left_out"] += 1
+                begin += 1
+                continue
+            for name, view, each in zip(_VIEWS, views, ends, strict=False):
+                self._write_input(name, view, slice(int(each[begin]), int(each[end])))
+            self._counts["inputs"] += 1
+            self._counts["pieces"] += int(ends[0][end] - ends[0][begin])
+            begin = end
+
+    def _write_input(self, view: str, pieces: Pieces, part: slice) -> None:
+        ids, _, start = self._encoder.single(pieces.ids[part])
+        begins = np.ones(len(ids), bool)
+        words = pieces.words[part]
+        begins[start + 1 : start + len(words)] = words[1:] != words[:-1]
+        for name, values in (("ids", ids), ("begins", begins), ("lengths", np.array([len(ids)]))):
+            self._files[view, name].write(values.astype(_DTYPES[name]).tobytes())
+
+
+def _open_view(folder: Path, view: str) -> PackedView:
+    arrays = [_open_array(folder / f"{view}.{name}", dtype) for name, dtype in _DTYPES.items()]
+    return PackedView(arrays[0], arrays[1], offsets_of(arrays[2]))
+
+
+def _open_array(path: Path, dtype: "np.dtype[np.generic]") -> Array:
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)

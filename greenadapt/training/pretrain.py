@@ -1,0 +1,221 @@
+"""A run of masked language modelling: train on text, measure on the way, go on after a kill, leave a model."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from greenadapt.checkpoints.layout import HISTORY, SCORES
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import PretrainConfig, RunConfig, TrainConfig
+from greenadapt.errors import InputError
+from greenadapt.models.machine import Machine
+from greenadapt.models.memory.cache import MemoryReader
+from greenadapt.models.memory.general_model import GeneralModel
+from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_lm
+from greenadapt.models.rows import Rows
+from greenadapt.models.weights import begin_memory
+from greenadapt.progress import Progress
+from greenadapt.storage.files import Json, write_json, write_lines
+from greenadapt.tasks.base import Encoder
+from greenadapt.training.feed import Feed, Plan
+from greenadapt.training.loop import RunRecord, Step, Stepping, Training
+from greenadapt.training.masking import MaskedDataset, MaskedSample, Masking
+from greenadapt.training.packed_text import PackedText
+
+HELDOUT, GENERAL = "heldout", "general"
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """The inputs of one run, by what they are for."""
+
+    train: PackedText
+    heldout: PackedText | None = None
+    """Of the domain, not trained on."""
+    general_text: PackedText | None = None
+    """Of what the model knew before, to see what it forgets."""
+
+    @property
+    def measured(self) -> dict[str, PackedText]:
+        """Those that the loss is measured on, by name."""
+        sets = {HELDOUT: self.heldout, GENERAL: self.general_text}
+        return {name: text for name, text in sets.items() if text is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Pretraining:
+    """What a run is made of."""
+
+    checkpoint: Checkpoint
+    encoder: Encoder
+    texts: Texts
+    config: PretrainConfig
+    train: TrainConfig
+    run: RunConfig
+    machine: Machine
+    progress: Progress
+    general: GeneralModel | None = None
+    """What the trained model has as its memory."""
+
+
+@dataclass
+class _Record(RunRecord):
+    before: Json = field(default_factory=dict)
+    """The losses before training, by set and view."""
+
+
+class PretrainRun:
+    """Trains in ``folder``, where a killed run has left its states."""
+
+    def __init__(self, setup: Pretraining, folder: Path) -> None:
+        self.setup = setup
+        self.folder = folder
+        self.record = _Record()
+        texts, seed = setup.texts, setup.config.seed
+        n_old = setup.encoder.tokenizer.added.first_id
+        seen = texts.train.seen(setup.checkpoint.n_rows)
+        if setup.config.only_new_rows and not seen[n_old:].any():
+            raise InputError("--only-new-rows, but no added word occurs in --text", "give text of the words' domain")
+        for text in texts.measured.values():
+            seen |= text.seen(setup.checkpoint.n_rows)
+        seen[:n_old] = True
+        self.opened: OpenedMaskedLM = open_masked_lm(setup.checkpoint, Rows(np.flatnonzero(seen)), n_old, seed)
+        self._reader: MemoryReader | None = None
+        if setup.general is not None:
+            self._reader = setup.general.reader(setup.encoder)
+            encoder, source = self.opened.model.encoder, setup.checkpoint.folder
+            setup.general.attach(encoder, setup.encoder, setup.machine, seed)
+            if begin_memory(encoder, source):
+                setup.progress.note(f"its memory begins with what {source} has learnt")
+        self._dataset = self._masked(texts.train)
+        self._measured = {
+            name: MaskedSample(self._masked(text, is_fixed=True), setup.config.eval_inputs)
+            for name, text in texts.measured.items()
+        }
+
+    @cached_property
+    def _masking(self) -> Masking:
+        config = self.setup.config
+        return Masking.of(self.setup.encoder.tokenizer, config.mask_share, whole_words=config.whole_words)
+
+    def _masked(self, text: PackedText, *, is_fixed: bool = False) -> MaskedDataset:
+        pad, seed = self.setup.encoder.special.pad, self.setup.config.seed
+        return MaskedDataset(text, self.opened.rows, self._masking, pad, seed, self._reader, is_fixed)
+
+    def train(self) -> None:
+        """Make the steps that are left; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
+        setup, model = self.setup, self.opened.model
+        if self.opened.has_new_head and setup.config.head_steps:
+            self._train_head()
+        if setup.config.only_new_rows:
+            _train_only(model, [weight for weight in [model.embedding.added] if weight is not None])
+        state = self.folder / ".state"
+        if self._restore(self.training, state):
+            setup.progress.note(f"going on from step {self.training.number:,}")
+        else:
+            self.record.before = self._losses(self._measured)
+        self._stepping.make(self.training, state, self.record, "training", self._after_step)
+
+    @cached_property
+    def training(self) -> Training:
+        """The training of the model, after that of its head alone."""
+        return self._training_of(self.setup.train)
+
+    def _training_of(self, train: TrainConfig) -> Training:
+        setup, seed = self.setup, self.setup.config.seed
+        feed = Feed([self._dataset], Plan(train, setup.run, seed))
+        return Training(self.opened.model, feed, setup.machine)
+
+    def _train_head(self) -> None:
+        """Train a head that is new while the encoder stays as it is."""
+        setup, model, steps = self.setup, self.opened.model, self.setup.config.head_steps
+        trained = {weight: weight.requires_grad for weight in model.parameters()}
+        _train_only(model, model.head_parameters)
+        # As many epochs as there may be steps: a step takes one input at least.
+        train = replace(setup.train, epochs=steps, max_steps=steps, learning_rate=setup.config.head_learning_rate)
+        training = self._training_of(train)
+        state = self.folder / ".head"
+        if self._restore(training, state) and training.number < training.n_steps:
+            setup.progress.note(f"going on from step {training.number:,} of the new head")
+        if training.number < training.n_steps:
+            self._stepping.make(training, state, self.record, "new head")
+        for weight, is_trained in trained.items():
+            weight.requires_grad_(is_trained)
+
+    def _restore(self, training: Training, state: Path) -> bool:
+        found = training.restore(state)
+        if found:
+            self.record = _Record.of_state(state)
+        return found
+
+    @property
+    def _stepping(self) -> Stepping:
+        return Stepping(self.setup.run, self.setup.machine, self.setup.progress)
+
+    def _after_step(self, step: Step, ended: bool) -> None:
+        """Record a step, and measure at the end of an epoch."""
+        record, machine = self.record, self.setup.machine
+        record.loss += step.loss
+        machine.log(asdict(step), step.number)
+        if not ended:
+            return
+        row = record.end_epoch(step)
+        row |= self._losses({name: each for name, each in self._measured.items() if name == HELDOUT})
+        for view, loss in row.get(HELDOUT, {}).items():
+            machine.log({f"{HELDOUT}_{view}": loss}, step.number)
+        record.epochs.append(row)
+
+    def _losses(self, sets: Mapping[str, MaskedSample]) -> Json:
+        """Set → view → loss, as the first process measures it, in all of them."""
+        return self.setup.machine.first(lambda: self._measure(sets))
+
+    def _measure(self, sets: Mapping[str, MaskedSample]) -> Json:
+        setup = self.setup
+        found: Json = {}
+        for name, measured in sets.items():
+            n_inputs = sum(map(len, measured.samples.values()))
+            with setup.progress.bar(f"{name} text", n_inputs, "inputs") as bar:
+                found[name] = measured.losses(self.opened.model, setup.machine, setup.run.max_tokens, bar)
+        return found
+
+    def finish(self, whole: Path) -> None:
+        """Measure on all texts and write model, history and scores into ``whole``; only the first process does so."""
+        setup, record = self.setup, self.record
+        if not setup.machine.is_first:
+            return
+        after = {HELDOUT: record.epochs[-1].get(HELDOUT)}
+        after |= self._measure({name: each for name, each in self._measured.items() if name != HELDOUT})
+        write_lines(whole / HISTORY, record.epochs)
+        write_masked_lm(self.opened, self.training.shrink, whole)
+        if setup.general is not None and not setup.general.config.frozen:
+            setup.general.copy_tokenizer(whole)
+        sets = {
+            name: {
+                "inputs": min(len(measured.dataset.text), measured.n_inputs),
+                "targets": measured.n_targets(),
+                "before": record.before[name],
+                "after": after[name],
+            }
+            for name, measured in self._measured.items()
+        }
+        head_steps = setup.config.head_steps if self.opened.has_new_head else None
+        scores = {"steps": self.training.number, "epochs": len(record.epochs), "new_head_steps": head_steps}
+        write_json(whole / SCORES, {**scores, "max_length": setup.encoder.max_length, "losses": sets})
+
+    def counts(self) -> Json:
+        """How much text there is, and how many of the embedding's rows the model holds."""
+        texts = {"train": self.setup.texts.train, **self.setup.texts.measured}
+        counted = {name: text.counts["inputs"] for name, text in texts.items()}
+        rows = {"rows": self.setup.checkpoint.n_rows, "rows_used": len(self.opened.rows)}
+        train = self.setup.texts.train.counts
+        return {"documents": train["documents"], "pieces": train["pieces"], **counted, **rows}
+
+
+def _train_only(model: torch.nn.Module, weights: Iterable[torch.nn.Parameter]) -> None:
+    model.requires_grad_(False)
+    for weight in weights:
+        weight.requires_grad_(True)

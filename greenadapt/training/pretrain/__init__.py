@@ -1,1 +1,0 @@
-"""Masked language modelling, from the first step to the folder."""

@@ -1,0 +1,239 @@
+"""Choose the words that get an embedding row, and compute the rows: map, norm, pieces, blend or form.
+
+``form`` follows BERTRAM (Schick and Schütze, arXiv 1910.07181). A frequent word is known by its contexts, a rare one by
+its form, the pieces that it is spelled with. BERTRAM trains a network that weighs the two; here a ridge regression
+does, on features in which the word's count weighs them.
+"""
+
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve
+
+from greenadapt.config import ExpandConfig
+from greenadapt.storage.arrays import Array, FloatArray, Int64Array, Streamed, row_blocks
+from greenadapt.tokenization.vocabulary import BaseVocabulary
+from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.neighbours import unit_rows
+from greenadapt.vectors.word_vectors import WordVectors
+
+PieceIds = Sequence[Sequence[int]]
+
+
+def mean_of_pieces(pieces: PieceIds, embedding: Array) -> FloatArray:
+    """Mean of the rows of ``embedding`` (n_rows, dim) for each list of ids in ``pieces``, float32 (n, dim).
+
+    So a word that is ``[UNK]`` to the base model has the row of ``[UNK]``. Raises ``ValueError`` for an empty list.
+    """
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    if not lengths.all():
+        raise ValueError(f"word {int(np.argmin(lengths))} has no pieces")
+    flat = np.fromiter((i for word in pieces for i in word), np.int64, int(lengths.sum()))
+    begins = np.cumsum(lengths) - lengths
+    means: FloatArray = np.add.reduceat(embedding[flat].astype(np.float32), begins, axis=0)
+    means /= lengths[:, None]
+    return means
+
+
+def rescaled(rows: FloatArray, norm: float) -> FloatArray:
+    """``rows`` (n, dim), each with the Euclidean length ``norm``; a zero row stays zero."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    factors: FloatArray = np.divide(np.float32(norm), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return rows * factors
+
+
+def wordpiece_norm(embedding: Array, n_tokens: int, special_ids: Collection[int]) -> float:
+    """Mean Euclidean length of the rows of ``embedding`` that are wordpieces, whole words and parts of words alike.
+
+    Excludes special tokens, and rows from ``n_tokens`` on, which only pad the table.
+    """
+    blocks = row_blocks(embedding[:n_tokens])
+    lengths = np.concatenate([np.linalg.norm(block.astype(np.float32), axis=1) for block in blocks])
+    kept = np.delete(lengths, [i for i in special_ids if i < n_tokens])
+    return float(kept.mean(dtype=np.float64))
+
+
+_FORM_BLOCK = 4096  # words whose features are in memory at once
+GATE = 50
+"""Occurrences at which contexts count as much as form."""
+
+
+@dataclass(frozen=True, eq=False)
+class FormMap:
+    """A fitted map from the features of words to rows: μ + (φ − φ̄) W, rescaled to the length ``norm``.
+
+    The features of a word that occurs n times, with the unit word vector x and, in units of ``norm``, the rows p₁ and
+    p₂ of its first and last piece and the mean p̄ of all of them, are, with g = n / (n + 50),
+    φ = [g x, ½ (1 − g) x, p̄, (1 − g) p̄, ½ p₁, ½ p₂].
+    """
+
+    weights: FloatArray
+    """W, (n_features, dim)."""
+    offset: FloatArray
+    """μ − φ̄ W, (dim,)."""
+    norm: float
+
+    def rows(self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array) -> FloatArray:
+        """Rows (n, dim), float32, of n words, given their ``vectors`` (n, source_dim), ``counts`` (n,) and the ids of
+        their ``pieces``, rows of ``embedding`` (n_rows, dim).
+        """
+        return rescaled(self.unscaled(vectors, counts, pieces, embedding), self.norm)
+
+    def unscaled(self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array) -> FloatArray:
+        """The same as ``rows`` before they are rescaled: nearest to the targets of the fit by squared distance."""
+        blocks = _features(vectors, counts, pieces, embedding, self.norm)
+        return np.concatenate([block @ self.weights + self.offset for block in blocks])
+
+
+def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float) -> FormMap:
+    """Fit the map on n words with rows of their own, ``targets`` (n, dim): argmin_W Σ‖y − μ − (φ − φ̄) W‖² + λ‖W‖².
+
+    λ is the sum over the words of a centred feature's square, on average over the features. ``pieces`` are those that
+    each word would be cut into without its row, so that the words of the fit look like new ones; the other arguments
+    are those of ``FormMap.rows``. Computed in float64, a block of words at a time.
+    """
+    n, dim = targets.shape
+    size = 2 * vectors.shape[1] + 4 * dim
+    gram, cross = np.zeros((size, size)), np.zeros((size, dim))
+    features_sum, targets_sum = np.zeros(size), np.zeros(dim)
+    begin = 0
+    for block in _features(vectors, counts, pieces, embedding, norm):
+        features = block.astype(np.float64)
+        rows = np.asarray(targets[begin : begin + len(block)], np.float64)
+        gram += features.T @ features
+        cross += features.T @ rows
+        features_sum += features.sum(axis=0)
+        targets_sum += rows.sum(axis=0)
+        begin += len(block)
+    mean, row_mean = features_sum / n, targets_sum / n
+    gram -= n * np.outer(mean, mean)
+    cross -= n * np.outer(mean, row_mean)
+    gram[np.diag_indices(size)] += np.trace(gram) / size or 1.0  # without spread every W is as good
+    weights = solve(gram, cross, assume_a="pos", overwrite_a=True, overwrite_b=True)
+    return FormMap(weights.astype(np.float32), (row_mean - mean @ weights).astype(np.float32), norm)
+
+
+def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, norm: float) -> Iterator[FloatArray]:
+    """φ of each word, in blocks (b, n_features), float32."""
+    for begin in range(0, len(vectors), _FORM_BLOCK):
+        block = slice(begin, begin + _FORM_BLOCK)
+        own = pieces[block]
+        units = unit_rows(vectors[block])
+        gate = (counts[block] / (counts[block] + GATE)).astype(np.float32)[:, None]
+        means = mean_of_pieces(own, embedding) / np.float32(norm)
+        first, last = (np.asarray(embedding[[ids[i] for ids in own]], np.float32) / np.float32(norm) for i in (0, -1))
+        yield np.hstack([gate * units, (1 - gate) / 2 * units, means, (1 - gate) * means, first / 2, last / 2])
+
+
+_BLOCK = 4096  # new rows made at a time
+
+
+def select(
+    words: Sequence[str],
+    counts: Int64Array,
+    base: Container[str],
+    config: ExpandConfig,
+    vocabulary: BaseVocabulary,
+    allowed: Container[str] | None = None,
+) -> Int64Array:
+    """Indices of the ``words`` that get a row, most frequent first, ties in the given order, int64 (n_new,).
+
+    Excludes words in ``base``: those with a row already, and special tokens. Only words in ``allowed``, if given, with
+    at least ``config.min_count`` in ``counts`` (n_words,) and cut into at least ``config.min_pieces``
+    pieces of ``vocabulary`` (``[UNK]`` is one piece); of these the first ``config.max_words``. New ids follow this
+    order (Poerner et al. 2020: the order of the vector file, which word2vec sorts the same way).
+    """
+    order: Int64Array = np.argsort(-np.asarray(counts, np.int64), kind="stable")
+    order = order[counts[order] >= config.min_count]
+    fits = [words[i] not in base and (allowed is None or words[i] in allowed) for i in order.tolist()]
+    order = order[np.array(fits, bool)]
+    if config.min_pieces > 1:
+        n_pieces = np.array([len(own) for own in vocabulary.pieces([words[i] for i in order.tolist()])], np.int64)
+        order = order[n_pieces >= config.min_pieces]
+    return order[: config.max_words]
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """What a new row is, by ``config.rows``.
+
+    - ``map``: the word's vector, mapped by ``alignment`` (Poerner et al. 2020, equation 3);
+    - ``norm``: the same rescaled to ``norm``, since least squares shrinks rows;
+    - ``pieces``: the mean of the rows of ``embedding`` (n_rows, dim) of the word's own pieces;
+    - ``blend``: ``config.blend`` · mapped + (1 − ``config.blend``) · mean of pieces;
+    - ``form``: vector, count and pieces together, by ``form``.
+    """
+
+    config: ExpandConfig
+    alignment: Alignment
+    embedding: Array
+    norm: float
+    """The ``wordpiece_norm`` of the model."""
+    form: FormMap | None = None
+    rescales_form: bool = True
+    """Not for rows that are also output rows: to rescale what all rows share shifts the logits of all new words."""
+
+    @property
+    def needs_pieces(self) -> bool:
+        """Whether ``rows`` reads the words' pieces."""
+        return self.config.rows not in ("map", "norm")
+
+    @property
+    def needs_map(self) -> bool:
+        """Whether ``rows`` reads the mapped vectors."""
+        return self.config.rows in ("map", "norm", "blend")
+
+    def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
+        """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
+        if self.config.rows == "form":
+            assert self.form is not None
+            made = self.form.rows if self.rescales_form else self.form.unscaled
+            return made(vectors, counts, pieces, self.embedding)
+        if self.config.rows == "pieces":
+            return mean_of_pieces(pieces, self.embedding)
+        mapped = self.alignment.apply(vectors)
+        if self.config.rows == "map":
+            return mapped
+        if self.config.rows == "norm":
+            return rescaled(mapped, self.norm)
+        share = np.float32(self.config.blend)
+        blend: FloatArray = share * mapped + (1 - share) * mean_of_pieces(pieces, self.embedding)
+        return blend
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """The embedding rows of ``words`` in blocks, computed in each iteration, so that they are never all in memory.
+
+    Word i has row ``rows[i]`` of ``vectors``.
+    """
+
+    words: Sequence[str]
+    rows: Int64Array
+    vectors: WordVectors
+    vocabulary: BaseVocabulary
+    recipe: Recipe
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        for begin in range(0, len(self.words), _BLOCK):
+            block = slice(begin, begin + _BLOCK)
+            own = self.rows[block]
+            pieces = self.vocabulary.pieces(self.words[block]) if self.recipe.needs_pieces else ()
+            yield self.recipe.rows(self.vectors.matrix[own], self.vectors.counts[own], pieces)
+
+    def streamed(self) -> Streamed:
+        """The rows as one array (n, dim), float32, that a checkpoint can be written with."""
+        shape = (len(self.words), self.recipe.embedding.shape[1])
+        return Streamed(shape, np.dtype(np.float32), self)
+
+
+def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Alignment) -> dict[int, FloatArray]:
+    """Base id → mapped vector (dim,) of each word that is also in ``base`` (word → id).
+
+    The radical variant of Poerner et al. 2020 (equation 2), which replaces the rows of both vocabularies' words and
+    which they found to hurt.
+    """
+    shared = np.array([i for i, word in enumerate(vectors.words) if word in base], np.int64)
+    rows = alignment.apply(vectors.matrix[shared])
+    return {base[vectors.words[i]]: row for i, row in zip(shared.tolist(), rows, strict=True)}

@@ -1,0 +1,102 @@
+"""Where words occur, against a search line by line."""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import greenadapt.corpus.lookup as module
+from greenadapt.config import CorpusConfig
+from greenadapt.corpus.lookup import find_contexts, words_in_files
+from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
+from greenadapt.corpus.text import Document
+from greenadapt.errors import InputError, MissingError
+from greenadapt.progress import Silent
+from greenadapt.tokenization.vocabulary import WordSplitter
+from tests.conftest import wordpiece_tokenizer
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> PreparedCorpus:
+    """200 lines of 1 to 30 words, of which "w0" is in almost every line and "w39" in few."""
+    draw = np.random.default_rng(0)
+    share = 1 / np.arange(1, 41)
+    lines = [
+        " ".join(f"w{i}" for i in draw.choice(40, draw.integers(1, 31), p=share / share.sum())) for _ in range(200)
+    ]
+    (tmp_path / "splitter.json").write_text(wordpiece_tokenizer().to_str())
+    documents = [Document([line], "") for line in lines]
+    options = {"workers": 1, "max_memory": 1 << 30, "progress": Silent()}
+    prepare_corpus(documents, tmp_path / "splitter.json", tmp_path, CorpusConfig(), **options)  # type: ignore[arg-type]
+    return PreparedCorpus.open(tmp_path)
+
+
+def _by_hand(corpus: PreparedCorpus, word: str) -> list[tuple[list[str], int]]:
+    """Every line with the word, and its first place in it."""
+    lines = [corpus.ids[begin:end].tolist() for begin, end in zip(corpus.lines[:-1], corpus.lines[1:], strict=True)]
+    words = [[corpus.words[i] for i in line] for line in lines]
+    return [(line, line.index(word)) for line in words if word in line]
+
+
+def test_the_first_lines_with_a_word(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 37)  # lines that lie in two blocks
+    found = find_contexts(corpus, ["w0", "w7", "w39", "none"], 3, 100)
+    for word in ("w0", "w7", "w39"):
+        expected = _by_hand(corpus, word)[:3]
+        assert [(one.words, one.position) for one in found[word]] == expected
+    assert len(found["w0"]) == 3
+    assert found["none"] == []
+
+
+def test_a_long_line_is_cut_around_the_word(corpus: PreparedCorpus) -> None:
+    whole = {len(line) for line, _ in _by_hand(corpus, "w5")}
+    assert max(whole) > 8
+    for one, (line, place) in zip(find_contexts(corpus, ["w5"], 1000, 8)["w5"], _by_hand(corpus, "w5"), strict=True):
+        begin = place - one.position
+        assert one.words == line[begin : begin + 8]
+        assert len(one.words) == min(8, len(line))
+        assert one.words[one.position] == "w5"
+        assert one.position == 4 or begin == 0 or begin + 8 == len(line)
+
+
+SPLITTER = WordSplitter(wordpiece_tokenizer())
+
+
+def test_plain_lines_tags_and_all(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("Tachycardia\tB-Disease\n\nof\tO\n")
+    assert words_in_files([tmp_path / "a.tsv"], SPLITTER) == {"tachycardia", "b", "-", "disease", "of", "o"}
+
+
+def test_words_that_only_added_tokens_see(tmp_path: Path) -> None:
+    # To BERT, ± is a part of the word; to an added token, which ends at \\w, it is a boundary.
+    (tmp_path / "a.txt").write_text("Kinases±x°C\n")
+    assert words_in_files([tmp_path / "a.txt"], SPLITTER) == {"kinases±x°c", "kinases", "x", "c"}
+
+
+def test_every_string_of_json_and_none_of_its_escapes(tmp_path: Path) -> None:
+    record = {"text": "caf\u00e9\nau lait", "tokens": ["beta-", "blocker"], "n": 3, "deep": [{"q": "why?"}]}
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    for name in ("b.jsonl.gz", "B.JSONL.GZ"):
+        with gzip.open(tmp_path / name, "wt") as file:
+            file.write(json.dumps(record) + "\n\n")
+    words = {"cafe", "au", "lait", "beta", "-", "blocker", "why", "?"}
+    assert words_in_files([tmp_path / "a.json"], SPLITTER) == words
+    for name in ("b.jsonl.gz", "B.JSONL.GZ"):
+        assert words_in_files([tmp_path / name], SPLITTER) == words
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the parser refuses it")
+def test_json_may_be_deeper_than_functions_may_call_themselves(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('["a b",' * 1100 + '"c"' + "]" * 1100)
+    assert words_in_files([tmp_path / "a.json"], SPLITTER) == {"a", "b", "c"}
+
+
+def test_broken_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"text": \n')
+    with pytest.raises(InputError, match=r"a\.jsonl, line 2, column 9 is not JSON"):
+        words_in_files([tmp_path / "a.jsonl"], SPLITTER)
+    with pytest.raises(MissingError, match=r"gone\.txt does not exist"):
+        words_in_files([tmp_path / "gone.txt"], SPLITTER)

@@ -1,0 +1,363 @@
+"""The prepared corpus against a plain loop over the same texts, and what must not change its bytes."""
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing import active_children
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from greenadapt.config import CorpusConfig
+from greenadapt.corpus import prepared, splitting
+from greenadapt.corpus.prepared import (
+    MIN_MEMORY,
+    PreparedCorpus,
+    line_keys,
+    prepare_corpus,
+    read_vocabulary,
+    write_array,
+    write_vocabulary,
+)
+from greenadapt.corpus.text import Document
+from greenadapt.errors import InputError, MissingError, ResourceError
+from greenadapt.progress import Silent
+from greenadapt.storage.arrays import write_arrays
+from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
+from tests.conftest import WORDS, bytelevel_tokenizer, wordpiece_tokenizer
+
+
+@pytest.mark.slow
+@given(st.dictionaries(st.text(min_size=1).filter(lambda w: not {"\t", "\n"} & set(w)), st.integers(0, 2**60)))
+def test_words_and_counts_come_back(tmp_path_factory: pytest.TempPathFactory, vocabulary: dict[str, int]) -> None:
+    path = tmp_path_factory.mktemp("vocabulary") / "vocabulary.tsv"
+    write_vocabulary(path, list(vocabulary), np.array(list(vocabulary.values()), np.int64))
+    words, counts = read_vocabulary(path)
+    assert dict(zip(words, counts.tolist(), strict=True)) == vocabulary
+    assert words == list(vocabulary)
+    assert counts.dtype == np.int64
+
+
+def test_the_format_is_word_tab_count(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.tsv"
+    write_vocabulary(path, ["é", "a\r\x0b\x85\u2028"], np.array([7, 1]))
+    assert path.read_bytes() == "é\t7\na\r\x0b\x85\u2028\t1\n".encode()
+
+
+@pytest.mark.parametrize("word", ["", "a\tb", "a\nb"])
+def test_words_that_would_not_come_back_are_refused(tmp_path: Path, word: str) -> None:
+    with pytest.raises(InputError, match="word 1 "):
+        write_vocabulary(tmp_path / "vocabulary.tsv", ["good", word], np.array([1, 1]))
+
+
+@pytest.mark.parametrize("line", ["word", "word\t", "\t3", "word\t-3", "word\tthree", "word\t3\t4", "word 3", ""])
+def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "vocabulary.tsv"
+    path.write_text(f"good\t5\n{line}\n")
+    with pytest.raises(InputError, match=r"vocabulary\.tsv, line 2"):
+        read_vocabulary(path)
+
+
+def test_broken_utf8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.tsv"
+    path.write_bytes(b"good\t5\n\xff\xfe\t1\n")
+    with pytest.raises(InputError, match=r"vocabulary\.tsv.*UTF-8"):
+        read_vocabulary(path)
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+@pytest.fixture(scope="module", params=["wordpiece", "bytelevel"])
+def tokenizer_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp(request.param) / "tokenizer.json"
+    tokenizer = wordpiece_tokenizer() if request.param == "wordpiece" else bytelevel_tokenizer()
+    tokenizer.save(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def bert_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bert") / "tokenizer.json"
+    wordpiece_tokenizer().save(str(path))
+    return path
+
+
+def random_documents(n: int, seed: int = 0) -> list[Document]:
+    """Documents of one to four lines of words, names, numbers and marks; line ends and empty lines occur."""
+    source = random.Random(seed)
+    names = [f"Gène{i}" for i in range(300)] + ["don't", "'s", "β-blocker", "汉字", "(EGFR)", "\t", "3.14", ""]
+
+    def line() -> str:
+        return " ".join(source.choices(WORDS + names, k=source.randrange(0, 40)))
+
+    return [Document(tuple(line() for _ in range(source.randrange(1, 5)))) for _ in range(n)]
+
+
+def prepare(documents: object, tokenizer: Path, folder: Path, **options: object) -> dict[str, int]:
+    arguments = {"workers": 1, "max_memory": 10**9, "progress": Silent(), "config": CorpusConfig(), **options}
+    return prepare_corpus(documents, tokenizer, folder, arguments.pop("config"), **arguments)  # type: ignore[arg-type]
+
+
+def lines_of(corpus: PreparedCorpus) -> list[tuple[str, ...]]:
+    spans = zip(corpus.lines[:-1].tolist(), corpus.lines[1:].tolist(), strict=True)
+    return [tuple(corpus.words[i] for i in corpus.ids[begin:end]) for begin, end in spans]
+
+
+def plain_lines(documents: list[Document], tokenizer: Path) -> list[tuple[str, ...]]:
+    splitter = WordSplitter(load_tokenizer(tokenizer))
+    split = [tuple(splitter.split(line)) for document in documents for line in document.lines]
+    return [line for line in split if line]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_lines_words_and_counts_are_those_of_a_plain_loop(tokenizer_file: Path, tmp_path: Path) -> None:
+    documents = random_documents(300)
+    counts = prepare(documents, tokenizer_file, tmp_path, config=CorpusConfig(keep_duplicates=True))
+    corpus, expected = PreparedCorpus.open(tmp_path), plain_lines(documents, tokenizer_file)
+    assert Counter(lines_of(corpus)) == Counter(expected)
+    frequencies = Counter(word for line in expected for word in line)
+    assert dict(zip(corpus.words, corpus.counts.tolist(), strict=True)) == frequencies
+    assert corpus.words == sorted(frequencies, key=lambda word: (-frequencies[word], word))
+    assert (corpus.ids.dtype, corpus.lines.dtype, corpus.counts.dtype) == (np.int32, np.int64, np.int64)
+    assert counts["tokens"] == corpus.n_tokens == sum(frequencies.values())
+    assert counts["lines"] == corpus.n_lines == len(expected)
+    assert counts["words"] == len(frequencies)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "documents.safetensors",
+        "vocabulary.tsv",
+        "words.safetensors",
+    ]
+
+
+LINES = st.text("ab'é,\u0301\t\n\x1c \u3000汉", max_size=30)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60)
+@given(texts=st.lists(st.lists(LINES, max_size=4), max_size=6), batch_bytes=st.integers(1, 40))
+def test_cutting_and_batching_change_nothing(
+    tokenizer_file: Path, tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], batch_bytes: int
+) -> None:
+    documents = [Document((f"line {i}", *lines)) for i, lines in enumerate(texts)] or [Document(("a",))]
+    folder = tmp_path_factory.mktemp("prepared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(splitting, "BATCH_BYTES", batch_bytes)
+        patch.setattr(splitting, "_MEMORY_OF_CHUNKS", 2000)
+        prepare(documents, tokenizer_file, folder, config=CorpusConfig(keep_duplicates=True))
+    assert Counter(lines_of(PreparedCorpus.open(folder))) == Counter(plain_lines(documents, tokenizer_file))
+    shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+def test_bytes_do_not_depend_on_processes_or_memory(
+    bert_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = random_documents(400) + random_documents(50)
+    prepare(documents, bert_file, tmp_path / "one")
+    expected = files(tmp_path / "one")
+    monkeypatch.setattr(splitting, "BATCH_BYTES", 5_000)
+    for workers in (2, 3):
+        prepare(documents, bert_file, tmp_path / f"{workers} workers", workers=workers)
+        assert files(tmp_path / f"{workers} workers") == expected
+    monkeypatch.setattr(prepared, "MIN_MEMORY", 1)
+    for max_memory in (1_000, 20_000, 150_000):
+        prepare(documents, bert_file, tmp_path / f"{max_memory}", max_memory=max_memory)
+        assert files(tmp_path / f"{max_memory}") == expected
+
+
+def test_repeated_documents_are_dropped_and_counted(bert_file: Path, tmp_path: Path) -> None:
+    documents = [
+        Document(("heart rate", "virus")),
+        Document(("heart rate virus",)),
+        Document(("patient",)),
+        Document(("heart rate",)),
+    ]
+    repeated = [
+        *documents,
+        Document(("patient",)),
+        documents[0],
+        Document(("heart rate", "", " ", "virus")),
+        Document(("",)),
+        Document(()),
+    ]
+    once = prepare(documents, bert_file, tmp_path / "once")
+    twice = prepare(repeated, bert_file, tmp_path / "twice")
+    kept = prepare(repeated, bert_file, tmp_path / "kept", config=CorpusConfig(keep_duplicates=True))
+    assert files(tmp_path / "once") == files(tmp_path / "twice")
+    assert (once["documents"], once["duplicates"], once["lines"]) == (4, 0, 5)
+    assert (twice["documents"], twice["duplicates"], twice["lines"]) == (7, 3, 5)
+    assert (kept["documents"], kept["duplicates"], kept["lines"]) == (7, 0, 10)
+
+
+@pytest.mark.slow
+def test_a_line_longer_than_a_batch_stays_one_line(tokenizer_file: Path, tmp_path: Path) -> None:
+    line = " ".join(word for document in random_documents(6_000) for word in document.lines)
+    assert len(line) > 2 * splitting.BATCH_BYTES
+    documents = [Document(("before", line)), Document(("after",))]
+    prepare(documents, tokenizer_file, tmp_path, workers=2)
+    assert Counter(lines_of(PreparedCorpus.open(tmp_path))) == Counter(plain_lines(documents, tokenizer_file))
+
+
+def test_lines_are_shuffled_by_seed(bert_file: Path, tmp_path: Path) -> None:
+    documents = [Document((f"line {i}",)) for i in range(2000)]
+    orders = []
+    for seed in (1, 2):
+        prepare(documents, bert_file, tmp_path / f"{seed}", config=CorpusConfig(seed=seed))
+        orders.append([int(line[1]) for line in lines_of(PreparedCorpus.open(tmp_path / f"{seed}"))])
+        assert sorted(orders[-1]) == list(range(2000))
+        assert abs(np.corrcoef(orders[-1], range(2000))[0, 1]) < 0.1  # 4.5 standard deviations of a random order
+    assert abs(np.corrcoef(*orders)[0, 1]) < 0.1
+
+
+def test_line_keys_are_splitmix64_of_the_index() -> None:
+    seed = int(np.random.SeedSequence(7).generate_state(1, np.uint64)[0])
+    for i, key in enumerate(line_keys(5, 4, seed=7).tolist(), 5):
+        z = (seed + (i + 1) * 0x9E3779B97F4A7C15) % 2**64
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        assert key == z ^ (z >> 31)
+
+
+def test_half_a_surrogate_pair_is_replaced(bert_file: Path, tmp_path: Path) -> None:
+    prepare([Document(("heart \ud800 rate",))], bert_file, tmp_path)
+    assert lines_of(PreparedCorpus.open(tmp_path)) == [("heart", "?", "rate")]
+
+
+@pytest.mark.parametrize("documents", [[], [Document(())], [Document(("", " \t")), Document(("\x00\u200b",))]])
+def test_a_corpus_without_words_is_refused(bert_file: Path, tmp_path: Path, documents: list[Document]) -> None:
+    with pytest.raises(InputError, match="holds no words"):
+        prepare(documents, bert_file, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_of_the_reader_pass_and_leave_nothing(bert_file: Path, tmp_path: Path) -> None:
+    def documents() -> Iterator[Document]:
+        yield from random_documents(50)
+        raise InputError("a truncated file")
+
+    for workers in (1, 2):
+        with pytest.raises(InputError, match="a truncated file"):
+            prepare(documents(), bert_file, tmp_path, workers=workers)
+        assert list(tmp_path.iterdir()) == []
+        assert active_children() == []
+
+
+def test_disk_is_stated_and_refused(bert_file: Path, tmp_path: Path) -> None:
+    progress = Notes()
+    prepare(random_documents(5), bert_file, tmp_path, progress=progress, size_hint=3_000_000)
+    assert len(progress.notes) == 1
+    assert "3.0 MB of text: needs about 6.0 MB of disk" in progress.notes[0]
+    with pytest.raises(ResourceError, match=r"needs about 2,000,000,000\.0 GB of disk"):
+        prepare(random_documents(5), bert_file, tmp_path, size_hint=10**18)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_says_so() -> None:
+    with pytest.raises(OSError, match="No space left") as raised, open("/dev/full", "wb") as file:
+        write_array(file, np.zeros(100_000, np.int32))
+    assert raised.value.errno == errno.ENOSPC
+
+
+def test_too_little_memory_is_refused(bert_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match=r"max-memory is 1\.0 MB.* at least 67\.1 MB"):
+        prepare(random_documents(5), bert_file, tmp_path, max_memory=10**6)
+    prepare(random_documents(5), bert_file, tmp_path, max_memory=MIN_MEMORY)
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_one_clear_error(bert_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splitting, "BATCH_BYTES", 1_000)
+
+    def documents() -> Iterator[Document]:
+        for i, document in enumerate(random_documents(3000)):
+            if i == 500:
+                child = active_children()[0].pid
+                assert child is not None
+                os.kill(child, signal.SIGKILL)
+            yield document
+
+    with pytest.raises(ResourceError, match="one of the 2 processes"):
+        prepare(documents(), bert_file, tmp_path, workers=2)
+
+
+ENDLESS = """
+import sys
+from multiprocessing import active_children
+from pathlib import Path
+from greenadapt.config import CorpusConfig
+from greenadapt.corpus.text import Document
+from greenadapt.corpus.prepared import prepare_corpus
+from greenadapt.progress import Silent
+
+def documents():
+    for i in range(10**9):
+        if i == 1000:
+            print(*(child.pid for child in active_children()), flush=True)
+        yield Document(("heart rate " * 1000,))
+
+if __name__ == "__main__":
+    prepare_corpus(documents(), Path(sys.argv[1]), Path(sys.argv[2]), CorpusConfig(), workers=2, max_memory=10**9,
+                   progress=Silent())
+"""
+
+
+@pytest.mark.slow
+def test_no_process_outlives_a_killed_parent(bert_file: Path, tmp_path: Path) -> None:
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    command = [sys.executable, str(script), str(bert_file), str(tmp_path / "prepared")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        process.kill()
+    assert len(pids) == 2
+    deadline = time.monotonic() + 20
+    while (alive := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+    assert alive == []
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_a_folder_that_is_no_prepared_corpus(bert_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="holds no prepared corpus"):
+        PreparedCorpus.open(tmp_path)
+    prepare(random_documents(5), bert_file, tmp_path)
+    (tmp_path / "vocabulary.tsv").unlink()
+    with pytest.raises(MissingError, match=r"no vocabulary\.tsv"):
+        PreparedCorpus.open(tmp_path)
+
+
+def test_arrays_that_do_not_fit_each_other_are_refused(bert_file: Path, tmp_path: Path) -> None:
+    prepare(random_documents(5), bert_file, tmp_path)
+    write_arrays(tmp_path / "words.safetensors", {"ids": np.zeros(3, np.int32), "lines": np.array([0, 2])})
+    with pytest.raises(InputError, match=r"words\.safetensors"):
+        PreparedCorpus.open(tmp_path)

@@ -1,0 +1,24 @@
+from pathlib import Path
+
+from greenadapt.corpus.splitting import HELDOUT, without_heldout
+from greenadapt.corpus.text import Document
+
+DOCUMENTS = [Document((f"title {i}", f"text {i}")) for i in range(2000)]
+
+
+def test_the_share_is_kept_out_and_written_down(tmp_path: Path) -> None:
+    kept = list(without_heldout(DOCUMENTS, 0.1, tmp_path))
+    lines = (tmp_path / HELDOUT).read_text().splitlines()
+    assert len(lines) == 2 * (2000 - len(kept))
+    assert 150 <= 2000 - len(kept) <= 250
+    assert {line for document in kept for line in document.lines}.isdisjoint(lines)
+
+
+def test_the_choice_is_the_contents_and_not_the_orders(tmp_path: Path) -> None:
+    kept = list(without_heldout(DOCUMENTS, 0.1, tmp_path))
+    assert set(without_heldout(reversed(DOCUMENTS), 0.1, tmp_path)) == set(kept)
+
+
+def test_nothing_is_written_where_nothing_is_held_out(tmp_path: Path) -> None:
+    assert list(without_heldout(DOCUMENTS, 0, tmp_path)) == DOCUMENTS
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,444 @@
+"""Ensembles of logits and of probabilities, against numpy and torch by hand."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.special import softmax
+from typer.testing import CliRunner
+
+from greenadapt.checkpoints.source import find_model
+from greenadapt.cli import app
+from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.inference.models import OpenedModel, combined, one_process, second_look
+from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.qa.answering import QaRequest
+from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.models.streaming import ViewOutputs
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.progress import Silent
+from greenadapt.server.models import Asked, FoundModel, ServedModel
+from greenadapt.stages.compile import compile_model
+from greenadapt.stages.evaluate import EvaluateRequest, evaluate
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
+from greenadapt.tasks.base import make_task, margins
+from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Question
+from tests.support.small_tasks import TinyModel, expand
+
+A, B = np.array([[10, 9.5, 0]], np.float32), np.array([[0, 2, 3]], np.float32)
+HEADS = {"SequenceClassification": -1, "TokenClassification": -1, "QuestionAnswering": 0}
+
+
+def logits(shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
+    return arrays.arrays(np.float32, shape, elements=st.floats(-50, 50, width=32))
+
+
+def test_where_logits_and_probabilities_disagree() -> None:
+    task = ClassificationTask(label_kind="classes", labels=("first", "second", "third"))
+    by_logits, by_probabilities = (combined([A, B], rule, task.head) for rule in ("logits", "probabilities"))
+    assert by_logits.tolist() == [[5, 5.75, 1.5]]
+    assert (2 * np.exp(by_probabilities))[0] == pytest.approx([0.658, 0.637, 0.705], abs=5e-4)
+    assert task.decode(None, by_logits)["label"] == "second"
+    decided = task.decode(None, by_probabilities)
+    assert decided["label"] == "third"
+    assert decided["score"] == pytest.approx(0.705 / 2, abs=5e-4)
+
+
+@settings(deadline=None)
+@given(st.lists(logits((4, 2)), min_size=2, max_size=2))
+def test_of_two_models_and_two_classes_both_choose_alike(pair: list[np.ndarray]) -> None:
+    """sigmoid(a) + sigmoid(b) > 1 exactly where a + b > 0; of three models that would not hold."""
+    gaps = [each.astype(np.float64)[:, 1] - each[:, 0] for each in pair]
+    sure = np.abs(gaps[0] + gaps[1]) > 1e-4  # the other rows are ties, but for rounding
+    sure &= np.minimum(np.abs(gaps[0]), np.abs(gaps[1])) < 12  # beyond that float32 has no sum but 1
+    chosen = [combined(pair, rule, "TokenClassification").argmax(-1) for rule in ("logits", "probabilities")]
+    np.testing.assert_array_equal(chosen[0][sure], chosen[1][sure])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("head", "axis"), HEADS.items())
+@settings(deadline=None)
+@given(st.data())
+def test_the_softmax_is_the_mean_of_the_softmaxes(head: str, axis: int, data: st.DataObject) -> None:
+    k = 2 if head == "QuestionAnswering" else 4
+    each = data.draw(st.lists(logits((5, k)), min_size=2, max_size=3))
+    tensors = [torch.from_numpy(one).double() for one in each]
+    found = torch.from_numpy(combined(each, "probabilities", head)).double()
+    expected = torch.stack([torch.softmax(one, axis) for one in tensors]).mean(0)
+    torch.testing.assert_close(torch.softmax(found, axis), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found.exp(), expected, atol=1e-5, rtol=1e-4)
+    mean = torch.from_numpy(combined(each, "logits", head)).double()
+    torch.testing.assert_close(mean, torch.stack(tensors).mean(0), atol=1e-5, rtol=1e-5)
+
+
+def test_large_logits_do_not_overflow() -> None:
+    found = combined([A * 1e4, B * 1e4], "probabilities", "SequenceClassification")
+    assert np.exp(found)[0].tolist() == pytest.approx([0.5, 0, 0.5])
+    assert found[0, 1] == pytest.approx(np.log(0.5) - 5e3)
+
+
+def test_a_number_has_no_probabilities() -> None:
+    for rule in ("logits", "probabilities"):
+        found = combined([np.array([[1.5]], np.float32), np.array([[2]], np.float32)], rule, "SequenceClassification")
+        assert found.tolist() == [[1.75]]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_units_without_pieces(head: str) -> None:
+    """What one model has no piece for is improbable to it; what none has a piece for stays unknown."""
+    known = np.array([[1, 2], [3, 0], [0, 1]], np.float32)
+    first, second = known.copy(), known.copy()
+    first[1] = first[2] = second[2] = -np.inf
+    found = combined([first, second], "probabilities", head)
+    assert np.isneginf(found[2]).all()
+    assert np.isfinite(found[:2]).all()
+    if head == "QuestionAnswering":
+        share = np.exp(known[:2].astype(float)) / np.exp(known[:2].astype(float)).sum(0)
+        expected = np.stack([(1 + share[0]) / 2, share[1] / 2])
+        np.testing.assert_allclose(np.exp(found[:2]), expected, rtol=1e-5)
+    else:
+        softmax = np.exp(known[1]) / np.exp(known[1]).sum()
+        np.testing.assert_allclose(np.exp(found[1]) / np.exp(found[1]).sum(), softmax, rtol=1e-5)
+    nothing = np.full((2, 2), -np.inf, np.float32)
+    for rule in ("logits", "probabilities"):
+        np.testing.assert_array_equal(combined([nothing, nothing], rule, head), nothing)
+
+
+def test_the_answers_of_two_models() -> None:
+    """The best span is that of the largest product of mean start and mean end probabilities."""
+    random, context = np.random.default_rng(0), "the heart rate of a patient with virus"
+    each: list[Any] = [random.normal(scale=3, size=(8, 2)).astype(np.float32) for _ in range(2)]
+    question = Question("1", "what rate", context, ())
+    found = QuestionTask().decode(question, combined(each, "probabilities", "QuestionAnswering"))
+    shares = np.mean([np.exp(one.astype(float)) / np.exp(one.astype(float)).sum(0) for one in each], axis=0)
+    products = np.triu(shares[:, :1] * shares[:, 1])
+    first, last = divmod(int(products.argmax()), 8)
+    assert found["answer"] == " ".join(context.split()[first : last + 1])
+    assert found["logit"] == pytest.approx(np.log(products.max()), abs=1e-4)
+
+
+NER = replace(make_task(TaskConfig(task="ner")), labels=("O", "B-X"))
+QA = "BertForQuestionAnswering"
+
+
+@pytest.fixture
+def make(tiny_model: TinyModel) -> Callable[..., Path]:
+    """``make("BertForTokenClassification", {...})``: a model with this ``task.json``."""
+
+    def build(architecture: str, settings: Any = None, **config: Any) -> Path:
+        folder = tiny_model(architecture, name=architecture, **config)
+        if settings is not None:
+            (folder / "task.json").write_text(settings if isinstance(settings, str) else json.dumps(settings))
+        return folder
+
+    return build
+
+
+def test_a_folder_says_what_it_is_for(make: Callable[..., Path]) -> None:
+    settings = {**QuestionTask(has_null=True).settings(), "pool": "expanded", "max_length": 32}
+    folder = make(QA, settings)
+    for opened in (TaskFolder.open(str(folder)), TaskFolder.open_questions(find_model(str(folder)))):
+        assert opened.task == QuestionTask(has_null=True)
+        assert opened.weights == folder
+    model = OpenedModel.open(opened, ReadingOptions())
+    assert (model.run.pool, model.encoder.max_length) == ("expanded", 32)
+    model = OpenedModel.open(opened, ReadingOptions("base", max_length=16, max_tokens=99))
+    assert (model.run.pool, model.encoder.max_length, model.run.max_tokens) == ("base", 16, 99)
+
+
+def test_a_model_from_elsewhere_may_answer_questions(make: Callable[..., Path]) -> None:
+    found = find_model(str(make(QA)))
+    folder = TaskFolder.open_questions(found)
+    assert (folder.task, folder.settings) == (QuestionTask(), {})
+    model = OpenedModel.open(folder, ReadingOptions())
+    assert (model.run.pool, model.encoder.max_length) == ("mean", 160)
+    with pytest.raises(UsageError, match=r"--seed 1, but finetune did not write .*Answering: leave out --seed"):
+        TaskFolder.open_questions(found, 1)
+    with pytest.raises(MissingError, match=r"is not a fine-tuned model: it has no task\.json: give the folder"):
+        TaskFolder.open(str(found.folder))
+
+
+def test_models_of_other_tasks_are_refused(make: Callable[..., Path]) -> None:
+    tagger = make("BertForTokenClassification", num_labels=2)
+    folder = TaskFolder.open_questions(find_model(str(tagger)))
+    with pytest.raises(InputError, match="holds a model for TokenClassification, not for QuestionAnswering"):
+        OpenedModel.open(folder, ReadingOptions())
+    with pytest.raises(InputError, match="holds a BertModel, no task model"):
+        OpenedModel.open(TaskFolder.open_questions(find_model(str(make("BertModel")))), ReadingOptions())
+    (tagger / "task.json").write_text(json.dumps(NER.settings()))
+    with pytest.raises(InputError, match="is for ner, not for question answering"):
+        TaskFolder.open_questions(find_model(str(tagger)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [("{", "is not JSON"), ("[]", "is not a JSON object"), ('{"task": "ner"}', "task.json has no ")],
+)
+def test_broken_settings(settings: str, message: str, make: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match=message):
+        TaskFolder.open(str(make("BertForTokenClassification", settings)))
+
+
+def test_results_of_another_format_version(make: Callable[..., Path]) -> None:
+    folder = make(QA, QuestionTask().settings())
+    manifest = {"stage": "finetune", "config": {}, "inputs": {}, "greenadapt": "0", "format": 0}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="has format version 0"):
+        TaskFolder.open(str(folder))
+
+
+def test_options_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="--max-tokens is 0"):
+        ReadingOptions(max_tokens=0)
+    with pytest.raises(UsageError, match="--max-length is 15"):
+        ReadingOptions(max_length=15)
+
+
+def test_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_process("qa")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="qa runs in one process"):
+        one_process("qa")
+
+
+TAGGER = NerTask(("O", "B-Disease", "I-Disease"), chunk=4)
+TEXTS = ClassificationTask(label_kind="classes", labels=("negative", "neutral", "positive"))
+LINES = [
+    "the patient with tachycardia was isolated",
+    "the heart",
+    "coronavirus",
+    "a heart rate in the cell sample and the protein with tachycardia is isolated",
+    "dtypes of array",
+    "eigenvalues of the matrix",
+    "the virus is a coronavirus",
+    "tachycardia of the heart",
+    "samples of patients",
+]
+CONTEXT = "the patient with tachycardia was isolated, and the non-coronavirus of the heart is a virus. " * 6
+MAX_LENGTH = 24
+N_PIECES = 30  # so few that inputs go through in several blocks
+
+
+@pytest.fixture
+def make_model(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
+    """``make_model(NER)`` → a task folder of a tiny model with added words and random weights that differ enough."""
+
+    def build(task: Any, *, name: str = "task", size: float = 0.3, **settings: Any) -> Path:
+        sizes = {"initializer_range": size, **task.head_config()}
+        folder = expand(tiny_model(f"BertFor{task.head}", name=f"{name}-base", **sizes), tmp_path / name)
+        said = {**task.settings(), "pool": "mean", "max_length": MAX_LENGTH, **settings}
+        (folder / "task.json").write_text(json.dumps(said))
+        return folder
+
+    return build
+
+
+def opened(folder: Path, **options: Any) -> OpenedModel:
+    return OpenedModel.open(TaskFolder.find(str(folder)), ReadingOptions(**options))
+
+
+def examples(task: Any) -> list[Any]:
+    return [task.example(line, str(number)) for number, line in enumerate(LINES)]
+
+
+@pytest.mark.parametrize("task", [TAGGER, TEXTS], ids=["ner", "classification"])
+def test_what_is_sure_is_as_expanded_and_the_rest_the_mean(task: Any, make_model: Callable[..., Path]) -> None:
+    folder = make_model(task)
+    model, mean = opened(folder, pool="expanded"), opened(folder, pool="mean")
+    expanded, both = ([logits for _, logits in one.logits(examples(task))] for one in (model, mean))
+    margin = float(np.median(np.concatenate([*map(margins, expanded)])))
+    kinds = set()
+    found = opened(folder, margin=margin).logits(examples(task))
+    for views, first, second, (_, logits) in zip(model.inputs(examples(task)), expanded, both, found, strict=True):
+        for part in views.base:  # a chunk of a sentence, or the text
+            units = part.units[part.units >= 0]
+            is_sure = bool((margins(first[units]) >= margin).all())
+            kinds.add((is_sure, len(views.base) > 1))
+            np.testing.assert_allclose(logits[units], (first if is_sure else second)[units], atol=1e-5)
+    assert kinds == {
+        (is_sure, is_cut) for is_sure in (True, False) for is_cut in ((True, False) if task is TAGGER else (False,))
+    }
+
+
+@pytest.mark.parametrize(("margin", "pool"), [(0.0, "expanded"), (1.0, "mean")])
+@pytest.mark.parametrize("n_models", [1, 2])
+def test_the_ends(n_models: int, margin: float, pool: Any, make_model: Callable[..., Path], tmp_path: Path) -> None:
+    folders = [make_model(TAGGER, name=f"task-{i}", size=0.3 + 0.1 * i) for i in range(n_models)]
+    source = tmp_path / "lines.txt"
+    source.write_text("".join(f"{line}\n" for line in LINES))
+
+    def tags(**options: Any) -> list[list[str]]:
+        request = PredictRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options))
+        return [one.result["tags"] for one in predict(request, Silent())]
+
+    assert tags(margin=margin) == tags(pool=pool)
+    assert tags(pool="mean") != tags(pool="expanded")
+
+
+def test_a_model_without_added_words_reads_all_it_has(make_model: Callable[..., Path], tiny_model: TinyModel) -> None:
+    folder = tiny_model("BertForSequenceClassification", name="plain", initializer_range=0.3, **TEXTS.head_config())
+    (folder / "task.json").write_text(json.dumps({**TEXTS.settings(), "pool": "mean"}))
+    logits = [np.stack([each for _, each in opened(folder, margin=one).logits(examples(TEXTS))]) for one in (None, 0.5)]
+    np.testing.assert_allclose(*logits, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_compiled_model(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder, out = make_model(TEXTS), tmp_path / "compiled"
+    compile_model(Session(Workspace(tmp_path / "ws"), Silent(), out=out), str(folder), CompileConfig())
+    expanded = np.stack([logits for _, logits in opened(folder, pool="expanded").logits(examples(TEXTS))])[:, 0]
+    margin = float(np.median(margins(expanded)))
+    torch_read, graph_read = ([*opened(one, margin=margin).logits(examples(TEXTS))] for one in (folder, out))
+    for (_, expected), (_, logits) in zip(torch_read, graph_read, strict=True):
+        np.testing.assert_allclose(logits, expected, atol=1e-3)
+
+
+class Reading:
+    """Passes inputs on to a model, and keeps how many each view had."""
+
+    def __init__(self, model: OpenedModel) -> None:
+        self.model = model
+        self.read: dict[str, list[int]] = {"base": [], "expanded": []}
+
+    def __call__(self, inputs: Any, pool: Any) -> Iterator[ViewOutputs]:
+        each = list(inputs)
+        self.read[pool] += [len(getattr(one, pool)) for one in each]
+        return self.model.read(each, pool)
+
+
+def test_only_what_is_in_doubt_is_read_again(make_model: Callable[..., Path]) -> None:
+    model = opened(make_model(TEXTS))
+    inputs = list(model.inputs(examples(TEXTS)))
+    alone = [margins(one.expanded).item() for one in second_look(TEXTS, inputs, 0.0, model.read, N_PIECES)]
+    has_word = [any(word in line for word in ("tachy", "corona", "dtypes", "eigen")) for line in LINES]
+    reading = Reading(model)
+    margin = float(np.median(alone))
+    found = list(second_look(TEXTS, inputs, margin, reading, N_PIECES))
+    expected = [is_new and one < margin for is_new, one in zip(has_word, alone, strict=True)]
+    assert [one.base is not one.expanded for one in found] == expected
+    assert reading.read == {"expanded": [1] * len(LINES), "base": [1] * sum(expected)}
+    assert 0 < sum(expected) < sum(has_word)
+
+
+def test_of_long_contexts_only_windows_with_an_answer_are_read_again(make_model: Callable[..., Path]) -> None:
+    task = QuestionTask()
+    model = opened(make_model(task))
+    asked = [Question("1", "what is the heart ?", CONTEXT), Question("2", "which virus ?", CONTEXT)]
+    inputs = list(model.inputs(asked))
+    full = list(model.outputs(asked))
+    reading, margin = Reading(model), 0.05
+    found = list(second_look(task, inputs, margin, reading, N_PIECES))
+    assert all(0 < n < len(one.base) for n, one in zip(reading.read["base"], inputs, strict=True))
+    for one, whole, views in zip(found, full, inputs, strict=True):
+        assert one.base is not None
+        assert one.expanded is not None
+        assert whole.base is not None
+        np.testing.assert_allclose(one.expanded, whole.expanded, atol=1e-5)
+        doubtful = task.in_doubt(one.example, one.expanded, margin)
+        is_again = [bool(np.isin(each.units, doubtful).any()) for each in views.base]
+        read, rest = ({u for each, is_in in zip(views.base, is_again, strict=True) if is_in is wanted
+                       for u in each.units.tolist() if u >= 0} for wanted in (True, False))  # fmt: skip
+        only_rest, only_read = sorted(rest - read), sorted(read - rest)
+        np.testing.assert_array_equal(one.base[only_rest], one.expanded[only_rest])
+        np.testing.assert_allclose(one.base[only_read], whole.base[only_read], atol=1e-5)
+        assert only_rest
+        assert only_read
+
+
+def test_answers_in_doubt_are_those_near_the_first() -> None:
+    task, question = QuestionTask(), Question("1", "?", "one two three four")
+    logits = np.full((4, 2), -20.0, np.float32)
+    logits[1] = 6.0, 6.0
+    logits[3] = 5.9, 5.9
+    shares = softmax([12.0, 11.8, 11.9])  # "two", "four", and all from the one to the other
+    assert shares[0] - shares[1] < 0.1
+    assert task.in_doubt(question, logits, 0.1).tolist() == [1, 2, 3]
+    assert task.in_doubt(question, logits, 0.0).tolist() == []
+    logits[3] = -20.0
+    assert task.in_doubt(question, logits, 0.9).tolist() == []
+    null, with_null = np.concatenate([logits, [[6.0, 6.0]]]).astype(np.float32), replace(task, has_null=True)
+    assert with_null.in_doubt(question, null, 0.4).tolist() == [1]
+    null[4] = 5.0, 5.0
+    eager = replace(with_null, null_threshold=-5.0)  # "no answer" comes first, with a lower probability
+    assert eager.in_doubt(question, null, 0.0).tolist() == []
+
+
+def test_margins() -> None:
+    logits = np.log([[0.7, 0.2, 0.1], [0.4, 0.2, 0.4]]).astype(np.float32)
+    assert margins(logits).tolist() == pytest.approx([0.5, 0.0])
+    assert margins(np.zeros((2, 1), np.float32)).tolist() == [1.0, 1.0]
+    assert TAGGER.in_doubt(TAGGER.example("a b", ""), logits, 0.4).tolist() == [1]
+    assert TAGGER.in_doubt(TAGGER.example("a b", ""), logits[:1], 0.4).tolist() == []
+    assert TEXTS.in_doubt(TEXTS.example("a", ""), logits[1:], 0.4).tolist() == [0]
+
+
+def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder, test = make_model(TEXTS), tmp_path / "test.jsonl"
+    rows = [{"text": line, "label": TEXTS.labels[i % 3]} for i, line in enumerate(LINES)]
+    test.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def scored(**options: Any) -> Any:
+        [found] = evaluate(EvaluateRequest(str(folder), (str(test),), reading=ReadingOptions(**options)), Silent())
+        return found.scores
+
+    plain, all_read, none_read = scored(), scored(margin=1.0), scored(margin=0.0)
+    assert "read_twice" not in plain
+    assert all_read["read_twice"] == pytest.approx(7 / 9)  # two lines have no added word
+    assert none_read["read_twice"] == 0
+    assert all_read["mean"] == plain["mean"]
+    assert none_read["mean"]["macro_f1"] == plain["seeds"][0]["test"]["views"]["expanded"]["macro_f1"]
+    assert list(all_read["intervals"]) == ["mean", "expanded"]
+    shown = CliRunner().invoke(app, ["evaluate", "-m", str(folder), "--test", str(test), "--margin", "1"])
+    assert "77.78 % of the examples were read in both tokenizations" in shown.stdout
+
+
+def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., Path]) -> None:
+    folder = TaskFolder.find(str(make_model(TEXTS)))
+    found = FoundModel("texts", folder.folder, folder)
+    sure, both = (ServedModel.open(found, ReadingOptions(**one)) for one in ({"margin": 0.0}, {}))  # type: ignore[arg-type]
+    one = TEXTS.example("tachycardia of the heart", "")
+
+    def label(model: ServedModel, *views: Any) -> Any:
+        [answer] = model.predicted([Asked(model, one, views, 10)])
+        return answer
+
+    assert label(sure, "mean")["mean"] == label(both, "expanded")["expanded"]
+    assert label(sure, "mean", "base") == label(both, "mean", "base")
+    assert label(both, "mean")["mean"] != label(both, "expanded")["expanded"]
+    mixed = sure.predicted([Asked(sure, one, ("mean",), 10), Asked(sure, one, ("mean", "base"), 10)])
+    assert mixed == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
+
+
+def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_text("the heart\n")
+
+    def refused(folder: Path, match: str, **options: Any) -> None:
+        with pytest.raises(UsageError, match=match):
+            list(predict(PredictRequest((str(folder),), str(source), reading=ReadingOptions(**options)), Silent()))
+
+    refused(make_model(TEXTS), "reads only the base one", margin=0.5, pool="base")
+    refused(make_model(TEXTS, name="one", pool="expanded"), "reads only the expanded one", margin=0.5)
+    numbers = ClassificationTask(label_kind="numbers")
+    refused(make_model(numbers, name="numbers"), "predicts numbers", margin=0.5)
+    with pytest.raises(UsageError, match="either tokenization"):
+        QaRequest("model", InquirySources("data.json"), reading=ReadingOptions(margin=0.5), compare="base")
+    with pytest.raises(UsageError, match="leave out --margin"):
+        EvaluateRequest("model", ("a",), reading=ReadingOptions(margin=0.5), keep_logits=True)
+    result = CliRunner().invoke(app, ["predict", "-m", "x", "-i", str(source), "--margin", "1.5"])
+    assert result.exit_code == 2
+    assert "1.5" in result.stderr
+    assert "--margin" in result.stderr

@@ -1,0 +1,235 @@
+"""The READMEs of folders with many tasks, and of a task that was added to one."""
+
+import json
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import ModelCardData
+
+from greenadapt.config import AdapterConfig, MemoryConfig, SamplingConfig, TaskConfig, TrainConfig
+from greenadapt.cost import estimate
+from greenadapt.report.tables import listed_table, score_tables, set_name
+from greenadapt.report.task_cards import AddedTaskCard, MultitaskCard, TaskCard
+from greenadapt.tasks.base import make_task
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.tasks_file import TaskEntry
+
+SCORES: dict[str, Any] = {
+    "pool": "mean",
+    "metrics": {"mnli": "accuracy", "cola": "mcc"},
+    "average": {"test": {"mean": 0.6, "std": 0.01}, "dev": {"mean": 0.5, "std": None}},
+    "tasks": {
+        "mnli": {"test": {"m": {"mean": 0.84, "std": 0.02}, "mm": {"mean": 0.83, "std": 0.0}}},
+        "cola": {"dev": {"dev": {"mean": None, "std": None}}, "test": {"test": {"mean": 0.512, "std": 0.1}}},
+    },
+    "seeds": [{"seed": 0, "tasks": {"cola": {"test": {"test": {"views": {"base": {}}}}}}}, {"seed": 1, "tasks": {}}],
+}
+PAIR = replace(make_task(TaskConfig(task="classification", text_fields=("one", "two"))), labels=("no", "yes"))
+CARD = MultitaskCard(
+    model="tiny-medicine",
+    base="tiny",
+    tasks={"mnli": {**PAIR.settings(), "metric": "accuracy"}, "cola": {**PAIR.settings(), "metric": "mcc"}},
+    weights={"mnli": 1819836, "cola": 1536},
+    config={
+        **asdict(AdapterConfig(size=8, heads=2, freeze_encoder=True)),
+        **asdict(SamplingConfig("square-root", 99)),
+        **asdict(TrainConfig(epochs=2)),
+        "seeds": [3, 4],
+        "memory": asdict(MemoryConfig(strategy="single")),
+    },
+    entries=[
+        TaskEntry("mnli", TaskConfig(), ("a.tsv", "b.tsv"), {}, {"m": "m.tsv"}, None),
+        TaskEntry("cola", TaskConfig(), ("c.tsv",), {"dev": "dev.tsv"}, {}, None),
+    ],
+    scores=SCORES,
+    examples={
+        "mnli": {"train": 4000, "dev": {}, "test": {"m": 7}},
+        "cola": {"train": 1, "dev": {"dev": 5}, "test": {}},
+    },
+    is_expanded=True,
+)
+
+
+def test_the_card_of_many_tasks() -> None:
+    text = CARD.text()
+    for part in (
+        "base_model: tiny\n",
+        "# tiny-medicine, fine-tuned for 2 tasks",
+        "for each task\nprojected attention layers whose projections its layers share and a head,\nas in",
+        "drawn in proportion to the square root of its number of examples",
+        "Nothing else was trained",
+        "| mnli | classification | accuracy | no, yes | 1,819,836 |",
+        "| mnli | train | a.tsv, b.tsv | 4,000 |",
+        "| mnli m | test | m.tsv | 7 |",
+        "| cola | train | c.tsv | 1 |\n| cola | dev | dev.tsv | 5 |",
+        "| mnli mm, accuracy | 83.00 | 0.00 |",
+        "| average | 60.00 | 1.00 |",
+        "predict --model FOLDER --task mnli --input pairs.jsonl",
+        "finetune --tasks tasks.toml --add-to FOLDER",
+        "tasks FOLDER --remove mnli",
+        'from_pretrained(f"{FOLDER}/base_tokenizer")',
+    ):
+        assert part in text, part
+    general = {"name": "tiny", "sha256": "ab" * 32, "source": "org/tiny"}
+    text = replace(CARD, memory={**asdict(MemoryConfig(strategy="single")), "general": general}).text()
+    assert "It sees the states of the general model tiny (SHA-256 abababababab…) as memory" in text
+
+
+def test_the_score_of_each_test_set_is_in_the_front_matter() -> None:
+    (model,) = yaml.safe_load(CARD.text().split("---\n")[1])["model-index"]
+    found = {
+        (one["dataset"]["name"], one["metrics"][0]["type"]): one["metrics"][0]["value"] for one in model["results"]
+    }
+    assert found == {("m.tsv", "accuracy"): 0.84}  # of the others the files are not known
+
+
+@pytest.mark.parametrize("adapter", ["none", "lhuc", "bert-layer"])
+def test_the_card_of_an_added_task(adapter: str) -> None:
+    config = {**CARD.config, **asdict(AdapterConfig(adapter=adapter, freeze_encoder=True))}  # type: ignore[arg-type]
+    config |= asdict(SamplingConfig(steps_per_epoch=99))
+    told: dict[str, Any] = {field.name: getattr(CARD, field.name) for field in fields(CARD)}
+    own = {"tasks": {"cola": CARD.tasks["cola"]}, "entries": CARD.entries[1:], "config": config}
+    text = AddedTaskCard(**{**told, **own}).text()
+    assert text.startswith("# cola, a task added to tiny-medicine\n")
+    assert ("nothing beside the head," in text) == (adapter == "none")
+    on_top = {**own, "config": config | {"adapter": "top-ffn-2", "top_layers": 3, "own_pooler": True}}
+    assert "hidden layers on top (3 layers), a pooler and a head," in AddedTaskCard(**{**told, **on_top}).text()
+
+
+def test_score_tables() -> None:
+    test, dev = score_tables(SCORES)
+    assert test.title == "2 tasks, test sets, in percent"
+    assert test.columns == ["set, score", "mean", "std"]
+    assert test.rows[-1] == ["average", "60.00", "1.00"]
+    assert dev.rows == [["cola, mcc", "", ""]]
+    assert score_tables({**SCORES, "average": {}}) == []
+    one = {**SCORES, "seeds": [{"seed": 5, "tasks": {"cola": {"test": {"test": {"views": {"base": 1, "b": 2}}}}}}]}
+    table = score_tables(one)[0]
+    assert table.columns == ["set, score", "seed 5"]
+    assert table.title.endswith("by the logits of both tokenizers, averaged")
+    assert (set_name("a", "dev", "dev"), set_name("a", "dev", "m")) == ("a", "a m")
+
+
+def test_the_table_of_a_folders_tasks() -> None:
+    listed = {"name": "a", "kind": "qa", "adapter": "pals", "is_added": True, "weights": 9216, "metric": "f1"}
+    scores = {"dev": {"dev": {"mean": 0.25}}, "test": {"m": {"mean": 0.5}, "mm": {"mean": None}}}
+    table = listed_table([{**listed, "scores": scores}, {**listed, "is_added": False, "scores": {}}])
+    assert table.title == "2 tasks on one encoder"
+    assert table.rows[0] == ["a", "qa, added", "pals", "9,216", "f1", "m 50.00, mm "]
+    assert table.rows[1][-1] == ""
+    assert listed_table([{**listed, "scores": {}}]).title == "1 task on one encoder"
+
+
+Json = dict[str, Any]
+F1 = {"f1": 0.8331, "precision": 0.8, "recall": 0.87, "support": 960, "by_type": {}}
+TEST = {**F1, "views": {"mean": F1, "base": {**F1, "f1": 0.8}, "expanded": {**F1, "f1": 0.79}}}
+NER = NerTask(("O", "B-Disease", "I-Disease"))
+
+
+def config(task: TaskConfig, train: TrainConfig, seeds: tuple[int, ...]) -> Json:
+    """As a manifest has it."""
+    return dict(json.loads(json.dumps({**asdict(task), **asdict(train), "seeds": seeds, "save_logits": False})))
+
+
+TASK, TRAIN = TaskConfig(), TrainConfig()
+
+
+def card(task: TaskConfig = TASK, train: TrainConfig = TRAIN, **changes: Any) -> TaskCard:
+    seeds = changes.pop("seeds", (0, 1))
+    scores = {"task": "ner", "main": "f1", "pool": "mean", "seeds": [{"seed": seed, "test": TEST} for seed in seeds]}
+    entries: Json = {
+        "model": "minilm-biomedical",
+        "base": "org/minilm",
+        "head": "TokenClassification",
+        "task": changes.pop("task_settings", NER.settings()),
+        "config": config(task, train, seeds),
+        "sources": {
+            "train 1": "/home/me/data/train.tsv",
+            "train 2": "own/corpus:train",
+            "test": "/home/me/data/test.tsv",
+        },
+        "scores": scores,
+        "counts": {"train": 5432, "dev": 0, "test": 940},
+        "commands": ["greenadapt finetune --model minilm-adapted --out FOLDER"],
+    }
+    return TaskCard(**(entries | changes))
+
+
+@pytest.fixture(autouse=True)
+def data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the cards are there."""
+    monkeypatch.setattr(Path, "exists", lambda path: path.is_absolute())
+
+
+def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
+    front = yaml.safe_load(card().text().split("---\n")[1])
+    assert front["base_model"] == "org/minilm"
+    assert (front["library_name"], front["pipeline_tag"]) == ("transformers", "token-classification")
+    assert "greenadapt" in front["tags"]
+
+
+def test_the_front_matter_has_licence_data_scores_and_emissions() -> None:
+    cost = estimate(seconds=100, cpu_seconds=200, peak_memory_bytes=1 << 30)
+    licence = {"license": "other", "license_name": "own", "license_link": "LICENSE"}
+    made = card(cost=cost.as_dict(), licence_of_base=licence)
+    made.scores["seeds"][1]["test"] = {**TEST, "f1": 0.8431}
+    loaded = ModelCardData(**(front := yaml.safe_load(made.text().split("---\n")[1])))  # the hub's own reader
+    assert front.items() >= licence.items()
+    assert loaded.datasets == ["own/corpus"]
+    (score,) = loaded.eval_results or []
+    assert (score.task_type, score.dataset_name) == ("token-classification", "test.tsv")
+    assert (score.metric_type, score.metric_value) == ("f1", 0.8381)
+    assert front["co2_eq_emissions"]["training_type"] == "fine-tuning"
+    assert front["co2_eq_emissions"]["emissions"] == pytest.approx(1000 * cost.co2_kg, rel=0.01)
+
+
+def test_a_score_that_a_seed_lacks_is_not_listed() -> None:
+    made = card()
+    made.scores["seeds"][1].pop("test")
+    assert "model-index" not in yaml.safe_load(made.text().split("---\n")[1])
+
+
+def test_data_labels_and_scores() -> None:
+    text = card().text()
+    assert "| train | train.tsv, own/corpus:train | 5,432 |" in text
+    assert "| test | test.tsv | 940 |" in text
+    assert "/home" not in text
+    assert "```sh\ngreenadapt finetune --model minilm-adapted --out FOLDER\n```\n\ngreenadapt" in text
+    assert "`O`, `B-Disease`, `I-Disease`" in text
+    assert "| f1 | 83.31 | 0.00 | 83.31 | 83.31 |" in text
+    assert "| the expanded tokenizer | 79.00 | 0.00 | 79.00 | 79.00 |" in text
+    assert "AutoModelForTokenClassification.from_pretrained(FOLDER)" in text
+    assert "greenadapt predict --model FOLDER" in text
+
+
+def test_the_cost() -> None:
+    cost = estimate(seconds=1234.5, cpu_seconds=2000, peak_memory_bytes=1 << 30)
+    text = card(cost=cost.as_dict()).text()
+    assert f"1,234 seconds, {1000 * cost.energy_kwh:.3g} Wh ({cost.energy_source})" in text
+    assert " Wh" not in card().text()
+
+
+def test_how_to_use_it() -> None:
+    assert "averages both tokenizations. With" in card().text()
+    assert "reads the expanded tokenization. With" in card(train=TrainConfig(pool="expanded")).text()
+    assert "averages" not in card(train=TrainConfig(pool="base")).text().split("## Use")[1]
+    pair = {"task": "classification", "text_fields": ["a", "b"], "labels": []}
+    assert "--input pairs.jsonl" in card(task_settings=pair).text()
+    assert "\n\n\n" not in card(task_settings=pair).text() + card().text() + card(is_expanded=False).text()
+
+
+def test_a_model_without_added_words() -> None:
+    text = card(is_expanded=False).text()
+    assert "no added words" in text
+    assert "base_tokenizer" not in text
+    assert "AutoTokenizer.from_pretrained(FOLDER)" in text
+
+
+def test_predictions_are_told_only_where_there_is_a_test_set() -> None:
+    assert "its predictions on the test set." in card().text()
+    text = card(sources={"train 1": "/home/me/data/train.tsv"}).text()
+    assert "predictions on the test set" not in text
+    assert "each seed's history." in text

@@ -1,0 +1,281 @@
+"""The identifiers of docstrings: what is labelled, what is left out, and that nothing leaks."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.corpus.pydocs import Package, find_packages
+from greenadapt.errors import InputError, MissingError
+from greenadapt.progress import Silent
+from greenadapt.stages import demo as module
+from greenadapt.stages.demo import (
+    MODELS,
+    N_WORDS,
+    Fertility,
+    TaskPlan,
+    demo,
+    fertility,
+    identifier_set,
+    labelled_sentences,
+)
+from greenadapt.stages.session import Session
+from greenadapt.storage.workspace import Workspace
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, new_entries
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.export import export_tokenizers
+from greenadapt.tokenization.vocabulary import BaseVocabulary
+from tests.conftest import save_tokenizer, wordpiece_tokenizer
+from tests.support.json_schema import check_json
+
+DOCSTRING = """
+Return a new ``numpy.ndarray`` of the given shape. It is the
+same as calling ``zeros()`` with ``dtype=float``, e.g. ``coef_`` is
+not changed by it.
+
+Heading with ``a`` line below
+-----------------------------
+>>> a doctest with ``code`` in it, which is no sentence.
+
+=====  =================================
+name   a table with ``code`` in its row.
+=====  =================================
+
+Parameters
+----------
+*args : tuple
+    Passed on to ``func``. See :class:`~numpy.dtype` beside ``dtype`` here.
+"""
+
+
+def shown(docstring: str) -> list[str]:
+    """Each sentence, entities between < and >."""
+    result = []
+    for sentence in labelled_sentences(docstring):
+        assert sentence.tags is not None
+        text = ""
+        for word, tag, following in zip(sentence.words, sentence.tags, (*sentence.tags[1:], "O"), strict=True):
+            text += f" {'<' if tag == 'B-CODE' else ''}{word}{'>' if tag != 'O' and following != 'I-CODE' else ''}"
+        result.append(text.strip())
+    return result
+
+
+def test_sentences_of_a_docstring() -> None:
+    assert shown(DOCSTRING) == [
+        "Return a new <numpy . ndarray> of the given shape .",
+        "It is the same as calling <zeros ( )> with <dtype = float> , e . g . <coef _> is not changed by it .",
+        "* args : tuple Passed on to <func> .",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("x", ["x"]),
+        ("a_b.C", ["a", "_", "b", ".", "C"]),
+        ("f(x,y)", ["f", "(", "x", ",", "y", ")"]),
+        ("*args", ["*", "args"]),
+        ("--no-cache", ["-", "-", "no", "-", "cache"]),
+        (".T", [".", "T"]),
+        ("conf.py", ["conf", ".", "py"]),
+        ("K[x]", ["K", "[", "x", "]"]),
+        ("a=None", ["a", "=", "None"]),
+    ],
+)
+def test_code_of_one_word_is_labelled(code: str, words: list[str]) -> None:
+    (sentence,) = labelled_sentences(f"The value of ``{code}`` counts here.")
+    assert list(sentence.words) == ["The", "value", "of", *words, "counts", "here", "."]
+    assert sentence.tags == ("O", "O", "O", "B-CODE", *["I-CODE"] * (len(words) - 1), "O", "O", "O")
+
+
+@pytest.mark.parametrize("code", ["a + b", "'auto'", "-1", "0.5", "v)", "f(x", "a, b", "é", "<option>", "{name}"])
+def test_a_sentence_with_other_code_is_left_out(code: str) -> None:
+    assert shown(f"The value of ``{code}`` and ``x`` counts here.") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The value of ``x`` and `y` counts here.",
+        "The value of ``x`` and :func:`y` counts here.",
+        "The value of ``x`` and *y* counts here.",
+        "The value of ``x`` and the title <https://a.org/y>`_ counts here.",
+        'The value of "``x``" counts here.',
+        "The value of '``x``' counts here.",
+        "The many ``x``\\ s of this one count here.",
+        "The many ``x``s of this one count here.",
+        "The value of ``axis`` counts where axis is given.",
+        "The value of ``x`` without an end",
+        "Only ``x``.",
+        "The value of ``x counts here.",
+        "The value of x counts here.",
+    ],
+)
+def test_a_sentence_that_would_teach_something_wrong_is_left_out(text: str) -> None:
+    assert shown(text) == []
+
+
+@given(st.text(st.sampled_from("ab _.`*|:'\"<>~\\\n(=)A"), max_size=80))
+def test_no_mark_up_is_left_behind(text: str) -> None:
+    for sentence in labelled_sentences(f"The value of ``x`` counts. {text}"):
+        assert sentence.tags is not None
+        assert "B-CODE" in sentence.tags
+        assert not set("`|\ue000\ue001\ue002") & set("".join(sentence.words))
+
+
+def write_package(root: Path, name: str, docstrings: list[str]) -> None:
+    """An installed distribution with one module, and the RECORD that lists it."""
+    module, info = root / f"{name}.py", root / f"{name}-1.0.dist-info"
+    module.write_text("\n".join(f'def f{i}():\n    """{text}"""' for i, text in enumerate(docstrings)))
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "RECORD").write_text(f"{name}.py,,\n{name}-1.0.dist-info/METADATA,,\n")
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three packages of 60, 40 and 20 sentences; those of the last are also in the first, in capitals."""
+    root = tmp_path / "site"
+    root.mkdir()
+    same = [f"The value of ``same{i}`` counts here." for i in range(20)]
+    own = {name: [f"The ``{name}{i}`` counts here." for i in range(40)] for name in ("big", "middle")}
+    write_package(root, "big", own["big"] + [text.replace("The", "THE") for text in same])
+    write_package(root, "middle", own["middle"])
+    write_package(root, "small", [*same, "The last ``one`` is another."])
+    paths = {"purelib": str(root), "platlib": str(root), "stdlib": str(tmp_path / "none")}
+    monkeypatch.setattr("greenadapt.corpus.pydocs.sysconfig.get_path", paths.__getitem__)
+    for user in ("greenadapt.corpus.pydocs", "greenadapt.stages.demo"):
+        monkeypatch.setattr(f"{user}.find_packages", find_packages)
+    return root
+
+
+def test_no_package_is_in_both_parts_and_no_sentence_twice(packages: Path) -> None:
+    both = identifier_set(40, 80)
+    entities = [
+        {word for one in part for word, tag in zip(one.words, one.tags or (), strict=True) if tag == "B-CODE"}
+        for part in (both.train, both.test)
+    ]
+    assert not entities[0] & entities[1]
+    origins = [{word.rstrip("0123456789") for word in part} for part in entities]
+    assert not origins[0] & origins[1]
+    assert origins[0] | origins[1] >= {"big", "middle", "one"}
+    sentences = [" ".join(one.words).lower() for one in (*both.train, *both.test)]
+    assert len(set(sentences)) == len(sentences)
+
+
+def test_no_package_makes_up_a_part_alone(packages: Path) -> None:
+    both = identifier_set(20, 40)
+    assert len(both.train) <= 20
+    assert len(both.test) <= 40
+    big = [one for part in (both.train, both.test) for one in part if one.words[1].startswith(("big", "value"))]
+    assert 0 < len(big) <= 10
+
+
+@pytest.mark.slow
+def test_the_same_packages_give_the_same_sentences_whatever_the_processes(packages: Path) -> None:
+    assert identifier_set(20, 40) == identifier_set(20, 40, workers=2)
+
+
+def test_one_package_is_too_few(packages: Path) -> None:
+    with pytest.raises(InputError, match="at least 2"):
+        identifier_set(names=["big"])
+
+
+def test_the_files_are_read_back(tmp_path: Path) -> None:
+    train = list(labelled_sentences(DOCSTRING))
+    test = [Sentence(("One", "x"), ("O", "B-CODE"))]
+    files = module.IdentifierSet(train, test).write(tmp_path)
+    for file, sentences in zip(files, (train, test), strict=True):
+        read = NerTask().read(str(file), Silent())
+        assert [(one.words, one.tags) for one in read] == [(one.words, one.tags) for one in sentences]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed_once() -> Iterator[None]:
+    """What is installed is looked up once, not by every stage."""
+
+    @cache
+    def remembered(names: tuple[str, ...]) -> list[Package]:
+        return find_packages(names)
+
+    def found(names: Sequence[str] = ()) -> list[Package]:
+        return remembered(tuple(names))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for user in ("greenadapt.corpus.pydocs", "greenadapt.stages.demo"):
+            patch.setattr(f"{user}.find_packages", found)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace and a recipe; what one test has made is up to date for the next."""
+    path = tmp_path_factory.mktemp("demo")
+    recipe = 'title = "two"\nlicence = "theirs"\nformat = "pydocs"\npackages = ["smart-open", "gensim"]\n'
+    (path / "small.toml").write_text(recipe)
+    return path
+
+
+@pytest.mark.slow
+def test_the_demo_on_two_packages(folder: Path) -> None:
+    plan = TaskPlan(train=8, test=12, epochs=1, seeds=(0, 1))
+    shown = demo(Session(Workspace(folder / "ws"), Silent()), str(folder / "small.toml"), plan)
+    check_json(["demo", "--json"], json.dumps(shown.as_dict()))
+    facts = json.loads(json.dumps(shown.as_dict()))
+    assert facts["counts"]["words"] > 100
+    assert 1 < facts["fertility"]["after"] < facts["fertility"]["before"] < 2
+    assert len({row["word"] for row in facts["neighbours"]}) == N_WORDS
+    stages = {"corpus", "w2v", "align", "expand"}
+    assert set(facts["cost"]) == stages | {"identifiers", "finetune", "finetune-minilm"}
+    assert 0 < facts["alignment"]["cosine"] < 1
+    assert Path(facts["folder"], "model.safetensors").is_file()
+
+    assert shown.task is not None
+    sentences, ours, base = shown.task.stages
+    examples = NerTask().read(str(sentences.folder / "test.tsv"), Silent())
+    assert 0 < len(examples) == facts["task"]["sentences"]["test"]
+    rows = facts["task"]["rows"]
+    assert tuple(row["model"] for row in rows) == MODELS
+    for row, result in zip(rows, (ours, base), strict=False):
+        assert row["score"] == json.loads((result.folder / "scores.json").read_text())["mean"]["f1"]
+    for row in rows[1:]:
+        assert row["difference"] == pytest.approx(rows[0]["score"] - row["score"])
+        assert row["low"] <= row["difference"] <= row["high"]
+
+
+@pytest.mark.slow
+def test_without_torch_the_demo_says_so_and_shows_the_rest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told(Silent):
+        def warn(self, message: str) -> None:
+            warnings.append(message)
+
+    def missing(what: str) -> None:
+        raise MissingError(f"{what} needs torch, not installed", "install it")
+
+    warnings: list[str] = []
+    monkeypatch.setattr(module, "require_torch", missing)
+    shown = demo(Session(Workspace(folder / "ws"), Told()), str(folder / "small.toml"))
+    assert shown.task is None
+    assert shown.as_dict()["task"] is None
+    check_json(["demo", "--json"], json.dumps(shown.as_dict()))
+    assert any("torch" in warning for warning in warnings)
+    assert shown.neighbours
+
+
+def test_pieces_are_counted_over_the_same_words(tmp_path: Path) -> None:
+    tokenizer = wordpiece_tokenizer()
+    save_tokenizer(tokenizer, tmp_path / "base", "BertTokenizer")
+    vocabulary = BaseVocabulary(tokenizer)
+    entries = new_entries(["tachycardia"], vocabulary)
+    export_tokenizers(vocabulary, tmp_path / "base", tmp_path / "new", entries, vocabulary.size, "base")
+    AddedWords.build(entries, vocabulary, vocabulary.size, "base").write(tmp_path / "new" / WORDS_FILE)
+    counted = fertility(DualTokenizer.load(tmp_path / "new"), ["the tachycardia", "", "heart rate ."])
+    # ta ##chy ##card ##ia
+    assert counted == Fertility(words=5, base_pieces=8, expanded_pieces=5, whole_words=1)
+    assert (counted.before, counted.after) == (pytest.approx(1.6), 1.0)

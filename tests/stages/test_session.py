@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+
+from greenadapt.stages.session import data_name, join_names
+
+
+@pytest.mark.parametrize(
+    ("sources", "name"),
+    [
+        (["/data/NCBI-disease/train.tsv"], "NCBI-disease"),
+        (["/data/NCBI-disease/train.tsv", "/data/NCBI-disease/devel.tsv.gz"], "NCBI-disease"),
+        (["/data/NCBI-disease/data/train-00000-of-00001.jsonl"], "NCBI-disease"),
+        (["/chemprot.jsonl.gz"], "chemprot"),
+        (["/x/bc5cdr.train.tsv", "/x/BC2GM.tsv"], "bc5cdr-BC2GM"),
+        (["/squad/train-v1.1.json"], "train-v1.1"),
+        (["/two words/train.csv"], "two-words"),
+        (["/train.tsv"], "train"),
+        (["nyu-mll/glue/sst2:train"], "glue-sst2"),
+        (["https://example.org/NCBI/train.tsv"], "NCBI"),
+        (["/a.tsv", "/b.tsv", "/c.tsv", "/d.tsv", "/e.tsv"], "a-b-and-3-more"),
+    ],
+)
+def test_a_run_is_called_after_its_data(sources: list[str], name: str) -> None:
+    assert data_name(sources) == name
+
+
+def test_a_relative_path_is_called_after_the_folder_it_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "BC5CDR").mkdir()
+    monkeypatch.chdir(tmp_path / "BC5CDR")
+    assert data_name(["train.tsv"]) == "BC5CDR"
+
+
+def test_three_names_are_written_out() -> None:
+    assert join_names(["cola", "mrpc", "rte"]) == "cola-mrpc-rte"
+    assert join_names(["cola", "mrpc", "rte", "sst"]) == "cola-mrpc-and-2-more"

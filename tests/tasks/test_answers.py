@@ -1,0 +1,81 @@
+"""Candidates put together and ranked."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from greenadapt.tasks.spans import Candidate, Found, ranked, together
+
+LOGITS = st.lists(st.floats(-50, 50), max_size=30)
+
+
+def found(logits: list[float], null: float | None = None, document: str = "") -> Found:
+    ordered = sorted(logits, reverse=True)
+    spans = (Candidate(f"{document}{i}", i, i + 1, logit, document) for i, logit in enumerate(ordered))
+    return Found(tuple(spans), null)
+
+
+@pytest.mark.slow
+@given(LOGITS, st.none() | st.floats(-50, 50))
+def test_scores_are_the_softmax_over_all(logits: list[float], null: float | None) -> None:
+    told = ranked(found(logits, null))
+    if not logits and null is None:
+        assert [(one.candidate.text, one.candidate.start, one.score) for one in told] == [("", None, 0.0)]
+        return
+    values = sorted([*logits, *([] if null is None else [null])], reverse=True)
+    assert [one.candidate.logit for one in told] == values
+    np.testing.assert_allclose([one.score for one in told], softmax(np.array(values)), atol=1e-12)
+    assert math.isclose(sum(one.score for one in told), 1)
+
+
+@pytest.mark.parametrize(
+    ("null", "threshold", "first"),
+    [
+        (3.5, 0.0, "no answer"),
+        (2.5, 0.0, "a span"),
+        (3.0, 0.0, "a span"),  # of equals the span: its score has to be higher by more than the threshold
+        (3.5, 1.0, "a span"),
+        (4.5, 1.0, "no answer"),
+        (2.5, -1.0, "no answer"),
+    ],
+)
+def test_no_answer_needs_a_logit_higher_by_the_threshold(null: float, threshold: float, first: str) -> None:
+    told = ranked(found([3.0, 1.0], null), threshold)
+    assert ("no answer" if told[0].candidate.start is None else "a span") == first
+    assert len(told) == 3
+    # The probability does not know the threshold.
+    shares = dict(zip([3.0, 1.0, null], softmax([3.0, 1.0, null]), strict=True))
+    if null != 3.0:
+        assert all(math.isclose(one.score, shares[one.candidate.logit]) for one in told)
+
+
+@given(st.lists(LOGITS, min_size=1, max_size=5), st.integers(1, 8))
+def test_contexts_compare_by_raw_logits_whatever_the_order_of_merging(each: list[list[float]], n_best: int) -> None:
+    parts = [found(logits, None, f"document {i} ") for i, logits in enumerate(each)]
+    at_once = together(parts, n_best)
+    every = [(logit, i) for i, logits in enumerate(each) for logit in sorted(logits, reverse=True)]
+    every.sort(key=lambda pair: -pair[0])
+    assert [(one.logit, one.document) for one in at_once.candidates] == [
+        (logit, f"document {i} ") for logit, i in every[:n_best]
+    ]
+    one_by_one = Found(())
+    for part in parts:
+        one_by_one = together([one_by_one, part], n_best)
+    assert one_by_one == at_once
+
+
+def test_there_is_no_answer_only_where_every_context_says_so() -> None:
+    assert together([found([1.0], 5.0), found([0.0], -2.0), found([2.0])], 9).null == -2.0
+    assert together([found([1.0]), found([2.0])], 9).null is None
+
+
+def test_as_json() -> None:
+    one = Candidate("2012", 12, 16, 4.5, "paper", "isolated in 2012.", 0)
+    assert one.as_dict(0.5) == {"answer": "2012", "start": 12, "end": 16, "score": 0.5, "logit": 4.5}
+    where = {"document": "paper", "sentence": "isolated in 2012.", "sentence_start": 0}
+    assert one.as_located(0.5) == {**one.as_dict(0.5), **where}
+    assert ranked(Found(()))[0].candidate.as_dict(0.0)["logit"] is None

@@ -1,0 +1,678 @@
+"""Scores of classes and numbers against scikit-learn and scipy, from predictions and from sums."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics
+
+from greenadapt.architectures import ARCHITECTURES
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import TableFormat, TaskConfig
+from greenadapt.errors import InputError
+from greenadapt.progress import Silent
+from greenadapt.storage.arrays import IntArray
+from greenadapt.tasks.base import Encoder, Task
+from greenadapt.tasks.classification import (
+    ClassificationTask,
+    Text,
+    class_counts,
+    class_scores,
+    longest_first,
+    macro_f1,
+    moments,
+    number_scores,
+    pearson,
+    text_inputs,
+    with_target,
+)
+from greenadapt.tasks.records import as_number, natural_order
+from greenadapt.tokenization.added_words import AddedWords, new_entries
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.files import read_settings, special_ids
+from greenadapt.tokenization.vocabulary import BaseVocabulary
+from tests.conftest import Notes, bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
+
+KNOWN = ["a", "b", "c", "rare"]
+PAIRS = st.lists(st.tuples(st.sampled_from([*KNOWN, "new", "newer"]), st.sampled_from(KNOWN)), min_size=1, max_size=30)
+NUMBERS = st.floats(-1e3, 1e3).map(lambda x: round(x, 2))
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=40)
+@given(PAIRS)
+def test_class_scores_are_sklearns(pairs: list[tuple[str, str]]) -> None:
+    gold, predicted = map(list, zip(*pairs, strict=True))
+    scores = class_scores(gold, predicted)
+    report = metrics.classification_report(gold, predicted, output_dict=True, zero_division=0)
+    assert scores["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"])
+    assert scores["accuracy"] == pytest.approx(np.mean(np.array(gold) == np.array(predicted)))
+    assert scores["micro_f1"] == pytest.approx(scores["accuracy"])  # what single-label data makes of it
+    assert set(scores["by_class"]) == {*gold, *predicted}
+    for label, values in scores["by_class"].items():
+        assert values == {name.removesuffix("-score"): value for name, value in report[label].items()}
+    # R. Gorodkin's formula for several classes, written out.
+    classes = sorted({*gold, *predicted})
+    one_hot = [np.array([[label == c for c in classes] for label in side], float) for side in (gold, predicted)]
+    x, y = (side - side.mean(0) for side in one_hot)
+    scale = np.sqrt((x * x).sum() * (y * y).sum())
+    assert scores["mcc"] == pytest.approx((x * y).sum() / scale if scale > 1e-9 else 0, abs=1e-9)
+
+
+def test_micro_is_accuracy_and_macro_is_not_on_an_imbalanced_toy() -> None:
+    gold, predicted = ["a"] * 9 + ["b"], ["a"] * 10
+    scores = class_scores(gold, predicted)
+    assert scores["micro_f1"] == scores["accuracy"] == pytest.approx(0.9)
+    assert scores["macro_f1"] == pytest.approx((18 / 19 + 0) / 2)
+    assert scores["mcc"] == 0
+    assert scores["by_class"]["b"] == {"precision": 0, "recall": 0, "f1": 0, "support": 1}
+
+
+def test_all_of_one_class_is_no_error() -> None:
+    scores = class_scores(["a", "a"], ["a", "a"])
+    assert (scores["macro_f1"], scores["accuracy"], scores["mcc"]) == (1, 1, 0)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=40)
+@given(PAIRS, st.integers(0, 2**32 - 1))
+def test_macro_f1_from_sums_of_any_draw(pairs: list[tuple[str, str]], seed: int) -> None:
+    gold, predicted = map(list, zip(*pairs, strict=True))
+    statistics = class_counts(gold, predicted, KNOWN)
+    assert statistics.shape == (len(pairs), len({*KNOWN, *gold}) * 3)
+    drawn = np.random.default_rng(seed).integers(len(pairs), size=(2, 3, len(pairs)))
+    values = macro_f1(statistics[drawn].sum(axis=2))
+    assert values.shape == (2, 3)
+    for index in np.ndindex(2, 3):
+        sides = [np.array(side)[drawn[index]] for side in (gold, predicted)]
+        assert values[index] == pytest.approx(metrics.f1_score(*sides, average="macro", zero_division=0))
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=30))
+def test_number_scores_are_scipys(pairs: list[tuple[float, float]]) -> None:
+    gold, predicted = map(list, zip(*pairs, strict=True))
+    scores = number_scores(gold, predicted)
+    assert scores["mse"] == pytest.approx(metrics.mean_squared_error(gold, predicted))
+    from_sums = float(pearson(moments(gold, predicted).sum(axis=0)))
+    if len(set(gold)) == 1 or len(set(predicted)) == 1:
+        assert (scores["pearson"], scores["spearman"], from_sums) == (None, None, 0)
+        return
+    ranks = (stats.rankdata(gold), stats.rankdata(predicted))
+    assert scores["pearson"] == pytest.approx(np.corrcoef(gold, predicted)[0, 1], abs=1e-9)
+    assert scores["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-9)
+    assert from_sums == pytest.approx(scores["pearson"], abs=1e-6)
+
+
+def test_pearson_from_sums_keeps_its_digits_far_from_zero() -> None:
+    random = np.random.default_rng(0)
+    gold = 1e6 + random.normal(size=200)
+    predicted = gold + random.normal(size=200)
+    drawn = random.integers(200, size=(50, 200))
+    values = pearson(moments(gold, predicted)[drawn].sum(axis=1))
+    expected = [stats.pearsonr(gold[d], predicted[d]).statistic for d in drawn]
+    np.testing.assert_allclose(values, expected, rtol=1e-9)
+
+
+def test_scores_of_the_whole_set_are_not_means_over_batches() -> None:
+    random = np.random.default_rng(0)
+    gold = random.normal(size=64)
+    predicted = gold + random.normal(size=64)
+    statistics = moments(gold, predicted)
+    for size in (1, 7, 8, 64):
+        total = sum(statistics[begin : begin + size].sum(axis=0) for begin in range(0, 64, size))
+        assert float(pearson(total)) == pytest.approx(stats.pearsonr(gold, predicted).statistic)
+    in_batches = [stats.pearsonr(gold[i : i + 8], predicted[i : i + 8]).statistic for i in range(0, 64, 8)]
+    assert abs(np.mean(in_batches) - stats.pearsonr(gold, predicted).statistic) > 0.01
+
+
+@pytest.mark.parametrize("predicted", [[2.0, 2.0, 2.0], [0.1 + 0.2, 0.3, 0.3]])
+def test_a_constant_prediction_has_no_correlation(predicted: list[float]) -> None:
+    gold = [1.0, 2.0, 4.0]
+    scores = number_scores(gold, [2.0] * 3)
+    assert (scores["pearson"], scores["spearman"]) == (None, None)
+    number_scores(gold, predicted)  # nearly constant: no warning either
+    assert float(pearson(moments(gold, predicted).sum(axis=0))) == 0
+    assert number_scores([1.0], [3.0]) == {"pearson": None, "spearman": None, "mse": 4.0}
+
+
+def test_rounding_is_no_correlation() -> None:
+    random = np.random.default_rng(0)
+    for value in (0.1, 1 / 3, 1e3 / 7, 1e6 + 0.1):
+        sums = moments(random.normal(size=1000), [value] * 1000)[random.integers(1000, size=(50, 1000))].sum(axis=1)
+        assert pearson(sums).tolist() == [0] * 50
+        assert pearson(sums[:, [0, 2, 1, 4, 3, 5]]).tolist() == [0] * 50  # and with the sides exchanged
+
+
+def test_the_order_of_labels() -> None:
+    assert natural_order({"10", "9", "-1", "1.5", "1e1"}) == ["-1", "1.5", "9", "10", "1e1"]
+    assert natural_order({"type10", "type2", "a", "Type2", "10", "2b"}) == ["2b", "10", "Type2", "a", "type2", "type10"]
+    assert natural_order({"nan", "1", "inf"}) == ["1", "inf", "nan"]
+    assert natural_order({"9" * 5000 + "x", "1"}) == ["1", "9" * 5000 + "x"]
+
+
+def test_what_is_a_number() -> None:
+    assert [as_number(text) for text in ("3", "-.5", "+1.e3", 2, 2.5)] == [3, -0.5, 1000, 2, 2.5]
+    for label in ("", "nan", "inf", "1_000", " 1", "٣", "1e", ".", "1e999", float("nan"), float("inf"), 10**400):
+        assert as_number(label) is None
+
+
+Json = dict[str, Any]
+
+
+def lines(path: Path, rows: list[Json]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def task_of(**options: Any) -> ClassificationTask:
+    return ClassificationTask.of(TaskConfig(task="classification", **options))
+
+
+def texts(*labels: str | float) -> list[Text]:
+    return [Text("the heart", label=label, where=f"x:{i}") for i, label in enumerate(labels, start=1)]
+
+
+def fitted(*labels: str | float, **options: Any) -> ClassificationTask:
+    return task_of(**options).fit(texts(*labels), Silent())
+
+
+@pytest.fixture
+def encoder(tiny_model: Callable[..., Path]) -> Encoder:
+    return Encoder.of(Checkpoint.open(tiny_model()), 16)
+
+
+def test_it_is_a_task() -> None:
+    task: Task[Text] = task_of()
+    assert (task.name, task.head, task.main) == ("classification", "SequenceClassification", "macro_f1")
+
+
+def test_reading_single_texts(tmp_path: Path) -> None:
+    rows: list[Json] = [
+        {"text": "a", "label": "x", "more": []},
+        {"text": "", "label": True},
+        {"text": " ", "label": 3},
+        {"text": "b", "label": 0.5},
+    ]
+    heard = Notes()
+    path = lines(tmp_path / "a.jsonl", rows)
+    read = task_of().read(path, heard)
+    assert read == [Text("a", None, "x"), Text("", None, "true"), Text(" ", None, 3), Text("b", None, 0.5)]
+    assert [text.where for text in read] == [f"{path}:{i}" for i in range(1, 5)]
+    assert heard.warnings == [f"{path}: 2 of 4 texts are empty"]
+
+
+def test_reading_pairs_from_a_table_with_chosen_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,premise,hypothesis,gold\n1,"a, b",c,yes\n2,d,,no\n')
+    task = task_of(text_fields=("premise", "hypothesis"), label_field="gold")
+    assert task.read(str(path), Silent()) == [Text("a, b", "c", "yes"), Text("d", "", "no")]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"label": "x"}, "a.jsonl:2 has no field text, it has: label: choose one with --text-field"),
+        ({"text": "a", "class": "x"}, "a.jsonl:2 has no field label, it has: text, class: choose one with --label"),
+        ({"text": ["a"], "label": "x"}, "a.jsonl:2: field text is a list, not text"),
+        ({"text": None, "label": "x"}, "a.jsonl:2: field text is null, not text"),
+        ({"text": "a", "label": None}, "a.jsonl:2: label field label is null: give each text one label"),
+        ({"text": "a", "label": ""}, "a.jsonl:2: label field label is empty"),
+        ({"text": "a", "label": ["x", "y"]}, "a.jsonl:2: label field label is a list"),
+        ({"text": "a", "label": float("nan")}, "a.jsonl:2: label field label is NaN"),
+        ({"text": "a", "label": float("inf")}, "a.jsonl:2: label field label is Infinity, not a finite number"),
+    ],
+)
+def test_wrong_rows_are_named_by_line(tmp_path: Path, row: Json, message: str) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": "x"}, row])
+    with pytest.raises(InputError) as caught:
+        task_of().read(path, Silent())
+    assert message in str(caught.value)
+
+
+def test_classes_are_the_labels_texts_in_natural_order() -> None:
+    assert fitted("b", "a10", "a9", "b").labels == ("a9", "a10", "b")
+    assert fitted(10, 9, "2", 9).labels == ("2", "9", "10")
+    assert fitted("true", 1.5, "false").labels == ("1.5", "false", "true")
+    heard = Notes()
+    task_of().fit(texts("b", "a", "b"), heard)
+    assert heard.notes == ["2 classes: a (1), b (2)"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "main"),
+    [
+        ([1, 2, 3], "auto", "macro_f1"),
+        (["1", "2"], "auto", "macro_f1"),
+        ([1, 2.5], "auto", "pearson"),
+        (["1", "2.0"], "auto", "pearson"),
+        ([1.0, 2.0], "auto", "pearson"),
+        ([1.5, "x"], "auto", "macro_f1"),
+        ([1.5, "nan"], "auto", "macro_f1"),
+        ([1.5, 2.5], "classes", "macro_f1"),
+        ([1, "2"], "numbers", "pearson"),
+    ],
+)
+def test_classes_or_numbers(labels: list[str | float], kind: str, main: str) -> None:
+    assert fitted(*labels, label_kind=kind).main == main
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "message"),
+    [
+        ([], "auto", "there are no training examples"),
+        (["x", "x"], "auto", "all 2 training examples have the same label, x: give examples of at least two"),
+        ([2.5, 2.5, "2.50"], "auto", "all 3 training examples have the same label, 2.5"),
+        (["1", "x"], "numbers", "x:2: label x is not a number"),
+        (["1", "inf"], "numbers", "x:2: label inf is not a number"),
+    ],
+)
+def test_labels_that_cannot_be_learnt(labels: list[str | float], kind: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        fitted(*labels, label_kind=kind)
+    assert message in str(caught.value)
+
+
+def test_a_fitted_task_checks_what_it_reads(tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": label} for label in ("x", "new", "y", "new", "newer")])
+    heard = Notes()
+    assert len(fitted("x", "y").read(path, heard)) == 5
+    assert heard.warnings == [
+        f"{path}: 3 of 5 texts have labels that no training example has, and count as wrong: new (2), newer (1)"
+    ]
+    with pytest.raises(InputError, match=r"a\.jsonl:1: label x is not a number"):
+        fitted(1.5, 2).read(path, Silent())
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        fitted("b", "a", "c"),
+        fitted(1, 2.5, label_field="score"),
+        fitted("1", "0", text_fields=("first", "second"), label_kind="classes"),
+        fitted(1, 2, label_range=(0.0, 5.0), table=TableFormat(("a", "b"), quotes=False, skip_broken=True)),
+    ],
+)
+def test_settings_make_the_same_task_again(task: ClassificationTask) -> None:
+    settings = json.loads(json.dumps(task.settings()))
+    assert settings["task"] == "classification"
+    assert ClassificationTask.of_settings(settings) == task
+
+
+def test_settings_of_earlier_versions() -> None:
+    """``task.json`` had neither ranges nor tables."""
+    settings = {
+        "task": "classification",
+        "text_fields": ["text"],
+        "label_field": "label",
+        "label_kind": "classes",
+        "labels": ["a", "b"],
+    }
+    assert ClassificationTask.of_settings(settings) == ClassificationTask(label_kind="classes", labels=("a", "b"))
+    assert {name: fitted("a", "b").settings()[name] for name in settings} == settings
+
+
+def test_the_heads_configuration_is_transformers_own(tiny_model: Callable[..., Path]) -> None:
+    from transformers import BertForSequenceClassification
+
+    folder = tiny_model()
+    classes = fitted("no", "yes", "maybe")
+    config = BertForSequenceClassification.from_pretrained(folder, **classes.head_config()).config
+    assert config.id2label == {0: "maybe", 1: "no", 2: "yes"}
+    assert config.label2id == {"maybe": 0, "no": 1, "yes": 2}
+    assert (config.num_labels, config.problem_type) == (3, "single_label_classification")
+    model = BertForSequenceClassification.from_pretrained(folder, **fitted(0.5, 1).head_config())
+    assert (model.config.num_labels, model.config.problem_type) == (1, "regression")
+    assert model.classifier.weight.shape == (1, 32)
+
+
+def test_training_has_targets_and_says_what_is_cut(encoder: Encoder) -> None:
+    heard = Notes()
+    examples = [Text("heart " * 20, label="b"), Text("heart", label="a"), Text("", label="b")]
+    views = task_of().fit(examples, Silent()).training(examples, encoder, 1, heard)
+    targets = [view.base[0].target for view in views]
+    assert [target.tolist() for target in targets if target is not None] == [1, 0, 1]
+    assert {(target.dtype, target.shape) for target in targets if target is not None} == {(np.dtype(np.int64), ())}
+    assert [len(view.base[0]) for view in views] == [16, 3, 2]
+    assert all(view.expanded is view.base for view in views)
+    assert heard.warnings == ["1 of 3 training texts are cut to 16 pieces"]
+
+    (view, _) = fitted(0.1, 2).training(texts(0.1, "7"), encoder, 1, heard)
+    target = view.base[0].target
+    assert target is not None
+    assert (target.dtype, float(target)) == (np.dtype(np.float32), np.float32(0.1))
+    with pytest.raises(InputError, match="x:1: label c is not one of a, b"):
+        fitted("a", "b").training(texts("c"), encoder, 1, heard)
+
+
+def test_inference_reads_what_training_does(encoder: Encoder) -> None:
+    examples = [Text(f"heart {i}", label="ab"[i % 2]) for i in range(600)]
+    task = task_of().fit(examples, Silent())
+    trained = task.training(examples, encoder, 1, Silent())
+    for view, expected in zip(task.inference(examples, encoder), trained, strict=True):
+        assert view.base[0].target is None
+        np.testing.assert_array_equal(view.base[0].ids, expected.base[0].ids)
+
+
+def test_examples_without_labels() -> None:
+    assert task_of().example("some text", "in:1") == Text("some text")
+    assert task_of().example({"text": "a", "other": 1}, "in:1") == Text("a")
+    pair = task_of(text_fields=("q", "a"))
+    assert pair.example({"q": "a", "a": "b"}, "in:1") == Text("a", "b")
+    with pytest.raises(InputError, match=r'in:1 is a line of text, .* reads pairs: give JSON lines such as {"q"'):
+        pair.example("some text", "in:1")
+    with pytest.raises(InputError, match="in:7 has no field a, it has: q"):
+        pair.example({"q": "a"}, "in:7")
+
+
+def test_decoding_is_softmax_of_the_models_logits(tiny_model: Callable[..., Path], encoder: Encoder) -> None:
+    import torch
+    from transformers import BertForSequenceClassification
+
+    task = fitted("no", "yes", "maybe")
+    folder = tiny_model()
+    torch.manual_seed(1)
+    model = BertForSequenceClassification.from_pretrained(folder, **task.head_config()).eval()
+    example = Text("the patient with tachycardia")
+    (view,) = task.inference([example], encoder)
+    with torch.no_grad():
+        logits = 20 * model(torch.tensor(view.base[0].ids[None], dtype=torch.long)).logits
+    prediction = task.decode(example, logits.numpy())
+    expected = logits[0].double().softmax(0).tolist()
+    assert prediction["probabilities"] == pytest.approx(dict(zip(("maybe", "no", "yes"), expected, strict=True)))
+    assert prediction["label"] == model.config.id2label[int(logits.argmax())]
+    assert prediction["score"] == pytest.approx(max(expected))
+    json.dumps(prediction)
+    huge = task.decode(example, np.array([[-1e4, 1e4, 0]], np.float32))
+    assert (huge["label"], huge["score"]) == ("no", 1)
+    assert fitted(0.5, 1).decode(example, np.array([[2.5]], np.float32)) == {"value": 2.5}
+
+
+def test_scores_of_classes_with_labels_that_training_did_not_have() -> None:
+    task = fitted("a", "b", "c")
+    gold = [*"aabbccc", "new", "newer", "new"]
+    predicted = [*"abbbcca", "a", "c", "b"]
+    examples, predictions = texts(*gold), [{"label": label} for label in predicted]
+    scores = task.score(examples, predictions)
+    assert scores["unseen_labels"] == 3
+    assert scores["accuracy"] == scores["micro_f1"] == 0.5
+    assert scores["macro_f1"] == pytest.approx(metrics.f1_score(gold, predicted, average="macro"))
+    assert scores["mcc"] == pytest.approx(metrics.matthews_corrcoef(gold, predicted))
+    assert scores["by_class"]["new"]["f1"] == 0
+    sums = task.statistics(examples, predictions).sum(axis=0)
+    assert float(task.main_score(sums)) == pytest.approx(scores[task.main])
+    json.dumps(scores)
+
+
+def test_labels_of_any_type_are_compared_as_texts() -> None:
+    task = fitted(0, 1, "true")
+    scores = task.score(texts("0", 1, "true"), [{"label": label} for label in ("0", "1", "true")])
+    assert scores["accuracy"] == 1
+    with pytest.raises(InputError, match="a text has no label"):
+        task.score([Text("a")], [{"label": "0"}])
+
+
+def test_scores_of_numbers() -> None:
+    task = fitted(1.5, "2", 4)
+    examples = texts(1.5, "2", 4, 0)
+    predictions = [{"value": value} for value in (1.0, 2.5, 3.0, 1.5)]
+    scores = task.score(examples, predictions)
+    values = ([1.5, 2, 4, 0], [1.0, 2.5, 3.0, 1.5])
+    assert scores == pytest.approx(
+        {
+            "pearson": stats.pearsonr(*values).statistic,
+            "spearman": stats.spearmanr(*values).statistic,
+            "mse": metrics.mean_squared_error(*values),
+        }
+    )
+    sums = task.statistics(examples, predictions).sum(axis=0)
+    assert float(task.main_score(sums)) == pytest.approx(scores[task.main])
+    constant = [{"value": 2.0}] * 4
+    assert task.score(examples, constant)["pearson"] is None
+    assert float(task.main_score(task.statistics(examples, constant).sum(axis=0))) == 0
+
+
+def test_labels_that_differ_between_files(tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": label} for label in ("0", "1", "yes")]
+    task, heard = fitted(0, 1), Notes()
+    path = lines(tmp_path / "dev.jsonl", rows)
+    assert len(task.read(path, heard)) == 3
+    assert heard.warnings == [
+        f"{path}: 1 of 3 texts have labels that no training example has, and count as wrong: yes (1)"
+    ]
+    path = lines(tmp_path / "test.jsonl", [{"text": "a", "label": label} for label in ("no", "yes", "no")])
+    with pytest.raises(InputError) as caught:
+        task.read(path, Silent())
+    message = f"{path}: no text has a label that was learnt, 0, 1; they have no (2), yes (1): write labels alike in all"
+    assert message in str(caught.value)
+    # A label of the training examples that is not here is no matter.
+    path = lines(tmp_path / "few.jsonl", rows[:1])
+    heard = Notes()
+    task.read(path, heard)
+    assert heard.lines == []
+
+
+def test_numbers_of_a_range_are_learnt_from_0_to_1(encoder: Encoder) -> None:
+    """STS-B: the targets are scores divided by 5."""
+    task = fitted("0.000", "5.000", "3.800", label_range=(0, 5))
+    views = task.training(texts("0.000", "5.000", "3.800", 2), encoder, 1, Silent())
+    targets = [view.base[0].target for view in views]
+    assert [float(target) for target in targets if target is not None] == pytest.approx([0, 1, 0.76, 0.4])
+    assert {target.dtype for target in targets if target is not None} == {np.dtype(np.float32)}
+    assert fitted(1, 2, label_range=(1, 5)).main == "pearson"  # whole numbers, too
+    (view,) = fitted(1, 2, label_range=(1, 5)).training(texts(4), encoder, 1, Silent())
+    assert view.base[0].target == np.float32(0.75)
+
+
+def test_what_is_predicted_is_cut_to_the_range() -> None:
+    task = fitted(0.0, 5.0, label_range=(0, 5))
+    outputs = [-0.3, 0.0, 0.5, 0.76, 1.0, 1.7]
+    values = [task.decode(Text("a"), np.array([[output]], np.float32))["value"] for output in outputs]
+    assert values == pytest.approx([0, 0, 2.5, 3.8, 5, 5])
+    assert fitted(-2.0, 2.0, label_range=(-2, 2)).decode(Text("a"), np.array([[0.25]], np.float32)) == {"value": -1.0}
+
+    gold = [0.5, 1.0, 3.0, 5.0, 4.0, 2.0]
+    examples, predictions = texts(*gold), [{"value": value} for value in values]
+    clipped = 5 * np.clip(outputs, 0, 1)
+    scores = task.score(examples, predictions)
+    assert scores["pearson"] == pytest.approx(stats.pearsonr(gold, clipped).statistic)
+    assert scores["pearson"] != pytest.approx(stats.pearsonr(gold, outputs).statistic)
+    assert scores["mse"] == pytest.approx(metrics.mean_squared_error(gold, clipped))
+    sums = task.statistics(examples, predictions).sum(axis=0)
+    assert float(task.main_score(sums)) == pytest.approx(scores["pearson"])
+
+
+def test_labels_beyond_the_range(tmp_path: Path) -> None:
+    task = task_of(label_range=(0, 5))
+    for label in (5.2, "-0.01", 1e30):
+        path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": label}])
+        with pytest.raises(InputError) as caught:
+            task.read(path, Silent())
+        assert str(caught.value).startswith(f"{path}:2: label {label} is beyond the range, 0 to 5: correct it")
+    path = lines(tmp_path / "b.jsonl", [{"text": "a", "label": "x"}])
+    with pytest.raises(InputError, match=r"b\.jsonl:1: label x is not a number"):
+        task.read(path, Silent())
+    with pytest.raises(InputError, match="x:2: label 6 is beyond the range, 0 to 5"):
+        task.fit(texts(1, 6), Silent())
+    task.read(lines(tmp_path / "c.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": "5.000"}]), Silent())
+
+
+def test_tables_are_read_as_the_task_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('x\t1\t"a" b\ny\t0\n')
+    table = TableFormat(("source", "label", "text"), quotes=False, skip_broken=True)
+    heard = Notes()
+    assert task_of(table=table).read(str(path), heard) == [Text('"a" b', None, "1")]
+    assert heard.warnings == [f"{path}: left out 1 row that does not have 3 columns, the first on line 2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Callable[..., Path], kind: str) -> None:
+    """Matthews' and Pearson's are of the whole set, however many examples the model reads at once."""
+    from greenadapt.models.forward import outputs
+    from greenadapt.models.rows import Rows
+    from greenadapt.models.streaming import Inference
+    from greenadapt.models.weights import open_model
+    from greenadapt.training.evaluation import Evaluation
+
+    draw = np.random.default_rng(0)
+    words = ["heart", "virus", "cell", "patient", "protein", "sample", "isolated"]
+    gold = draw.integers(0, 2, 60).tolist() if kind == "classes" else draw.uniform(0, 5, 60).tolist()
+    examples = [Text(" ".join(draw.choice(words, draw.integers(1, 12))), label=label) for label in gold]
+    task = task_of(label_kind=kind, label_range=None if kind == "classes" else (0, 5)).fit(examples, Silent())
+    checkpoint = Checkpoint.open(tiny_model(initializer_range=1.0))
+    rows = Rows.all(checkpoint.n_rows)
+    model = open_model(checkpoint, task.head, task.head_config(), rows, seed=1)
+    encoder = Encoder.of(checkpoint, 16)
+
+    def evaluated(max_tokens: int) -> tuple[Json, list[Any]]:
+        run = Inference(max_tokens, checkpoint.config["pad_token_id"], pool="base")
+        read = task.inference(examples, encoder)
+        with Silent().bar("dev", None, "examples") as bar:
+            found = Evaluation.of(task, examples, outputs(model, rows, read, run), None, bar)
+        return found.scores, [one["label" if kind == "classes" else "value"] for one in found.predictions]
+
+    scores, predicted = evaluated(4096)
+    if kind == "classes":
+        name, whole = "mcc", metrics.matthews_corrcoef([str(label) for label in gold], predicted)
+        parts = [
+            metrics.matthews_corrcoef(list(map(str, gold[i : i + 8])), predicted[i : i + 8]) for i in range(0, 60, 8)
+        ]
+    else:
+        name, whole = "pearson", stats.pearsonr(gold, predicted).statistic
+        parts = [stats.pearsonr(gold[i : i + 8], predicted[i : i + 8]).statistic for i in range(0, 60, 8)]
+    assert scores[name] == pytest.approx(whole, abs=1e-12)
+    assert abs(np.mean(parts) - whole) > 0.01  # what the mean over batches of 8 would have been
+    for max_tokens in (16, 40, 128):
+        assert evaluated(max_tokens)[0][name] == pytest.approx(whole, abs=1e-6)
+
+
+def test_of_many_classes_a_prediction_has_the_most_probable() -> None:
+    labels = [f"class {i:03}" for i in range(250)]
+    import torch
+
+    logits = np.random.default_rng(0).normal(size=(1, 250)).astype(np.float32)
+    prediction = fitted(*labels).decode(Text("heart"), logits)
+    expected = dict(zip(labels, torch.tensor(logits[0]).double().softmax(0).tolist(), strict=True))
+    kept = sorted(sorted(labels, key=lambda label: -expected[label])[:100])
+    assert list(prediction["probabilities"]) == kept
+    assert prediction["probabilities"] == pytest.approx({label: expected[label] for label in kept})
+    assert prediction["label"] == max(labels, key=lambda label: expected[label])
+
+
+LONG = "the patient with tachycardia was not isolated from sample a1 and e2 of the virus "
+TEXTS = ["", " ", "heart", "tachycardia", "the heart rate", LONG, LONG * 3, "\u200b"]
+
+
+def make_encoder(folder: Path, kind: str, max_length: int, words: list[str] | None = None) -> Encoder:
+    """An encoder of a real tokenizer, with a row for each of ``words``."""
+    if kind == "roberta":
+        names = dict(bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>", pad_token="<pad>",
+                     unk_token="<unk>", mask_token="<mask>")  # fmt: skip
+        save_tokenizer(bytelevel_tokenizer(), folder, "RobertaTokenizer", **names)
+    else:
+        save_tokenizer(wordpiece_tokenizer(), folder, "BertTokenizer")
+    plain = DualTokenizer(folder, AddedWords.none(1000))
+    vocabulary = BaseVocabulary(plain.base)
+    added = AddedWords.build(new_entries(words or [], vocabulary), vocabulary, vocabulary.size, "base")
+    return Encoder(DualTokenizer(folder, added), ARCHITECTURES[kind], max_length)
+
+
+def plain_transformers(folder: Path, kind: str) -> Any:
+    from transformers import PreTrainedTokenizerFast
+    from transformers.models.bert import BertTokenizer
+
+    if kind == "bert":
+        return BertTokenizer.from_pretrained(folder)
+    settings = {name: value for name, value in read_settings(folder).items() if name.endswith("_token")}
+    return PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **settings)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize("max_length", [16, 17, 40])
+def test_pairs_and_truncation_are_transformers_own(tmp_path: Path, kind: str, max_length: int) -> None:
+    encoder = make_encoder(tmp_path, kind, max_length)
+    reference = plain_transformers(tmp_path, kind)
+    pairs: list[tuple[str, str | None]] = [*product(TEXTS, TEXTS), *((text, None) for text in TEXTS)]
+    views = list(text_inputs((Text(*pair) for pair in pairs), encoder, Counter()))
+    assert len(views) == len(pairs)
+    for (first, second), view in zip(pairs, views, strict=True):
+        # In a list, since a lone empty second text is taken for none.
+        batch = [first] if second is None else [(first, second)]
+        wanted = {name: row[0] for name, row in reference(batch, truncation=True, max_length=max_length).items()}
+        (feature,) = view.base
+        assert feature.ids.tolist() == wanted["input_ids"]
+        if kind == "bert":
+            assert feature.types.tolist() == wanted["token_type_ids"]
+        assert view.expanded is view.base
+        assert feature.units.tolist() == [0]
+        assert view.n_units == 1
+
+
+def test_longest_first_is_the_tokenizers_librarys(tmp_path: Path) -> None:
+    encoder = make_encoder(tmp_path, "bert", 16)
+    reference = plain_transformers(tmp_path, "bert")
+    for n_first, n_second, room in product(range(0, 14), range(0, 14), (8, 9)):
+        pair, length = ("the " * n_first, "a " * n_second), room + encoder.n_special_pair
+        ids = reference([pair], truncation="longest_first", max_length=length)["input_ids"][0]
+        counts = Counter(reference.convert_ids_to_tokens(ids))
+        assert longest_first(n_first, n_second, room) == (counts["the"], counts["a"])
+
+
+def test_each_view_is_cut_on_its_own(tmp_path: Path) -> None:
+    encoder = make_encoder(tmp_path, "bert", 16, ["tachycardia"])
+    (base,) = encoder.tokenizer.encode_batch(["tachycardia"])
+    assert (len(base.base.ids), len(base.expanded.ids)) == (4, 1)
+    counts: Counter[str] = Counter()
+    texts = ["tachycardia " * 5, "tachycardia " * 20, "heart", ""]
+    views = list(text_inputs(map(Text, texts), encoder, counts))
+    assert [(len(view.base[0]), len(view.expanded[0])) for view in views] == [(16, 7), (16, 16), (3, 3), (2, 2)]
+    assert counts["cut"] == 2
+    new_id = int(base.expanded.ids[0])
+    assert views[0].expanded[0].ids.tolist() == [encoder.special.cls, *[new_id] * 5, encoder.special.sep]
+    pair = next(text_inputs([Text("tachycardia " * 5, "heart " * 9)], encoder, Counter()))
+    assert (len(pair.base[0]), len(pair.expanded[0])) == (16, 16)
+    assert int(np.sum(pair.base[0].types)) == 7  # of 20 and 9 pieces, 7 and 6 fit; the separator is the second's
+    assert int(np.sum(pair.expanded[0].types)) == 9  # of 5 and 9, 5 and 8
+
+
+def test_texts_are_streamed(tmp_path: Path) -> None:
+    encoder = make_encoder(tmp_path, "bert", 16)
+    taken = []
+
+    def endless() -> Any:
+        while True:
+            taken.append(None)
+            yield Text("the heart")
+
+    views = text_inputs(endless(), encoder, Counter())
+    for _ in range(10):
+        next(views)
+    assert len(taken) < 1000
+
+
+def test_targets_go_to_both_views(tmp_path: Path) -> None:
+    target: IntArray = np.asarray(3, np.int64)
+    for words in ([], ["tachycardia"]):
+        encoder = make_encoder(tmp_path / str(len(words)), "bert", 16, words)
+        view = with_target(next(text_inputs([Text("tachycardia")], encoder, Counter())), target)
+        assert view.base[0].target is target
+        assert view.expanded[0].target is target
+        assert (view.expanded is view.base) == (not words)
+
+
+def test_an_empty_pair_has_only_special_pieces(tmp_path: Path) -> None:
+    encoder = make_encoder(tmp_path / "roberta", "roberta", 40)
+    special = special_ids(bytelevel_tokenizer(), {})
+    (feature,) = next(text_inputs([Text("", "")], encoder, Counter())).base
+    assert feature.ids.tolist() == [special.cls, special.sep, special.sep, special.sep]

@@ -1,0 +1,346 @@
+"""Tagged files and records: what is read, and what is said of those that are wrong."""
+
+import gzip
+import re
+from itertools import chain, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
+
+from greenadapt.corpus.text import Decoder
+from greenadapt.errors import InputError, MissingError
+from greenadapt.tasks.conll import (
+    Entity,
+    Limits,
+    Sentence,
+    Split,
+    cut,
+    entities,
+    entity_counts,
+    entity_f1,
+    entity_scores,
+    iob2,
+    is_tag,
+    joined,
+    read_conll,
+    split_text,
+    tagged_record,
+    tokens_of,
+    usual_split,
+)
+from tests.support.endless import write_endless
+
+TWO = [
+    Sentence(("Ataxia", "telangiectasia", "is", "rare"), ("B-Disease", "I-Disease", "O", "O")),
+    Sentence(("It", "is"), ("O", "O")),
+]
+
+
+def read(tmp_path: Path, content: str | bytes, name: str = "train.tsv") -> list[Sentence]:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return list(read_conll(str(path), Decoder()))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Ataxia\tB-Disease\ntelangiectasia\tI-Disease\nis\tO\nrare\tO\n\nIt\tO\nis\tO\n",
+        "Ataxia\tB-Disease\r\ntelangiectasia\tI-Disease\r\nis\tO\r\nrare\tO\r\n\t\r\n\r\n\r\nIt\tO\r\nis\tO",
+        "\ufeff\nAtaxia NN x B-Disease\ntelangiectasia  NN I-Disease\nis VB x O\nrare JJ x O \n \nIt x O\nis x O\n",
+        "-DOCSTART- -X- O O\n\nAtaxia I-Disease\ntelangiectasia I-Disease\nis O\nrare O\n-DOCSTART-\tO\nIt O\nis O\n",
+        "Ataxia\tB-Disease\ntelangiectasia\tE-Disease\nis\tO\nrare\tO\n\nIt\tO\nis\tO\n",
+        "Ataxia\tO\tB-Disease\t\ntelangiectasia\tO\tL-Disease\nis\tO\tO\nrare\tO\tO\n\nIt\tO\tO\nis\tO\tO\n\n\n",
+    ],
+)
+def test_layouts(tmp_path: Path, content: str) -> None:
+    assert read(tmp_path, content) == TWO
+
+
+def test_compressed(tmp_path: Path) -> None:
+    content = "Ataxia\tB-Disease\ntelangiectasia\tI-Disease\nis\tO\nrare\tO\n\nIt\tO\nis\tO\n"
+    assert read(tmp_path, gzip.compress(content.encode()), "train.tsv.gz") == TWO
+
+
+def test_odd_words_stay(tmp_path: Path) -> None:
+    (sentence,) = read(tmp_path, "\u200b\tO\nNew York\tB-X\n#\tO\n\u00a0\tO\n")
+    assert sentence.words == ("\u200b", "New York", "#", "\u00a0")
+
+
+def test_white_space_of_other_kinds_ends_no_word_but_parts_sentences(tmp_path: Path) -> None:
+    assert read(tmp_path, "a\u00a0\tO\u00a0\r\n\u00a0\r\nb \tO \n") == [
+        Sentence(("a\u00a0",), ("O",)),
+        Sentence(("b ",), ("O",)),
+    ]
+
+
+def test_no_sentences(tmp_path: Path) -> None:
+    assert read(tmp_path, "\n\n-DOCSTART- O\n\n") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("rash\tB-X\nis\tFoo\n", "train.tsv, line 2, column 2: 'Foo' is not a tag"),
+        ("rash\tB-X\n\nis NN X-Y\n", "train.tsv, line 3, column 3: 'X-Y' is not a tag"),
+        ("rash\tB-X\n\tO\n", "train.tsv, line 2: the word is empty"),
+        ("rash\tB-X\nis\n", "train.tsv, line 2: one column, need a word and its tag"),
+        ("The rash was mild.\n", "train.tsv, line 1, column 4: 'mild.' is not a tag"),
+    ],
+)
+def test_wrong_files_name_line_and_column(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, content)
+    assert message in caught.value.message
+    assert caught.value.hint
+
+
+def test_not_there_and_not_text(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"none.tsv does not exist"):
+        list(read_conll(str(tmp_path / "none.tsv"), Decoder()))
+    with pytest.raises(InputError, match="NUL bytes"):
+        read(tmp_path, b"\0\1\2")
+    with pytest.raises(InputError, match="truncated or damaged"):
+        read(tmp_path, gzip.compress(b"rash\tO\n" * 99)[:-9], "train.tsv.gz")
+
+
+@pytest.mark.parametrize("field", ["tags", "ner_tags"])
+def test_records(field: str) -> None:
+    record = {"tokens": ["Ataxia", "telangiectasia", "is", "rare"], field: ["I-Disease", "I-Disease", "O", "O"]}
+    assert tagged_record(record, "here") == TWO[0]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"tokens": ["a", "b"], "tags": ["O"]}, "here: 2 tokens and 1 tags"),
+        ({"tokens": ["a", "b"], "tags": ["O", "X-Y"]}, "here: 'X-Y' (tag 2) is not a tag"),
+        ({"tokens": ["a", "b"], "tags": ["O", None]}, "here: None (tag 2) is not a tag"),
+        ({"tokens": ["a", "b"], "tags": [0, 1]}, "here: tag 1 is the number 0, which has no name"),
+        ({"tokens": ["a"], "tags": "O"}, "here: tags is not a list"),
+        ({"tokens": ["a"]}, "here has no tags"),
+        ({"tags": ["O"]}, "here has no tokens"),
+        ({"tokens": "a b", "tags": ["O", "O"]}, "here has tokens that are not a list of strings"),
+        ({"tokens": ["a", 2], "tags": ["O", "O"]}, "here has tokens that are not a list of strings"),
+    ],
+)
+def test_wrong_records(record: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        tagged_record(record, "here")
+    assert message in caught.value.message
+    assert caught.value.hint
+
+
+def test_lone_surrogates_become_what_can_be_written() -> None:
+    assert tokens_of({"tokens": ["a\ud800b", "é"]}, "here") == ("a\ufffdb", "é")
+
+
+@pytest.mark.slow
+def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.tsv\.gz, line 1: a document of over 134\.2 MB"):
+        list(read_conll(write_endless(tmp_path / "a.tsv.gz"), Decoder()))
+
+
+TAGS = st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("A", "B-2", "I"))])
+LISTS = st.lists(st.lists(st.tuples(TAGS, TAGS), max_size=8), min_size=1, max_size=5)
+
+IOB2 = ["O", "B-A", "I-A", "B-A", "O", "B-C", "B-A", "I-A", "I-A", "B-A", "I-A"]
+SCHEMES = {
+    "IOB1": ["O", "I-A", "I-A", "B-A", "O", "I-C", "I-A", "I-A", "I-A", "B-A", "I-A"],
+    "IOB2": IOB2,
+    "BIOES": ["O", "B-A", "E-A", "S-A", "O", "S-C", "B-A", "I-A", "E-A", "B-A", "E-A"],
+    "BILOU": ["O", "B-A", "L-A", "U-A", "O", "U-C", "B-A", "I-A", "L-A", "B-A", "L-A"],
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_is_the_same_iob2(scheme: str) -> None:
+    assert iob2(SCHEMES[scheme]) == IOB2
+    assert entities(SCHEMES[scheme]) == [
+        Entity(1, 2, "A"), Entity(3, 3, "A"), Entity(5, 5, "C"), Entity(6, 8, "A"), Entity(9, 10, "A"),
+    ]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(TAGS, max_size=12))
+def test_entities_are_those_of_conlleval(tags: list[str]) -> None:
+    found = [(entity.type, entity.first, entity.last) for entity in entities(tags)]
+    assert found == get_entities(tags)
+    assert entities(iob2(tags)) == entities(tags)
+    # IOB2 proper: no I begins an entity
+    assert all(b[2:] == a[2:] for a, b in zip(["O", *iob2(tags)], iob2(tags), strict=False) if b[0] == "I")
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(LISTS)
+def test_scores_equal_seqeval(sentences: list[list[tuple[str, str]]]) -> None:
+    gold = [[true for true, _ in sentence] for sentence in sentences]
+    guessed = [[guess for _, guess in sentence] for sentence in sentences]
+    scores = entity_scores(gold, guessed)
+    p, r, f1, _ = precision_recall_fscore_support(gold, guessed, average="micro", zero_division=0)
+    assert [scores[name] for name in ("precision", "recall", "f1")] == pytest.approx([p, r, f1])
+    each = np.stack(precision_recall_fscore_support(gold, guessed, average=None, zero_division=0), axis=1)
+    by_type = scores["by_type"]
+    assert isinstance(by_type, dict)
+    assert list(by_type) == sorted(by_type)
+    ours = [[one[name] for name in ("precision", "recall", "f1", "support")] for one in by_type.values()]
+    np.testing.assert_allclose(np.reshape(ours, (-1, 4)), each)
+    assert scores["support"] == sum(each[:, 3])
+    counts = entity_counts(gold, guessed)
+    assert entity_f1(counts.sum(axis=0)) == pytest.approx(f1)
+
+
+def test_a_shorter_prediction_is_no_hit() -> None:
+    """Check 17 of the method's specification."""
+    scores = entity_scores([["B-A", "I-A", "O"]], [["B-A", "O", "O"]])
+    assert (scores["precision"], scores["recall"], scores["f1"]) == (0, 0, 0)
+    assert entity_counts([["B-A", "I-A", "O"]], [["B-A", "O", "O"]]).tolist() == [[0, 1, 1]]
+
+
+def test_f1_of_many_sums_at_once() -> None:
+    sums = np.array([[[1.0, 2, 2], [0, 0, 0]], [[3, 3, 3], [0, 4, 1]]])
+    assert entity_f1(sums).tolist() == [[0.5, 0], [1, 0]]
+
+
+def test_nothing_to_find() -> None:
+    assert entity_scores([["O"], []], [["O"], []]) == {
+        "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0, "by_type": {},
+    }  # fmt: skip
+
+
+def test_bare_tags_are_of_one_type() -> None:
+    assert iob2(["B", "I", "O", "I", "S", "E"]) == [
+        "B-entity", "I-entity", "O", "B-entity", "B-entity", "B-entity",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("tag", ["O", "B", "I", "B-X", "I-a-b", "E-X", "S-X", "L-X", "U-X"])
+def test_tags(tag: str) -> None:
+    assert is_tag(tag)
+
+
+@pytest.mark.parametrize("tag", ["", "X-Y", "Foo", "Bar", "B-", "O-X", "b-X", "-X", "BX", "o", "0"])
+def test_no_tags(tag: str) -> None:
+    assert not is_tag(tag)
+
+
+@pytest.mark.parametrize("single", ["S-A", "U-A", "B-A"])
+def test_an_entity_beside_an_open_one_is_its_own(single: str) -> None:
+    assert iob2(["B-A", "I-A", single, "O"]) == ["B-A", "I-A", "B-A", "O"]
+
+
+TEXT = "  Rash (mild), p<0.05 in\tT\u200bX-1; don't…\u00a0e\u0301té "
+
+
+def test_words_at_white_space() -> None:
+    sentence = split_text(TEXT, "whitespace")
+    assert sentence.words == ("Rash", "(mild),", "p<0.05", "in", "T\u200bX-1;", "don't…", "e\u0301té")
+    assert sentence.tags is None
+    assert sentence.text == TEXT
+
+
+def test_every_punctuation_character_is_a_word() -> None:
+    words = "Rash|(|mild|)|,|p|<|0|.|05|in|T\u200bX|-|1|;|don|'|t|…|e\u0301té"
+    assert "|".join(split_text(TEXT, "punctuation").words) == words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["whitespace", "punctuation"])
+@given(text=st.text())
+def test_spans_are_the_words_and_nothing_is_lost(split: Split, text: str) -> None:
+    sentence = split_text(text, split)
+    assert sentence.spans is not None
+    assert tuple(text[begin:end] for begin, end in sentence.spans) == sentence.words
+    assert "".join(sentence.words) == re.sub(r"\s", "", text)
+    assert all(sentence.words)
+
+
+@pytest.mark.slow
+@given(words=st.lists(st.text()))
+def test_words_that_are_split_already(words: list[str]) -> None:
+    sentence = joined(words)
+    assert (sentence.words, sentence.tags, sentence.text) == (tuple(words), None, " ".join(words))
+    assert sentence.spans is not None
+    assert sentence.text is not None
+    assert [sentence.text[begin:end] for begin, end in sentence.spans] == words
+    assert all(after[0] == before[1] + 1 for before, after in pairwise(sentence.spans))
+
+
+@pytest.mark.parametrize("text", ["", "  \t "])
+def test_no_words(text: str) -> None:
+    assert split_text(text, "punctuation").words == ()
+
+
+def test_usual_split() -> None:
+    words = ["rash", "was", "p53", ",", "(", "U.S", "x-", "'s"] * 20
+    assert usual_split(words) == "punctuation"
+    assert usual_split([*words, "rash,"]) == "punctuation"  # 1 of 121
+    assert usual_split([*words, "rash,", "(mild"]) == "whitespace"  # 2 of 122
+    assert usual_split([*words, ",,", "..."]) == "punctuation"  # no letter in them
+
+
+SENTENCE_TAGS = st.lists(st.sampled_from(["O", "B-A", "I-A", "I-A", "I-A"]), max_size=40).map(iob2)
+
+
+def ones(n: int) -> list[np.ndarray]:
+    return [np.ones(n, np.int64)]
+
+
+def lengths(chunks: list[tuple[int, int]]) -> list[int]:
+    return [end - begin for begin, end in chunks]
+
+
+def test_the_worked_example() -> None:
+    """Check 13 of the method's specification: 65 words with a span on words 29 to 33."""
+    tags = ["O"] * 28 + ["B-A", "I-A", "I-A", "I-A", "I-A"] + ["O"] * 32
+    assert lengths(cut(ones(65), tags, Limits(30, 510))) == [28, 30, 7]
+    assert lengths(cut(ones(65), None, Limits(30, 510))) == [30, 30, 5]
+    assert lengths(cut(ones(65), tags, Limits(None, 510))) == [65]
+
+
+def test_a_span_longer_than_a_chunk_is_cut_and_keeps_its_words() -> None:
+    tags = ["O"] * 3 + ["B-A"] + ["I-A"] * 24 + ["O"]
+    assert cut(ones(29), tags, Limits(10, 510)) == [(0, 3), (3, 13), (13, 23), (23, 29)]
+
+
+def test_spans_side_by_side_are_parted() -> None:
+    tags = ["B-A", "I-A", "I-A", "B-A", "I-A", "I-A"]
+    assert cut(ones(6), tags, Limits(4, 510)) == [(0, 3), (3, 6)]
+
+
+def test_pieces_of_either_view_end_a_chunk() -> None:
+    few, many = np.ones(6, np.int64), np.array([1, 4, 4, 1, 1, 1])
+    assert cut([few, many], None, Limits(30, 5)) == cut([many, few], None, Limits(30, 5)) == [(0, 2), (2, 4), (4, 6)]
+    tags = ["O", "B-A", "I-A", "O", "O", "O"]
+    assert cut([few, many], tags, Limits(30, 5)) == [(0, 1), (1, 2), (2, 4), (4, 6)]  # the span needs 8 pieces
+
+
+def test_no_words_no_chunks() -> None:
+    assert cut(ones(0), None, Limits(30, 510)) == []
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(tags=SENTENCE_TAGS, words=st.integers(1, 9) | st.none(), pieces=st.integers(3, 20), data=st.data())
+def test_chunks_restore_the_sentence_and_cut_no_span_that_fits(
+    tags: list[str], words: int | None, pieces: int, data: st.DataObject
+) -> None:
+    size = st.lists(st.integers(1, 3), min_size=len(tags), max_size=len(tags)).map(np.array)
+    sizes = [data.draw(size).astype(np.int64), data.draw(size).astype(np.int64)]
+    chunks = cut(sizes, tags, Limits(words, pieces))
+    assert list(chain.from_iterable(range(*chunk) for chunk in chunks)) == list(range(len(tags)))
+    assert all(end > begin for begin, end in chunks)
+    assert words is None or all(length <= words for length in lengths(chunks))
+    assert all(one[begin:end].sum() <= pieces for one in sizes for begin, end in chunks)
+    begins = {begin for begin, _ in chunks}
+    for entity in entities(tags):
+        inside = range(entity.first + 1, entity.last + 1)
+        fits = words is None or len(inside) < words
+        fits &= all(one[entity.first : entity.last + 1].sum() <= pieces for one in sizes)
+        assert not (fits and begins & set(inside))
+        assert not begins & set(inside) or entity.first in begins  # it is cut only after it had a chunk's begin

@@ -1,0 +1,382 @@
+"""Named entity recognition: from files to inputs in both tokenizations, and from logits to entities and scores."""
+
+import gzip
+import json
+import sys
+from collections.abc import Callable
+from itertools import islice, repeat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from greenadapt.architectures import ARCHITECTURES
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import TaskConfig
+from greenadapt.errors import InputError, MissingError
+from greenadapt.progress import Silent
+from greenadapt.tasks.base import Encoder, Feature, Task
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
+from tests.conftest import Notes, bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
+
+LABELS = ("O", "B-Disease", "I-Disease")
+FIRST = {
+    "tokens": ["Identification", "of", "adenomatous", "polyposis", "coli", ",", "tachycardia"],
+    "tags": ["O", "O", "B-Disease", "I-Disease", "I-Disease", "O", "B-Disease"],
+}
+SECOND = {"tokens": ["The", "heart", "rate", "."], "tags": ["O", "B-Disease", "I-Disease", "O"]}
+NCBI = "\n\n".join(
+    "\n".join(f"{word}\t{tag}" for word, tag in zip(one["tokens"], one["tags"], strict=True)) for one in (FIRST, SECOND)
+)
+ADDED = ["tachycardia", "adenomatous", "polyposis", "ataxia"]
+NASTY = [
+    "\u200b",
+    "",
+    " ",
+    "\u00ad",
+    "COVID-19",
+    "x" * 300,
+    "tachycardia",
+    "Tachycardias",
+    "日本",
+    "[SEP]",
+    "e\u0301",
+    "🦠",
+]
+WORDS = st.lists(st.sampled_from(NASTY) | st.text(max_size=5), max_size=12)
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Encoder]:
+    """``encoders("bert" or "roberta", max_length, added words)``."""
+
+    def make(kind: str = "bert", max_length: int = 512, added: list[str] = ADDED) -> Encoder:
+        folder = tmp_path_factory.mktemp(kind)
+        tokenizer = bytelevel_tokenizer() if kind == "roberta" else wordpiece_tokenizer()
+        save_tokenizer(tokenizer, folder, "RobertaTokenizer" if kind == "roberta" else "BertTokenizer")
+        vocabulary = BaseVocabulary(load_tokenizer(folder))
+        words = [word for word, new in zip(added, addable(new_forms(added, vocabulary)), strict=True) if new]
+        table = AddedWords.build(new_entries(words, vocabulary), vocabulary, vocabulary.size, "base")
+        return Encoder(DualTokenizer(folder, table), ARCHITECTURES[kind], max_length)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def bert(encoders: Callable[..., Encoder]) -> Encoder:
+    return encoders()
+
+
+@pytest.fixture(scope="module", params=[("bert", 512), ("bert", 16), ("roberta", 24)])
+def any_encoder(request: pytest.FixtureRequest, encoders: Callable[..., Encoder]) -> Encoder:
+    return encoders(*request.param)
+
+
+def write(path: Path, content: str) -> str:
+    path.write_text(content, "utf-8")
+    return str(path)
+
+
+def units(features: list[Feature]) -> list[int]:
+    return [unit for feature in features for unit in feature.units.tolist() if unit >= 0]
+
+
+# --- reading and fitting ---------------------------------------------------------------------------------------------
+
+
+def test_conll_and_json_lines_are_the_same_sentences(tmp_path: Path) -> None:
+    task: Task[Sentence] = NerTask.of(TaskConfig())
+    scheme = {"tags": ["O", "O", "I-Disease", "I-Disease", "I-Disease", "O", "I-Disease"]}  # IOB1
+    rows = [{**FIRST, **scheme}, {"tokens": [], "tags": []}, {**SECOND, "tags": ["O", "B-Disease", "L-Disease", "O"]}]
+    lines = "\n".join(map(json.dumps, rows))
+    told = Notes()
+    expected = task.read(write(tmp_path / "train.tsv", NCBI), told)
+    assert [len(sentence.words) for sentence in expected] == [7, 4]
+    assert told.notes == []
+    for name in ("train.json", "train.JSONL"):
+        assert task.read(write(tmp_path / name, lines), told) == expected
+        assert told.notes.pop() == f"{tmp_path / name}: left out 1 sentence without words"
+    for name in ("train.jsonl.gz", "packed.JSONL.GZ"):
+        (tmp_path / name).write_bytes(gzip.compress(lines.encode()))
+        assert task.read(str(tmp_path / name), told) == expected
+
+
+def test_wrong_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = NerTask()
+    with pytest.raises(InputError, match=r"train.tsv, line 1, column 2"):
+        task.read(write(tmp_path / "train.tsv", "rash\tX-Y\n"), Silent())
+    numbered = write(tmp_path / "train.jsonl", '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"], "tags": [3]}\n')
+    with pytest.raises(InputError, match=r"train.jsonl:2: tag 1 is the number 3, which has no name"):
+        task.read(numbered, Silent())
+    with pytest.raises(MissingError, match=r"none.conll does not exist"):
+        task.read(str(tmp_path / "none.conll"), Silent())
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as where it is not installed
+    for source in ("owner/ncbi_disease", "owner/name.v2:train", "owner/name.v2"):
+        with pytest.raises(MissingError, match=rf"{source} does not exist, and to read it as a data set of the hub"):
+            task.read(source, Silent())
+    for source in ("nowhere/train.conll", "nowhere/train.TSV.gz", "train"):
+        with pytest.raises(MissingError, match=rf"{source} does not exist: check the path"):
+            task.read(source, Silent())
+
+
+def test_broken_bytes_are_told(tmp_path: Path) -> None:
+    told = Notes()
+    (tmp_path / "train.tsv").write_bytes(b"ras\xff\tB-X\n")
+    assert NerTask().read(str(tmp_path / "train.tsv"), told)[0].words == ("ras\ufffd",)
+    assert "replaced 1 broken UTF-8 sequence" in told.warnings[0]
+
+
+def test_labels_and_split_are_those_of_the_training_set() -> None:
+    examples = [Sentence(("a", "b", "c"), ("B-z", "O", "B-Gene")), Sentence(("rash",), ("I-a",))]
+    task = NerTask().fit(examples, Silent())
+    assert task.labels == ("O", "B-Gene", "I-Gene", "B-a", "I-a", "B-z", "I-z")
+    assert task.split == "punctuation"
+    assert NerTask().fit([Sentence(("rash,",), ("B-a",))], Silent()).split == "whitespace"
+    with pytest.raises(InputError, match="nothing to learn"):
+        NerTask().fit([Sentence(("a",), ("O",)), Sentence((), ())], Silent())
+
+
+def test_settings_make_the_task_again() -> None:
+    task = NerTask(LABELS, chunk=None, gold_chunks=True, x_class=True, split="punctuation")
+    assert NerTask.of_settings({**json.loads(json.dumps(task.settings())), "pool": "mean"}) == task
+    assert task.settings()["task"] == task.name == "ner"
+
+
+def test_types_unseen_in_training_are_told_and_missed(tmp_path: Path) -> None:
+    told, task = Notes(), NerTask(LABELS)
+    examples = task.read(write(tmp_path / "test.tsv", "p53\tB-Gene\nrash\tB-Disease\n"), told)
+    assert told.warnings == [
+        f"{tmp_path / 'test.tsv'} has types that no training sentence has (Gene): they count as missed"
+    ]
+    with pytest.raises(InputError, match="has no type that a training sentence has: it has Gene, they have Disease"):
+        task.read(write(tmp_path / "other.tsv", "p53\tB-Gene\n"), told)
+    scores = task.score(examples, [{"tags": ["B-Disease", "B-Disease"]}])
+    assert (scores["precision"], scores["recall"]) == (0.5, 0.5)
+    assert scores["by_type"]["Gene"] == {"precision": 0, "recall": 0, "f1": 0, "support": 1}
+
+
+# --- inputs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(words=WORDS)
+def test_both_views_have_every_word_once(any_encoder: Encoder, words: list[str]) -> None:
+    """Check 14 of the method's specification, whatever is cut."""
+    task = NerTask(LABELS, chunk=5)
+    (views,) = task.inference([Sentence(tuple(words))], any_encoder)
+    assert views.n_units == len(words)
+    assert len(views.base) == len(views.expanded)
+    for base, expanded in zip(views.base, views.expanded, strict=True):
+        assert units([base]) == units([expanded])
+        for feature in (base, expanded):
+            assert len(feature) <= any_encoder.max_length
+            assert len(units([feature])) <= 5
+            assert feature.ids[[0, -1]].tolist() == [any_encoder.special.cls, any_encoder.special.sep]
+            assert feature.ids.dtype == feature.types.dtype == feature.units.dtype == np.int32
+    assert units(views.base) == list(range(len(words)))
+
+
+def test_the_base_view_is_the_tokenizers_own(bert: Encoder) -> None:
+    words = ["The", "heart-rate", "of", "tachycardia", "patients", ",", "isolated", "12"]
+    reference = wordpiece_tokenizer()
+    reference.no_padding()
+    expected = reference.encode(words, is_pretokenized=True)
+    (views,) = NerTask(LABELS).inference([Sentence(tuple(words))], bert)
+    assert views.base[0].ids.tolist() == expected.ids
+    firsts = [expected.word_ids.index(i) for i in range(len(words))]
+    assert np.flatnonzero(views.base[0].units >= 0).tolist() == firsts
+    assert views.base[0].types.tolist() == [0] * len(expected.ids)
+    assert len(views.expanded[0]) < len(views.base[0])  # tachycardia is one piece there
+
+
+def test_targets_stand_at_the_first_piece_of_each_word(bert: Encoder) -> None:
+    sentence = Sentence(("The", "tachycardia", "heart-rate"), ("O", "B-Disease", "I-Disease"))
+    for x_class, other in ((False, -100), (True, 3)):
+        (views,) = NerTask(LABELS, x_class=x_class).training([sentence], bert, 0, Silent())
+        assert views.n_units == 3
+        for (feature,) in (views.base, views.expanded):
+            assert feature.target is not None
+            assert feature.target.dtype == np.int64
+            assert feature.target[feature.units >= 0].tolist() == [0, 1, 2]
+            assert feature.units[feature.units >= 0].tolist() == [0, 1, 2]
+            assert set(feature.target[feature.units < 0].tolist()) == {other}
+            assert feature.target[[0, -1]].tolist() == [other, other]
+        # [CLS] the tachycardia heart - rate [SEP]
+        assert views.expanded[0].target is not None
+        assert views.expanded[0].target.tolist() == [other, 0, 1, 2, other, other, other]
+
+
+def test_the_loss_does_not_see_pieces_that_begin_no_word(bert: Encoder) -> None:
+    """Check 16 of the method's specification; the X class is in the loss."""
+    import torch
+
+    sentence = Sentence(("tachycardias", "was", "isolated"), ("B-Disease", "O", "O"))
+    rng = np.random.default_rng(0)
+    for x_class in (False, True):
+        task = NerTask(LABELS, x_class=x_class)
+        feature = task.training([sentence], bert, 0, Silent())[0].base[0]
+        logits = rng.normal(size=(len(feature), len(task.head_config()["id2label"])))
+        changed = np.where(feature.units[:, None] >= 0, logits, rng.normal(size=logits.shape))
+        assert (changed != logits).any()
+        losses = [
+            torch.nn.functional.cross_entropy(torch.tensor(one), torch.tensor(feature.target), reduction="sum")
+            for one in (logits, changed)
+        ]
+        assert (losses[0] == losses[1]) == (not x_class)
+
+
+def test_chunks_of_the_worked_example(bert: Encoder) -> None:
+    """Check 13 of the method's specification; when predicting, tags are looked at only by option."""
+    tags = ["O"] * 28 + ["B-Disease"] + ["I-Disease"] * 4 + ["O"] * 32
+    sentence = Sentence(("heart",) * 65, tuple(tags))
+    told = Notes()
+    items = NerTask(LABELS).training([sentence], bert, 0, told)
+    assert [views.n_units for views in items] == [28, 30, 7]
+    assert [units(views.base) for views in items] == [list(range(n)) for n in (28, 30, 7)]
+    assert told.warnings == []
+    for gold_chunks, chunk, lengths in ((False, 30, [30, 30, 5]), (True, 30, [28, 30, 7]), (True, None, [65])):
+        (views,) = NerTask(LABELS, chunk=chunk, gold_chunks=gold_chunks).inference([sentence], bert)
+        assert [len(units([feature])) for feature in views.base] == lengths
+        assert units(views.base) == list(range(65))
+
+
+def test_a_span_longer_than_a_chunk_is_cut_and_told_once(bert: Encoder) -> None:
+    long = Sentence(("heart",) * 9, ("B-Disease",) + ("I-Disease",) * 8)
+    told = Notes()
+    items = NerTask(LABELS, chunk=4).training([long, long], bert, 0, told)
+    assert [views.n_units for views in items] == [4, 4, 1] * 2
+    assert len(told.warnings) == 1
+    assert "in 4 places" in told.warnings[0]
+    targets = [views.base[0].target for views in items[:3]]
+    assert [t[t >= 0].tolist() for t in targets if t is not None] == [[1, 2, 2, 2], [2, 2, 2, 2], [2]]
+
+
+def test_a_long_word_is_cut_to_what_fits(encoders: Callable[..., Encoder]) -> None:
+    encoder = encoders("roberta", 32, [])
+    sentence = Sentence(("heart", "zqj" * 100, "rate"), ("B-Disease", "I-Disease", "O"))
+    whole = encoder.tokenizer.encode(sentence.words).base
+    told = Notes()
+    items = NerTask(LABELS).training([sentence], encoder, 0, told)
+    assert [views.n_units for views in items] == [1, 1, 1]
+    assert [len(views.base[0]) for views in items] == [3, 32, 3]
+    assert whole.given is not None
+    assert items[1].base[0].ids[1:-1].tolist() == whole.ids[whole.given == 1][:30].tolist()
+    assert len(told.warnings) == 1  # the span of the first two words does not fit
+
+
+def test_without_added_words_both_views_are_one_object(encoders: Callable[..., Encoder]) -> None:
+    encoder = encoders("bert", 512, [])
+    sentence = Sentence(("heart", "rate"), ("B-Disease", "I-Disease"))
+    task = NerTask(LABELS)
+    for views in (*task.training([sentence], encoder, 0, Silent()), *task.inference([sentence], encoder)):
+        assert views.base is views.expanded
+
+
+def test_empty_sentences_have_no_inputs(bert: Encoder) -> None:
+    task = NerTask(LABELS)
+    examples = [task.example("", "line 1"), task.example("heart rate", "line 2"), task.example(" ", "line 3")]
+    views = list(task.inference(examples, bert))
+    assert [(one.n_units, len(one.base), len(one.expanded)) for one in views] == [(0, 0, 0), (2, 1, 1), (0, 0, 0)]
+    assert [one.n_units for one in task.inference(examples[:1], bert)] == [0]
+    assert task.decode(examples[0], np.zeros((0, 3), np.float32)) == {"tags": [], "entities": []}
+    assert list(task.inference([], bert)) == []
+
+
+@pytest.mark.slow
+def test_inference_streams_and_keeps_order(bert: Encoder) -> None:
+    endless = repeat(Sentence(("heart", "rate")))
+    assert [views.n_units for views in islice(NerTask(LABELS).inference(endless, bert), 1500)] == [2] * 1500
+    sentences = [Sentence(("heart",) * (i % 40)) for i in range(1500)]
+    views = list(NerTask(LABELS).inference(sentences, bert))
+    assert [one.n_units for one in views] == [i % 40 for i in range(1500)]
+
+
+# --- predictions -----------------------------------------------------------------------------------------------------
+
+
+def test_decode_gives_entities_with_characters_and_probabilities() -> None:
+    task = NerTask(("O", "B-A", "I-A", "B-B", "I-B"), split="punctuation")
+    text = " Rash, heart rate."
+    sentence = task.example(text + "\n", "line 1")
+    assert (sentence.words, sentence.text) == (("Rash", ",", "heart", "rate", "."), text)
+    probabilities = np.full((5, 5), 0.1)
+    probabilities[range(5), [2, 0, 1, 2, 4]] = 0.6  # an I that nothing stands before begins an entity
+    probabilities[2] = [0.05, 0.8, 0.05, 0.05, 0.05]
+    prediction = task.decode(sentence, np.log(probabilities).astype(np.float32) + 7)
+    assert prediction["tags"] == ["B-A", "O", "B-A", "I-A", "B-B"]
+    found = prediction["entities"]
+    assert [(one["first"], one["last"], one["type"]) for one in found] == [(0, 0, "A"), (2, 3, "A"), (4, 4, "B")]
+    assert [(one["start"], one["end"], one["text"]) for one in found] == [
+        (1, 5, "Rash"), (7, 17, "heart rate"), (17, 18, "."),
+    ]  # fmt: skip
+    assert text[7:17] == "heart rate"
+    assert [one["score"] for one in found] == pytest.approx([0.6, 0.7, 0.6])
+    json.dumps(prediction)
+
+
+def test_decode_ignores_x_and_has_characters_but_for_labelled_files() -> None:
+    task = NerTask(LABELS, x_class=True)
+    sentence = task.example({"tokens": ["a", "", "heart", "rate"]}, "line 1")
+    logits = np.array([[1, 0, 0, 99], [1, 0, 0, 99], [0, 3, 0, 99], [0, 0, 3, 99]], np.float32)
+    prediction = task.decode(sentence, logits)
+    assert prediction["tags"] == ["O", "O", "B-Disease", "I-Disease"]
+    (entity,) = prediction["entities"]
+    assert entity["score"] == pytest.approx(np.exp(3) / (np.exp(3) + 2))
+    assert (entity["start"], entity["end"], entity["text"]) == (3, 13, "heart rate")  # of "a  heart rate"
+    (entity,) = task.decode(Sentence(sentence.words, ("O",) * 4), logits)["entities"]
+    assert sorted(entity) == ["first", "last", "score", "type"]
+
+
+def test_unlabelled_records() -> None:
+    task = NerTask(LABELS)
+    assert task.example({"text": "heart, rate"}, "line 1").words == ("heart,", "rate")
+    assert task.example({"text": "a\ud800"}, "line 1").text == "a\ufffd"
+    with pytest.raises(InputError, match="line 7 has no text"):
+        task.example({"sentence": "heart"}, "line 7")
+    with pytest.raises(InputError, match=r'line 7: field text is a number, not text: give \{"text": "…"\}'):
+        task.example({"text": 5}, "line 7")
+    with pytest.raises(InputError, match="line 7 has tokens that are not a list"):
+        task.example({"tokens": "heart rate"}, "line 7")
+
+
+def test_the_main_score_is_that_of_the_sums() -> None:
+    task = NerTask(LABELS)
+    gold = [("B-Disease", "I-Disease"), ("B-Disease", "O"), ("O", "O")]
+    guess = [["B-Disease", "I-Disease"], ["B-Disease", "I-Disease"], ["O", "B-Disease"]]
+    examples = [Sentence(("a", "b"), tags) for tags in gold]
+    predictions = [{"tags": tags} for tags in guess]
+    statistics = task.statistics(examples, predictions)
+    assert statistics.tolist() == [[1, 1, 1], [0, 1, 1], [0, 1, 0]]
+    assert task.main_score(statistics.sum(axis=0)) == task.score(examples, predictions)[task.main] == 0.4
+
+
+# --- with a model ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("x_class", [False, True])
+def test_a_real_model_takes_head_and_inputs(tiny_model: Callable[..., Path], tmp_path: Path, x_class: bool) -> None:
+    import torch
+    from transformers import AutoModelForTokenClassification
+
+    folder = tiny_model("BertModel")
+    task = NerTask(x_class=x_class)
+    sentences = task.read(write(tmp_path / "train.tsv", NCBI), Silent())
+    task = task.fit(sentences, Silent())
+    model = AutoModelForTokenClassification.from_pretrained(folder, **task.head_config()).eval()
+    assert [model.config.id2label[i] for i in range(model.config.num_labels)] == [*LABELS, *(["X"] if x_class else [])]
+    encoder = Encoder.of(Checkpoint.open(folder))
+    for sentence, views in zip(sentences, task.inference(sentences, encoder), strict=True):
+        (feature,) = views.base
+        with torch.no_grad():
+            output = model(torch.tensor(feature.ids[None]), token_type_ids=torch.tensor(feature.types[None])).logits[0]
+        prediction = task.decode(sentence, output.numpy()[feature.units >= 0])
+        assert len(prediction["tags"]) == len(sentence.words)
+        labels = output[feature.units >= 0][:, :3].argmax(dim=1).tolist()
+        assert [tag == "O" for tag in prediction["tags"]] == [label == 0 for label in labels]

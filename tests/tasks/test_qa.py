@@ -1,0 +1,523 @@
+"""The QA task: windows to words to answers, against plain transformers and the method's worked examples."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import TaskConfig
+from greenadapt.errors import InputError
+from greenadapt.progress import Silent
+from greenadapt.storage.arrays import Array
+from greenadapt.tasks.base import Encoder, Feature, Input, load_task, make_task
+from greenadapt.tasks.qa import QuestionTask, Window, longest_question, merged, strided, windows
+from greenadapt.tasks.questions import Answer, Question
+from greenadapt.tasks.spans import unit_of_each, word_units
+from greenadapt.tokenization.added_words import AddedWords, new_entries
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary
+from tests.conftest import Notes
+
+TASK = QuestionTask()
+SENTENCE = "The patient with tachycardia-1 (heart rate 212) was in the sample, the virus isolated from a cell. "
+LONG = " ".join(f"{SENTENCE}In {i}, not." for i in range(9))
+ARCHITECTURES = ["BertForQuestionAnswering", "RobertaForQuestionAnswering"]
+
+
+def expanded(folder: Path, max_length: int | None = None, words: Sequence[str] = ("tachycardia", "212")) -> Encoder:
+    """The encoder of a model's folder, with ``words`` added."""
+    plain = Encoder.of(Checkpoint.open(folder), max_length)
+    tokenizer = plain.tokenizer.base
+    vocabulary = BaseVocabulary(tokenizer)
+    added = AddedWords.build(new_entries(words, vocabulary), vocabulary, vocabulary.size, "base")
+    return Encoder(DualTokenizer(folder, added), plain.architecture, plain.max_length)
+
+
+def asked(context: str, text: str = "", question: str = "what was in the sample?", nth: int = 0) -> Question:
+    """A question whose answer is the ``nth`` occurrence of ``text``."""
+    start = -1
+    for _ in range(nth + 1):
+        start = context.index(text, start + 1)
+    return Question("q", question, context, (Answer(text, start),) if text else (), not text)
+
+
+def by_unit(features: Sequence[Feature], outputs: Sequence[Array], n_units: int) -> Array:
+    """The outputs of one view as the task gets them: the highest over the pieces of each unit."""
+    logits = np.full((n_units, 2), -np.inf, np.float32)
+    for feature, output in zip(features, outputs, strict=True):
+        spoken = feature.units >= 0
+        np.maximum.at(logits, feature.units[spoken], output[spoken])
+    return logits
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def encoder(request: pytest.FixtureRequest, tiny_model: Callable[..., Path]) -> Encoder:
+    return expanded(tiny_model(request.param), 64)
+
+
+def test_every_piece_of_the_context_speaks_once_in_order(encoder: Encoder) -> None:
+    question = asked(LONG, "virus")
+    [views] = TASK.inference([question], encoder)
+    encoding = encoder.tokenizer.encode(question.context)
+    asked_for = encoder.tokenizer.encode(question.question)
+    words = word_units(question.context)
+    assert views.n_units == len(words)
+    for features, pieces, q in (
+        (views.base, encoding.base, len(asked_for.base.ids)),
+        (views.expanded, encoding.expanded, len(asked_for.expanded.ids)),
+    ):
+        expected = merged(windows(len(pieces.ids), q, 64, encoder.n_special_pair))
+        assert len(features) == len(expected) > 3
+        active = [np.flatnonzero(feature.units >= 0) for feature in features]
+        assert [len(one) for one in active] == [window.a_r - window.a_l for window in expected]
+        assert (
+            np.concatenate([f.ids[at] for f, at in zip(features, active, strict=True)]).tolist() == pieces.ids.tolist()
+        )
+        assert all(len(feature) == 64 and feature.target is None for feature in features)
+        # A model whose logit is the piece's index in the context: each word gets that of its last piece.
+        place = iter(range(len(pieces.ids)))
+        outputs = []
+        for feature, at in zip(features, active, strict=True):
+            output = np.full((len(feature), 2), 1e6)
+            output[at] = [[value, value] for value in (next(place) for _ in at)]
+            outputs.append(output)
+        owner = unit_of_each(pieces.spans[:, 0], words)
+        last = [int(np.flatnonzero(owner == unit).max()) for unit in range(len(words))]
+        assert by_unit(features, outputs, views.n_units)[:, 0].tolist() == last
+    assert len(views.base) > len(views.expanded)
+
+
+def test_a_word_has_the_highest_logit_of_its_pieces_in_either_view(tiny_model: Callable[..., Path]) -> None:
+    encoder = expanded(tiny_model("BertForQuestionAnswering"), words=["tach"])
+    question = asked("tach", "tach")
+    [views] = TASK.inference([question], encoder)
+    assert [np.flatnonzero(view[0].units == 0).size for view in (views.base, views.expanded)] == [3, 1]
+    outputs = np.zeros((len(views.base[0]), 2))
+    outputs[views.base[0].units == 0] = [[1, 7], [5, 0], [2, 1]]
+    base = by_unit(views.base, [outputs], 1)
+    assert base.tolist() == [[5, 7]]
+    outputs = np.zeros((len(views.expanded[0]), 2))
+    outputs[views.expanded[0].units == 0] = [[2, 1]]
+    mean = (base + by_unit(views.expanded, [outputs], 1)) / 2
+    assert TASK.decode(question, mean)["logit"] == 7.5
+
+
+def test_targets_are_the_pieces_of_the_answer(encoder: Encoder) -> None:
+    context = LONG
+    answers = [("tachycardia-1 (heart rate 212)", 0), ("virus", 4), (" the sample, ", 8), ("The", 0), ("cell.", 8)]
+    questions = [asked(context, text, nth=nth) for text, nth in answers]
+    items = TASK.training(questions, encoder, 0, Silent())
+    encoding = encoder.tokenizer.encode(context)
+    for question, views in zip(questions, items, strict=True):
+        [answer] = question.answers
+        for features, pieces in ((views.base, encoding.base), (views.expanded, encoding.expanded)):
+            start, end = answer.start, answer.start + len(answer.text.rstrip())
+            start += len(answer.text) - len(answer.text.lstrip())
+            wanted = pieces.ids[(pieces.spans[:, 0] >= start) & (pieces.spans[:, 0] < end)].tolist()
+            holding = [feature for feature in features if feature.target is not None and feature.target.any()]
+            assert holding
+            for feature in holding:
+                first, last = feature.target.tolist()
+                assert feature.ids[first : last + 1].tolist() == wanted
+            negatives = [feature for feature in features if not feature.target.any()]
+            assert len(negatives) == 2
+            assert len({tuple(feature.ids.tolist()) for feature in features}) == len(features)
+
+
+def test_training_takes_all_windows_that_read_the_answer(encoder: Encoder) -> None:
+    question = asked(LONG, "virus", nth=4)
+    [everything] = TASK.inference([question], encoder)
+    [views] = TASK.training([question], encoder, 0, Silent())
+    spans = encoder.tokenizer.encode(question.context).base.spans
+    [answer] = question.answers
+    at = np.flatnonzero((spans[:, 0] >= answer.start) & (spans[:, 1] <= answer.start + len("virus")))
+    q = len(encoder.tokenizer.encode(question.question).base.ids)
+    found = merged(windows(len(spans), q, 64, encoder.n_special_pair))
+    pairs = zip(everything.base, found, strict=True)
+    reading = [feature.ids.tolist() for feature, one in pairs if one.begin <= at[0] and at[-1] < one.end]
+    assert len(reading) == 2
+    assert [feature.ids.tolist() for feature in views.base if feature.target.any()] == reading
+
+
+def drawn(items: Sequence[Input]) -> list[list[list[int]]]:
+    return [[feature.ids.tolist() for feature in views.base if not feature.target.any()] for views in items]
+
+
+def test_negatives_are_drawn_by_seed_and_index(encoder: Encoder) -> None:
+    questions = [asked(LONG, "virus", nth=nth) for nth in range(9)]
+    first = drawn(TASK.training(questions, encoder, 0, Silent()))
+    assert first == drawn(TASK.training(questions, encoder, 0, Silent()))
+    assert first != drawn(TASK.training(questions, encoder, 1, Silent()))
+    assert first[:4] == drawn(TASK.training(questions[:4], encoder, 0, Silent()))
+    repeated = drawn(TASK.training([questions[0]] * 9, encoder, 0, Silent()))
+    assert any(one != repeated[0] for one in repeated)
+    for n in (0, 5):
+        task = make_task(TaskConfig(task="qa", negatives=n))
+        assert [len(one) for one in drawn(task.training(questions, encoder, 0, Silent()))] == [n] * 9
+
+
+def test_questions_without_answer_train_on_negatives_alone(encoder: Encoder) -> None:
+    questions = [asked(LONG), asked("the cell"), asked(LONG, "virus")]
+    items = QuestionTask(negatives=0, has_null=True).training(questions, encoder, 0, Silent())
+    assert [len(views.base) for views in items] == [1, 1, 2]
+    assert [feature.target.tolist() for views in items[:2] for feature in views.base] == [[0, 0], [0, 0]]
+
+
+def test_questions_that_no_window_can_answer_are_left_out_and_counted(encoder: Encoder) -> None:
+    missing = Question("m", "what?", SENTENCE, (Answer("nothing", -1),))
+    too_long = asked(LONG, LONG[:400])
+    notes = Notes()
+    items = TASK.training([missing, asked(SENTENCE, "virus"), too_long], encoder, 0, notes)
+    assert len(items) == 1
+    assert notes.lines == ["2 of 3 questions are left out: no window holds an answer"]
+    with pytest.raises(InputError, match="nothing to train on"):
+        TASK.training([missing], encoder, 0, notes)
+    # The first answer that is there counts, whatever stands before it.
+    both = Question("b", "what?", SENTENCE, (Answer("nothing", -1), *asked(SENTENCE, "virus").answers))
+    assert len(TASK.training([both], encoder, 0, notes)) == 1
+
+
+def test_a_question_that_is_too_long_is_cut_and_counted(encoder: Encoder) -> None:
+    question = asked("the patient was in the cell", "cell", question="virus " * 100)
+    counts = Counter[str]()
+    [views] = TASK.inference([question], encoder, counts)
+    assert counts == {"cut": 1}
+    m = len(encoder.tokenizer.encode(question.context).base.ids)
+    assert [len(feature) for feature in views.base] == [64] * (m - 1)  # two pieces of the context each
+    notes = Notes()
+    TASK.training([question], encoder, 0, notes)
+    assert notes.lines == ["cut 1 question that the model cannot read at once, the first q"]
+
+
+def test_a_model_without_added_words_has_one_view(tiny_model: Callable[..., Path]) -> None:
+    encoder = Encoder.of(Checkpoint.open(tiny_model()), 64)
+    question = asked(LONG, "virus")
+    for [views] in (TASK.training([question], encoder, 0, Silent()), TASK.inference([question], encoder)):
+        assert views.base is views.expanded
+
+
+@pytest.mark.parametrize("context", ["", " \n ", "\u200b"])
+def test_a_context_without_words_has_the_empty_answer(context: str, encoder: Encoder) -> None:
+    question = Question("q", "what?", context)
+    [views] = TASK.inference([question], encoder)
+    assert len(views.base) >= 1
+    nothing = np.full((views.n_units, 2), -np.inf, np.float32)
+    assert TASK.decode(question, nothing) == {
+        "id": "q", "answer": "", "start": None, "end": None, "score": 0.0, "logit": None,
+    }  # fmt: skip
+
+
+def test_a_word_that_no_piece_speaks_for_is_never_chosen() -> None:
+    question = asked("one two three", "two")
+    logits = np.array([[1, 1], [-np.inf, -np.inf], [0, 0]], np.float32)
+    assert [(one["answer"], one["logit"]) for one in TASK.answers(question, logits)] == [
+        ("one", 2), ("one two three", 1), ("three", 0),
+    ]  # fmt: skip
+
+
+def test_answers_are_verbatim_and_their_scores_a_softmax() -> None:
+    question = asked(SENTENCE * 3, "virus")
+    n = len(word_units(question.context))
+    logits = np.random.default_rng(0).normal(size=(n, 2)).astype(np.float32)
+    found = TASK.answers(question, logits)
+    assert len(found) == len({one["answer"] for one in found}) == 20
+    assert all(question.context[one["start"] : one["end"]] == one["answer"] for one in found)
+    weights = np.exp([one["logit"] for one in found])
+    assert [one["score"] for one in found] == pytest.approx((weights / weights.sum()).tolist())
+    assert TASK.decode(question, logits) == {"id": "q", **found[0]}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_logit_that_there_is_no_answer_is_that_of_plain_transformers(
+    architecture: str, tiny_model: Callable[..., Path]
+) -> None:
+    import torch
+    from transformers import AutoModelForQuestionAnswering
+
+    folder = tiny_model(architecture)
+    encoder = Encoder.of(Checkpoint.open(folder), 64)
+    model = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    question = asked(LONG)
+    task = TASK.fit([question, asked("the cell", "cell")], Silent())
+    [views] = task.inference([question], encoder)
+    outputs, nulls = [], []
+    with torch.no_grad():
+        for feature in views.base:
+            inputs: dict[str, Any] = {"input_ids": torch.tensor(feature.ids[None])}
+            if architecture.startswith("Bert"):
+                inputs["token_type_ids"] = torch.tensor(feature.types[None])
+            output = model(**inputs)
+            outputs.append(torch.stack([output.start_logits[0], output.end_logits[0]], dim=1).numpy())
+            nulls.append((output.start_logits[0, 0] + output.end_logits[0, 0]).item())
+    logits = by_unit(views.base, outputs, views.n_units)
+    n_words = len(word_units(question.context))
+    assert views.n_units == n_words + len(views.base)
+    [empty] = [one for one in task.answers(question, logits) if one["answer"] == ""]
+    assert empty["logit"] == pytest.approx(min(nulls), abs=1e-6)
+    # The words' logits are as without it.
+    [plain] = TASK.inference([question], encoder)
+    np.testing.assert_array_equal(by_unit(plain.base, outputs, n_words), logits[:n_words])
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_word_logits_are_those_of_plain_transformers_window_by_window(
+    architecture: str, tiny_model: Callable[..., Path]
+) -> None:
+    import torch
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+    folder = tiny_model(architecture)
+    model, theirs = AutoModelForQuestionAnswering.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    is_bert = architecture.startswith("Bert")
+    encoder = Encoder.of(Checkpoint.open(folder), 64)
+    question = asked(LONG, "virus")
+
+    def run(ids: Sequence[int], n_first: int) -> Array:
+        inputs = {"input_ids": torch.tensor([ids])}
+        if is_bert:
+            inputs["token_type_ids"] = torch.tensor([[0] * n_first + [1] * (len(ids) - n_first)])
+        with torch.no_grad():
+            output = model(**inputs)
+        return torch.stack([output.start_logits[0], output.end_logits[0]], dim=1).numpy()
+
+    tokens = theirs(question.context, add_special_tokens=False, return_offsets_mapping=True, padding=False)
+    before = [theirs.cls_token_id, *theirs(question.question, add_special_tokens=False, padding=False)["input_ids"]]
+    before += [theirs.sep_token_id] * (1 if is_bert else 2)
+    q = len(before) - (2 if is_bert else 3)
+    slices = []
+    for window in windows(len(tokens["input_ids"]), q, 64, 3 if is_bert else 4):
+        ids = [*before, *tokens["input_ids"][window.begin : window.end], theirs.sep_token_id]
+        begin = len(before) + window.p_l
+        slices.append(run(ids, len(before))[begin : begin + window.a_r - window.a_l])
+    pieces = np.concatenate(slices)
+    words = word_units(question.context)
+    expected = np.full((len(words), 2), -np.inf, np.float32)
+    for (start, end), logits in zip(tokens["offset_mapping"], pieces, strict=True):
+        start += end - start > 1 and question.context[start] == " "
+        for word, (begin, stop) in enumerate(words):
+            if begin <= start < stop:
+                expected[word] = np.maximum(expected[word], logits)
+
+    [views] = TASK.inference([question], encoder)
+    ours = by_unit(views.base, [run(feature.ids.tolist(), len(before)) for feature in views.base], views.n_units)
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+def test_there_is_no_answer_only_where_every_window_says_so(tiny_model: Callable[..., Path]) -> None:
+    encoder = expanded(tiny_model(), 64)
+    task = QuestionTask(has_null=True)
+    question = asked(LONG, "virus")
+    [views] = task.inference([question], encoder)
+    n_words, n_null = len(word_units(question.context)), len(views.expanded)
+    assert views.n_units == n_words + n_null
+    assert n_null < len(views.base)
+    assert [int(feature.units[0]) - n_words for feature in views.expanded] == list(range(n_null))
+    shared = [int(feature.units[0]) - n_words for feature in views.base]
+    assert sorted(set(shared)) == list(range(n_null))
+    assert shared == sorted(shared)
+
+    logits = np.zeros((views.n_units, 2), np.float32)
+    logits[3] = 2
+    logits[n_words:] = 9
+    prediction = task.decode(question, logits)
+    assert (prediction["answer"], prediction["start"], prediction["logit"]) == ("", None, 18)
+    logits[n_words + 1] = 1
+    assert task.decode(question, logits)["start"] is not None
+    logits[n_words + 1] = 2  # of equal ones the answer counts
+    assert task.decode(question, logits)["start"] is not None
+
+
+def predicted(*answers: str) -> list[dict[str, Any]]:
+    return [{"answer": answer} for answer in answers]
+
+
+def test_scores_by_kind_of_question() -> None:
+    questions = [asked(SENTENCE, "virus isolated"), asked(SENTENCE, "cell"), asked(SENTENCE), asked(SENTENCE)]
+    predictions = predicted("the virus", "cell", "", "cell")
+    answered = {"em": 0.5, "f1": pytest.approx(5 / 6), "substr": 1.0, "questions": 2}
+    assert TASK.score(questions[:2], predictions[:2]) == answered
+    assert TASK.score(questions, predictions) == {
+        "em": 0.5, "f1": pytest.approx(2 / 3), "substr": 0.75, "questions": 4,
+        "has_answer": answered,
+        "no_answer": {"em": 0.5, "f1": 0.5, "substr": 0.5, "questions": 2},
+    }  # fmt: skip
+    statistics = TASK.statistics(questions, predictions)
+    assert statistics.shape == (4, 2)
+    assert TASK.main_score(statistics.sum(axis=0)) == pytest.approx(2 / 3)
+    np.testing.assert_allclose(TASK.main_score(np.array([[1.0, 2.0], [3.0, 3.0]])), [0.5, 1])
+
+
+def test_gold_answers_of_articles_alone_count_as_in_either_version() -> None:
+    question = Question("q", "what?", SENTENCE, (Answer("the", 47), Answer("cell", 92)))
+    first = TASK.score([question], predicted("a"))
+    assert (first["em"], first["f1"]) == (1, 0)  # the answer is right, but no word of it is left to be counted
+    assert TASK.score([question, asked(SENTENCE)], predicted("a", ""))["has_answer"]["em"] == 0
+
+
+def test_fit_finds_out_whether_there_are_questions_without_answer() -> None:
+    some, none = asked(SENTENCE, "virus"), asked(SENTENCE)
+    assert not TASK.fit([some], Silent()).has_null
+    assert TASK.fit([some, none], Silent()).has_null
+    for examples in ([none], []):
+        with pytest.raises(InputError, match="has an answer"):
+            TASK.fit(examples, Silent())
+
+
+def test_settings_make_the_same_task_again() -> None:
+    task = QuestionTask(5, has_null=True, word_unit="whitespace", max_answer_chars=30)
+    assert load_task(task.settings()) == task
+    assert make_task(TaskConfig(task="qa", negatives=3)) == QuestionTask(3)
+
+
+def test_a_line_of_text_is_no_question() -> None:
+    with pytest.raises(InputError, match=r"stdin:3 is text.*need"):
+        TASK.example("What is it?", "stdin:3")
+    record = {"id": 1, "question": "what?", "context": "the cell"}
+    assert TASK.example(record, "stdin:3") == Question("1", "what?", "the cell")
+
+
+def test_windows_questions_and_answers_of_the_released_code_of_gmap(encoder: Encoder) -> None:
+    """A window every 16 pieces, of questions eight pieces, and answers of at most three."""
+    task = make_task(TaskConfig("qa", stride=16, max_question=8, max_answer_pieces=3, negatives=1000))
+    assert load_task(task.settings()) == task
+    question = asked(LONG, "virus", question="what was in the sample, and how was the virus isolated from it?")
+    counts: Counter[str] = Counter()
+    [views] = task.inference([question], encoder, counts)
+    assert counts["cut"] == 1
+    pieces = encoder.tokenizer.encode(LONG)
+    for features, m in ((views.base, len(pieces.base.ids)), (views.expanded, len(pieces.expanded.ids))):
+        expected = strided(m, 8, 16, 64, encoder.n_special_pair)
+        assert [int((feature.units >= 0).sum()) for feature in features] == [one.a_r - one.a_l for one in expected]
+    [trained] = task.training([question], encoder, 0, Silent())
+    assert len(trained.base) == len(views.base)  # every window
+    answers = task.answers(views.example, np.zeros((views.n_units, 2), np.float32))
+    assert len(answers) > 5
+    for answer in answers:
+        spanned = (pieces.base.spans[:, 0] >= answer["start"]) & (pieces.base.spans[:, 0] < answer["end"])
+        assert spanned.sum() <= 3
+    with pytest.raises(InputError, match="at most 3 pieces"):
+        task.answers(question, np.zeros((views.n_units, 2), np.float32))
+
+
+@pytest.mark.parametrize(("q", "width"), [(9, 250), (10, 249), (11, 249)])
+def test_width_is_half_of_the_room(q: int, width: int) -> None:
+    assert windows(1000, q)[0].a_r == width
+
+
+def test_worked_examples() -> None:
+    assert windows(1000, 9) == [
+        Window(0, 250, 0, 250),
+        Window(250, 500, 125, 125),
+        Window(500, 750, 125, 125),
+        Window(750, 1000, 250, 0),
+    ]
+    assert windows(1000, 10)[-1] == Window(996, 1000, 495, 0)
+    assert [(window.p_l, window.p_r) for window in windows(400, 11)] == [(0, 151), (249, 0)]
+
+
+def alternating(m: int, q: int, max_length: int, n_special: int) -> list[Window]:
+    """The authors' way: one piece to the right, one to the left, as long as there are any and room for them."""
+    room = max_length - n_special - q
+    found = []
+    for a_l in range(0, m, room // 2):
+        a_r = min(m, a_l + room // 2)
+        begin, end = a_l, a_r
+        while end - begin < min(room, m):
+            if end < m:
+                end += 1
+            if begin > 0 and end - begin < room:
+                begin -= 1
+        found.append(Window(a_l, a_r, a_l - begin, end - a_r))
+    return found
+
+
+@given(m=st.integers(0, 1500), q=st.integers(0, 507))
+def test_windows_are_those_of_the_alternating_loop(m: int, q: int) -> None:
+    found = windows(m, q)
+    assert found == alternating(m, q, 512, 3)
+    assert [place for window in found for place in range(window.a_l, window.a_r)] == list(range(m))
+    for window in found:
+        assert window.begin >= 0
+        assert window.end <= m
+        assert window.end - window.begin + q + 3 == 512 or (window.begin, window.end) == (0, m)
+        if window.begin > 0 and window.end < m:
+            assert window.p_l - window.p_r in (0, -1)
+
+
+@given(m=st.integers(0, 300), q=st.integers(0, 30), max_length=st.integers(36, 64))
+def test_other_lengths_and_special_tokens(m: int, q: int, max_length: int) -> None:
+    assert windows(m, q, max_length, 4) == alternating(m, q, max_length, 4)
+
+
+def test_the_longest_question_leaves_one_piece_each() -> None:
+    assert longest_question() == 507
+    assert len(windows(40, longest_question())) == 40
+    assert len(windows(40, longest_question(64, 4), 64, 4)) == 40
+    with pytest.raises(InputError, match="a question of 508 pieces, at most 507"):
+        windows(40, 508)
+
+
+def test_a_window_holds_what_it_reads_beside_its_active_slice_too() -> None:
+    window = Window(250, 500, 125, 125)
+    assert window.holds(125, 624)
+    assert not window.holds(124, 300)
+    assert not window.holds(300, 625)
+
+
+@given(m=st.integers(0, 1500), q=st.integers(0, 507))
+def test_windows_that_read_the_same_are_read_once(m: int, q: int) -> None:
+    found, all_of_them = merged(windows(m, q)), windows(m, q)
+    read = [(window.begin, window.end) for window in found]
+    assert read == list(dict.fromkeys((window.begin, window.end) for window in all_of_them))
+    assert [place for window in found for place in range(window.a_l, window.a_r)] == list(range(m))
+    reader = {place: (w.begin, w.end) for w in all_of_them for place in range(w.a_l, w.a_r)}
+    assert all(reader[place] == (w.begin, w.end) for w in found for place in range(w.a_l, w.a_r))
+    if 0 < m <= 509 - q:
+        assert found == [Window(0, m, 0, 0)]
+
+
+def as_in_bert(m: int, room: int, stride: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Begin and end of the windows, and which of them each piece has its greatest context in, by the loops of BERT's
+    code for SQuAD (doc_spans and _check_is_max_context).
+    """
+    spans, begin = [], 0
+    while begin < m:
+        length = min(m - begin, room)
+        spans.append((begin, length))
+        if begin + length == m:
+            break
+        begin += min(length, stride)
+    owners = []
+    for position in range(m):
+        best_score, best_index = None, None
+        for index, (begin, length) in enumerate(spans):
+            end = begin + length - 1
+            if position < begin or position > end:
+                continue
+            score = min(position - begin, end - position) + 0.01 * length
+            if best_score is None or score > best_score:
+                best_score, best_index = score, index
+        assert best_index is not None
+        owners.append(best_index)
+    return [(begin, begin + length) for begin, length in spans], owners
+
+
+@given(m=st.integers(0, 900), q=st.integers(0, 64), stride=st.integers(1, 400), max_length=st.integers(80, 384))
+def test_strided_windows_are_those_of_berts_code(m: int, q: int, stride: int, max_length: int) -> None:
+    found = strided(m, q, stride, max_length, 3)
+    spans, owners = as_in_bert(m, max_length - 3 - q, stride)
+    assert [(window.begin, window.end) for window in found] == spans
+    assert [number for number, window in enumerate(found) for _ in range(window.a_l, window.a_r)] == owners
+    assert [place for window in found for place in range(window.a_l, window.a_r)] == list(range(m))
+
+
+def test_a_question_leaves_room_for_a_strided_window() -> None:
+    assert strided(3, 60, 128, 64, 3) == [Window(0, 1, 0, 0), Window(1, 2, 0, 0), Window(2, 3, 0, 0)]
+    with pytest.raises(InputError, match="a question of 61 pieces, at most 60"):
+        strided(3, 61, 128, 64, 3)

@@ -1,0 +1,330 @@
+"""Questions from files of every layout, and what is said of broken ones."""
+
+import gzip
+import json
+import os
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.errors import InputError, MissingError
+from greenadapt.progress import Silent
+from greenadapt.tasks.questions import Answer, Question, locate, read_questions, refuse_squad, unlabelled_question
+from tests.conftest import Notes
+from tests.support.endless import write_endless
+
+CONTEXT = "The virus was isolated in 2012, in 2013 and in 2012."
+
+
+def entry(name: Any = 7, answers: Any = None, **more: Any) -> dict[str, Any]:
+    answers = [{"text": "2012", "answer_start": 26}] if answers is None else answers
+    return {"id": name, "question": "When?", "answers": answers, **more}
+
+
+def squad(*entries: Any, context: Any = CONTEXT) -> dict[str, Any]:
+    return {"version": "1.1", "data": [{"title": "", "paragraphs": [{"context": context, "qas": list(entries)}]}]}
+
+
+def read(path: Path, content: Any, notes: Notes | None = None, labelled: bool | None = True) -> list[Question]:
+    text = content if isinstance(content, str) else json.dumps(content)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text, "utf-8")
+    return read_questions(str(path), notes or Silent(), labelled=labelled)
+
+
+ROW = Question("7", "When?", CONTEXT, (Answer("2012", 26),))
+EXPECTED = replace(ROW, document="data[0].paragraphs[0]")
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl"])
+def test_squad_of_one_line_or_several(name: str, indent: int | None, tmp_path: Path) -> None:
+    assert read(tmp_path / name, json.dumps(squad(entry()), indent=indent)) == [EXPECTED]
+
+
+LAYOUTS: list[Any] = [
+    [{"text": "2012", "answer_start": 26}],
+    {"text": ["2012"], "answer_start": [26]},
+]
+
+
+@pytest.mark.parametrize("answers", LAYOUTS)
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_json_lines_of_either_layout(name: str, answers: Any, tmp_path: Path) -> None:
+    rows = [json.dumps({**entry(number, answers), "context": CONTEXT}) for number in (7, 8)]
+    assert read(tmp_path / name, "\n".join(rows)) == [ROW, replace(ROW, id="8")]
+
+
+@pytest.mark.parametrize("more", [{"data": "set A"}, {"data": []}, {"id": None}])
+def test_other_columns_and_no_id(tmp_path: Path, more: dict[str, Any]) -> None:
+    (found,) = read(tmp_path / "a.jsonl", json.dumps({**entry(7), "context": CONTEXT, **more}))
+    assert (found.question, found.answers) == (ROW.question, ROW.answers)
+
+
+def test_texts_of_answers_are_a_list(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.jsonl:1: 'answers' has lists"):
+        read(tmp_path / "a.jsonl", json.dumps({**entry(7, {"text": 2012}), "context": CONTEXT}))
+
+
+@pytest.mark.parametrize("answers", ["2012", ["2012"], {"text": ["2012"]}, [{"text": "2012"}]])
+def test_answers_without_a_place_are_looked_up_and_not_counted_as_wrong(answers: Any, tmp_path: Path) -> None:
+    notes = Notes()
+    assert read(tmp_path / "a.json", squad(entry(answers=answers)), notes) == [EXPECTED]
+    assert notes.lines == []
+
+
+def test_a_table_has_its_columns(tmp_path: Path) -> None:
+    rows = f'question,context,answers\nWhen?,"{CONTEXT}",2012\n'
+    path = tmp_path / "a.csv"
+    assert read(path, rows) == [Question(f"{path}:2", "When?", CONTEXT, (Answer("2012", 26),))]
+
+
+def test_questions_without_answer(tmp_path: Path) -> None:
+    flagged = entry(1, [], is_impossible=True, plausible_answers=[{"text": "2012", "answer_start": 26}])
+    found = read(tmp_path / "a.json", squad(flagged, entry(2, is_impossible=False)))
+    assert [(question.impossible, len(question.answers)) for question in found] == [(True, 0), (False, 1)]
+    # The hub's copy has no flag.
+    hub = {"id": "x", "question": "When?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}}
+    assert read(tmp_path / "a.jsonl", hub)[0].impossible
+
+
+@pytest.mark.parametrize("empty", [[], {"text": [], "answer_start": []}])
+def test_labels_are_read_where_there_are_some(empty: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    bare = {"question": "Who?"}
+    found = read(path, squad(entry(), bare, entry(2, empty), entry(3, empty, is_impossible=False)), labelled=None)
+    assert [(one.is_labelled, one.impossible, len(one.answers)) for one in found] == [
+        (True, False, 1), (False, False, 0), (True, True, 0), (False, False, 0)
+    ]  # fmt: skip
+    assert found[1].id == f"{path}: data[0].paragraphs[0].qas[1]"
+    # Test sets are given out with empty lists, and these say nothing.
+    assert not any(one.is_labelled for one in read(path, squad(entry(1, empty), bare), labelled=None))
+    flagged = read(path, squad(entry(1, empty), entry(2, empty, is_impossible=True)), labelled=None)
+    assert [one.is_labelled for one in flagged] == [False, True]
+    assert not any(one.is_labelled for one in read(path, squad(entry(), entry(2, empty)), labelled=False))
+
+
+def test_a_table_has_nothing_where_no_answer_is_known(tmp_path: Path) -> None:
+    rows = "question,context,answers\nWhen?,in 2012,2012\nWho?,in 2012,\n"
+    assert [one.is_labelled for one in read(tmp_path / "a.csv", rows, labelled=None)] == [True, False]
+
+
+def test_where_answers_are_does_not_matter_where_nothing_trains(tmp_path: Path) -> None:
+    answers = [{"text": "2012", "answer_start": 24}, {"text": "2014", "answer_start": 26}]
+    notes = Notes()
+    [question] = read(tmp_path / "a.json", squad(entry(answers=answers)), notes, labelled=None)
+    assert question.answers == (Answer("2012", 26), Answer("2014", -1))
+    assert notes.lines == [f"{tmp_path / 'a.json'}: of 2 answers 1 are not in their context"]
+
+
+def test_what_contexts_are_called(tmp_path: Path) -> None:
+    numbers = count()
+
+    def paragraph(**more: Any) -> dict[str, Any]:
+        return {"context": CONTEXT, "qas": [entry(next(numbers))], **more}
+
+    articles = [
+        {"paragraphs": [paragraph(document_id=630), paragraph(document_id="x"), paragraph(document_id=None)]},
+        {"title": "Virus\ud800", "paragraphs": [paragraph(), paragraph(), paragraph(document_id=" ")]},
+        {"title": "Virus", "paragraphs": [paragraph(document_id="y")]},
+        {"title": " ", "paragraphs": [paragraph()]},
+    ]
+    assert [one.document for one in read(tmp_path / "a.json", {"data": articles})] == [
+        "630", "x", "data[0].paragraphs[2]", *["Virus\ufffd"] * 3, "y", "data[3].paragraphs[0]"
+    ]  # fmt: skip
+    names = [
+        {"title": "t"},
+        {"document": 4, "title": "t"},
+        {"document": {"id": 4}},
+        {},
+        {"document_id": "d", "document": 4},
+    ]
+    rows = "".join(json.dumps({**entry(next(numbers)), "context": CONTEXT, **name}) + "\n" for name in names)
+    for labelled in (True, None, False):
+        found = read(tmp_path / "a.jsonl", rows, labelled=labelled)
+        assert [one.document for one in found] == ["t", "4", "", "", "d"]
+
+
+@pytest.mark.parametrize("labelled", [True, None, False])
+def test_empty_contexts_and_questions_come_through(labelled: bool | None, tmp_path: Path) -> None:
+    [question] = read(tmp_path / "a.json", squad({**entry(), "question": ""}, context=""), labelled=labelled)
+    assert (question.context, question.question) == ("", "")
+
+
+@pytest.mark.parametrize("labelled", [True, None, False])
+def test_repeated_ids_name_both_places(labelled: bool | None, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with pytest.raises(InputError, match=r"qas\[2\] has the id '7', as .*a\.json: .*qas\[1\] has: give each") as caught:
+        read(path, squad(entry(1), entry(7), entry("7")), labelled=labelled)
+    assert str(path) in caught.value.message
+    rows = "".join(json.dumps({**entry(3), "context": CONTEXT}) + "\n\n" for _ in range(2))
+    with pytest.raises(InputError, match=r"a\.jsonl:3 has the id '3', as .*a\.jsonl:1 has"):
+        read(tmp_path / "a.jsonl", rows, labelled=labelled)
+
+
+JSON = st.recursive(
+    st.sampled_from([None, True, 0, "", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["id", "question", "context", "answers", "text", "is_impossible"]), inner)
+        | st.fixed_dictionaries({"data": inner | st.lists(st.fixed_dictionaries({"paragraphs": inner}))})
+    ),
+)
+
+
+@pytest.mark.slow
+@given(JSON, st.sampled_from([True, None, False]))
+def test_whatever_is_in_a_file_the_error_is_ours(
+    tmp_path_factory: pytest.TempPathFactory, content: Any, labelled: bool | None
+) -> None:
+    path = tmp_path_factory.mktemp("squad") / "a.json"
+    with suppress(InputError):
+        assert all(isinstance(one, Question) for one in read(path, json.dumps(content), labelled=labelled))
+
+
+@pytest.mark.slow
+@given(st.lists(st.integers(0, 9), min_size=1))
+def test_ids_are_unique_or_refused(tmp_path_factory: pytest.TempPathFactory, numbers: list[int]) -> None:
+    path = tmp_path_factory.mktemp("squad") / "a.json"
+    content = squad(*map(entry, numbers))
+    if len(set(numbers)) == len(numbers):
+        assert [question.id for question in read(path, content)] == list(map(str, numbers))
+        return
+    second = next(i for i, number in enumerate(numbers) if number in numbers[:i])
+    first = numbers.index(numbers[second])
+    with pytest.raises(InputError, match=rf"qas\[{second}\] has the id .* as .*qas\[{first}\] has"):
+        read(path, content)
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_whether_a_file_is_of_squad(indent: int | None, tmp_path: Path) -> None:
+    for content, expected in ((squad(entry()), True), (entry(), False), ([squad()], False), ("text", False)):
+        path = tmp_path / "a.json"
+        path.write_text(content if content == "text" else json.dumps(content, indent=indent))
+        with pytest.raises(InputError, match="is SQuAD's JSON") if expected else nullcontext():
+            refuse_squad(str(path))
+
+
+def test_wrong_places_are_corrected_and_counted(tmp_path: Path) -> None:
+    notes = Notes()
+    answers = [
+        {"text": "2012", "answer_start": 24},
+        {"text": "2012", "answer_start": 49},
+        {"text": " 2013 ", "answer_start": 34},
+        {"text": "\n2013\n", "answer_start": 34},
+        {"text": "2014", "answer_start": 26},
+        {"text": "2012", "answer_start": -1},
+        {"text": "isolated", "answer_start": 14},
+    ]
+    [question] = read(tmp_path / "a.json", squad(entry(answers=answers)), notes)
+    assert [(answer.text, answer.start) for answer in question.answers] == [
+        ("2012", 26), ("2012", 47), (" 2013 ", 34), ("2013", 35), ("2014", -1), ("2012", 26), ("isolated", 14),
+    ]  # fmt: skip
+    assert len(notes.lines) == 1
+    assert "of 7 answers 4 are not where" in notes.lines[0]
+    assert "1 are not in their context" in notes.lines[0]
+
+
+@given(st.text("ab ", max_size=12), st.integers(-2, 14), st.text("ab ", min_size=1, max_size=3))
+def test_the_nearest_occurrence_is_taken(context: str, start: int, text: str) -> None:
+    found = locate(text, start, context)
+    wanted = next((one for one in (text, text.strip()) if one and one in context), None)
+    if wanted is None or not text.strip():
+        assert found == Answer(text, -1)
+        return
+    places = [place for place in range(len(context)) if context.startswith(wanted, place)]
+    assert found.text == wanted
+    assert found.start in places
+    assert abs(found.start - max(start, 0)) == min(abs(place - max(start, 0)) for place in places)
+
+
+def test_a_lone_surrogate_is_replaced_without_moving_anything(tmp_path: Path) -> None:
+    notes = Notes()
+    content = squad(entry(answers=[{"text": "2012", "answer_start": 2}]), context="\ud800 2012")
+    [question] = read(tmp_path / "a.json", content, notes)
+    assert (question.context, question.answers) == ("\ufffd 2012", (Answer("2012", 2),))
+    assert "replaced" in notes.lines[0]
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in entry().items() if key != name}
+
+
+BROKEN: list[tuple[Any, str]] = [
+    (squad(entry(), entry(), without("id")), r"a\.json: data\[0\]\.paragraphs\[0\]\.qas\[2\]: no 'id'"),
+    (squad(without("question")), r"qas\[0\]: no 'question'"),
+    (squad(without("answers")), r"qas\[0\]: no 'answers'"),
+    (squad(entry(1.5)), "'id' is a number with a fraction"),
+    (squad(entry(True)), "'id' is true"),
+    (squad(entry(answers=[{"text": 2012}])), r"qas\[0\]: 'answers' has .*2012"),
+    (squad(entry(answers=[{"text": "2012", "answer_start": "26"}])), "'answers' has"),
+    (squad(entry(answers={"text": ["2012"], "answer_start": [1, 2]})), "do not match"),
+    (squad(entry(answers=26)), "'answers' has"),
+    (squad(entry(is_impossible="no")), "'is_impossible' is 'no'"),
+    (squad("x"), r"data\[0\]\.paragraphs\[0\]\.qas\[0\] is a string, not an object"),
+    (squad(entry(), context=["x"]), "'context' is a list"),
+    ({"data": {}}, "data is an object, not a list"),
+    ({"data": [{}]}, r"data\[0\]: no 'paragraphs'"),
+    ({"data": []}, "has no questions"),
+    ('{\n "data": [\n  {"paragraphs": x}\n]}', "line 3, column 18 is not JSON"),
+    ('{\n "version": 1\n}', "no 'data'"),
+    ('{"question": "When?", "context": "x", "answers": []}\n{"question": }\n', "line 2, column 14 is not JSON"),
+    ('{"question": "When?", "context": "x"}', "a.json:1: no 'answers'"),
+    ("", "has no rows"),
+    (
+        "\n  Some plain text, as in a paper",
+        r"a\.json, line 2 begins with 'Some plain text, as ', .*: give SQuAD's JSON",
+    ),
+    (["When?"], r"line 1 begins a list whose first entry is not an object but '\"When\?\"\]': give SQuAD's JSON"),
+    ('[\n\n "When?"\n]', "begins a list whose first entry is not an object"),
+    ([], "has no rows"),
+    ({"question": "When?"}, r"a\.json:1: no 'context': it has: question"),
+    ("3", "begins with '3'"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), BROKEN)
+def test_broken_files_say_where(content: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read(tmp_path / "a.json", content)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingError):
+        read_questions(str(tmp_path / "a.json"), Silent())
+
+
+def test_a_question_to_answer() -> None:
+    record = {"id": 3, "question": "When?", "context": CONTEXT, "more": 1}
+    assert unlabelled_question(record, "in.jsonl:5") == Question("3", "When?", CONTEXT)
+    del record["id"]
+    assert unlabelled_question(record, "in.jsonl:5").id == "in.jsonl:5"
+    assert unlabelled_question({**record, "document": "d"}, "").document == "d"
+    del record["context"]
+    with pytest.raises(InputError, match=r"in\.jsonl:5: no 'context'"):
+        unlabelled_question(record, "in.jsonl:5")
+
+
+@pytest.mark.slow
+def test_an_endless_file_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.json\.gz, line 1: a document of over 134\.2 MB"):
+        read_questions(write_endless(tmp_path / "a.json.gz", b'{"data": "'), Silent())
+    with pytest.raises(InputError, match=r"b\.json\.gz: a document of over 134\.2 MB"):
+        read_questions(write_endless(tmp_path / "b.json.gz", b"{", 1 << 16), Silent())
+
+
+def test_rows_from_a_pipe_are_refused_which_are_read_twice() -> None:
+    end, begin = os.pipe()
+    os.write(begin, json.dumps({"context": CONTEXT, **entry()}).encode())
+    os.close(begin)
+    with pytest.raises(InputError, match=rf"/dev/fd/{end} is a pipe or a device, .*: give a file"):
+        read_questions(f"/dev/fd/{end}", Silent())
+    os.close(end)

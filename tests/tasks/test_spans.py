@@ -1,0 +1,225 @@
+"""Scores of answers, against torchmetrics' port of the published SQuAD scorer."""
+
+import re
+import string
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchmetrics.functional.text import squad
+
+from greenadapt.tasks.spans import (
+    AnswerScores,
+    Span,
+    best_spans,
+    candidates,
+    f1,
+    furthest_words,
+    normalise,
+    score_answer,
+    unit_of_each,
+    with_carried_ends,
+    word_units,
+)
+
+# What the scorer's rules are about: articles, case, punctuation, white space of every kind, words that occur twice.
+PARTS = [
+    *("the", "The", "a", "an", "virus", "Virus,", "viruses", "theory", "2012", "in", "(in)", "ÉTÉ", "…", "-", "the-a"),
+    *("\n", "\u00a0", "  ", "it's", "U.S.", "isolated", "isolated"),
+]
+
+
+def some_text(rng: np.random.Generator) -> str:
+    return " ".join(rng.choice(PARTS, rng.integers(0, 6)).tolist())
+
+
+def test_em_and_f1_are_those_of_the_published_scorer() -> None:
+    rng = np.random.default_rng(0)
+    seen = set()
+    for _ in range(200):
+        prediction, golds = some_text(rng), [some_text(rng) for _ in range(rng.integers(1, 4))]
+        target = {"answers": {"text": golds, "answer_start": [0] * len(golds)}, "id": "1"}
+        expected = squad([{"prediction_text": prediction, "id": "1"}], [target])
+        ours = score_answer(prediction, golds, is_second=True)
+        assert 100 * ours.em == expected["exact_match"].item()
+        assert 100 * ours.f1 == pytest.approx(expected["f1"].item(), abs=1e-4)
+        seen.add((ours.em, 0 < ours.f1 < 1))
+    assert len(seen) == 3  # the texts give equal ones, others in part equal, and others that are not
+
+
+def published_f1(prediction: str, gold: str, *, is_second: bool) -> float:
+    """``f1_score`` of evaluate-v1.1.py, and ``compute_f1`` of evaluate-v2.0.py, on normalised texts."""
+    predicted, wanted = prediction.split(), gold.split()
+    n_same = sum((Counter(predicted) & Counter(wanted)).values())
+    if is_second and (len(wanted) == 0 or len(predicted) == 0):
+        return int(wanted == predicted)
+    if n_same == 0:
+        return 0
+    precision, recall = n_same / len(predicted), n_same / len(wanted)
+    return (2 * precision * recall) / (precision + recall)
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+def test_each_version_counts_texts_without_words_as_its_scorer_does(is_second: bool) -> None:
+    rng = np.random.default_rng(2)
+    n_empty = 0
+    for _ in range(300):
+        prediction, golds = some_text(rng), [some_text(rng) for _ in range(rng.integers(1, 4))]
+        predicted, wanted = normalise(prediction), [normalise(gold) for gold in golds]
+        ours = score_answer(prediction, golds, is_second=is_second)
+        assert ours.em == max(predicted == gold for gold in wanted)
+        assert ours.f1 == pytest.approx(max(published_f1(predicted, gold, is_second=is_second) for gold in wanted))
+        n_empty += not predicted and not all(wanted)
+    assert n_empty > 5
+    both = score_answer("The", ["a"], is_second=is_second)
+    assert (both.em, both.f1) == (1, float(is_second))
+
+
+def test_mean_is_that_of_the_published_scorer() -> None:
+    rng = np.random.default_rng(1)
+    predictions, golds = zip(*((some_text(rng), some_text(rng)) for _ in range(50)), strict=True)
+    answers = [{"answers": {"text": [gold], "answer_start": [0]}, "id": str(i)} for i, gold in enumerate(golds)]
+    expected = squad([{"prediction_text": text, "id": str(i)} for i, text in enumerate(predictions)], answers)
+    scores = [score_answer(one, [gold], is_second=True) for one, gold in zip(predictions, golds, strict=True)]
+    mean = AnswerScores.mean(scores)
+    assert (100 * mean.em, 100 * mean.f1) == pytest.approx((expected["exact_match"].item(), expected["f1"].item()))
+
+
+def test_substr_counts_predictions_within_a_gold_answer() -> None:
+    assert score_answer("2012", ["isolated in 2012,"], is_second=True).substr == 1
+    assert score_answer("isolated in 2012,", ["2012"], is_second=True).substr == 0
+    assert score_answer("The Virus", ["no", "one virus."], is_second=True).substr == 1
+    assert score_answer("", ["virus"], is_second=True).substr == 0
+    assert score_answer("the", ["virus"], is_second=True).substr == 0
+    assert score_answer("", [], is_second=True) == AnswerScores(1, 1, 1)
+    assert score_answer("virus", [], is_second=True) == AnswerScores(0, 0, 0)
+
+
+def test_normalised_text() -> None:
+    assert normalise("The  U.S.-based\nan anthem, a ") == "usbased anthem"
+    assert f1("b b c", "b c c", is_second=True) == pytest.approx(2 / 3)
+
+
+PUNCTUATION = re.escape(string.punctuation)
+TEXTS = st.text(st.sampled_from("ab é.,-_~`[]\n\t\u00a0\u200b…3")) | st.text(max_size=30)
+
+
+def texts_of(context: str, unit: str) -> list[str]:
+    return [context[a:b] for a, b in word_units(context, unit)]  # type: ignore[arg-type]
+
+
+@given(TEXTS)
+def test_units_are_runs_of_white_space_and_punctuation(context: str) -> None:
+    assert texts_of(context, "whitespace") == context.split()
+    expected = [part for word in context.split() for part in re.split(f"([{PUNCTUATION}]+)", word) if part]
+    assert texts_of(context, "punct") == expected
+
+
+def test_punctuation_is_a_unit() -> None:
+    assert texts_of("SARS-CoV-2 (2019).", "punct") == ["SARS", "-", "CoV", "-", "2", "(", "2019", ")."]
+    assert texts_of("SARS-CoV-2 (2019).", "whitespace") == ["SARS-CoV-2", "(2019)."]
+
+
+@given(TEXTS, st.lists(st.integers(0, 29)))
+def test_a_place_belongs_to_the_unit_around_it(context: str, places: list[int]) -> None:
+    units = word_units(context)
+    holders = [next((i for i, (a, b) in enumerate(units) if a <= place < b), -1) for place in places]
+    assert unit_of_each(np.array(places, np.int64), units).tolist() == holders
+
+
+def slowly(units: np.ndarray, logits: np.ndarray, max_chars: int) -> list[Span]:
+    found = [
+        Span(k, last, float(logits[k, 0]) + float(logits[last, 1]))
+        for k in range(len(units))
+        for last in range(k, len(units))
+        if units[last, 1] - units[k, 0] <= max_chars and np.isfinite(logits[k, 0]) and np.isfinite(logits[last, 1])
+    ]
+    return sorted(found, key=lambda span: -span.logit)  # stable: what is found first stays first
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(st.data(), st.integers(1, 12))
+def test_spans_come_in_the_order_of_going_through_all(data: st.DataObject, max_chars: int) -> None:
+    words = data.draw(st.lists(st.sampled_from(["a", "bb", "cccc", "d" * 14]), max_size=12))
+    units = word_units(" ".join(words))
+    value = st.sampled_from([-np.inf, -1.0, 0.0, 1.0, 2.0])  # few values, so that there are ties
+    drawn = data.draw(st.lists(st.tuples(value, value), min_size=len(units), max_size=len(units)))
+    logits = np.array(drawn, np.float32).reshape(-1, 2)
+    assert list(best_spans(units, logits, max_chars)) == slowly(units, logits, max_chars)
+
+
+def test_spans_have_at_most_so_many_pieces() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        units = word_units(" ".join("x" * length for length in rng.integers(1, 12, 40)))
+        logits = rng.normal(size=(len(units), 2)).astype(np.float32)
+        sizes = rng.integers(0, 5, len(units))
+        fit = [span for span in slowly(units, logits, 500) if sizes[span.first : span.last + 1].sum() <= 6]
+        found = list(best_spans(units, logits, 500, furthest_words(sizes, 6)))
+        assert found == fit
+
+
+def test_spans_of_a_long_context() -> None:
+    rng = np.random.default_rng(0)
+    units = word_units(" ".join("x" * length for length in rng.integers(1, 12, 600)))
+    logits = rng.normal(size=(len(units), 2)).astype(np.float32)
+    spans = best_spans(units, logits, 500)
+    assert [next(spans) for _ in range(100)] == slowly(units, logits, 500)[:100]
+
+
+@pytest.mark.parametrize(("length", "expected"), [(500, (0, 1)), (501, None)])
+def test_an_answer_has_at_most_500_characters(length: int, expected: tuple[int, int] | None) -> None:
+    context = "x" + " " * (length - 2) + "y"
+    logits = np.array([[9, -9], [-9, 9]], np.float32)
+    best = next(best_spans(word_units(context), logits, 500))
+    if expected:
+        assert (best.first, best.last, best.logit) == (*expected, 18)
+    else:
+        assert best.first == best.last
+
+
+def test_a_word_that_is_too_long_is_skipped_and_none_ends_before_it_starts() -> None:
+    units = word_units("y " + "x" * 501 + " z")
+    logits = np.array([[0, 5], [9, 9], [9, 0]], np.float32)
+    assert [(span.first, span.last) for span in best_spans(units, logits, 500)] == [(2, 2), (0, 0)]
+
+
+def test_no_words_have_no_spans() -> None:
+    assert list(best_spans(word_units(" \n"), np.zeros((0, 2), np.float32), 500)) == []
+    unread = np.full((2, 2), -np.inf, np.float32)
+    assert list(best_spans(word_units("a b"), unread, 500)) == []
+    # Of two views whose mean is taken, one may not speak for a word.
+    partly = (unread + np.array([[0, 0], [1, 1]])) / 2
+    assert list(best_spans(word_units("a b"), partly, 500)) == []
+
+
+def test_candidates_are_verbatim_and_differ_in_text() -> None:
+    context = "the  virus and the  virus"
+    units = word_units(context)
+    logits = np.array([[3, 0], [1, 5], [0, 0], [2, 0], [0, 4]], np.float32)
+    found = candidates(context, units, best_spans(units, logits, 500), 4)
+    assert [(one.text, one.start, one.end, one.logit) for one in found] == [
+        ("the  virus", 0, 10, 8),
+        ("the  virus and the  virus", 0, 25, 7),
+        ("virus", 5, 10, 6),
+        ("virus and the  virus", 5, 25, 5),
+    ]
+
+
+def test_a_piece_of_two_units_ends_in_the_second() -> None:
+    """``Parkinson's`` in byte-level BPE, whose ``'s`` is one piece: no piece begins in ``s``."""
+    context = "Parkinson's disease"
+    units = word_units(context, "punct")
+    assert [context[begin:end] for begin, end in units.tolist()] == ["Parkinson", "'", "s", "disease"]
+    logits = np.array([[5, 0], [1, 6], [-np.inf, -np.inf], [0, 1]], np.float32)
+    carried = with_carried_ends(units, logits)
+    assert carried[:, 0].tolist() == logits[:, 0].tolist()
+    assert carried[:, 1].tolist() == [0, -np.inf, 6, 1]
+    best = next(best_spans(units, carried, 500))
+    assert context[units[best.first, 0] : units[best.last, 1]] == "Parkinson's"
+    # A word that stands alone and has no piece is never chosen.
+    alone = word_units("heart x rate", "punct")
+    assert with_carried_ends(alone, logits[:3])[:, 1].tolist() == [0, 6, -np.inf]

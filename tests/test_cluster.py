@@ -1,0 +1,105 @@
+"""How items are dealt to the processes of a cluster, which this process plays; tests/cluster has real ones."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenadapt.cluster import Spread
+from greenadapt.errors import InputError, ResourceError
+from tests.conftest import Run
+from tests.support.played_cluster import PlayedCluster
+from tests.support.small_tasks import TinyModel, adapted, ner_file, qa_file, sentences
+
+Play = Callable[..., PlayedCluster]
+ANYWHERE = Spread("played")
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """``play(room=3, deaths=(5,))``: the cluster that is found from now on."""
+
+    def start(**how: Any) -> PlayedCluster:
+        cluster = PlayedCluster(**how)
+        monkeypatch.setattr("greenadapt.cluster.connected", cluster.connected)
+        return cluster
+
+    return start
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a short input has several."""
+    monkeypatch.setattr("greenadapt.inference.entries._BLOCK", 8)
+    monkeypatch.setattr("greenadapt.inference.qa.lookups._BLOCK", 4)
+
+
+@pytest.mark.parametrize("room", [1, 3])
+@pytest.mark.parametrize("deaths", [(), (1, 2, 9, 10, 11, 30)])
+def test_results_come_in_order_each_once_although_processes_die(play: Play, room: int, deaths: tuple[int, ...]) -> None:
+    cluster, done = play(room=room, deaths=deaths), Counter[int]()
+
+    def opening(factor: int) -> Callable[[int], int]:
+        def double(item: int) -> int:
+            done[item] += 1
+            return factor * item
+
+        return double
+
+    assert [*ANYWHERE.over(opening, range(40), 2)] == [*range(0, 80, 2)]
+    assert done == Counter(range(40))
+    assert cluster.n_started == room + len(deaths)
+    assert [*islice(ANYWHERE.over(opening, count(), 1), 40)] == [*range(40)]  # an input without an end
+
+
+def test_what_fails_comes_after_all_before_it(play: Play) -> None:
+    def items() -> Iterator[int]:
+        yield from range(7)
+        raise InputError("line 8 is broken", "mend it")
+
+    got = []
+    play()
+    with pytest.raises(InputError, match="line 8"):  # noqa: PT012
+        for made in ANYWHERE.over(lambda: str, items()):
+            got.append(made)
+    assert got == [*map(str, range(7))]
+    play(room=1, deaths=range(4, 100))
+    with pytest.raises(ResourceError, match="10 times"):
+        [*ANYWHERE.over(lambda: str, range(5))]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread", "small_blocks")
+def test_predictions_are_those_of_one_machine_and_go_on_after_a_stop(
+    play: Play, run_alone: Run, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(" ".join(words) for words in sentences(100, 0)))
+    ner_file(tmp_path / "train.tsv", 20)
+    run_alone("finetune", "--task", "ner", "-m", adapted(tiny_model), "--train", "train.tsv", "--epochs", 1)
+    [model] = (tmp_path / "runs").iterdir()
+    asked = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
+    run_alone(*asked, "-o", "alone.jsonl")
+    spread = [*asked, "-o", "spread.jsonl", "--cluster", "played"]
+    play(deaths=(2, 5), stops=12)
+    run_alone(*spread, code=130)
+    assert not (tmp_path / "spread.jsonl").exists()
+    cluster = play()
+    ended = run_alone(*spread)
+    assert "finished part" in ended.stderr
+    assert cluster.n_ended < 13 + 3  # all blocks, and three processes that open
+    assert (tmp_path / "spread.jsonl").read_bytes() == (tmp_path / "alone.jsonl").read_bytes()
+    assert [path.name for path in tmp_path.glob(".spread*")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread", "small_blocks")
+def test_answers_are_those_of_one_machine(play: Play, run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    qa_file(tmp_path / "squad.json", 30)
+    asked = ["qa", "-m", tiny_model("BertForQuestionAnswering"), "--data", "squad.json"]
+    alone = run_alone(*asked).stdout
+    cluster = play(deaths=(2, 5))
+    assert run_alone(*asked, "--cluster", "played").stdout == alone
+    assert cluster.n_started == 5

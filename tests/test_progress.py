@@ -1,0 +1,116 @@
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from greenadapt.progress import limit_time, stoppable, time_limits
+
+
+def test_sigint_waits_for_the_step_and_then_interrupts() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    with stoppable() as stop:
+        stop.leave()
+        assert not stop.wanted
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.wanted
+        with pytest.raises(KeyboardInterrupt):
+            stop.leave()
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_sigterm_exits_with_its_code() -> None:
+    with stoppable() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SystemExit) as exit_:
+            stop.leave()
+    assert exit_.value.code == 143
+
+
+@pytest.mark.slow
+def test_a_second_signal_does_not_wait() -> None:
+    with pytest.raises(KeyboardInterrupt), stoppable() as stop:  # noqa: PT012
+        os.kill(os.getpid(), signal.SIGINT)
+        while not stop.wanted:  # another thread may have got it
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+        raise AssertionError("went on")
+
+
+def test_processes_agree() -> None:
+    with stoppable() as stop:
+        stop.agree(lambda mine: max(mine, signal.SIGTERM))
+        with pytest.raises(SystemExit):
+            stop.leave()
+
+
+def test_other_threads_are_left_alone() -> None:
+    seen = []
+
+    def run() -> None:
+        with stoppable() as stop:
+            seen.append(stop.wanted)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [False]
+
+
+def wait() -> None:
+    """As long work does; ``time.sleep`` would not end where Python drops an exception."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def test_the_end_of_the_time_waits_for_a_checkpoint() -> None:
+    with time_limits():
+        limit_time(3600, is_alone=True)
+        with stoppable() as stop:
+            signal.raise_signal(signal.SIGALRM)
+            with pytest.raises(SystemExit) as exit_:
+                stop.leave()
+    assert exit_.value.code == 75
+
+
+def test_the_end_of_the_time_without_checkpoints_exits() -> None:
+    with pytest.raises(SystemExit) as exit_, time_limits():  # noqa: PT012
+        limit_time(0.01, is_alone=True)
+        wait()
+    assert exit_.value.code == 75
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.slow
+def test_the_end_of_the_time_is_not_lost_where_python_drops_exceptions() -> None:
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(0.1)
+
+    with pytest.raises(SystemExit) as exit_, time_limits():  # noqa: PT012
+        limit_time(0.05, is_alone=True)
+        Slow()
+        wait()
+    assert exit_.value.code == 75
+
+
+def test_one_of_several_processes_waits_for_the_next_checkpoint() -> None:
+    with time_limits():
+        limit_time(3600, is_alone=False)
+        signal.raise_signal(signal.SIGALRM)
+        with stoppable() as stop:
+            assert stop.wanted
+    with stoppable() as stop:
+        assert not stop.wanted
+
+
+def test_a_limit_ends_with_its_command() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    with time_limits():
+        limit_time(3600, is_alone=True)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert signal.getsignal(signal.SIGALRM) is before

@@ -1,0 +1,316 @@
+"""Tokenizers of folders without ``tokenizer.json``, beside those that transformers makes of the same files."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from greenadapt.checkpoints.source import find_model
+from greenadapt.corpus.pydocs import docstrings
+from greenadapt.errors import InputError, MissingError
+from greenadapt.tokenization.export import copy_tokenizers
+from greenadapt.tokenization.files import (
+    SpecialIds,
+    read_settings,
+    special_ids,
+    special_names,
+    tokenizer_hash,
+    tokenizer_settings,
+)
+from greenadapt.tokenization.vocabulary import load_tokenizer, tokenizer_json
+from tests.conftest import bytelevel_tokenizer, wordpiece_tokenizer
+from tests.support.languages import LINES
+from tests.support.sentencepiece_models import real_lines
+
+
+def test_usual_names_are_found_without_settings():
+    assert special_ids(wordpiece_tokenizer(), {}) == SpecialIds(cls=2, sep=3, pad=0, unk=1, mask=4)
+    assert special_ids(bytelevel_tokenizer(), {}) == SpecialIds(cls=0, sep=2, pad=1, unk=3, mask=4)
+
+
+def test_settings_come_first_as_text_or_as_a_token():
+    settings = {"pad_token": "the", "mask_token": {"content": "heart", "lstrip": True}}
+    names = special_names(wordpiece_tokenizer(), settings)
+    assert (names["pad_token"], names["mask_token"], names["cls_token"]) == ("the", "heart", "[CLS]")
+
+
+def test_a_missing_token_is_named():
+    tokenizer = bytelevel_tokenizer()
+    tokenizer = type(tokenizer).from_str(tokenizer.to_str().replace("<mask>", "<hidden>"))
+    with pytest.raises(InputError, match=r"has no mask_token \(looked for \[MASK\], <mask>\): name it in"):
+        special_names(tokenizer, {})
+
+
+def test_settings_are_read_from_both_files(tmp_path: Path):
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"pad_token": "a", "sep_token": "b"}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "c"}))
+    assert read_settings(tmp_path) == {"pad_token": "c", "sep_token": "b"}
+    (tmp_path / "tokenizer_config.json").write_text("[1")
+    with pytest.raises(InputError, match=r"tokenizer_config.json is not JSON"):
+        read_settings(tmp_path)
+
+
+Json = dict[str, Any]
+ODD = [
+    "naïve café ½ ① ﬁne  two  spaces\tTAB\nnew line", "emoji 😀👍🏽 e\u0301 \u200b zero", "ＦＵＬＬ width", "",
+    "<mask> a <mask>b [MASK] <s> [SEP] </s>", "``quoted'' 12,345 don't I'm", "  lead", "trail  ", "İstanbul Straße",
+    "foo<ent>bar, <ENT>, entity1 Entity1 entity12", "\ufffd\x00\x07\u2028", "a" * 150,
+]  # fmt: skip
+RESTS: dict[str, Json] = {
+    "xlmr": {},
+    "albert": dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"]),
+    "deberta": dict(
+        pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
+        unk_piece="[UNK]", user_defined_symbols=["<ent>"],
+    ),
+}  # fmt: skip
+
+
+def wordpiece(folder: Path) -> None:
+    """The vocabulary of a published model."""
+    shutil.copyfile(find_model("minilm").folder / "vocab.txt", folder / "vocab.txt")
+
+
+def mpnet(folder: Path) -> None:
+    wordpiece(folder)
+    entries = (folder / "vocab.txt").read_text("utf-8").splitlines()
+    (folder / "vocab.txt").write_text("\n".join(["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]) + "\n", "utf-8")
+
+
+@cache
+def trained_bpe() -> str:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([*real_lines(), *LINES], trainer)
+    return tokenizer.to_str()
+
+
+def bytelevel(folder: Path) -> None:
+    Tokenizer.from_str(trained_bpe()).model.save(str(folder))
+
+
+def sentencepiece(kind: str, name: str, **options: Any) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        spm = pytest.importorskip("sentencepiece", reason="NOT TESTED: models of SentencePiece, without sentencepiece")
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=iter([*real_lines(), *LINES]), model_prefix=str(folder / "trained"), vocab_size=900,
+            minloglevel=2, num_threads=1, hard_vocab_limit=False, **RESTS[kind], **options,
+        )  # fmt: skip
+        (folder / "trained.model").rename(folder / name)
+        (folder / "trained.vocab").unlink()
+
+    return write
+
+
+FAMILIES: dict[str, Callable[[Path], None]] = {
+    **dict.fromkeys(("bert", "distilbert", "electra", "nomic_bert"), wordpiece),
+    "mpnet": mpnet,
+    **dict.fromkeys(("roberta", "gpt2"), bytelevel),
+    **dict.fromkeys(("xlm-roberta", "camembert", "gte"), sentencepiece("xlmr", "sentencepiece.bpe.model")),
+    "albert": sentencepiece("albert", "spiece.model"),
+    "deberta-v2": sentencepiece("deberta", "spm.model"),
+}
+
+
+def token(text: str, **said: Any) -> Json:
+    return {"content": text, "lstrip": False, "rstrip": False, "single_word": False, "normalized": True, **said}
+
+
+def as_transformers_2(folder: Path, names: Json, _: int) -> None:
+    write(folder, "tokenizer_config.json", {"do_lower_case": False, "max_len": 512})
+    write(folder, "special_tokens_map.json", names)
+    write(folder, "added_tokens.json", {})
+
+
+def as_transformers_3(folder: Path, names: Json, size: int) -> None:
+    mask = names.get("mask_token", "<mask>")
+    own = {"strip_accents": False, "tokenize_chinese_chars": False, "add_prefix_space": True}
+    marked = {"__type": "AddedToken", **token(mask, lstrip=True)}
+    write(folder, "tokenizer_config.json", {**own, "model_max_length": 512, "mask_token": marked, "name_or_path": "x"})
+    extra = {"additional_special_tokens": ["<ent>", "[E2]"]}
+    write(folder, "special_tokens_map.json", {**names, "mask_token": token(mask, lstrip=True), **extra})
+    write(folder, "added_tokens.json", {"entity1": size + 1, "<ent>": size})
+
+
+def as_transformers_4(folder: Path, names: Json, size: int) -> None:
+    added = {
+        str(size + 1): token("entity1", special=False, single_word=True),
+        str(size): token("<ent>", special=True, normalized=False),
+    }
+    own = {"strip_accents": True, "keep_accents": True, "split_by_punct": True, "trim_offsets": False}
+    name = transformers.AutoTokenizer.from_pretrained(folder).__class__.__name__
+    settings = {**own, "tokenizer_class": f"{name}Fast", "additional_special_tokens": ["<ent>"]}
+    write(folder, "tokenizer_config.json", {**names, **settings, "added_tokens_decoder": added})
+
+
+def write(folder: Path, name: str, content: Json) -> None:
+    (folder / name).write_text(json.dumps(content), "utf-8")
+
+
+def vocabulary_folder(folder: Path, model_type: str) -> Path:
+    folder.mkdir()
+    FAMILIES[model_type](folder)
+    write(folder, "config.json", {"model_type": model_type})
+    return folder
+
+
+def by_transformers(folder: Path) -> Tokenizer:
+    found: Tokenizer = transformers.AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    return found
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_every_setting_means_what_it_means_to_transformers(tmp_path: Path, model_type: str) -> None:
+    plain = vocabulary_folder(tmp_path / "plain", model_type)
+    theirs = transformers.AutoTokenizer.from_pretrained(plain)
+    assert json.loads(tokenizer_json(plain)) == json.loads(theirs.backend_tokenizer.to_str())
+    names = dict(theirs.special_tokens_map)
+    for settings in (as_transformers_2, as_transformers_3, as_transformers_4):
+        folder = tmp_path / settings.__name__
+        shutil.copytree(plain, folder)
+        settings(folder, names, len(theirs))
+        expected = by_transformers(folder)
+        assert json.loads(tokenizer_json(folder)) == json.loads(expected.to_str())
+        mine = load_tokenizer(folder).encode_batch(ODD)
+        assert [one.ids for one in mine] == [one.ids for one in expected.encode_batch(ODD)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_real_lines_are_cut_as_by_transformers(tmp_path: Path, model_type: str) -> None:
+    folder, lines = vocabulary_folder(tmp_path / "model", model_type), [*many_lines(), *LINES, *ODD]
+    assert len(lines) > 10_000
+    mine, theirs = load_tokenizer(folder), by_transformers(folder)
+    for texts in (lines, list(zip(lines, reversed(lines), strict=True))[:1000]):
+        for own, other in zip(mine.encode_batch(texts), theirs.encode_batch(texts), strict=True):
+            assert (own.ids, own.offsets, own.type_ids) == (other.ids, other.offsets, other.type_ids)
+            assert own.special_tokens_mask == other.special_tokens_mask
+    ids = [encoding.ids for encoding in mine.encode_batch_fast(lines[::10])]
+    for skips in (False, True):
+        assert mine.decode_batch(ids, skips) == theirs.decode_batch(ids, skips)
+
+
+@cache
+def many_lines() -> tuple[str, ...]:
+    """Lines of numpy's documentation, the same in any order of the tests."""
+    found: dict[str, None] = {}
+    for path in sorted(Path(np.__file__).parent.rglob("*.py")):
+        for _, text in docstrings(path.read_bytes()):
+            found.update(dict.fromkeys(filter(str.strip, text.splitlines())))
+        if len(found) > 10_000:
+            break
+    return tuple(found)
+
+
+def test_special_tokens_are_found_by_their_roles(tmp_path: Path) -> None:
+    folder = vocabulary_folder(tmp_path / "model", "bert")
+    ids = special_ids(load_tokenizer(folder), read_settings(folder))
+    assert (ids.pad, ids.unk, ids.cls, ids.sep, ids.mask) == (0, 100, 101, 102, 103)
+
+
+def test_every_file_counts_in_the_hash(tmp_path: Path) -> None:
+    folder = vocabulary_folder(tmp_path / "model", "bert")
+    seen = {tokenizer_hash(folder)}
+    for name, content in (
+        ("tokenizer_config.json", {"do_lower_case": False}),
+        ("special_tokens_map.json", {"unk_token": "[UNK]"}),
+        ("added_tokens.json", {"new": 30522}),
+        ("config.json", {"model_type": "electra", "tokenizer_class": "ElectraTokenizer"}),
+    ):
+        write(folder, name, content)
+        seen.add(tokenizer_hash(folder))
+    (folder / "vocab.txt").write_text((folder / "vocab.txt").read_text("utf-8") + "new\n", "utf-8")
+    assert len({*seen, tokenizer_hash(folder)}) == 6
+    (folder / "notes.txt").write_text("x")
+    assert tokenizer_hash(folder) not in seen
+
+
+REFUSED = [
+    ("config.json", {"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"}, "a BertJapaneseTokenizer is"),
+    ("tokenizer_config.json", {"tokenizer_class": "BertweetTokenizer"}, "a BertweetTokenizer is not made without one"),
+    ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizerFast"}, r"no vocab\.json and merges\.txt, of which"),
+    ("config.json", {"model_type": "llama"}, "has no tokenizer.json: load it with transformers' AutoTokenizer and"),
+    ("config.json", {}, "has no tokenizer.json: load it with transformers' AutoTokenizer and save it"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"x": 1}}, r"tokenizer_config\.json is broken"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"contents": "x"}}}, r"tokenizer_config\.json is broken"),
+    ("tokenizer_config.json", {"extra_special_tokens": 5}, r"vocab\.txt cannot be read by the tokenizers library"),
+    ("added_tokens.json", {"a": 1, "b": None}, r"added_tokens\.json is broken"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "message"), REFUSED)
+def test_what_it_cannot_make_is_told(tmp_path: Path, name: str, content: Json, message: str) -> None:
+    folder = vocabulary_folder(tmp_path / "model", "bert")
+    write(folder, name, content)
+    with pytest.raises(InputError, match=message):
+        load_tokenizer(folder)
+
+
+def test_damaged_vocabularies_are_told(tmp_path: Path) -> None:
+    folder = vocabulary_folder(tmp_path / "bert", "bert")
+    messages = {b"\xff\xfe\x00": "cannot be read by the tokenizers library", b"": r"has no \[UNK\], the unk_token"}
+    for content, message in messages.items():
+        (folder / "vocab.txt").write_bytes(content)
+        with pytest.raises(InputError, match=rf"vocab\.txt {message}"):
+            load_tokenizer(folder)
+    folder = vocabulary_folder(tmp_path / "roberta", "roberta")
+    for name, content in (("merges.txt", b"Q Zzz\n"), ("vocab.json", b"[1"), ("vocab.json", b'{"a": -1}')):
+        kept = (folder / name).read_bytes()
+        (folder / name).write_bytes(content)
+        with pytest.raises(InputError, match=r"vocab\.json cannot be read by the tokenizers library"):
+            load_tokenizer(folder)
+        (folder / name).write_bytes(kept)
+
+
+def test_sentencepiece_has_to_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "config.json", {"model_type": "xlm-roberta"})
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(b"")
+    for name in ("sentencepiece", "sentencepiece.sentencepiece_model_pb2"):
+        monkeypatch.setitem(sys.modules, name, None)
+    message = r"sentencepiece\.bpe\.model needs sentencepiece and protobuf, .*: install greenadapt\[sentencepiece\]"
+    with pytest.raises(MissingError, match=message):
+        load_tokenizer(tmp_path)
+
+
+def test_damaged_models_of_sentencepiece_are_told(tmp_path: Path) -> None:
+    spm = pytest.importorskip("sentencepiece", reason="NOT TESTED: models of SentencePiece, without sentencepiece")
+    folder = vocabulary_folder(tmp_path / "model", "albert")
+    whole = (folder / "spiece.model").read_bytes()
+    for content in (whole[: len(whole) // 2], b"\x00" * 99, b""):
+        (folder / "spiece.model").write_bytes(content)
+        with pytest.raises(InputError, match=r"spiece\.model cannot be read by the tokenizers library"):
+            load_tokenizer(folder)
+    options = {"vocab_size": 300, "minloglevel": 2, "hard_vocab_limit": False, "num_threads": 1, "model_type": "bpe"}
+    prefix = str(tmp_path / "bpe")
+    spm.SentencePieceTrainer.train(sentence_iterator=iter(real_lines()), model_prefix=prefix, **options)
+    (tmp_path / "bpe.model").rename(folder / "spiece.model")
+    with pytest.raises(InputError, match=r"spiece\.model is no Unigram model"):
+        load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "mpnet", "roberta"])
+def test_tokens_that_no_file_names_are_those_of_the_class(tmp_path: Path, model_type: str) -> None:
+    folder = vocabulary_folder(tmp_path / "model", model_type)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = special_ids(load_tokenizer(folder), tokenizer_settings(folder))
+    assert (ids.cls, ids.sep, ids.pad, ids.unk, ids.mask) == (
+        theirs.cls_token_id, theirs.sep_token_id, theirs.pad_token_id, theirs.unk_token_id, theirs.mask_token_id,
+    )  # fmt: skip
+    (tmp_path / "copy").mkdir()
+    copy_tokenizers(folder, tmp_path / "copy")
+    again = special_ids(load_tokenizer(folder), read_settings(tmp_path / "copy"))
+    assert again == ids

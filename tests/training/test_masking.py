@@ -1,0 +1,269 @@
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.models.memory.cache import MemoryReader
+from greenadapt.models.rows import Rows
+from greenadapt.tasks.base import Encoder
+from greenadapt.training.masking import MaskedDataset, Masking
+from tests.support.small_tasks import TinyModel, adapted
+from tests.support.small_texts import masked_dataset, packed
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    return adapted(tiny_model)
+
+
+def every(table: MaskedDataset, view: int) -> np.ndarray:
+    return table.inputs_of(np.arange(table.n_items), np.full(table.n_items, view == 1))
+
+
+def original(table: MaskedDataset, number: int) -> np.ndarray:
+    item, view = divmod(number, table.n_views)
+    packed_view = table.text.views[view]
+    return np.asarray(packed_view.ids[slice(*packed_view.offsets[item : item + 2].tolist())])
+
+
+def test_a_batch_is_its_inputs_with_masks(model: Path, tmp_path: Path) -> None:
+    table = masked_dataset(model, tmp_path / "text")
+    numbers = every(table, 0)
+    assert (np.diff(table.lengths(numbers)) >= 0).all()
+    batch = table.batch(numbers, 0)
+    assert batch.mask.sum(1).tolist() == table.lengths(numbers).tolist()
+    flat = batch.ids.flatten()
+    positions = batch.extra["positions"]
+    assert len(positions) == len(batch.targets) == table.n_terms(numbers, 0)
+    whole = torch.zeros_like(batch.ids)
+    for row, number in enumerate(numbers.tolist()):
+        ids = original(table, number)
+        whole[row, : len(ids)] = torch.tensor(ids.tolist())
+    assert whole.flatten()[positions].tolist() == batch.targets.tolist()
+    others = np.setdiff1d(np.arange(len(flat)), positions.numpy())
+    padded = torch.where(batch.mask.bool(), whole, table.pad_id).flatten()
+    assert flat[others].tolist() == padded[others].tolist()
+    assert (flat[positions] == table.masking.mask_id).sum() > 0.7 * len(positions)
+    assert not batch.types.any()
+    assert set(batch.inputs(has_segments=True)) == {"input_ids", "attention_mask", "token_type_ids", "positions"}
+
+
+def test_an_input_that_is_twice_in_a_step_counts_twice(model: Path, tmp_path: Path) -> None:
+    """As with ``--mix both`` and a model whose views are the same."""
+    table = masked_dataset(model, tmp_path / "text")
+    once = every(table, 0)
+    twice = np.repeat(once, 2)
+    assert table.n_terms(twice, 0) == 2 * table.n_terms(once, 0) == len(table.batch(twice, 0).targets) > 0
+
+
+def test_masks_do_not_depend_on_the_batch(model: Path, tmp_path: Path) -> None:
+    table = masked_dataset(model, tmp_path / "text")
+    numbers = every(table, 1)
+    together = table.batch(numbers, 2)
+    counted = 0
+    for row, number in enumerate(numbers.tolist()):
+        alone = table.batch(np.array([number]), 2)
+        n = alone.ids.shape[1]
+        assert alone.ids[0].tolist() == together.ids[row, :n].tolist()
+        assert table.n_terms(np.array([number]), 2) == len(alone.targets)
+        counted += len(alone.targets)
+    assert counted == table.n_terms(numbers, 2)
+    assert table.batch(numbers, 3).ids.tolist() != together.ids.tolist()
+    fixed = masked_dataset(model, tmp_path / "text", is_fixed=True)
+    assert fixed.batch(numbers, 3).ids.tolist() == fixed.batch(numbers, 0).ids.tolist()
+    assert fixed.batch(numbers, 0).ids.tolist() not in (together.ids.tolist(), table.batch(numbers, 0).ids.tolist())
+
+
+def test_added_words_are_read_and_never_guessed(model: Path, tmp_path: Path) -> None:
+    table = masked_dataset(model, tmp_path / "text")
+    n_old = Encoder.of(Checkpoint.open(model)).tokenizer.added.first_id
+    base, expanded = every(table, 0), every(table, 1)
+    for epoch in range(3):
+        batch = table.batch(expanded, epoch)
+        assert (batch.ids >= n_old).sum() == sum((original(table, number) >= n_old).sum() for number in expanded)
+        assert (batch.targets < n_old).all()
+        assert (table.batch(base, epoch).ids < n_old).all()
+
+
+def test_rows_of_the_model(model: Path, tmp_path: Path) -> None:
+    whole = masked_dataset(model, tmp_path / "text")
+    n_rows = Checkpoint.open(model).n_rows
+    held = np.setdiff1d(np.arange(n_rows), [n_rows - 2])  # as if one added word did not occur
+    numbers = every(whole, 1)
+    ids = whole.batch(numbers, 0).ids
+    assert (ids == n_rows - 1).any()
+    table = MaskedDataset(whole.text, Rows(held), whole.masking, whole.pad_id, whole.seed)
+    numbers = np.array([number for number in numbers if n_rows - 2 not in original(whole, number)])
+    ours, theirs = table.batch(numbers, 0), whole.batch(numbers, 0)
+    assert held[ours.ids.numpy()].tolist() == theirs.ids.tolist()
+    assert ours.targets.tolist() == theirs.targets.tolist()
+
+
+def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_path: Path) -> None:
+    """No view of memory has an original that was masked."""
+    checkpoint = Checkpoint.open(model.parent / "base")
+    reader = MemoryReader.of(Encoder.of(Checkpoint.open(model)), checkpoint)
+    table = masked_dataset(model, tmp_path / "text", reader)
+    n_old = checkpoint.n_rows
+    encoder = Encoder.of(checkpoint)
+    for view in (0, 1):
+        numbers = every(table, view)
+        batch = table.batch(numbers, 1)
+        ids, memory = batch.ids, batch.extra["memory_ids"]
+        mask = batch.extra.get("memory_mask", torch.ones_like(memory)).bool()
+        n_masked = (ids == table.masking.mask_id).sum(1)
+        assert n_masked.sum() > 30
+        assert (memory == table.masking.mask_id).sum(1).tolist() == n_masked.tolist()
+        for row in range(len(numbers)):
+            read = ids[row, : int(batch.mask[row].sum())].tolist()
+            given = memory[row][mask[row]].tolist()
+            if view == 0:
+                assert given == read
+            # An added word, which is never masked, stands there in its pieces, and nothing else is different.
+            words = encoder.tokenizer.base
+            added = Encoder.of(Checkpoint.open(model)).tokenizer.added
+            expected = []
+            for piece in read:
+                surface = added.surface(piece - n_old) if piece >= n_old else ""
+                expected += words.encode(surface, add_special_tokens=False).ids if surface else [piece]
+            assert given == expected
+
+
+def test_a_sample_is_fixed_and_the_same_in_both_views(model: Path, tmp_path: Path) -> None:
+    table = masked_dataset(model, tmp_path / "text", is_fixed=True)
+    base, expanded = table.sample(10, 0), table.sample(10, 1)
+    assert len(base) == len(set(base.tolist())) == 10
+    assert sorted(base // 2) == sorted(expanded // 2)
+    assert (base % 2 == 0).all()
+    assert (expanded % 2 == 1).all()
+    assert table.sample(10, 0).tolist() == base.tolist()
+    assert sorted(table.sample(10**6, 0) // 2) == list(range(table.n_items))
+    assert sorted(base // 2) != list(range(10))
+
+
+def test_without_added_words_there_is_one_view(tiny_model: TinyModel, tmp_path: Path) -> None:
+    table = masked_dataset(tiny_model(), tmp_path / "text")
+    assert table.n_views == 1
+    items = np.arange(table.n_items)
+    assert table.inputs_of(items, items % 2 == 1).tolist() == table.inputs_of(items, items < 0).tolist()
+
+
+def test_the_digest_tells_texts_and_masking_apart(model: Path, tmp_path: Path) -> None:
+    def digest(table: MaskedDataset) -> str:
+        made = sha256()
+        table.digest(made.update)
+        return made.hexdigest()
+
+    one = digest(masked_dataset(model, tmp_path / "one"))
+    assert one == digest(masked_dataset(model, tmp_path / "two"))
+    assert one != digest(masked_dataset(model, tmp_path / "two", share=0.2))
+    table = masked_dataset(model, tmp_path / "two")
+    other, _ = packed(model, tmp_path / "three", [])
+    assert one != digest(MaskedDataset(other, table.rows, table.masking, table.pad_id, table.seed))
+
+
+PIECES = np.arange(10, 60, dtype=np.int32)  # of 100 old rows; added ones lie above
+MASK = 3
+
+
+def masking(share: float = 0.15, *, whole_words: bool = False) -> Masking:
+    return Masking(share, whole_words, MASK, PIECES)
+
+
+def ordinary(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """[CLS], ``n`` words of a piece, [SEP]."""
+    ids = np.concatenate([[1], 10 + np.arange(n) % 50, [2]]).astype(np.int32)
+    return ids, np.ones(len(ids), bool)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_shares(whole_words: bool) -> None:
+    ids, begins = ordinary(41)  # 15 % are 6.15
+    made = [masking(whole_words=whole_words).corrupt(ids, begins, 1, 4, 0, i) for i in range(4000)]
+    counts = np.array([len(one.places) for one in made])
+    assert set(counts.tolist()) == {6, 7}
+    assert counts.mean() == pytest.approx(0.15 * 41, abs=0.03)
+    read = np.concatenate([one.ids[one.places] for one in made])
+    targets = np.concatenate([one.targets for one in made])
+    n = len(read)
+    is_mask, same = read == MASK, read == targets
+    # A random piece is the same as the target in one of 50 cases.
+    assert is_mask.sum() / n == pytest.approx(0.8, abs=0.01)
+    assert same.sum() / n == pytest.approx(0.1 + 0.1 / 50, abs=0.008)
+    random = read[~is_mask & ~same]
+    assert np.isin(random, PIECES).all()
+    assert len(np.unique(random)) == 50
+    assert np.bincount(random, minlength=60)[10:].std() / (len(random) / 50) < 0.2
+    # Every place is as likely as any other.
+    at = np.bincount(np.concatenate([one.places for one in made]), minlength=43)
+    assert at[[0, -1]].tolist() == [0, 0]
+    assert np.abs(at[1:-1] / len(made) - 0.15).max() < 0.03
+
+
+def test_what_is_never_a_target() -> None:
+    ids = np.array([1, 20, 200, 21, 99, 3, 22, 2, 0], np.int32)  # added word, row without piece, [MASK] in the text
+    seen = set()
+    for i in range(300):
+        made = masking(0.5).corrupt(ids, np.ones(len(ids), bool), 1, 4, 0, i)
+        assert (made.ids[np.setdiff1d(np.arange(9), made.places)] == np.delete(ids, made.places)).all()
+        np.testing.assert_array_equal(made.targets, ids[made.places])
+        seen |= {*made.places.tolist()}
+        assert len(made.places) in (1, 2)  # half of three
+    assert seen == {1, 3, 6}
+
+
+def test_short_inputs_may_have_none_and_the_mean_is_exact() -> None:
+    ids, begins = ordinary(2)
+    counts = [len(masking().corrupt(ids, begins, 1, 4, 0, i).places) for i in range(5000)]
+    assert set(counts) == {0, 1}
+    assert np.mean(counts) == pytest.approx(0.3, abs=0.02)
+    nothing = masking().corrupt(np.array([1, 200, 2], np.int32), np.ones(3, bool), 1, 4, 0, 0)
+    assert len(nothing.places) == len(nothing.targets) == 0
+    assert nothing.ids.tolist() == [1, 200, 2]
+
+
+def test_whole_words() -> None:
+    sizes = [1, 3, 2, 4, 1, 5, 2, 2]
+    begins = np.concatenate([[True], *([True] + [False] * (size - 1) for size in sizes), [True]])
+    ids = np.concatenate([[1], 10 + np.arange(sum(sizes)), [2]]).astype(np.int32)
+    words = np.cumsum(begins) - 1
+    chosen = np.zeros(len(sizes) + 2)
+    for i in range(500):
+        places = masking(0.25, whole_words=True).corrupt(ids, begins, 1, 4, 0, i).places
+        taken = np.unique(words[places])
+        assert np.isin(words, taken).sum() == len(places)
+        room = 5 - len(places)  # a quarter of 20, and no word that is left would fit
+        assert 0 <= room < min(size for word, size in enumerate(sizes, start=1) if word not in taken)
+        chosen[taken] += 1
+    assert chosen[[0, -1]].tolist() == [0, 0]
+    assert (chosen[1:-1] > 0).all()
+    # An added word between two others belongs to neither, and is read as it is.
+    few = np.array([1, 20, 21, 200, 22, 2], np.int32)
+    few_begins = np.array([True, True, False, True, True, True])
+    draws = [masking(2 / 3, whole_words=True).corrupt(few, few_begins, 1, 4, 0, i) for i in range(60)]
+    assert {tuple(made.places.tolist()) for made in draws} == {(1, 2), (4,)}
+    assert {int(made.ids[3]) for made in draws} == {200}
+
+
+def test_a_draw_is_a_function_of_its_key() -> None:
+    ids, begins = ordinary(60)
+    one, again, other = (masking().corrupt(ids, begins, 1, 4, epoch, 17) for epoch in (3, 3, 4))
+    np.testing.assert_array_equal(one.ids, again.ids)
+    np.testing.assert_array_equal(one.places, again.places)
+    assert one.places.tolist() != other.places.tolist()
+    assert ids.tolist() == ordinary(60)[0].tolist()  # the input itself stays
+
+
+def test_of_a_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
+    encoder = Encoder.of(Checkpoint.open(adapted(tiny_model)))
+    made = Masking.of(encoder.tokenizer, 0.15, whole_words=False)
+    special, vocabulary = encoder.special, encoder.tokenizer.base.get_vocab()
+    assert made.mask_id == vocabulary["[MASK]"] == special.mask
+    ids = {special.cls, special.sep, special.pad, special.unk, special.mask}
+    assert set(made.pieces.tolist()) == set(vocabulary.values()) - ids
+    assert made.pieces.max() < encoder.tokenizer.added.first_id
+    assert (np.diff(made.pieces) > 0).all()

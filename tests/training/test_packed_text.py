@@ -1,0 +1,120 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.corpus.text import Document
+from greenadapt.tasks.base import Encoder
+from greenadapt.training.packed_text import PackedText, PackedView, pack
+from tests.support.small_tasks import NEW, TinyModel, adapted, expand
+from tests.support.small_texts import documents, packed
+
+
+def words_of(view: PackedView, i: int) -> list[list[int]]:
+    """The pieces of each word of an input, special tokens as words."""
+    part = slice(*view.offsets[i : i + 2].tolist())
+    starts = np.flatnonzero(view.begins[part])
+    return [piece.tolist() for piece in np.split(view.ids[part], starts[1:])]
+
+
+def test_inputs_hold_the_words_of_the_text_in_order(tiny_model: TinyModel, tmp_path: Path) -> None:
+    text, encoder = packed(adapted(tiny_model), tmp_path / "text", documents(40), max_length=16)
+    base, expanded = text.views
+    assert len(base) == len(expanded) == len(text) == text.counts["inputs"]
+    assert np.diff(base.offsets).max() <= 16
+    assert np.diff(base.offsets).min() >= 3
+    # Without special tokens and cuts, what is left is what the tokenizer gives for each text.
+    whole = [encoder.tokenizer.encode(document.lines[0]) for document in documents(40)]
+    ids = np.concatenate([each.base.ids for each in whole])
+    special = (encoder.special.cls, encoder.special.sep)
+    np.testing.assert_array_equal(base.ids[~np.isin(base.ids, special)], ids)
+    np.testing.assert_array_equal(
+        expanded.ids[~np.isin(expanded.ids, special)], np.concatenate([each.expanded.ids for each in whole])
+    )
+    assert text.counts == {"documents": 40, "inputs": len(text), "pieces": len(ids), "left_out": 0}
+    new = 0
+    for i in range(len(text)):
+        ours, theirs = words_of(base, i), words_of(expanded, i)
+        assert ours[0] == theirs[0] == [special[0]]
+        assert ours[-1] == theirs[-1] == [special[1]]
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            if one != other:
+                (row,) = other
+                assert encoder.tokenizer.added.surface(row - encoder.tokenizer.added.first_id) in NEW
+                new += 1
+    assert new > 20
+    seen = text.seen(int(expanded.ids.max()) + 1)
+    assert set(np.flatnonzero(seen).tolist()) == {*base.ids.tolist(), *expanded.ids.tolist()}
+
+
+def test_inputs_are_full_and_never_mix_documents(tiny_model: TinyModel, tmp_path: Path) -> None:
+    lines = ("the heart", "rate of the patient", "virus " * 30)
+    text, encoder = packed(
+        tiny_model(), tmp_path / "text", [Document(lines), Document(("a cell",)), Document(("the",))], max_length=16
+    )
+    assert len(text.views) == 1  # no added words
+    lengths = np.diff(text.views[0].offsets).tolist()
+    assert lengths == [16, 16, 10, 4, 3]  # 2 + 4 + 30 pieces, with two special tokens an input
+    pieces = text.views[0].ids[1:7].tolist()
+    names = [encoder.tokenizer.base.id_to_token(piece) for piece in pieces]
+    assert " ".join(names) == "the heart rate of the patient"
+
+
+def test_a_word_longer_than_an_input_is_left_out(tiny_model: TinyModel, tmp_path: Path) -> None:
+    letters = "zyxwvutsrqponmlkjihgfedcba"  # 26 pieces
+    text, encoder = packed(tiny_model(), tmp_path / "text", [Document((f"the {letters} heart",))], max_length=16)
+    assert text.counts["left_out"] == 1
+    ids = text.views[0].ids.tolist()
+    names = [encoder.tokenizer.base.id_to_token(row) for row in ids]
+    assert names == ["[CLS]", "the", "[SEP]", "[CLS]", "heart", "[SEP]"]
+
+
+@pytest.mark.parametrize("architecture", ["RobertaModel", "XLMRobertaModel"])
+def test_other_tokenizers(architecture: str, tiny_model: TinyModel, tmp_path: Path) -> None:
+    base = tiny_model(architecture, name="base")
+    model = expand(base, tmp_path / "adapted") if architecture == "RobertaModel" else base
+    text, encoder = packed(model, tmp_path / "text", documents(20), max_length=20)
+    for view in text.views:
+        assert np.diff(view.offsets).max() <= 20
+        assert (view.ids[view.offsets[:-1]] == encoder.special.cls).all()
+        assert (view.ids[view.offsets[1:] - 1] == encoder.special.sep).all()
+    assert all(len(words_of(text.views[0], i)) == len(words_of(text.views[-1], i)) for i in range(len(text)))
+    vocabulary = {row: piece for piece, row in encoder.tokenizer.base.get_vocab().items()}
+    mark = "\u0120" if architecture == "RobertaModel" else "\u2581"
+    inner = text.views[0].ids[~text.views[0].begins]
+    assert not any(vocabulary[row].startswith(mark) for row in inner.tolist())
+
+
+def test_a_share_is_held_out_by_content(tiny_model: TinyModel, tmp_path: Path) -> None:
+    encoder = packed(tiny_model(), tmp_path / "all", documents(200))[1]
+    halves = []
+    for name, texts in (("one", documents(200)), ("other", documents(200)[::-1])):
+        folders = [tmp_path / name / part for part in ("train", "heldout")]
+        pack(texts, encoder, folders, 0.3)
+        halves.append([PackedText.open(folder) for folder in folders])
+    (train, heldout), (again, _) = halves
+    assert train is not None
+    assert heldout is not None
+    assert again is not None
+    assert train.counts["documents"] + heldout.counts["documents"] == 200
+    assert 0.2 < heldout.counts["documents"] / 200 < 0.4
+    assert sorted(train.views[0].ids.tolist()) == sorted(again.views[0].ids.tolist())
+
+
+def test_what_did_not_come_to_its_end_is_not_there(tiny_model: TinyModel, tmp_path: Path) -> None:
+    encoder = Encoder.of(Checkpoint.open(tiny_model()))
+
+    def broken() -> Iterator[Document]:
+        yield documents(1)[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack(broken(), encoder, [tmp_path / "text"])
+    assert PackedText.open(tmp_path / "text") is None
+    pack([], encoder, [tmp_path / "text"])
+    empty = PackedText.open(tmp_path / "text")
+    assert empty is not None
+    assert len(empty) == 0

@@ -1,0 +1,219 @@
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.errors import InputError
+from greenadapt.models.machine import Machine
+from greenadapt.models.memory.general_model import GeneralModel
+from greenadapt.progress import TIME_UP, Bar, Silent, limit_time, time_limits
+from greenadapt.training.pretrain import Pretraining, PretrainRun, Texts
+from tests.support.small_tasks import TinyModel, adapted, expand, lines, read_json
+from tests.support.small_texts import documents, packed
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TRAIN = TrainConfig(epochs=2, learning_rate=2e-3, batch_size=8)
+CONFIG = PretrainConfig(head_steps=10, head_learning_rate=1e-2, eval_inputs=20)
+NOTHING = replace(TRAIN, learning_rate=1e-30)
+"""So low a rate that no weight changes."""
+
+
+def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
+    train, encoder = packed(model, folder / "train", documents(40))
+    heldout, _ = packed(model, folder / "heldout", documents(20, 1))
+    general, _ = packed(model, folder / "general", documents(10, 2))
+    given: dict[str, Any] = dict(
+        checkpoint=Checkpoint.open(model),
+        encoder=encoder,
+        texts=Texts(train, heldout, general),
+        config=CONFIG,
+        train=TRAIN,
+        run=RunConfig(checkpoint_steps=2),
+        machine=Machine.start("float32"),
+        progress=Silent(),
+    )
+    return Pretraining(**{**given, **changes})
+
+
+def done(setup: Pretraining, folder: Path) -> dict[str, np.ndarray]:
+    """The weights that a run leaves."""
+    folder.mkdir(exist_ok=True)
+    run = PretrainRun(setup, folder)
+    run.train()
+    run.finish(folder)
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.mark.slow
+def test_training_lowers_the_loss_and_tells_so(tiny_model: TinyModel, tmp_path: Path) -> None:
+    made = setup(adapted(tiny_model), tmp_path, train=replace(TRAIN, epochs=5))
+    done(made, tmp_path / "run")
+    scores, history = read_json(tmp_path / "run" / "scores.json"), lines(tmp_path / "run" / "history.jsonl")
+    assert (scores["epochs"], scores["new_head_steps"], scores["max_length"]) == (5, 10, 32)
+    assert scores["steps"] == history[-1]["step"] == 5 * -(-len(made.texts.train) // 8)
+    assert set(scores["losses"]) == {"heldout", "general"}
+    for measured in scores["losses"].values():
+        for view in ("base", "expanded"):
+            assert measured["after"][view] < measured["before"][view] - 0.3
+            assert measured["targets"][view] > 4
+    assert scores["losses"]["general"]["inputs"] == len(made.texts.measured["general"])
+    assert scores["losses"]["heldout"]["inputs"] == 20 < len(made.texts.measured["heldout"])
+    assert [row["epoch"] for row in history] == [1, 2, 3, 4, 5]
+    assert history[-1]["heldout"] == scores["losses"]["heldout"]["after"]
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert history[-1]["learning_rate"] < history[0]["learning_rate"]
+
+
+@pytest.mark.slow
+def test_a_new_head_is_trained_alone_first(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    source = Checkpoint.open(model)
+    trained = done(setup(model, tmp_path, train=NOTHING), tmp_path / "run")
+    for name in source.names:
+        np.testing.assert_allclose(trained[f"bert.{name}"], source[name], rtol=0, atol=1e-20, err_msg=name)
+    untrained = done(setup(model, tmp_path, train=NOTHING, config=replace(CONFIG, head_steps=0)), tmp_path / "other")
+    head = [name for name in trained if name.startswith("cls.")]
+    assert len(head) == 5
+    for name in head:
+        assert (trained[name] != untrained[name]).any(), name
+    losses = [read_json(tmp_path / name / "scores.json")["losses"]["heldout"]["before"] for name in ("run", "other")]
+    assert losses[0]["base"] < losses[1]["base"] - 0.05
+    # A head that is there needs no steps of its own.
+    whole = expand(tiny_model("BertForMaskedLM"), tmp_path / "whole")
+    kept = done(setup(whole, tmp_path, train=NOTHING), tmp_path / "third")
+    assert read_json(tmp_path / "third" / "scores.json")["new_head_steps"] is None
+    for name, weight in load_file(whole / "model.safetensors").items():
+        np.testing.assert_allclose(kept[name], weight, rtol=0, atol=1e-20, err_msg=name)
+
+
+@pytest.mark.slow
+def test_only_new_rows(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = expand(tiny_model("BertForMaskedLM"), tmp_path / "adapted")
+    before = load_file(model / "model.safetensors")
+    train = replace(TRAIN, weight_decay=0.1, epochs=4, learning_rate=0.05)
+    made = setup(model, tmp_path, train=train, config=replace(CONFIG, only_new_rows=True))
+    after = done(made, tmp_path / "run")
+    name = "bert.embeddings.word_embeddings.weight"
+    n_old = len(before[name]) - 4
+    assert (after[name][n_old:] != before[name][n_old:]).any(axis=1).all()
+    np.testing.assert_array_equal(after[name][:n_old], before[name][:n_old])
+    for other in set(before) - {name}:
+        np.testing.assert_array_equal(after[other], before[other], err_msg=other)
+    losses = read_json(tmp_path / "run" / "scores.json")["losses"]["heldout"]
+    assert losses["after"]["expanded"] < losses["before"]["expanded"]
+    assert losses["after"]["base"] == losses["before"]["base"]  # which reads none of these rows
+
+
+def test_only_new_rows_of_words_that_do_not_occur(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    text, _ = packed(model, tmp_path / "none", [replace(documents(1)[0], lines=("the heart of a patient",))])
+    made = setup(model, tmp_path, config=replace(CONFIG, only_new_rows=True))
+    with pytest.raises(InputError, match="no added word occurs in --text"):
+        PretrainRun(replace(made, texts=replace(made.texts, train=text)), tmp_path / "run")
+
+
+class _Stopping(Silent):
+    """Interrupts the ``label`` bar in the step after some: at once, or by a signal."""
+
+    def __init__(self, label: str, steps: int, number: int | None = None) -> None:
+        self.label, self.steps, self.number, self.notes = label, steps, number, list[str]()
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        outer = self
+
+        class Counting:
+            def advance(self, amount: float, **facts: str) -> None:
+                outer.steps -= bool(facts) and label == outer.label
+                if outer.steps < 0 and outer.number is None:
+                    raise KeyboardInterrupt
+                if outer.steps < 0 and outer.number is not None:
+                    signal.raise_signal(outer.number)
+
+        yield Counting()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stopping", "code", "left", "only_new_rows"),
+    [
+        (_Stopping("new head", 5), None, "4 of the new head", False),
+        (_Stopping("training", 7, signal.SIGALRM), TIME_UP, "8", True),
+    ],
+)
+def test_an_interrupted_run_goes_on_to_the_same_bits(
+    tiny_model: TinyModel, tmp_path: Path, stopping: _Stopping, code: int | None, left: str, only_new_rows: bool
+) -> None:
+    model = adapted(tiny_model)
+    config = replace(CONFIG, only_new_rows=only_new_rows)
+    whole = done(setup(model, tmp_path, config=config), tmp_path / "whole")
+    stopped = setup(model, tmp_path, config=config, progress=stopping)
+    with pytest.raises((KeyboardInterrupt, SystemExit)) as raised, time_limits():  # noqa: PT012
+        limit_time(3600, is_alone=True)
+        done(stopped, tmp_path / "run")
+    assert getattr(raised.value, "code", None) == code
+    told = _Stopping("none", 1)
+    again = done(setup(model, tmp_path, config=config, progress=told), tmp_path / "run")
+    assert told.notes == [f"going on from step {left}"]
+    assert set(again) == set(whole)
+    for name, weight in whole.items():
+        np.testing.assert_array_equal(again[name], weight, err_msg=name)
+    scores = [read_json(tmp_path / name / "scores.json") for name in ("run", "whole")]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_with_memory(tiny_model: TinyModel, tmp_path: Path, frozen: bool) -> None:
+    model = adapted(tiny_model)
+    general = Checkpoint.open(model.parent / "base")
+    source = {name: np.array(general[name]) for name in general.names}
+    memory = GeneralModel(general, MemoryConfig("gated", frozen=frozen), "of-tests")
+    made = setup(model, tmp_path, general=memory)
+    weights = done(made, tmp_path / "run")
+    plain = done(setup(model, tmp_path), tmp_path / "plain")
+    assert set(weights) == set(plain)  # nothing of the memory is in the model itself
+    assert any((weights[name] != plain[name]).any() for name in weights)
+    gates = load_file(tmp_path / "run" / "memory.safetensors")
+    assert sorted(gates) == ["gates.0.bias", "gates.0.weight"]
+    assert gates["gates.0.weight"].any()
+    assert (tmp_path / "run" / "memory" / "config.json").is_file() != frozen
+    for name, weight in source.items():
+        np.testing.assert_array_equal(general[name], weight)
+    if not frozen:
+        changed = load_file(tmp_path / "run" / "memory" / "model.safetensors")
+        name = "encoder.layer.0.attention.self.query.weight"
+        difference = np.abs(changed[name] - source[name]).max()
+        assert 0 < difference < 0.1  # it began where the checkpoint is
+    scores = read_json(tmp_path / "run" / "scores.json")["losses"]["heldout"]
+    assert scores["before"] != read_json(tmp_path / "plain" / "scores.json")["losses"]["heldout"]["before"]
+    assert scores["after"]["base"] < scores["before"]["base"]
+
+
+def test_what_is_counted(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    made = setup(model, tmp_path)
+    counts = PretrainRun(made, tmp_path / "run").counts()
+    assert counts["documents"] == 40
+    assert counts["train"] == len(made.texts.train)
+    assert {name: counts[name] for name in made.texts.measured} == {
+        name: len(text) for name, text in made.texts.measured.items()
+    }
+    assert counts["rows"] == made.checkpoint.n_rows == counts["rows_used"]
+    json.dumps(counts)
+    lines = [(document.lines[0].replace("dtypes", "virus"),) for document in documents(40)]
+    text, _ = packed(model, tmp_path / "without", [replace(documents(1)[0], lines=each) for each in lines])
+    counts = PretrainRun(setup(model, tmp_path, texts=Texts(text)), tmp_path / "run").counts()
+    assert counts["rows_used"] == counts["rows"] - 1  # a word that does not occur is not held

@@ -1,0 +1,385 @@
+"""One seed on several tasks: what is measured, kept and written, and that a stopped run goes on to the same bits."""
+
+import math
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from sklearn.metrics import accuracy_score, f1_score
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import AdapterConfig, MemoryConfig, RunConfig, SamplingConfig, TrainConfig
+from greenadapt.errors import InputError
+from greenadapt.models.machine import Machine
+from greenadapt.models.memory.general_model import GeneralModel
+from greenadapt.models.rows import Rows
+from greenadapt.progress import Silent
+from greenadapt.tasks.base import Encoder, TaskData, make_task
+from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
+from greenadapt.training.loop import learning_rate
+from tests.support.processes import digests
+from tests.support.small_multitask import CONFIGS, PALS, task_file
+from tests.support.small_tasks import NEW, Json, Notes, Signalling, TinyModel, adapted, lines, read_json
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+METRICS = {"ner": "f1", "ill.1": "by_class.ill.f1", "number": "pearson", "qa": "f1"}
+TRAIN = TrainConfig(epochs=3, learning_rate=7e-3, batch_size=8)
+
+
+def _data(folder: Path, checkpoint: Checkpoint, name: str, adapter: AdapterConfig = PALS) -> TaskData:
+    """A task with two development sets, of which one has the name of the test set."""
+    task = make_task(CONFIGS[name])
+    read = {part: task.read(str(task_file(folder, name, part)), Silent()) for part in ("train", "dev", "test")}
+    half = len(read["dev"]) // 2
+    dev = {"m": read["dev"][:half], "test": read["dev"][half:]}
+    fitted = task.fit(read["train"], Silent())
+    encoder = Encoder.of(checkpoint, 64)
+    return TaskData(name, fitted, encoder, read["train"], dev, {"test": read["test"]}, adapter, METRICS[name])
+
+
+def make_setup(
+    model: Path, names: tuple[str, ...] = ("ner", "ill.1"), adapter: AdapterConfig = PALS, **train: Any
+) -> FinetuneSetup:
+    checkpoint = Checkpoint.open(model)
+    return FinetuneSetup(
+        tasks=tuple(_data(model.parent, checkpoint, name, adapter) for name in names),
+        checkpoint=checkpoint,
+        train=replace(TRAIN, **train),
+        sampling=SamplingConfig(steps_per_epoch=5),
+        run=RunConfig(checkpoint_steps=2),
+        machine=Machine.start("float32"),
+        progress=Notes(),
+    )
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> Path:
+    return adapted(tiny_model)
+
+
+def train_and_finish(run: FinetuneRun, whole: Path) -> Json:
+    run.train()
+    run.finish(whole, is_whole=True)
+    scores: Json = read_json(run.folder / "scores.json")
+    return scores
+
+
+def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: weight.detach().clone() for name, weight in module.state_dict().items()}
+
+
+def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> list[str]:
+    assert before.keys() == after.keys()
+    return [name for name in before if not torch.equal(before[name], after[name])]
+
+
+@pytest.mark.slow
+def test_every_set_of_every_task_is_scored_whole(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model, ("ner", "ill.1", "number", "qa"))
+    run = FinetuneRun(setup, 2, tmp_path / "seed")
+    scores = train_and_finish(run, tmp_path / "whole")
+    assert (scores["seed"], scores["steps"], scores["epochs"], scores["epoch"]) == (2, 15, 3, 3)
+    assert list(scores["tasks"]) == ["ner", "ill.1", "number", "qa"]
+    assert {tuple(kinds) for kinds in scores["tasks"].values()} == {("dev", "test")}
+    assert {tuple(kinds["dev"]) for kinds in scores["tasks"].values()} == {("m", "test")}
+    for one in setup.tasks:
+        predictions = lines(tmp_path / "seed" / "tasks" / one.name / "predictions-test.jsonl")
+        assert (
+            one.task.score(one.test["test"], predictions).items() <= scores["tasks"][one.name]["test"]["test"].items()
+        )
+        assert {*scores["tasks"][one.name]["test"]["test"]["views"]} == {"mean", "base", "expanded"}
+    ill = next(one for one in setup.tasks if one.name == "ill.1")
+    gold = [row["label"] for row in lines(task_file(tmp_path, "ill.1", "test"))]
+    predicted = [row["label"] for row in lines(tmp_path / "seed" / "tasks" / "ill.1" / "predictions-test.jsonl")]
+    assert len(gold) == len(ill.test["test"]) == 10
+    found = scores["tasks"]["ill.1"]["test"]["test"]
+    assert found["accuracy"] == pytest.approx(accuracy_score(gold, predicted))
+    assert found["by_class"]["ill"]["f1"] == pytest.approx(f1_score(gold, predicted, pos_label="ill", zero_division=0))
+    for kind, n in (("dev", 8), ("test", 4)):
+        columns = [
+            each["by_class"]["ill"]["f1"] if name == "ill.1" else each[METRICS[name]]
+            for name, kinds in scores["tasks"].items()
+            for each in kinds[kind].values()
+        ]
+        assert len(columns) == n
+        assert scores["average"][kind] == pytest.approx(sum(column or 0 for column in columns) / n)
+    assert scores["counts"]["tasks"]["ner"] == {
+        "train": 24,
+        "inputs": 24,
+        "dev": {"m": 4, "test": 4},
+        "test": {"test": 10},
+    }
+    assert scores["counts"]["rows_used"] == len(run.rows) < scores["counts"]["rows"]
+
+
+@pytest.mark.slow
+def test_the_encoder_is_one_that_plain_transformers_loads(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model, weight_decay=0.1)
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
+    train_and_finish(run, tmp_path / "whole")
+    plain = transformers.AutoModel.from_pretrained(tmp_path / "whole")
+    ours, theirs = state_of(run.model.encoder), state_of(plain)
+    name = "embeddings.word_embeddings.weight"
+    assert torch.equal(theirs[name][run.rows.ids], ours[name])
+    table = setup.checkpoint.embedding()
+    unused = np.setdiff1d(np.arange(len(table)), run.rows.ids)
+    shrink = math.prod(1 - 0.1 * learning_rate(k, 15, 0.1, 7e-3) for k in range(15))
+    np.testing.assert_allclose(theirs[name][unused].numpy(), table[unused] * np.float32(shrink), rtol=1e-6)
+    del ours[name], theirs[name]
+    assert changed(ours, theirs) == []
+    for one in setup.tasks:
+        part = load_file(tmp_path / "whole" / "tasks" / one.name / "weights.safetensors")
+        assert changed(state_of(run.model.part(one.name)), part) == []
+
+
+def test_the_model_holds_the_rows_that_any_task_reads(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model)
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
+    seen = []
+    for one in setup.tasks:
+        seen += one.task.training(one.train, one.encoder, 0, Silent())
+        for examples in (*one.dev.values(), *one.test.values()):
+            seen += list(one.task.inference(examples, one.encoder))
+    expected = Rows.seen(seen, setup.first_encoder.special)
+    assert run.rows.ids.tolist() == expected.ids.tolist()
+
+
+def test_sets_that_are_cut_are_named(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model, ("ill.1",))
+    short = replace(setup.tasks[0], encoder=Encoder.of(setup.checkpoint, 8))
+    FinetuneRun(replace(setup, tasks=(short,)), 0, tmp_path / "seed")
+    assert isinstance(setup.progress, Notes)
+    assert [warning.split(":")[0] for warning in setup.progress.warnings] == [
+        "18 of 24 training texts are cut to 8 pieces",
+        "ill.1, dev m",
+        "ill.1, dev test",
+        "ill.1, test",
+    ]
+
+
+def test_a_task_without_training_inputs_is_named(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model)
+    empty = replace(setup.tasks[1], train=[])
+    with pytest.raises(InputError, match=r"task ill\.1 has no examples to train on"):
+        FinetuneRun(replace(setup, tasks=(setup.tasks[0], empty)), 0, tmp_path / "seed")
+
+
+@pytest.mark.slow
+def test_a_pooler_that_no_task_reads_is_not_trained(model: Path, tmp_path: Path) -> None:
+    """So that one task leaves no weight without a gradient, for which several processes would have to look."""
+    for names, is_trained in ((("ner",), False), (("ner", "qa"), False), (("ill.1",), True), (("ner", "number"), True)):
+        run = FinetuneRun(make_setup(model, names, max_steps=2), 0, tmp_path / "-".join(names))
+        before = state_of(run.model.encoder.pooler)
+        for _ in run.training.steps():
+            pass
+        missing = [
+            name for name, weight in run.model.named_parameters() if weight.requires_grad and weight.grad is None
+        ]
+        assert bool(missing) == (len(names) > 1)
+        assert bool(changed(before, state_of(run.model.encoder.pooler))) == is_trained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("patience", [None, 1])
+def test_the_epoch_with_the_best_average_is_kept(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int | None
+) -> None:
+    """The averages are given here; the weights, the scores and the decay are those of that epoch."""
+    averages, after = [0.2, 0.5, 0.5, 0.3], []
+
+    class Recorded(FinetuneRun):
+        def _dev_scores(self) -> dict[str, dict[str, Json]]:
+            after.append(state_of(self.model))
+            return super()._dev_scores()
+
+        def _score(self, tasks: dict[str, dict[str, Json]]) -> float | None:
+            return averages[len(after) - 1]
+
+    setup = make_setup(model, keep="best", patience=patience, epochs=4, weight_decay=0.1)
+    run = Recorded(setup, 0, tmp_path / "seed")
+    scores = train_and_finish(run, tmp_path / "whole")
+    history = lines(tmp_path / "seed" / "history.jsonl")
+    assert (scores["epoch"], scores["epochs"]) == (2, 4 if patience is None else 3)
+    assert scores["average"]["dev"] == history[1]["dev"]["average"] == 0.5
+    assert {name: kinds["dev"] for name, kinds in scores["tasks"].items()} == history[1]["dev"]["tasks"]
+    assert changed(after[1], state_of(run.model)) == []
+    assert len(changed(after[-1], after[1])) > 10
+    ids = load_file(tmp_path / "whole" / "model.safetensors")["embeddings.word_embeddings.weight"]
+    unused = np.setdiff1d(np.arange(len(ids)), run.rows.ids)
+    shrink = math.prod(1 - 0.1 * learning_rate(k, 20, 0.1, 7e-3) for k in range(10))
+    expected = setup.checkpoint.embedding()[unused] * np.float32(shrink)
+    np.testing.assert_allclose(ids[unused].numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_tasks_without_sets_have_no_scores(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model)
+    bare = tuple(replace(one, dev={}, test={}) for one in setup.tasks)
+    scores = train_and_finish(FinetuneRun(replace(setup, tasks=bare), 0, tmp_path / "seed"), tmp_path / "whole")
+    assert scores["average"] == {}
+    assert scores["tasks"] == {"ner": {}, "ill.1": {}}
+    assert "epoch" not in scores
+    assert all("dev" not in row for row in lines(tmp_path / "seed" / "history.jsonl"))
+    some = (bare[0], setup.tasks[1])
+    scores = train_and_finish(FinetuneRun(replace(setup, tasks=some), 0, tmp_path / "some"), tmp_path / "whole2")
+    assert scores["tasks"]["ner"] == {}
+    assert scores["average"].keys() == {"dev", "test"}
+
+
+@pytest.mark.slow
+def test_trackers_and_history_tell_of_each_task(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[tuple[Json, int]] = []
+    monkeypatch.setattr(Machine, "log", lambda _, values, step: logged.append((dict(values), step)))
+    run = FinetuneRun(make_setup(model), 4, tmp_path / "seed", steps_before=100)
+    train_and_finish(run, tmp_path / "whole")
+    steps = [values for values, _ in logged if "seed_4/loss" in values]
+    assert [step for values, step in logged if "seed_4/loss" in values] == list(range(101, 116))
+    assert all(isinstance(value, int | float) for values in steps for value in values.values())
+    for row in lines(tmp_path / "seed" / "history.jsonl"):
+        of_epoch = [values for values in steps if values["seed_4/epoch"] == row["epoch"]]
+        for name, told in row["tasks"].items():
+            losses = [values[f"seed_4/loss_{name}"] for values in of_epoch if f"seed_4/loss_{name}" in values]
+            assert (told["steps"], told["loss"]) == (len(losses), pytest.approx(np.mean(losses)))
+        assert sum(told["steps"] for told in row["tasks"].values()) == 5
+    dev = [values for values, _ in logged if "seed_4/dev_average" in values]
+    assert len(dev) == 3
+    assert {"seed_4/dev_ill.1_m_accuracy", "seed_4/dev_ner_test_f1"} <= dev[0].keys()
+
+
+@pytest.mark.slow
+def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model, ("ner", "ill.1", "qa"), keep="best", weight_decay=0.1)
+    train_and_finish(FinetuneRun(setup, 3, tmp_path / "seed"), tmp_path / "whole")
+    stopped = FinetuneRun(replace(setup, progress=Signalling(signal.SIGTERM, 8)), 3, tmp_path / "again")
+    with pytest.raises(SystemExit):
+        stopped.train()
+    assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == 8
+    resumed = replace(setup, progress=Notes())
+    train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
+    assert isinstance(resumed.progress, Notes)
+    assert resumed.progress.notes == ["seed 3: going on from step 8"]
+    assert digests(tmp_path / "whole") == digests(tmp_path / "whole2")
+    made = [digests(tmp_path / name) for name in ("seed", "again")]
+    for files in made:
+        del files[".state/record.json"]  # which tells the time
+    assert made[0] == made[1]
+    histories = [lines(tmp_path / name / "history.jsonl") for name in ("seed", "again")]
+    for row in (*histories[0], *histories[1]):
+        del row["seconds"]
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.slow
+def test_a_frozen_encoder_is_written_as_it_was(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model, adapter=replace(PALS, freeze_encoder=True), weight_decay=0.1)
+    train_and_finish(FinetuneRun(setup, 0, tmp_path / "seed"), tmp_path / "whole")
+    before, after = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "whole"))
+    assert changed(before, after) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("is_whole", "place"), [(True, "whole"), (False, "seed")])
+def test_an_added_task_writes_its_own_weights_alone(model: Path, tmp_path: Path, is_whole: bool, place: str) -> None:
+    setup = make_setup(model, ("ill.1",), replace(PALS, freeze_encoder=True))
+    run = FinetuneRun(replace(setup, adds=True), 0, tmp_path / "seed")
+    run.train()
+    run.finish(tmp_path / "whole", is_whole=is_whole)
+    written = {
+        path.relative_to(tmp_path).as_posix() for path in (*(tmp_path / "whole").rglob("*"), *run.folder.glob("[!.]*"))
+    }
+    own = {"seed/history.jsonl", "seed/scores.json", "seed/predictions-test.jsonl"}
+    assert written == own | {f"{place}/weights.safetensors"}
+    part = load_file(tmp_path / place / "weights.safetensors")
+    assert changed(state_of(run.model.part("ill.1")), part) == []
+
+
+@pytest.mark.slow
+def test_a_further_seed_writes_what_sets_it_apart(model: Path, tmp_path: Path) -> None:
+    setup = make_setup(model)
+    train_and_finish(FinetuneRun(setup, 0, tmp_path / "whole" / "seeds" / "0"), tmp_path / "whole")
+    other = FinetuneRun(setup, 1, tmp_path / "whole" / "seeds" / "1", steps_before=15)
+    other.train()
+    other.finish(tmp_path / "whole", is_whole=False)
+    assert not (other.folder / "config.json").exists()
+    weights = load_file(other.folder / "weights.safetensors")
+    expected = state_of(other.model.encoder)
+    del expected["embeddings.word_embeddings.weight"]
+    assert changed(expected, weights) == []
+    for one in setup.tasks:
+        part = load_file(other.folder / "tasks" / one.name / "weights.safetensors")
+        assert changed(state_of(other.model.part(one.name)), part) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_kept", [pytest.param(False, marks=pytest.mark.long), True])
+def test_a_general_models_memory_serves_all_tasks(model: Path, tmp_path: Path, is_kept: bool) -> None:
+    """The gates learn from every task; with a frozen encoder they stay as they are."""
+    general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"), "any")
+    states = tmp_path / "kept" if is_kept else None
+    setup = replace(make_setup(model), general=general, states=states)
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
+    memory = state_of(run.model.encoder.memory)
+    scores = train_and_finish(run, tmp_path / "whole")
+    learnt = changed(memory, state_of(run.model.encoder.memory))
+    assert learnt
+    assert all(name.startswith("gates.") for name in learnt)
+    assert (tmp_path / "whole" / "memory.safetensors").is_file()
+    assert scores["average"].keys() == {"dev", "test"}
+    assert is_kept == (states is not None and any(states.iterdir()))
+    frozen = replace(
+        setup, tasks=tuple(replace(one, adapter=replace(PALS, freeze_encoder=True)) for one in setup.tasks)
+    )
+    again = FinetuneRun(frozen, 0, tmp_path / "frozen")
+    before = state_of(again.model.encoder)
+    again.train()
+    assert changed(before, state_of(again.model.encoder)) == []
+
+
+@pytest.mark.slow
+def test_a_memory_begins_with_what_the_model_has_learnt(model: Path, tmp_path: Path) -> None:
+    general = GeneralModel(Checkpoint.open(model.parent / "base"), MemoryConfig(strategy="gated"), "any")
+    setup = replace(make_setup(model), general=general)
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
+    train_and_finish(run, tmp_path / "whole")
+    for file in model.iterdir():
+        if not (tmp_path / "whole" / file.name).exists() and file.is_file():
+            (tmp_path / "whole" / file.name).write_bytes(file.read_bytes())
+    later = FinetuneRun(
+        replace(setup, checkpoint=Checkpoint.open(tmp_path / "whole"), progress=Notes()), 0, tmp_path / "b"
+    )
+    learnt = {name: weight for name, weight in state_of(run.model.encoder.memory).items() if name.startswith("gates.")}
+    begun = {name: weight for name, weight in state_of(later.model.encoder.memory).items() if name.startswith("gates.")}
+    assert learnt
+    assert changed(learnt, begun) == []
+    assert isinstance(later.setup.progress, Notes)
+    assert later.setup.progress.notes == [f"its memory begins with what {tmp_path / 'whole'} has learnt"]
+
+
+@pytest.mark.slow
+def test_averaged_tokenizations_decide(model: Path, tmp_path: Path) -> None:
+    """Words of the added vocabulary are read in two ways, and the mean of the outputs is what is scored."""
+    setup = make_setup(model, ("ill.1",), max_steps=3)
+    run = FinetuneRun(setup, 0, tmp_path / "seed")
+    run.train()
+    one = run.setup.tasks[0]
+    examples = one.test["test"]
+    evaluation = run._evaluate(one, "test", "test", keep_logits=True)
+    views = list(one.task.inference(examples, one.encoder))
+    assert any(word in example.text for example in examples for word in NEW)
+    run.model.eval()
+    for i, (example, view) in enumerate(zip(examples, views, strict=True)):
+        logits = []
+        for name, feature in (("base", view.base[0]), ("expanded", view.expanded[0])):
+            ids = torch.from_numpy(run.rows.compact(feature.ids))[None]
+            with torch.no_grad():
+                logits.append(run.model(ids, task="ill.1")["logits"][0].numpy())
+            np.testing.assert_allclose(evaluation.logits[name][i][0], logits[-1], atol=1e-5)
+        assert (
+            one.task.decode(example, ((logits[0] + logits[1]) / 2)[None])["label"] == evaluation.predictions[i]["label"]
+        )

@@ -1,0 +1,555 @@
+"""Both views of an example in a step: which of their outputs are compared, what is learnt, and at which cost."""
+
+import gzip
+from dataclasses import dataclass, replace
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from scipy.special import log_softmax, softmax
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import PretrainConfig, RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
+from greenadapt.errors import ConflictError, InputError, UsageError
+from greenadapt.models.machine import Machine
+from greenadapt.models.rows import Rows
+from greenadapt.models.weights import open_model
+from greenadapt.progress import Silent
+from greenadapt.stages.finetune.compare import compare
+from greenadapt.stages.finetune.request import FinetuneRequest, read_unlabelled
+from greenadapt.stages.finetune.train import check_finetune, finetune, read_scores
+from greenadapt.stages.pretrain import PretrainRequest
+from greenadapt.tasks.base import Encoder, Feature, Input, Task, TaskData, flattened, make_task
+from greenadapt.tasks.conll import Sentence
+from greenadapt.tasks.ner import NerTask
+from greenadapt.tasks.qa import QuestionTask
+from greenadapt.tasks.questions import Answer, Question
+from greenadapt.tasks.spans import unit_of_each, word_units
+from greenadapt.training.batches import TaskDataset
+from greenadapt.training.feed import Feed, Plan
+from greenadapt.training.loop import Training
+from greenadapt.training.views import PairedDataset, UnlabelledDataset, shared_places, unlabelled_inputs
+from tests.conftest import WORDS, tiny_model_in
+from tests.support.small_inputs import assert_same, weights_of
+from tests.support.small_multitask import request as request_of_many
+from tests.support.small_tasks import (
+    NEW,
+    TinyModel,
+    adapted,
+    ner_file,
+    ner_request,
+    qa_file,
+    read_json,
+    sentences,
+    session,
+    texts_file,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+LAMBDA = 0.7
+BOTH = TrainConfig(mix="both", epochs=2, batch_size=4, learning_rate=1e-3)
+AGREEING = replace(BOTH, agreement=LAMBDA)
+KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "ner": (ner_file, "ner", {}),
+    "classes": (texts_file, "classification", {}),
+    "numbers": (texts_file, "classification", {"numbers": True}),
+    "qa": (qa_file, "qa", {}),
+    "qa without answers": (qa_file, "qa", {"impossible": True}),
+}
+
+
+@dataclass
+class Prepared:
+    """A model, a task's examples in both views, and the training of the one on the others."""
+
+    checkpoint: Checkpoint
+    task: Task[Any]
+    items: list[Input]
+    rows: Rows
+
+    @classmethod
+    def of(cls, kind: str, folder: Path, n: int = 7, **config: Any) -> "Prepared":
+        write, name, options = KINDS[kind]
+        checkpoint = Checkpoint.open(adapted(lambda *args, **more: tiny_model_in(folder, *args, **more), **config))
+        encoder = Encoder.of(checkpoint, 64)
+        task = make_task(TaskConfig(task=name))
+        suffix = {"ner": "tsv", "qa": "json"}.get(name, "jsonl")
+        examples = task.read(str(write(folder / f"examples.{suffix}", n, **options)), Silent())
+        task = task.fit(examples, Silent())
+        items = task.training(examples, encoder, 0, Silent())
+        return cls(checkpoint, task, items, Rows.seen(items, encoder.special))
+
+    def model(self) -> Any:
+        return open_model(self.checkpoint, self.task.head, self.task.head_config(), self.rows, seed=5)
+
+    def training(self, train: TrainConfig, max_tokens: int = 4096) -> Training:
+        dataset: Any = TaskDataset.of(self.items, self.rows, self.task.head, 0)
+        if train.agreement:
+            dataset = PairedDataset.of(dataset, self.items, train.agreement)
+        feed = Feed([dataset], Plan(train, RunConfig(max_tokens=max_tokens), 5))
+        return Training(self.model(), feed, Machine.start("float32"))
+
+
+def symmetric_kl(first: np.ndarray, second: np.ndarray) -> float:
+    """½ Σ p log (p / q) + ½ Σ q log (q / p) over the last axis, summed over the others."""
+    (p, q), (log_p, log_q) = ([f(x, axis=-1) for x in (first, second)] for f in (softmax, log_softmax))
+    return float((p * (log_p - log_q)).sum() + (q * (log_q - log_p)).sum()) / 2
+
+
+def by_hand(prepared: Prepared, model: Any) -> tuple[float, float]:
+    """The mean cross-entropy of both views, and the mean divergence of what is compared in an example, 0 where its
+    views are the same; from the model's logits for one input at a time.
+    """
+    model.eval()
+    losses, distances = [], []
+
+    def run(feature: Feature) -> dict[str, np.ndarray]:
+        ids = torch.from_numpy(prepared.rows.compact(feature.ids))[None]
+        types = torch.from_numpy(feature.types.astype(np.int64))[None]
+        with torch.no_grad():
+            output = model(input_ids=ids, token_type_ids=types)
+        return {name: logits[0].double().numpy() for name, logits in output.items()}
+
+    for item in prepared.items:
+        assert len(item.base) == len(item.expanded) == 1
+        features = (item.base[0], item.expanded[0])
+        both = [run(feature) for feature in features]
+        targets = [np.asarray(feature.target) for feature in features]
+        if "logits" not in both[0]:
+            for output, target in zip(both, targets, strict=True):
+                ends = (output["start_logits"], output["end_logits"])
+                losses.append(-np.mean([log_softmax(one)[t] for one, t in zip(ends, target, strict=True)]))
+            # Words of a context are what its spaces separate here; [CLS] is the further choice.
+            n_words = max(features[0].units)
+            at = [[np.flatnonzero(feature.units == u) for u in range(n_words + 1)] for feature in features]
+            starts, ends = ([[places[i] for places in each] for each in at] for i in (0, -1))
+            start = symmetric_kl(*(output["start_logits"][i] for output, i in zip(both, starts, strict=True)))
+            end = symmetric_kl(*(output["end_logits"][i] for output, i in zip(both, ends, strict=True)))
+            distances.append((start + end) / 2)
+        elif targets[0].ndim:
+            logits = [output["logits"][target >= 0] for output, target in zip(both, targets, strict=True)]
+            labels = targets[0][targets[0] >= 0]
+            losses += [-log_softmax(one, -1)[np.arange(len(labels)), labels] for one in logits]
+            distances += [symmetric_kl(a, b) for a, b in zip(*logits, strict=True)]
+        elif targets[0].dtype.kind == "f":
+            values = [output["logits"][0] for output in both]
+            losses += [(value - target) ** 2 for value, target in zip(values, targets, strict=True)]
+            distances.append((values[0] - values[1]) ** 2)
+        else:
+            losses += [-log_softmax(output["logits"])[target] for output, target in zip(both, targets, strict=True)]
+            distances.append(symmetric_kl(both[0]["logits"], both[1]["logits"]))
+    return float(np.mean(np.hstack(losses))), float(np.mean(distances))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("max_tokens", [4096, 40])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_is_cross_entropy_and_divergence_by_hand(kind: str, max_tokens: int, tmp_path: Path) -> None:
+    prepared = Prepared.of(kind, tmp_path, **NO_DROPOUT)
+    likelihood, divergence = by_hand(prepared, prepared.model())
+    for weight in (0.0, 0.5 * likelihood / divergence):  # neither part is small beside the other
+        whole_step = replace(BOTH, agreement=weight, batch_size=2 * len(prepared.items))
+        step = next(prepared.training(whole_step, max_tokens).steps())
+        assert step.loss == pytest.approx(likelihood + weight * divergence, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_no_agreement_is_mix_both_bit_for_bit(tmp_path: Path) -> None:
+    prepared = Prepared.of("ner", tmp_path)
+    learnt = []
+    for train in (BOTH, replace(BOTH, agreement=0.0), AGREEING):
+        training = prepared.training(train)
+        assert training.n_steps == 2 * -(-2 * len(prepared.items) // 4)
+        list(training.steps())
+        learnt.append(weights_of(training.model))
+    both, off, agreeing = learnt
+    assert_same(both, off)
+    assert not torch.equal(both["classifier.weight"], agreeing["classifier.weight"])
+    assert replace(BOTH, agreement=0.0).settings() == BOTH.settings()
+    assert "agreement" not in BOTH.settings()  # results without it stay valid
+
+
+@pytest.mark.slow
+def test_agreement_brings_the_views_together(tmp_path: Path) -> None:
+    prepared = Prepared.of("classes", tmp_path, 12, **NO_DROPOUT)
+    distances = []
+    for weight in (0.0, 5.0):
+        training = prepared.training(replace(BOTH, epochs=8, agreement=weight))
+        list(training.steps())
+        distances.append(by_hand(prepared, training.model)[1])
+    assert distances[1] < 0.5 * distances[0]
+
+
+def test_what_is_the_same_in_both_views_is_read_once(tmp_path: Path) -> None:
+    prepared = Prepared.of("ner", tmp_path, 20)
+    same = [item for item in prepared.items if np.array_equal(item.base[0].ids, item.expanded[0].ids)]
+    assert 0 < len(same) < len(prepared.items)
+    pieces = {
+        train.agreement: sum(step.pieces for step in prepared.training(replace(train, epochs=1)).steps())
+        for train in (BOTH, AGREEING)
+    }
+    assert pieces[0.0] == sum(len(item.base[0]) + len(item.expanded[0]) for item in prepared.items)
+    assert pieces[LAMBDA] == pieces[0.0] - sum(len(item.base[0]) for item in same)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ner", "qa"])
+def test_the_gradient_does_not_depend_on_the_cut(kind: str, tmp_path: Path) -> None:
+    prepared = Prepared.of(kind, tmp_path, **NO_DROPOUT)
+    gradients = []
+    for max_tokens in (4096, 1, 60):
+        training = prepared.training(replace(AGREEING, batch_size=2 * len(prepared.items), clip=1e9), max_tokens)
+        next(training.steps())
+        gradients.append({name: weight.grad for name, weight in training.model.named_parameters()})
+    for other in gradients[1:]:
+        assert_same(gradients[0], other, atol=1e-6)
+
+
+def test_a_batch_has_no_more_pieces_than_it_may(tmp_path: Path) -> None:
+    prepared = Prepared.of("ner", tmp_path, 30)
+    dataset = PairedDataset.of(TaskDataset.of(prepared.items, prepared.rows, prepared.task.head, 0), prepared.items, 1)
+    numbers = dataset.inputs_of(
+        np.repeat(np.arange(len(prepared.items)), 2), np.tile([False, True], len(prepared.items))
+    )
+    lengths = dataset.lengths(numbers)
+    assert (np.diff(lengths) >= 0).all()
+    for n in (1, 7, len(numbers)):
+        assert dataset.batch(numbers[:n]).ids.numel() <= n * lengths[:n].max()
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_bit_for_bit_and_with_no_other_weight(tmp_path: Path) -> None:
+    prepared = Prepared.of("qa", tmp_path)
+    whole = prepared.training(AGREEING, 60)
+    expected = list(whole.steps())
+    interrupted = prepared.training(AGREEING, 60)
+    steps = interrupted.steps()
+    first = [next(steps) for _ in range(3)]
+    interrupted.save(tmp_path / "state")
+    resumed = prepared.training(AGREEING, 60)
+    assert resumed.restore(tmp_path / "state")
+    assert first + list(resumed.steps()) == expected
+    assert_same(weights_of(whole.model), weights_of(resumed.model))
+    for other in (0.0, 0.6):
+        with pytest.raises(ConflictError):
+            prepared.training(replace(AGREEING, agreement=other), 60).restore(tmp_path / "state")
+
+
+@pytest.fixture(scope="session")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> list[Encoder]:
+    """Expanded WordPiece and byte-level BPE."""
+    made = []
+    for family in ("Bert", "Roberta"):
+        folder = tmp_path_factory.mktemp(family)
+
+        def build(folder: Path = folder, family: str = family, **more: Any) -> Path:
+            return tiny_model_in(folder, f"{family}Model", **more)
+
+        made.append(Encoder.of(Checkpoint.open(adapted(build)), 24))
+    return made
+
+
+WORD = st.one_of(st.sampled_from([*NEW, *WORDS, "Tachycardia,", "(virus)"]), st.text(min_size=1, max_size=5))
+
+
+@pytest.mark.slow
+@given(words=st.lists(WORD.filter(lambda word: bool(word.strip())), min_size=1, max_size=25), which=st.integers(0, 1))
+def test_the_words_of_a_sentence_are_compared_one_by_one(encoders: list[Encoder], words: list[str], which: int) -> None:
+    encoder = encoders[which]
+    task = NerTask(labels=("O", "B-Disease"), chunk=10)
+    both = encoder.tokenizer.encode_batch([words])[0]
+    done = 0
+    for item in task.training([Sentence(tuple(words), ("O",) * len(words))], encoder, 0, Silent()):
+        [base], [expanded] = item.base, item.expanded
+        places = shared_places(base, expanded)
+        assert places.shape == (2, 2, item.n_units)
+        for feature, pieces, (begins, ends) in zip((base, expanded), (both.base, both.expanded), places, strict=True):
+            assert begins.tolist() == ends.tolist() == np.flatnonzero(feature.target != -100).tolist()
+            for word, begin in enumerate(begins.tolist(), done):
+                assert feature.ids[begin] == pieces.ids[np.searchsorted(pieces.given, word)]
+        done += item.n_units
+    assert done == len(words)
+
+
+@given(words=st.lists(WORD, min_size=1, max_size=40), which=st.integers(0, 1), answer=st.integers(0, 39))
+def test_windows_are_compared_at_the_words_that_both_have_whole(
+    encoders: list[Encoder], words: list[str], which: int, answer: int
+) -> None:
+    encoder, context = encoders[which], " ".join(words)
+    spans = word_units(context)
+    assume(len(spans))
+    start, end = spans[answer % len(spans)].tolist()
+    question = Question("q", "what", context, (Answer(context[start:end], start),))
+    try:
+        [item] = QuestionTask(negatives=99).training([question], encoder, 0, Silent())
+    except InputError:  # a piece of the tokenizer covers more than the answer
+        assume(False)
+    encoding = encoder.tokenizer.encode(context)
+    views = [(pieces.ids, unit_of_each(pieces.spans[:, 0], spans)) for pieces in (encoding.base, encoding.expanded)]
+    for both in product(item.base, item.expanded):
+        places = shared_places(*both)
+        shared = [feature.units[begins].tolist() for feature, (begins, _) in zip(both, places, strict=True)]
+        assert shared[0] == shared[1]
+        assert shared[0][-1] == len(spans)
+        assert places[:, :, -1].tolist() == [[0, 0], [0, 0]]  # [CLS]
+        for feature, (ids, units), (begins, ends) in zip(both, views, places, strict=True):
+            for unit, begin, end in zip(shared[0][:-1], begins.tolist(), ends.tolist(), strict=False):
+                assert feature.ids[begin : end + 1].tolist() == ids[units == unit].tolist()
+        if len(item.base) == len(item.expanded) == 1:
+            in_both = set(views[0][1].tolist()) & set(views[1][1].tolist())
+            assert {*shared[0]} == in_both - {-1} | {len(spans)}
+    dataset = PairedDataset.of(TaskDataset.of([item], Rows.all(10_000), "QuestionAnswering", 0), [item], 1.0)
+    features, _, _ = flattened([item])
+    assert {*dataset.pairs.ravel().tolist()} - {-1} <= {*range(len(features))}
+    for i, j in dataset.pairs.tolist():
+        if j >= 0:
+            assert np.any(features[i].target) == np.any(features[j].target)
+    assert dataset.n_terms(np.arange(len(dataset.pairs))) == len(item.base) + len(item.expanded)
+
+
+def test_what_cannot_agree_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--mix both"):
+        TrainConfig(agreement=1.0)
+    with pytest.raises(UsageError, match="--batch-size 7 must be even"):
+        TrainConfig(agreement=1.0, mix="both", batch_size=7)
+    with pytest.raises(UsageError, match="--agreement is"):
+        TrainConfig(agreement=-1.0, mix="both")
+    with pytest.raises(UsageError, match="--agreement"):
+        PretrainRequest("model", ("text",), config=PretrainConfig(), training=AGREEING)
+    request = ner_request(tmp_path, tiny_model(), training=AGREEING)
+    with pytest.raises(UsageError, match="has no added words"):
+        finetune(session(tmp_path), request)
+    with pytest.raises(UsageError, match="has no added words"):
+        finetune(session(tmp_path), request_of_many(tmp_path, tmp_path / "bertmodel", training=AGREEING))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_base_model_to_compare_with_is_trained_on_its_only_view(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    request = ner_request(tmp_path, model, training=AGREEING)
+    ours, base = compare(session(tmp_path), request, [str(model.parent / "base")]).results
+    assert ours.manifest.config == {**base.manifest.config, "agreement": LAMBDA}
+    assert [read_scores(one)["seeds"][0]["steps"] for one in (ours, base)] == [40, 40]
+    assert "0.7 times the divergence" in (ours.path / "README.md").read_text("utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [None, "base"])
+def test_many_tasks_and_a_memory_agree(memory: str | None, tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    weights = []
+    for weight in (0.0, LAMBDA):
+        training = replace(AGREEING, agreement=weight, epochs=1)
+        more = {} if memory is None else {"memory": str(model.parent / memory)}
+        names = ("ner", "ill.1", "number", "qa")
+        request = request_of_many(tmp_path, model, names, training=training, seeds=(0,), **more)
+        result = finetune(session(tmp_path, f"run{weight}"), request)
+        weights.append(load_file(result.path / "model.safetensors"))
+        assert read_json(result.path / "multitask.json")["mix"] == "both"
+    assert any(not torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+MU = 3.0
+BOTH_VIEWS = TrainConfig(mix="both", epochs=5, batch_size=16, learning_rate=1e-3)
+KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "ner": (ner_file, "ner", {}),
+    "classes": (texts_file, "classification", {}),
+    "numbers": (texts_file, "classification", {"numbers": True}),
+}
+
+
+class PreparedUnlabelled:
+    """A model, labelled examples and texts without labels."""
+
+    def __init__(self, kind: str, folder: Path, **config: Any) -> None:
+        write, name, options = KINDS[kind]
+        self.checkpoint = Checkpoint.open(
+            adapted(lambda *args, **more: tiny_model_in(folder, *args, **more), **{**NO_DROPOUT, **config})
+        )
+        encoder = Encoder.of(self.checkpoint, 64)
+        path = write(folder / f"examples.{'tsv' if name == 'ner' else 'jsonl'}", 8, **options)
+        task = make_task(TaskConfig(task=name))
+        examples = task.read(str(path), Silent())
+        self.task = task.fit(examples, Silent())
+        self.items = self.task.training(examples, encoder, 0, Silent())
+        text = folder / "text.txt"
+        text.write_text("".join(" ".join(words) + "\n" for words in sentences(12, seed=3)), "utf-8")
+        read = read_unlabelled(self.task, str(text), Silent())
+        self.read = list(self.task.inference(read, encoder))
+        one = TaskData("", self.task, encoder, examples, {}, {}, None, "")
+        self.unlabelled = unlabelled_inputs(one, read, self.items, 100)
+        self.rows = Rows.seen([*self.items, *self.unlabelled], encoder.special)
+
+    def training(self, train: TrainConfig, batch: int = 0, weight: float = MU, max_tokens: int = 4096) -> Training:
+        """With ``batch`` texts without labels a step."""
+        dataset: Any = TaskDataset.of(self.items, self.rows, self.task.head, 0)
+        if train.agreement:
+            dataset = PairedDataset.of(dataset, self.items, train.agreement)
+        texts = None
+        if batch:
+            views = TaskDataset.of(self.unlabelled, self.rows, self.task.head, 0)
+            texts = UnlabelledDataset.of(views, self.unlabelled, weight)
+        plan = Plan(train, RunConfig(max_tokens=max_tokens), 5)
+        model = open_model(self.checkpoint, self.task.head, self.task.head_config(), self.rows, seed=5)
+        return Training(
+            model, Feed([dataset], plan, unlabelled=texts, unlabelled_batch=batch), Machine.start("float32")
+        )
+
+
+def unlabelled_by_hand(prepared: PreparedUnlabelled, model: Any) -> float:
+    """Mean over the words of all texts with an added word, or over the texts, of KL(t‖p) + KL(t‖q); of numbers the
+    squared distances to the mean; from the logits for one input at a time.
+    """
+    model.eval()
+
+    def run(feature: Feature) -> np.ndarray:
+        ids = torch.from_numpy(prepared.rows.compact(feature.ids))[None]
+        with torch.no_grad():
+            logits = model(input_ids=ids)["logits"][0].double().numpy()
+        return logits[feature.units >= 0] if logits.ndim == 2 else logits[None]
+
+    found = []
+    for one in prepared.read:
+        for base, expanded in zip(one.base, one.expanded, strict=True):
+            views = [run(base), run(expanded)]
+            middle = (views[0] + views[1]) / 2
+            if list(base.ids) == list(expanded.ids):
+                continue
+            if prepared.task.head_config()["problem_type"] == "regression":
+                found.append(sum((view - middle)[:, 0] ** 2 for view in views))
+                continue
+            teacher, log_teacher = softmax(middle, axis=-1), log_softmax(middle, axis=-1)
+            found.append(sum((teacher * (log_teacher - log_softmax(view, axis=-1))).sum(-1) for view in views))
+    return float(np.concatenate(found).mean())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_is_that_of_labels_and_the_distance_to_both_views_by_hand(kind: str, tmp_path: Path) -> None:
+    prepared = PreparedUnlabelled(kind, tmp_path)
+    n = len(prepared.unlabelled)
+    assert 0 < n < len(prepared.read)  # those without an added word are left out
+    train = replace(BOTH_VIEWS, agreement=0.5, learning_rate=1e-9, warmup=0.0)
+    labelled = prepared.training(train)
+    first = labelled.n_steps // 5  # the teacher begins then
+    divergence = unlabelled_by_hand(prepared, labelled.model)
+    without = [step.loss for step in islice(labelled.steps(), first + 1)]
+    for max_tokens in (4096, 30):
+        training = prepared.training(train, n, 1 / divergence, max_tokens)
+        with_texts = [step.loss for step in islice(training.steps(), first + 1)]
+        assert with_texts[:first] == pytest.approx(without[:first], abs=1e-5)
+        assert with_texts[first] == pytest.approx(without[first] + 1, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_no_gradient_goes_to_the_teacher(tmp_path: Path) -> None:
+    """The gradient of KL(t‖p) + KL(t‖q) by the logits of a view is its probabilities less the teacher's."""
+    prepared = PreparedUnlabelled("classes", tmp_path)
+    texts = prepared.training(BOTH_VIEWS, len(prepared.unlabelled))._feed.unlabelled
+    assert texts is not None
+    batch = texts.batch(np.arange(len(prepared.unlabelled)), 0)
+    logits = torch.randn(len(batch.ids), 2, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    batch.loss_sum("SequenceClassification", {"logits": logits}).backward()
+    first, second = logits.detach().double()[batch.places].numpy()
+    teacher = softmax((first + second) / 2, axis=-1)
+    gradient = logits.grad.double().numpy()
+    for view, places in zip((first, second), batch.places, strict=True):
+        np.testing.assert_allclose(gradient[places], MU * (softmax(view, axis=-1) - teacher), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_bit_for_bit_and_with_no_other_text_or_weight(tmp_path: Path) -> None:
+    prepared = PreparedUnlabelled("ner", tmp_path, hidden_dropout_prob=0.1)
+    whole = prepared.training(BOTH_VIEWS, 3)
+    expected = list(whole.steps())
+    assert_same(weights_of(prepared.training(BOTH_VIEWS).model), weights_of(prepared.training(BOTH_VIEWS, 3).model))
+    interrupted = prepared.training(BOTH_VIEWS, 3)
+    steps = interrupted.steps()
+    first = [next(steps) for _ in range(len(expected) - 2)]
+    interrupted.save(tmp_path / "state")
+    resumed = prepared.training(BOTH_VIEWS, 3)
+    assert resumed.restore(tmp_path / "state")
+    assert first + list(resumed.steps()) == expected
+    assert_same(weights_of(whole.model), weights_of(resumed.model))
+    for batch, weight in ((0, MU), (2, MU), (3, 1.0)):
+        with pytest.raises(ConflictError):
+            prepared.training(BOTH_VIEWS, batch, weight).restore(tmp_path / "state")
+    prepared.unlabelled = prepared.unlabelled[:-1]
+    with pytest.raises(ConflictError):
+        prepared.training(BOTH_VIEWS, 3).restore(tmp_path / "state")
+
+
+def request(folder: Path, model: Path, text: str, **more: Any) -> FinetuneRequest:
+    file = folder / "text.txt"
+    file.write_text(text, "utf-8")
+    training = replace(BOTH_VIEWS, epochs=2)
+    return ner_request(folder, model, **{"training": training, "unlabelled": str(file), **more})
+
+
+@pytest.mark.slow
+def test_a_base_model_to_compare_with_reads_labels_alone(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    text = "".join(" ".join(words) + "\n" for words in sentences(30, seed=3))
+    config = UnlabelledConfig(unlabelled_batch=1)
+    training = replace(BOTH_VIEWS, epochs=2, max_steps=1000)
+    ours = request(tmp_path, model, text, unlabelled_config=config, training=training)
+    adapted_one, base = compare(session(tmp_path), ours, [str(model.parent / "base")]).results
+    assert adapted_one.manifest.config == base.manifest.config | {"unlabelled_batch": 1, "unlabelled_weight": 1.0}
+    assert adapted_one.manifest.counts["unlabelled"] == 10  # the steps: no more are read
+    assert "unlabelled" not in base.manifest.inputs
+    card = (adapted_one.path / "README.md").read_text("utf-8")
+    assert "1809.08370" in card
+    assert f"| unlabelled | text.txt | {adapted_one.manifest.counts['unlabelled']} |" in card
+    plain = finetune(session(tmp_path, "plain"), replace(ours, unlabelled=None, unlabelled_config=UnlabelledConfig()))
+    weights = [load_file(one.path / "model.safetensors") for one in (plain, adapted_one)]
+    assert any(not torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
+    (tmp_path / "text.txt").write_text(text + "more\n", "utf-8")
+    assert check_finetune(session(tmp_path), ours).job(None).inputs != adapted_one.manifest.inputs
+
+
+def test_texts_are_drawn_at_random_the_same_ones_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenadapt.stages.finetune.request._MOST_UNLABELLED", 50)
+    file = tmp_path / "text.txt.gz"
+    with gzip.open(file, "wt") as stream:
+        stream.writelines(f"word{number}\n" for number in range(1000))
+    read = read_unlabelled(make_task(TaskConfig(task="ner")), str(file), Silent())
+    numbers = [int(one.words[0][4:]) for one in read]
+    assert len({*numbers}) == 50
+    assert 300 < np.mean(numbers) < 700
+    assert numbers != sorted(numbers)
+    assert read == read_unlabelled(make_task(TaskConfig(task="ner")), str(file), Silent())
+
+
+def test_what_cannot_be_taught_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = adapted(tiny_model)
+    base = str(model.parent / "base")
+    for more, fact in (
+        ({"training": replace(BOTH_VIEWS, mix="sample")}, "--mix both"),
+        ({"memory": base}, "memory"),
+        ({"unlabelled": None, "unlabelled_config": UnlabelledConfig(unlabelled_weight=2.0)}, "--unlabelled FILE"),
+    ):
+        with pytest.raises(UsageError, match=r"unlabelled|without labels") as error:
+            request(tmp_path, model, "a virus\n", **more)
+        assert fact in str(error.value)
+    with pytest.raises(UsageError, match="question answering"):
+        FinetuneRequest.of_one(
+            str(model), ("x",), task=TaskConfig(task="qa"), training=BOTH_VIEWS, unlabelled="text.txt"
+        )
+    with pytest.raises(UsageError, match="one task alone"):
+        request_of_many(tmp_path, model, training=BOTH_VIEWS, unlabelled="text.txt")
+    with pytest.raises(UsageError, match="has no added words"):
+        finetune(session(tmp_path), request(tmp_path, Path(base), "a virus\n"))
+    for text, fact in (("", "empty"), ("the heart\n", "both tokenizations are the same")):
+        with pytest.raises(InputError, match=fact):
+            finetune(session(tmp_path), request(tmp_path, model, text))
+    assert not (tmp_path / "run" / "model.safetensors").exists()

@@ -1,0 +1,219 @@
+"""Training that diverges ends with an error in either engine, and training that learns does not."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gensim.models import Word2Vec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.config import ResolvedEngine, W2VConfig
+from greenadapt.errors import InputError
+from greenadapt.vectors import engines
+from greenadapt.vectors.cbow import memory_needed
+from greenadapt.vectors.engines import (
+    PIECE,
+    Stream,
+    Weights,
+    cuts,
+    keep_thresholds,
+    noise_weights,
+    padded,
+    padded_width,
+    require_finite,
+    require_learning,
+    sample_lost,
+    stream_parts,
+)
+from greenadapt.vectors.engines import gensim as engine
+from tests.vectors.test_cbow import CONFIG, planted_text, prepare, train
+
+ENGINES: list[ResolvedEngine] = ["gensim", "fast"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("alpha", [50, 100])
+def test_a_rate_far_too_high_is_refused_by_either_engine(tmp_path: Path, engine: ResolvedEngine, alpha: float) -> None:
+    corpus = prepare(planted_text(), tmp_path / "corpus")
+    config = replace(CONFIG, alpha=alpha, engine=engine)
+    with pytest.raises(InputError, match=r"diverged in epoch 1: [\d,]+ of [\d,]+ words .*: use a lower --alpha$"):
+        train(corpus, config, tmp_path / "work")
+    train(corpus, replace(config, alpha=0.1), tmp_path / "work")
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_words_with_low_scores_are_counted(mean: bool) -> None:
+    """Beside each word's score in its whole window, one at a time; word 5 is not trained."""
+    rng = np.random.default_rng(1)
+    lines = [rng.integers(0, 6, size).tolist() for size in (1, 0, 7, 30, 2, 12)]
+    ids = np.array([word for line in lines for word in line], np.int32)
+    stream = Stream(ids, np.cumsum([0, *map(len, lines)]), np.bincount(ids)[:5])
+    weights = Weights(*(rng.normal(0, 2, (5, 8)).astype(np.float32) for _ in range(2)))
+    weights.input[2, 0] = np.nan
+    config = W2VConfig(dim=8, window=2, cbow_mean=mean)
+    scores = []
+    for line in lines:
+        for i, word in enumerate(line):
+            context = [other for j, other in enumerate(line) if 0 < abs(i - j) <= 2 and other < 5]
+            if word < 5 and context:
+                rows = weights.input[context].astype(float)
+                scores.append((rows.mean(axis=0) if mean else rows.sum(axis=0)) @ weights.output[word])
+    lost = sum(not score > -6 for score in scores)
+    assert 0 < lost < len(scores)
+    assert sample_lost(stream, weights, config) == (len(scores), lost)
+
+
+def test_a_quarter_of_the_words_may_be_lost_and_a_hundred() -> None:
+    require_learning(0, 1000, 250)
+    require_learning(0, 100, 100)
+    with pytest.raises(InputError, match=r"epoch 3: 251 of 1,000 "):
+        require_learning(2, 1000, 251)
+    with pytest.raises(InputError, match="not finite any more"):
+        require_finite(0, np.array([[1, np.inf]], np.float32))
+
+
+COUNTS = np.array([90_000, 20_000, 20_000, 700, 31, 5, 5, 1])
+
+
+def make_stream(lines: list[list[int]], n_words: int) -> Stream:
+    ids = np.array([word for line in lines for word in line], np.int32)
+    counts = np.bincount(ids[ids < n_words], minlength=n_words).astype(np.int64)
+    return Stream(ids, np.cumsum([0, *map(len, lines)], dtype=np.int64), counts)
+
+
+@contextmanager
+def sizes(part: int, longest: int = 7, most: int = 10_000) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines, "_PART", part)
+        patch.setattr(engines, "_LONGEST", longest)
+        patch.setattr(engines, "_MAX_PARTS", most)
+        yield
+
+
+LINES = st.lists(st.lists(st.integers(0, 12), max_size=30), max_size=40)
+
+
+@given(lines=LINES, n_words=st.integers(1, 12), part=st.integers(1, 60), most=st.sampled_from([1, 3, 10_000]))
+def test_each_id_is_in_one_span(lines: list[list[int]], n_words: int, part: int, most: int) -> None:
+    stream = make_stream(lines, n_words)
+    with sizes(part, most=most):
+        found = list(stream_parts(stream))
+    met = 0
+    place = 0
+    for span in found:
+        begin, end = int(span.borders[0]), int(span.borders[-1])
+        assert (stream.ids[place:begin] >= n_words).all()  # what no span has is not trained
+        inside = stream.ids[begin:end]
+        assert (span.before, span.words) == (met, np.count_nonzero(inside < n_words))
+        assert span.words > 0
+        met += span.words
+        place = end
+    assert (stream.ids[place:] >= n_words).all()
+    assert met == stream.total
+    assert len({span.number for span in found}) == len(found) <= max(most, 1) + 1
+
+
+@given(lines=LINES, part=st.integers(1, 60))
+def test_a_span_has_the_borders_of_its_lines(lines: list[list[int]], part: int) -> None:
+    """Only a line that is longer than it may be is cut, after as many words as it may have, or twice as many …"""
+    stream = make_stream(lines, 13)
+    ends = set(stream.lines.tolist())
+    with sizes(part):
+        found = list(stream_parts(stream))
+    for span in found:
+        borders = span.borders.tolist()
+        assert borders == sorted(set(borders))
+        assert ends & set(range(borders[0], borders[-1] + 1)) <= set(borders)
+        for border in set(borders) - ends:
+            line = max(end for end in ends if end < border)
+            assert border in (borders[0], borders[-1])
+            assert (border - line) % 7 == 0
+
+
+@pytest.mark.slow
+@given(lines=LINES, part=st.integers(1, 60))
+def test_cuts_follow_each_other_and_are_about_as_long_as_wanted(lines: list[list[int]], part: int) -> None:
+    stream = make_stream(lines, 13)
+    with sizes(part):
+        found = list(cuts(stream))
+    assert [begin for begin, _ in found] == [0, *(end for _, end in found[:-1])]
+    assert found[-1][1] == len(stream.ids)
+    assert all(end - begin < 2 * part + 7 + 30 for begin, end in found)
+
+
+def test_an_empty_stream_has_no_spans() -> None:
+    assert list(stream_parts(make_stream([], 1))) == []
+    assert list(stream_parts(make_stream([[], []], 1))) == []
+    assert list(stream_parts(make_stream([[5, 6], [7]], 5))) == []
+
+
+def test_a_text_of_many_parts() -> None:
+    stream = make_stream([list(range(20))] * 10_000, 16)
+    found = list(stream_parts(stream))
+    assert [span.number for span in found] == [0, 1, 2, 3]
+    assert [span.borders[0] for span in found] == [0, 50_000, 100_000, 150_000]
+    assert sum(span.words for span in found) == stream.total == 160_000
+
+
+def test_a_line_is_cut_where_gensims_batches_end() -> None:
+    """The engine of gensim cuts a long line into batches from its beginning, so a part must begin at one of these."""
+    stream = make_stream([[1] * 120_000], 2)
+    assert len(list(cuts(stream))) > 1
+    assert all(begin % engine.BATCH == 0 for begin, _ in cuts(stream))
+
+
+def plain_gensim(sample: float, exponent: float) -> Word2Vec:
+    model = Word2Vec(vector_size=2, min_count=1, sample=sample, ns_exponent=exponent, sorted_vocab=0)
+    model.build_vocab_from_freq({f"w{row}": count for row, count in enumerate(COUNTS.tolist())})
+    return model
+
+
+@pytest.mark.parametrize("exponent", [0.75, 1.0, 0.0, -0.5])
+def test_negatives_are_as_frequent_as_gensims(exponent: float) -> None:
+    weights = noise_weights(COUNTS, exponent)
+    assert (weights.dtype, weights.shape) == (np.float64, COUNTS.shape)
+    theirs = np.diff(plain_gensim(1e-3, exponent).cum_table.astype(np.float64), prepend=0) / (2**31 - 1)
+    np.testing.assert_allclose(weights / weights.sum(), theirs, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("sample", [1e-3, 1e-5, 0, 5])
+def test_words_are_kept_as_by_gensim(sample: float) -> None:
+    model = plain_gensim(sample, 0.75)
+    theirs = [model.wv.get_vecattr(f"w{row}", "sample_int") for row in range(len(COUNTS))]
+    assert keep_thresholds(COUNTS, sample).tolist() == theirs
+
+
+def test_a_frequent_word_is_kept_by_word2vecs_rule() -> None:
+    """√(t/c) + t/c of word2vec.c, at most 1, where t is the sample times all words."""
+    share = keep_thresholds(COUNTS, 1e-3).astype(np.float64) / (2**32 - 1)
+    relative = 1e-3 * COUNTS.sum() / COUNTS
+    np.testing.assert_allclose(share, np.minimum(np.sqrt(relative) + relative, 1), atol=1e-9)
+    assert share[0] < 0.04
+    assert (share[4:] == 1).all()
+
+
+@pytest.mark.parametrize(("dim", "width"), [(1, 64), (63, 64), (64, 64), (65, 128), (300, 320), (384, 384), (768, 768)])
+def test_widths(dim: int, width: int) -> None:
+    assert padded_width(dim) == width
+
+
+def test_a_table_is_padded_with_zeros_or_is_itself() -> None:
+    table = np.arange(15, dtype=np.float32).reshape(5, 3)
+    wide = padded(table)
+    assert (wide.shape, wide.dtype) == ((5, PIECE), np.float32)
+    np.testing.assert_array_equal(wide[:, :3], table)
+    assert not wide[:, 3:].any()
+    assert padded(wide) is wide
+
+
+def test_the_copies_count_as_memory() -> None:
+    def tables(dim: int) -> int:
+        return memory_needed(1000, 1000, dim, "fast") - memory_needed(0, 1000, dim, "fast")
+
+    assert tables(300) - tables(320) == 2 * 4 * 1000 * 300
+    assert memory_needed(9, 9, 300, "gensim") < memory_needed(9, 9, 320, "gensim")

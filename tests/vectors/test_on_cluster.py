@@ -1,0 +1,244 @@
+"""What nodes learned apart is merged as if one had learned it all, and rounds are dealt fairly."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.cluster import Cluster, Node
+from greenadapt.config import W2VConfig
+from greenadapt.corpus.prepared import PreparedCorpus
+from greenadapt.errors import ResourceError
+from greenadapt.storage.arrays import Array, write_arrays
+from greenadapt.vectors import engines, on_cluster
+from greenadapt.vectors.engines import Stream, StreamPart, Weights
+from greenadapt.vectors.on_cluster import (
+    GROWTH,
+    ClusterEngine,
+    Curvature,
+    Trainer,
+    add,
+    changes,
+    curvatures,
+    dealt,
+    expected_steps,
+    merged,
+    round_size,
+)
+from tests.conftest import Notes
+from tests.support.local_ray import LocalRay
+from tests.vectors.test_cbow import prepare
+
+RATE = 0.01
+STEPS = np.array([1.0, 30, 1000, 30_000])
+"""Of each of four rows in a node's interval."""
+
+
+def _descended(start: Array, goal: Array, curvature: Array, steps: Array) -> Array:
+    """Rows after ``steps`` of gradient descent towards ``goal``, each column with its own ``curvature``."""
+    return goal + (start - goal) * (1 - RATE * curvature) ** steps[:, None]
+
+
+@pytest.mark.parametrize("n_nodes", [1, 2, 8])
+def test_merged_rows_are_where_one_node_would_have_come(n_nodes: int) -> None:
+    rng = np.random.default_rng(0)
+    start, goal = (rng.normal(size=(4, 6)).astype(np.float32) for _ in range(2))
+    turn = np.linalg.qr(rng.normal(size=(6, 6)))[0].astype(np.float32)
+    values = np.array([0.01, 0.01, 0.2, 0.5, 1, 2])  # the rest, and four large ones
+    apart = _descended(start @ turn, goal @ turn, values, STEPS) @ turn.T
+    curvature = Curvature(turn[:, 2:], values[2:], 0.01)
+    made = merged([changes(apart, start)] * n_nodes, start.shape, RATE * STEPS, curvature)
+    together = _descended(start @ turn, goal @ turn, values, n_nodes * STEPS) @ turn.T
+    add([start], made)
+    np.testing.assert_allclose(start, together, atol=0.02)
+
+
+def test_a_row_is_merged_over_the_nodes_that_changed_it_and_only_changed_rows_are_sent() -> None:
+    start = np.zeros((5, 6), np.float32)
+    one, other = start.copy(), start.copy()
+    one[1], one[3], other[3] = 1, 1, 3
+    sent = [changes(one, start), changes(other, start)]
+    assert [each.rows.tolist() for each in sent] == [[1, 3], [3]]
+    assert [each.nbytes for each in sent] == [2 * (4 + 6 * 2), 4 + 6 * 2]
+    curvature = Curvature(np.eye(6, 4, dtype=np.float32), np.full(4, 1e9), 1e9)  # each has arrived: the mean
+    add([start], merged(sent, start.shape, np.ones(5), curvature))
+    np.testing.assert_array_equal(start[:, 0], [0, 1, 0, 2, 0])
+
+
+@pytest.mark.parametrize("shrinks", [True, False])
+@pytest.mark.parametrize("mean", [True, False])
+def test_expected_steps_and_curvatures_are_those_of_drawn_windows(shrinks: bool, mean: bool) -> None:
+    rng = np.random.default_rng(1)
+    counts = np.array([2000, 1500, 1000, 500])
+    config = W2VConfig(window=3, negative=2, sample=0, shrink_windows=shrinks, cbow_mean=mean)
+    weights = Weights(*(rng.normal(size=(4, 8)).astype(np.float32) for _ in range(2)))
+    text = rng.permutation(np.repeat(np.arange(4), counts))
+    inputs, outputs, hidden, targets = np.zeros(4), np.zeros(4), np.zeros((8, 8)), np.zeros((8, 8))
+    noise = counts**0.75 / (counts**0.75).sum()
+    for at in range(3, len(text) - 3):
+        width = int(rng.integers(1, 4)) if shrinks else 3
+        context = np.delete(text[at - width : at + width + 1], width)
+        np.add.at(inputs, context, 1)
+        np.add.at(outputs, drawn := np.append(rng.choice(4, 2, p=noise), text[at]), 1)
+        h = weights.input[context].mean(axis=0) if mean else weights.input[context].sum(axis=0)
+        hidden += np.outer(h, h)
+        targets += weights.output[drawn].T @ weights.output[drawn]
+    steps = expected_steps(counts, config)
+    np.testing.assert_allclose(steps.input, inputs / len(text), rtol=0.07)
+    np.testing.assert_allclose(steps.output, outputs / len(text), rtol=0.07)
+    of_input, of_output = curvatures(weights, steps, config)
+    for found, moment in ((of_input, targets / len(text) / 4), (of_output, hidden / len(text) / 4)):
+        np.testing.assert_allclose(found.values, np.linalg.eigvalsh(moment)[-4:], rtol=0.3, atol=0.02)
+        np.testing.assert_allclose(found.values[-1], np.linalg.eigvalsh(moment)[-1], rtol=0.15)
+
+
+@given(st.lists(st.integers(1, 16), min_size=1, max_size=9), st.integers(1, 5), st.integers(1, 3000))
+def test_rounds_begin_small_on_one_node_and_end_on_all(cores: list[int], each: int, n_parts: int) -> None:
+    before, largest = 0, 0
+    while before < n_parts:
+        size, n_nodes = round_size(before, cores, each)
+        assert size >= 1
+        assert size <= each * sum(cores) or n_nodes == 1
+        assert n_nodes == 1 or size <= GROWTH * before
+        assert n_nodes == 1 or size >= sum(cores[:n_nodes])
+        before, largest = before + size, max(largest, n_nodes)
+    if before * GROWTH > each * sum(cores):
+        assert round_size(before, cores, each) == (each * sum(cores), len(cores))
+
+
+@given(st.lists(st.integers(1, 16), min_size=1, max_size=9), st.integers(0, 200), st.integers(0, 9))
+def test_each_part_is_dealt_once_and_by_cores(cores: list[int], n_parts: int, seed: int) -> None:
+    parts = [StreamPart(number, np.zeros(0, np.int64), 0, 1) for number in range(n_parts)]
+    own = dealt(parts, cores, np.random.default_rng(seed))
+    assert sorted(part.number for given in own for part in given) == list(range(n_parts))
+    assert all(
+        [part.number for part in given] == sorted(part.number for part in given)
+        and abs(len(given) - n_parts * n_cores / sum(cores)) <= 1
+        for given, n_cores in zip(own, cores, strict=True)
+    )
+
+
+@pytest.mark.slow
+def test_trainers_agree_after_a_merge_and_repeat_one_that_was_broken_off(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ids, counts = rng.integers(0, 50, 4000).astype(np.int32), np.full(50, 80)
+    write_arrays(tmp_path / "ids", {"ids": ids})
+    config = W2VConfig(dim=10, sample=0, engine="fast", alpha=0.05)
+    tables = rng.normal(size=(2, 50, 10)).astype(np.float32)
+    trainers = [Trainer() for _ in range(3)]
+    for number, trainer in enumerate(trainers):
+        trainer.start(tmp_path / "ids", (counts, len(ids)), config, *tables)
+        trainer.train([StreamPart(number, np.array([number * 1000, number * 1000 + 1000]), 0, 1000)], 0)
+    for left in (trainers, trainers[:2]):  # the third dies when all have sent and nobody has gone on
+        n = len(left)
+        sent = [trainer.changes(n) for trainer in left]
+        made = [left[i].merge(i, n, 0.05, 1000, *(slices[i] for slices in sent)) for i in range(n)]
+        assert all(trainer.receive(*made) > 0 for trainer in left)
+    for trainer in left:
+        trainer.commit()
+    one, other = (trainer.tables() for trainer in left)
+    for table, same, start in zip(one, other, tables, strict=True):
+        np.testing.assert_array_equal(table, same)
+        assert np.abs(table - start).max() > 0.01
+    assert all(not changed.rows.size for trainer in left for message in trainer.changes(2) for changed in message)
+
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+CONFIG = W2VConfig(dim=8, min_count=1, epochs=6, engine="fast", sample=0, sync_words=100)
+MEMORY = 1 << 30
+
+
+def node(number: int, memory: int = MEMORY) -> Node:
+    return Node(f"{number + 1:056x}", f"10.0.0.{number}", 1, 0, memory)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> PreparedCorpus:
+    """100 parts of 100 words."""
+    words = np.random.default_rng(0).integers(50, size=(500, 20))
+    return prepare([[f"word{word}" for word in line] for line in words.tolist()], tmp_path / "corpus")
+
+
+class Training:
+    """An engine on ``n_nodes`` nodes of a local Ray, and what was trained on by each."""
+
+    def __init__(self, corpus: PreparedCorpus, n_nodes: int, patch: pytest.MonkeyPatch, **options: Any) -> None:
+        self.ray, self.alive, self.notes = LocalRay(**options), [node(i) for i in range(n_nodes)], Notes()
+        patch.setattr(on_cluster, "alive_nodes", lambda ray: self.alive)
+        patch.setattr(engines, "_PART", 100)
+        patch.setattr(Cluster, "on_each_node", lambda self, function, *given: {n: function(*given) for n in self.nodes})
+        counts = np.bincount(corpus.ids)
+        stream = Stream(corpus.ids, corpus.lines, counts, len(corpus.ids))
+        cluster = Cluster(self.ray, self.alive)
+        self.engine = ClusterEngine(cluster, corpus.folder / "words.safetensors", stream, CONFIG, self.notes)
+        rng = np.random.default_rng(0)
+        self.weights = Weights(
+            rng.normal(0, 0.01, (len(counts), CONFIG.dim)).astype(np.float32),
+            np.zeros((len(counts), CONFIG.dim), np.float32),
+        )
+        self.words = 0
+
+    def epoch(self, epoch: int = 2, **options: Any) -> int:
+        def advance(words: int, rate: float) -> None:
+            self.words += words
+
+        return self.engine.train_epoch(self.weights, epoch, advance, **options)
+
+    def trained(self, of: Callable[[Any], bool]) -> list[int]:
+        """Numbers of the parts that the chosen actors trained on."""
+        calls = [call for actor in self.ray.actors if of(actor) for call in actor.calls]
+        return sorted(part.number for name, given in calls if name == "train" for part in given[0])
+
+
+@pytest.mark.parametrize("when", ["train", "changes", "merge", "receive"])
+def test_what_a_dead_node_learned_is_learned_by_the_others(
+    when: str, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(corpus, 2, monkeypatch, deaths=[(1, when, 2)])
+    training.epoch()
+    assert training.words == len(corpus.ids)
+    # Before it died, what the second node had learned was merged once.
+    merged = next(given[0] for name, given in training.ray.actors[1].calls if name == "train")
+    alone = training.trained(lambda actor: actor.number == 0)
+    assert sorted([*alone, *(part.number for part in merged)]) == [part.number for part in training.engine._parts]
+    assert any("10.0.0.1 died" in warning for warning in training.notes.warnings)
+
+
+@pytest.mark.parametrize("round_", [2, 3, 4, 5])
+def test_training_stops_where_it_can_go_on(
+    round_: int, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(corpus, 4, monkeypatch, deaths=[(i, "train", round_) for i in (1, 2, 3)])
+    done = training.epoch(stop=lambda: training.engine.traffic.lost > 0)
+    assert 0 < done < len(training.engine._parts)
+    assert training.words == sum(part.words for part in training.engine._parts[:done])
+    assert training.trained(lambda actor: True) == [part.number for part in training.engine._parts[:done]]
+
+
+def test_a_node_that_joins_and_cannot_train_is_left_out(
+    corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(corpus, 1, monkeypatch)
+    training.epoch()
+    training.alive += [node(7, memory=10), node(8)]
+    training.epoch(3)
+    assert len(training.ray.actors) == 2
+    [warning] = training.notes.warnings
+    assert "left out" in warning
+    assert "10.0.0.7" in warning
+    training.epoch(3)
+    assert len(training.notes.warnings) == 1
+
+
+def test_a_node_without_memory_at_the_beginning_is_an_error(
+    corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(corpus, 2, monkeypatch)
+    training.alive[1] = node(1, memory=10)
+    with pytest.raises(ResourceError, match=r"10\.0\.0\.1 has 0 MB"):
+        training.epoch()

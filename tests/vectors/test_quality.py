@@ -1,0 +1,208 @@
+"""Held-out figures, against a loop that does the same slowly."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from greenadapt.config import AlignConfig, ExpandConfig
+from greenadapt.errors import InputError
+from greenadapt.progress import Bar, Silent
+from greenadapt.vectors.alignment import fit
+from greenadapt.vectors.quality import Diagnostics, KnownWords, diagnose, predict_rows
+from greenadapt.vectors.rows import Recipe, fit_form
+
+N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
+
+
+def _case(noise: float = 0.9) -> tuple[Any, Any, Any]:
+    """Word vectors that a linear map with some noise turns into some of the rows of a base table."""
+    rng = np.random.default_rng(7)
+    base = rng.standard_normal((N_BASE, 12)).astype(np.float32)
+    rows = rng.permutation(np.setdiff1d(np.arange(N_BASE), SPECIAL))[:N_OVERLAP]
+    source = base[rows] @ rng.standard_normal((12, 9)) + noise * rng.standard_normal((N_OVERLAP, 9))
+    return source.astype(np.float32), base, rows
+
+
+def _diagnose(source: Any, base: Any, rows: Any, config: AlignConfig, special: Any = ()) -> Diagnostics:
+    return diagnose(KnownWords(source, np.arange(len(rows)), rows, base, special_ids=special), config)[0]
+
+
+def _cosine(a: Any, b: Any) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def _by_hand(source: Any, base: Any, rows: Any, config: AlignConfig) -> dict[str, Any]:
+    """The same figures one pair at a time; the words held out are found by the documented rule."""
+    order = np.random.default_rng(config.seed).permutation(len(rows))
+    n_held = round(len(rows) * config.heldout)
+    held, fitted = sorted(order[:n_held]), sorted(order[n_held:])
+    W = np.linalg.lstsq(source[fitted].astype(float), base[rows[fitted]].astype(float))[0].T
+    mapped, target = [W @ source[i] for i in held], [base[rows[i]] for i in held]
+    mean = np.mean(target, axis=0)
+    r2 = 1 - sum(np.sum((y - t) ** 2) for y, t in zip(mapped, target, strict=True)) / sum(
+        np.sum((t - mean) ** 2) for t in target
+    )
+    candidates = [row for row in range(len(base)) if row not in SPECIAL]
+    cosines = {(q, row): _cosine(mapped[q], base[row]) for q in range(n_held) for row in candidates}
+    near = {row: np.mean(sorted(cosines[q, row] for q in range(n_held))[-10:]) for row in candidates}
+    near_query = [np.mean(sorted(cosines[q, row] for row in candidates)[-10:]) for q in range(n_held)]
+    csls = {(q, row): 2 * value - near_query[q] - near[row] for (q, row), value in cosines.items()}
+
+    def ranks(scores: Any, among: Any) -> Any:
+        return np.array(
+            [1 + sum(scores[q, row] > scores[q, rows[held[q]]] for row in among) for q in range(n_held)]
+        )  # fmt: skip
+
+    return {
+        "r2": r2,
+        "cosine": np.mean([cosines[q, rows[held[q]]] for q in range(n_held)]),
+        "base": {"cosine": ranks(cosines, candidates), "csls": ranks(csls, candidates)},
+        "overlap": {"cosine": ranks(cosines, rows), "csls": ranks(csls, rows)},
+        "mapped_norm": np.mean([np.linalg.norm(y) for y in mapped]),
+        "target_norm": np.mean([np.linalg.norm(t) for t in target]),
+        "base_norm": np.mean([np.linalg.norm(base[row]) for row in candidates]),
+    }
+
+
+class Bars(Silent):
+    """Remembers what is done."""
+
+    def __init__(self) -> None:
+        self.done: list[float] = []
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
+        yield self
+
+    def advance(self, amount: float, **facts: str) -> None:
+        self.done.append(amount)
+
+
+def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    import greenadapt.vectors.quality as module
+
+    monkeypatch.setattr(module, "_CANDIDATES", 20)  # several blocks
+    source, base, rows = _case()
+    config = AlignConfig(seed=11)
+    known = KnownWords(source, np.arange(len(rows)), rows, base, special_ids=SPECIAL)
+    bars = Bars()
+    figures = diagnose(known, config, bars)[0].figures
+    assert bars.done == [20] * 19 + [17]  # of 397 candidates
+    expected = _by_hand(source, base, rows, config)
+    assert figures is not None
+    assert (figures.n_heldout, figures.n_fitted, figures.rank) == (33, 297, 9)
+    for name in ("r2", "cosine", "mapped_norm", "target_norm", "base_norm"):
+        assert getattr(figures, name) == pytest.approx(expected[name], abs=1e-5), name
+    for ours, theirs, n in [
+        (figures.base_rows, expected["base"], N_BASE - len(SPECIAL)),
+        (figures.overlap_rows, expected["overlap"], N_OVERLAP),
+    ]:
+        for name, ranks in theirs.items():
+            assert ours[name].n_candidates == n
+            assert ours[name].precision_at_1 == pytest.approx(np.mean(ranks <= 1))
+            assert ours[name].precision_at_5 == pytest.approx(np.mean(ranks <= 5))
+            assert ours[name].precision_at_10 == pytest.approx(np.mean(ranks <= 10))
+            assert ours[name].mrr == pytest.approx(np.mean(1 / ranks))
+    # The case tells the measures apart, so that no two of them could be exchanged unnoticed.
+    assert 0 < figures.base_rows["cosine"].mrr < figures.overlap_rows["cosine"].mrr < 1
+    assert figures.base_rows["csls"].mrr != figures.base_rows["cosine"].mrr
+
+
+def test_an_exact_map_finds_every_word() -> None:
+    base = np.random.default_rng(0).standard_normal((200, 6)).astype(np.float32)
+    rows = np.arange(10, 160)
+    figures = _diagnose(base[rows] @ np.diag([1.0, 2, 3, 4, 5, 6]), base, rows, AlignConfig()).figures
+    assert figures is not None
+    assert figures.r2 == pytest.approx(1, abs=1e-6)
+    assert figures.cosine == pytest.approx(1, abs=1e-6)
+    assert figures.base_rows["cosine"].precision_at_1 == figures.base_rows["csls"].mrr == 1
+
+
+def test_the_held_out_words_do_not_shape_the_map() -> None:
+    source, base, rows = _case()
+    config = AlignConfig(seed=2)
+    held = np.random.default_rng(config.seed).permutation(N_OVERLAP)[:33]
+    honest, spoiled = _diagnose(source, base, rows, config, SPECIAL), base.copy()
+    spoiled[rows[held]] = -base[rows[held]]
+    figures, negated = honest.figures, _diagnose(source, spoiled, rows, config, SPECIAL).figures
+    assert figures is not None
+    assert negated is not None
+    assert negated.mapped_norm == figures.mapped_norm  # the same map of the same words
+    assert negated.cosine == pytest.approx(-figures.cosine, abs=1e-6)
+
+
+def test_few_overlapping_words_are_skipped_with_a_note() -> None:
+    source, base, rows = _case()
+    result = _diagnose(source[:49], base, rows[:49], AlignConfig())
+    assert result.figures is None
+    assert result.note == "49 words are in both vocabularies, held-out figures need 50: skipped"
+    assert _diagnose(source[:50], base, rows[:50], AlignConfig()).figures is not None
+
+
+def test_the_result_is_plain_json_and_repeats() -> None:
+    source, base, rows = _case()
+    result = _diagnose(source, base, rows, AlignConfig(), SPECIAL)
+    assert json.loads(json.dumps(result.as_dict())) == result.as_dict()
+    assert result == _diagnose(source, base, rows, AlignConfig(), SPECIAL)
+    assert result.as_dict()["figures"]["base_rows"]["csls"]["n_candidates"] == N_BASE - len(SPECIAL)
+    assert result != _diagnose(source, base, rows, AlignConfig(seed=2), SPECIAL)
+
+
+def test_other_methods_are_measured_too() -> None:
+    source, base, rows = _case()
+    lstsq, noise = (_diagnose(source, base, rows, AlignConfig(method=m)).figures for m in ("lstsq", "random"))
+    assert lstsq is not None
+    assert noise is not None
+    assert noise.base_rows["cosine"].mrr < 0.5 * lstsq.base_rows["cosine"].mrr
+
+
+def test_a_special_row_in_the_overlap_is_a_mistake() -> None:
+    source, base, rows = _case()
+    with pytest.raises(ValueError, match="the row of a special token"):
+        _diagnose(source, base, rows, AlignConfig(), [int(rows[3])])
+
+
+def test_precision_by_count() -> None:
+    source, base, rows = _case()
+    config = AlignConfig(seed=11)
+    figures = _diagnose(source, base, rows, config, SPECIAL).figures
+    assert figures is not None
+    ranks = _by_hand(source, base, rows, config)["base"]["cosine"]
+    held = np.sort(np.random.default_rng(config.seed).permutation(len(rows))[:33])  # a word's count is its number here
+    for band, (low, high) in zip(figures.by_count, [(1, 20), (20, 100), (100, 500), (500, 1000)], strict=True):
+        own = ranks[(held >= low) & (held < high)]
+        assert (band.min_count, band.n_words) == (low, len(own))
+        assert band.precision_at_10 == (pytest.approx(np.mean(own <= 10)) if len(own) else None)
+
+
+def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
+    source, base, rows = _case()
+    counts = np.arange(1, len(rows) + 1)
+    pieces = [[int(row) % 7 + 10, int(row) % 11 + 20] for row in rows]
+    config, norm = AlignConfig(), 3.0
+    known = KnownWords(source, counts, rows, base, pieces, SPECIAL)
+    recipe = Recipe(ExpandConfig(), fit(source, base[rows], config), base, norm)
+    figures = predict_rows(known, recipe, ("map", "norm", "pieces", "form"), config).figures()
+    diagnosed = diagnose(known, config)[0].figures
+    assert diagnosed is not None
+    assert figures["map"].r2 == diagnosed.r2
+    assert figures["norm"].mapped_norm == pytest.approx(norm, rel=1e-5)
+    order = np.random.default_rng(config.seed).permutation(len(rows))
+    held, fitted = np.sort(order[:33]), np.sort(order[33:])
+    means = np.stack([base[pieces[i]].mean(0) for i in held])
+    assert figures["pieces"].cosine == pytest.approx(
+        np.mean([_cosine(row, base[rows[i]]) for row, i in zip(means, held, strict=True)]), abs=1e-6
+    )
+    form = fit_form(
+        source[fitted], counts[fitted], [pieces[i] for i in fitted], base, base[rows[fitted]], norm
+    ).rows(source[held], counts[held], [pieces[i] for i in held], base)  # fmt: skip
+    assert figures["form"].cosine == pytest.approx(
+        np.mean([_cosine(row, base[rows[i]]) for row, i in zip(form, held, strict=True)]), abs=1e-6
+    )
+    few = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
+    with pytest.raises(InputError, match="49 of the words in both vocabularies"):
+        predict_rows(few, recipe, ("norm",), config)

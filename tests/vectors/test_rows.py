@@ -1,0 +1,272 @@
+"""Which words get a row, and what the row is, up to a real checkpoint with the rows in it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.writer import write_expanded
+from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
+from greenadapt.vectors import rows
+from greenadapt.vectors.alignment import Alignment, fit
+from greenadapt.vectors.rows import (
+    FormMap,
+    NewRows,
+    Recipe,
+    fit_form,
+    mean_of_pieces,
+    replacements,
+    rescaled,
+    select,
+    wordpiece_norm,
+)
+from greenadapt.vectors.word_vectors import WordVectors
+from tests.conftest import WORDS, wordpiece_vocabulary
+
+SELECT_WORDS = ["the", "insulin", "egfr", "[CLS]", "rare", "cardia", "virus"]
+COUNTS = np.array([900, 5, 80, 70, 1, 5, 60])
+BASE = {"the", "virus", "[CLS]"}
+PIECES = {"insulin": 3, "egfr": 4, "rare": 1, "cardia": 2}
+
+
+class Vocabulary:
+    """What rows need of a base vocabulary."""
+
+    size = 5
+    special_ids = frozenset({0})
+
+    def __init__(self, pieces: dict[str, list[int]]) -> None:
+        self._pieces = pieces
+
+    def pieces(self, words: Sequence[str]) -> list[list[int]]:
+        return [self._pieces[word] for word in words]
+
+
+def chosen(allowed: set[str] | None = None, **config: object) -> list[str]:
+    pieces: Any = Vocabulary({word: [0] * n for word, n in PIECES.items()})
+    return [SELECT_WORDS[i] for i in select(SELECT_WORDS, COUNTS, BASE, ExpandConfig(**config), pieces, allowed)]
+
+
+def test_new_words_come_by_count_and_ties_in_order() -> None:
+    assert chosen() == ["egfr", "insulin", "cardia", "rare"]
+
+
+def test_each_limit_leaves_words_out() -> None:
+    assert chosen(max_words=2) == ["egfr", "insulin"]
+    assert chosen(min_count=5) == ["egfr", "insulin", "cardia"]
+    assert chosen(min_pieces=3) == ["egfr", "insulin"]
+    assert chosen({"rare", "cardia", "the", "absent"}) == ["cardia", "rare"]
+    assert chosen(set()) == []
+    assert chosen({"rare", "cardia"}, min_pieces=2, max_words=1) == ["cardia"]
+
+
+@given(
+    st.lists(st.tuples(st.text(min_size=1, max_size=4), st.integers(0, 5)), unique_by=lambda pair: pair[0]),
+    st.sets(st.text(min_size=1, max_size=2)),
+    st.integers(1, 4),
+)
+def test_selection_is_the_sorted_filter(entries: list[tuple[str, int]], base: set[str], min_count: int) -> None:
+    words = [word for word, _ in entries]
+    counts = np.array([count for _, count in entries], np.int64)
+    vocabulary: Any = Vocabulary({word: [0] * len(word) for word in words})
+    indices = select(words, counts, base, ExpandConfig(min_count=min_count), vocabulary)
+    expected = sorted((-count, i) for i, (word, count) in enumerate(entries) if count >= min_count and word not in base)
+    assert indices.tolist() == [i for _, i in expected]
+
+
+EMBEDDING = np.arange(24, dtype=np.float16).reshape(8, 3)
+MAPPED = np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0], [1.0, 2.0, 2.0]], np.float32)
+PIECE_IDS = [[1, 2], [7], [0, 3, 3]]
+MEANS = np.array([[4.5, 5.5, 6.5], [21, 22, 23], [6, 7, 8]], np.float32)
+
+
+def identity(dim: int) -> Alignment:
+    return Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
+
+
+def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], recipe: RowRecipe, **config: object) -> NewRows:
+    words = [f"word{i}" for i in range(len(mapped))]
+    vocabulary: Any = Vocabulary(dict(zip(words, pieces, strict=True)))
+    options = ExpandConfig(rows=recipe, **config)
+    # The matrix has the rows in another order: last first.
+    rows = np.arange(len(words))[::-1]
+    vectors = WordVectors(words[::-1], np.ones(len(words), np.int64), mapped[::-1])
+    recipe_ = Recipe(options, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
+    return NewRows(words, rows, vectors, vocabulary, recipe_)
+
+
+def rows_of(recipe: RowRecipe, **config: object) -> np.ndarray:
+    return np.concatenate(list(new_rows(MAPPED, PIECE_IDS, recipe, **config)))
+
+
+def test_each_recipe_by_hand() -> None:
+    np.testing.assert_array_equal(rows_of("map"), MAPPED)
+    norm = wordpiece_norm(EMBEDDING, 5, {0})
+    expected = np.array([[0.6, 0.8, 0], [0, 0, 0], [1 / 3, 2 / 3, 2 / 3]], np.float32) * norm
+    np.testing.assert_allclose(rows_of("norm"), expected, rtol=1e-6)
+    np.testing.assert_allclose(rows_of("pieces"), MEANS, rtol=1e-6)
+    np.testing.assert_allclose(rows_of("blend"), 0.5 * MAPPED + 0.5 * MEANS, rtol=1e-6)
+    np.testing.assert_allclose(rows_of("blend", blend=0.25), 0.25 * MAPPED + 0.75 * MEANS, rtol=1e-6)
+    assert {rows_of(recipe).dtype for recipe in ("map", "norm", "pieces", "blend")} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("recipe", ["map", "norm", "pieces", "blend"])
+def test_blocks_are_the_rows_of_the_whole_each_time(recipe: RowRecipe) -> None:
+    n = 10_000
+    draw = np.random.default_rng(1)
+    mapped = draw.normal(size=(n, 3)).astype(np.float32)
+    pieces = [draw.integers(0, 8, draw.integers(1, 6)).tolist() for _ in range(n)]
+    new = new_rows(mapped, pieces, recipe)
+    whole = {
+        "map": mapped,
+        "norm": rescaled(mapped, wordpiece_norm(EMBEDDING, 5, {0})),
+        "pieces": mean_of_pieces(pieces, EMBEDDING),
+        "blend": (mapped + mean_of_pieces(pieces, EMBEDDING)) / 2,
+    }[recipe]
+    assert len(list(new)) > 1
+    for _ in range(2):
+        np.testing.assert_allclose(np.concatenate(list(new.streamed().pieces)), whole, rtol=1e-6, atol=1e-7)
+
+
+def test_mean_of_pieces_against_a_loop() -> None:
+    draw = np.random.default_rng(0)
+    embedding = draw.normal(size=(50, 16)).astype(np.float32)
+    pieces = [draw.integers(0, 50, draw.integers(1, 9)).tolist() for _ in range(200)]
+    expected = np.stack([embedding[ids].mean(0) for ids in pieces])
+    np.testing.assert_allclose(mean_of_pieces(pieces, embedding), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="word 1 has no pieces"):
+        mean_of_pieces([[1], [], [2]], embedding)
+
+
+def test_the_wordpiece_norm_counts_neither_specials_nor_padding() -> None:
+    embedding = np.diag([100.0, 3.0, 1.0, 50.0, 5.0, 77.0]).astype(np.float16)
+    assert wordpiece_norm(embedding, n_tokens=5, special_ids=frozenset({0, 3})) == pytest.approx(3.0)
+
+
+def test_replacements_are_the_words_of_both() -> None:
+    vectors = WordVectors(["a", "b", "c", "d"], np.ones(4, np.int64), np.arange(8, dtype=np.float32).reshape(4, 2))
+    twice = replace(identity(2), matrix=2 * np.eye(2, dtype=np.float32))
+    found = replacements(vectors, {"d": 10, "b": 3, "x": 4}, twice)
+    assert {row: value.tolist() for row, value in found.items()} == {3: [4, 6], 10: [12, 14]}
+    assert replacements(vectors, {}, twice) == {}
+
+
+def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(tiny_model("BertForMaskedLM"))
+    vocabulary = {piece: i for i, piece in enumerate(wordpiece_vocabulary())}
+    base = {word: vocabulary[word] for word in WORDS}
+    words = [*WORDS, "tachycardia", "[CLS]", "insulin"]
+    counts = np.arange(len(words), 0, -1)
+    matrix = np.random.default_rng(0).normal(size=(len(words), 6)).astype(np.float32)
+    target = checkpoint.embedding()[list(base.values())]
+
+    def adapted(scale: float, folder: Path) -> np.ndarray:
+        vectors = matrix * np.float32(scale)
+        alignment = fit(vectors[: len(base)], target, AlignConfig())
+        new = select(words, counts, {*base, "[CLS]"}, ExpandConfig(), Vocabulary({}))  # type: ignore[arg-type]
+        assert [words[i] for i in new] == ["tachycardia", "insulin"]
+        names: Any = [words[i] for i in new]
+        known = WordVectors(words, counts, vectors)
+        blocks = NewRows(names, new, known, Vocabulary({}), Recipe(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
+        write_expanded(checkpoint, blocks.streamed(), folder)
+        W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
+        embedding = Checkpoint.open(folder).embedding()
+        np.testing.assert_allclose(embedding[checkpoint.n_rows :], vectors[new] @ W.T, atol=1e-5)
+        return embedding
+
+    grown = adapted(1.0, tmp_path / "one")
+    assert grown.shape == (checkpoint.n_rows + 2, checkpoint.dim)
+    assert grown[: checkpoint.n_rows].tobytes() == checkpoint.embedding().tobytes()
+    np.testing.assert_allclose(adapted(16.0, tmp_path / "sixteen"), grown, atol=1e-6)
+
+
+N, SOURCE_DIM, DIM, N_ROWS, NORM = 120, 5, 7, 60, 1.7
+
+
+@pytest.fixture(scope="module")
+def case() -> Any:
+    """Vectors, counts, pieces, embedding and targets of words whose rows depend on all of them."""
+    draw = np.random.default_rng(3)
+    vectors = draw.normal(size=(N, SOURCE_DIM)).astype(np.float32)
+    vectors[4] = 0
+    counts = np.exp(draw.uniform(0, 8, N)).astype(np.int64)
+    pieces = [draw.integers(0, N_ROWS, draw.integers(1, 5)).tolist() for _ in range(N)]
+    embedding = draw.normal(size=(N_ROWS, DIM)).astype(np.float32)
+    means = np.stack([embedding[own].mean(0) for own in pieces])
+    targets = vectors @ draw.normal(size=(SOURCE_DIM, DIM)) + means + 0.1 * draw.normal(size=(N, DIM)) + 2
+    return vectors, counts, pieces, embedding, targets.astype(np.float32)
+
+
+def features_of(vector: Any, count: int, pieces: list[int], embedding: Any) -> Any:
+    """φ of one word, as the docstring has it."""
+    length = np.linalg.norm(vector)
+    x = vector / length if length else vector
+    g = count / (count + 50)
+    mean = embedding[pieces].mean(0) / NORM
+    first, last = embedding[pieces[0]] / NORM, embedding[pieces[-1]] / NORM
+    return np.concatenate([g * x, (1 - g) / 2 * x, mean, (1 - g) * mean, first / 2, last / 2]).astype(np.float64)
+
+
+def rows_by_hand(case: Any) -> Any:
+    """Ridge as ordinary least squares with extra equations, and an explicit mean."""
+    vectors, counts, pieces, embedding, targets = case
+    phi = np.stack([features_of(*word, embedding) for word in zip(vectors, counts, pieces, strict=True)])
+    centred = phi - phi.mean(0)
+    penalty = np.mean(np.linalg.svd(centred, compute_uv=False) ** 2) * min(centred.shape) / centred.shape[1]
+    extended = np.vstack([centred, np.sqrt(penalty) * np.eye(centred.shape[1])])
+    wanted = np.vstack([targets - targets.mean(0), np.zeros((centred.shape[1], DIM))])
+    weights = np.linalg.lstsq(extended, wanted.astype(np.float64), rcond=None)[0]
+    rows = targets.mean(0) + centred @ weights
+    return rows * NORM / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_it_is_a_ridge_regression_on_the_documented_features(case: Any) -> None:
+    vectors, counts, pieces, embedding, targets = case
+    fitted = fit_form(vectors, counts, pieces, embedding, targets, NORM)
+    np.testing.assert_allclose(fitted.rows(vectors, counts, pieces, embedding), rows_by_hand(case), atol=2e-5)
+
+
+def test_blocks_change_nothing_but_rounding(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, counts, pieces, embedding, targets = case
+    whole = fit_form(vectors, counts, pieces, embedding, targets, NORM)
+    monkeypatch.setattr(rows, "_FORM_BLOCK", 7)
+    cut = fit_form(vectors, counts, pieces, embedding, targets, NORM)
+    for name in ("weights", "offset"):
+        np.testing.assert_allclose(getattr(cut, name), getattr(whole, name), atol=1e-5)
+    again = FormMap(whole.weights, whole.offset, NORM).rows(vectors, counts, pieces, embedding)
+    assert again.shape == (N, DIM)
+    np.testing.assert_allclose(np.linalg.norm(again, axis=1), NORM, rtol=1e-5)
+
+
+def test_a_rare_word_is_known_by_its_form_and_a_frequent_one_by_its_contexts() -> None:
+    """Words whose rows are their pieces' mean if they are rare, and a map of their vectors if they are frequent."""
+    draw = np.random.default_rng(0)
+    n = 4000
+    vectors = draw.normal(size=(n, SOURCE_DIM)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    embedding = draw.normal(size=(N_ROWS, DIM)).astype(np.float32)
+    pieces = draw.integers(0, N_ROWS, (n, 3)).tolist()
+    counts = np.where(np.arange(n) % 2, 1, 100_000)
+    means = embedding[np.array(pieces)].mean(1)
+    mapped = vectors @ draw.normal(size=(SOURCE_DIM, DIM))
+    targets = np.where(counts[:, None] == 1, means, mapped)
+    rows = fit_form(vectors, counts, pieces, embedding, targets, NORM).rows(vectors, counts, pieces, embedding)
+
+    def cosine(a: Any, b: Any) -> Any:
+        return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+    assert cosine(rows, means)[counts == 1].mean() > 0.9 > 0.3 > cosine(rows, mapped)[counts == 1].mean()
+    assert cosine(rows, mapped)[counts > 1].mean() > 0.9 > 0.3 > cosine(rows, means)[counts > 1].mean()
+
+
+def test_words_that_are_all_alike_get_their_mean_row() -> None:
+    targets = np.array([[1.0, 2], [3, 6]], np.float32)
+    fitted = fit_form(np.zeros((2, 3), np.float32), np.ones(2), [[0], [0]], np.ones((1, 2), np.float32), targets, 1.0)
+    (row,) = fitted.rows(np.zeros((1, 3), np.float32), np.ones(1), [[0]], np.ones((1, 2), np.float32))
+    np.testing.assert_allclose(row, np.array([1, 2]) / np.sqrt(5), rtol=1e-6)
