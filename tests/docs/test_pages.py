@@ -5,8 +5,8 @@ import shlex
 import tomllib
 
 import pytest
-from greenadapt.architectures.registry import ARCHITECTURES
 
+from greenadapt.architectures import ARCHITECTURES
 from tests.support.pages import GROUP, PAGES, ROOT, Page, command_of, navigation, options_of
 
 README = PAGES[0]
