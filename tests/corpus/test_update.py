@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.corpus.test_words import lines_of, plain_lines, prepare, random_documents
 
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus.prepared import PreparedCorpus, added_positions, line_keys
@@ -12,7 +13,6 @@ from greenadapt.corpus.splitting import HELDOUT
 from greenadapt.corpus.text import Document
 from greenadapt.storage.files import hash_file
 from tests.conftest import wordpiece_tokenizer
-from tests.corpus.test_words import lines_of, plain_lines, prepare, random_documents
 
 
 @pytest.fixture(scope="module")
