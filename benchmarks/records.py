@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.errors import GreenadaptError
+from greenadapt.errors import GreenadaptError, one_line
 from greenadapt.storage.files import Json, naming
 from greenadapt.storage.own_json import parse_own_object
 
@@ -57,5 +57,5 @@ def resumable(main: Callable[[], None]) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(message, file=sys.stderr)
+    print(one_line(message), file=sys.stderr)
     sys.exit(code)

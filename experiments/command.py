@@ -12,7 +12,7 @@ from experiments import costs
 from experiments.bench import Experiment, Run
 from experiments.recipe import FOLDER, Recipe, Sets, read_recipe
 from experiments.table import Tables
-from greenadapt.cli.output.console import make_progress
+from greenadapt.cli.output.console import make_progress, print_lines
 from greenadapt.config import NumberOfSeeds, SessionOptions
 from greenadapt.errors import UsageError, require_torch
 from greenadapt.fields import check_value, parse_bytes
@@ -58,8 +58,8 @@ def reproduce(kind: type[Experiment], name: str, options: argparse.Namespace) ->
     n_seeds = options.seeds or recipe.seeds
     experiment, runs = _experiment(kind, recipe, options), runs_of(recipe, methods, sets, n_seeds)
     if options.dry_run:
-        found = costs.steps(experiment, runs)
-        print(json.dumps(found) if options.json else costs.page(found))
+        steps = costs.steps(experiment, runs)
+        print_lines([json.dumps(steps)] if options.json else costs.page(steps).splitlines())
         return
     require_torch("reproducing an experiment")
     experiment.root.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def reproduce(kind: type[Experiment], name: str, options: argparse.Namespace) ->
                 experiment.done.setdefault(run.cell, []).append(record)
             with replacing(experiment.root / "table.md") as part:
                 part.write_text(tables.page(), "utf-8")
-    print(json.dumps(tables.as_dict()) if options.json else tables.page())
+    print_lines([json.dumps(tables.as_dict())] if options.json else tables.page().splitlines())
 
 
 def runs_of(recipe: Recipe, methods: Sequence[str], sets: Sequence[str], n_seeds: int) -> list[Run]:

@@ -238,11 +238,6 @@ def _merged(below: Json, above: Json) -> Json:
     return merged
 
 
-def read_set(file: Path) -> DataSet:
-    """The data set in a TOML file; raises ``InputError`` for a key that is unknown or wrong."""
-    return parse_own(json.dumps(_set_content(file), default=str), DataSet, file, _HINT)
-
-
 def _set_file(name: str, beside: Path) -> Path:
     """One of our data sets by its name, or a path that may be relative to ``beside``."""
     file = beside / name if name.endswith(".toml") else FOLDER / f"sets/{name}.toml"

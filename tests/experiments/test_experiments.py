@@ -19,7 +19,7 @@ from sklearn.metrics import f1_score
 
 from experiments import gmap, green, pals
 from experiments.command import runs_of
-from experiments.recipe import FOLDER, Sets, read_recipe, read_set
+from experiments.recipe import FOLDER, Sets, read_recipe
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
 from greenadapt.inference.models import combined
 from greenadapt.models.task_folder import TaskFolder
@@ -376,28 +376,28 @@ def test_published_files_come_whole_or_not_at_all(tmp_path: Path) -> None:
         '[[published]]\nname = "test.tsv"\nurl = "{url}/test.tsv"\nsha256 = "{sha256}"\n'
     )
     content = (served / "test.tsv").read_bytes()
+    (tmp_path / "small.toml").write_text('extends = "green-ner"\nsets = ["mine.toml"]\n')
     with serving({"/all.tar.gz": packed.getvalue(), "/test.tsv": content}) as server:
         for digest, is_right in (("0" * 64, False), (sha256(content).hexdigest(), True)):
             (tmp_path / "mine.toml").write_text(recipe.format(url=server.address, sha256=digest))
+            mine = read_recipe(tmp_path / "small.toml").sets["mine"]
             sets = Sets(tmp_path / "root", {}, download=True, progress=Silent())
             if is_right:
-                files = sets.files(read_set(tmp_path / "mine.toml"))
+                files = sets.files(mine)
                 assert Path(files.train).read_bytes() == (served / "train.tsv").read_bytes()
                 assert Path(files.test or "").read_bytes() == content
             else:
                 with pytest.raises(InputError, match="SHA256"):
-                    sets.files(read_set(tmp_path / "mine.toml"))
+                    sets.files(mine)
                 assert not list((tmp_path / "root/sets/mine").glob("test*"))
     asked = len(server.paths)
-    assert (
-        Sets(tmp_path / "root", {}, download=False, progress=Silent()).files(read_set(tmp_path / "mine.toml")) == files
-    )
+    assert Sets(tmp_path / "root", {}, download=False, progress=Silent()).files(mine) == files
     assert len(server.paths) == asked
     assert server.paths.count("/all.tar.gz") == 2  # its size, and once the archive
 
 
 def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
-    glue = read_set(FOLDER / "sets/glue.toml")
+    glue = read_recipe(FOLDER / "pals.toml").sets["glue"]
     sets = Sets(tmp_path / "root", {"glue": tmp_path / "mine"}, download=False, progress=Silent())
     for name in (one.name for one in glue.published):
         (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
