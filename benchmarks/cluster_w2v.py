@@ -24,6 +24,7 @@ import engine_texts
 import numpy as np
 import psutil
 from cluster_nodes import started
+from records import Records
 from tables import aligned
 
 from greenadapt.config import W2VConfig
@@ -31,7 +32,6 @@ from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, hash_json
-from greenadapt.storage.records import Records
 from greenadapt.vectors.cbow import train, vocabulary_size
 from greenadapt.vectors.engines import StreamPart
 from greenadapt.vectors.on_cluster import expected_steps

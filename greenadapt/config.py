@@ -110,7 +110,7 @@ class SessionOptions(Checked):
         Option("Check everything and say what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
     ] = False
     download: Annotated[
-        bool, Option("Download a corpus, or data sets, from the publisher if needed.", "--download", panel=Panel.TEXT)
+        bool, Option("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT)
     ] = False
     workers: Annotated[
         Count | None,

@@ -70,7 +70,6 @@ _ORDER = [
     "cost",
     "config",
     "report",
-    "reproduce",
     "demo",
 ]
 

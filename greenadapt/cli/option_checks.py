@@ -25,9 +25,9 @@ WRITTEN = frozenset({
 })  # fmt: skip
 """Those that a command writes or adds to."""
 OTHER = frozenset({
-    "address", "allow_host", "cluster", "command", "exclude", "experiment", "field", "format", "host", "label_field",
+    "address", "allow_host", "cluster", "command", "exclude", "field", "format", "host", "label_field",
     "larger_than", "layers", "max_body", "max_cache", "max_document_bytes", "max_memory", "max_time",
-    "memory_layers", "memory_source", "message", "methods", "older_than", "only", "query", "question", "remove",
+    "memory_layers", "memory_source", "message", "older_than", "only", "query", "question", "remove",
     "report_to", "repo", "revision", "search", "task", "text_field", "variant", "words",
 })  # fmt: skip
 """Those whose values are texts."""
@@ -58,12 +58,11 @@ def read_by(ctx: Any) -> dict[str, str]:
         is_corpus = name == "corpus" or (name == "name" and command.startswith("corpus"))
         option = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.opts[0].upper()
         for value in map(str, given if isinstance(given, list | tuple) else [given]):
-            path = value.partition("=")[2] if command == "reproduce" and "=" in value else value
             is_name = value == _KEYWORDS.get(name) or (
                 is_corpus and (own_folder("corpora") / f"{value}.toml").is_file()
             )
-            if path and not is_name and expanded(path).exists():
-                found[f"{option} {path}" if option in found else option] = str(Path(path))
+            if value and not is_name and expanded(value).exists():
+                found[f"{option} {value}" if option in found else option] = str(Path(value))
     return found
 
 

@@ -1,15 +1,19 @@
 """What README.md and the pages of docs/ say is true: commands, options, paths and links exist, and no page is lost."""
 
+import argparse
 import re
 import shlex
 import tomllib
 
 import pytest
 
+from experiments.command import parse
 from greenadapt.architectures import ARCHITECTURES
 from tests.support.pages import GROUP, PAGES, ROOT, Page, command_of, navigation, options_of
 
 README = PAGES[0]
+SCRIPT = {f"--{name.replace('_', '-')}" for name in vars(parse(argparse.ArgumentParser(), []))}
+"""Options of the scripts in ``experiments/``."""
 RESULTS = [Page(ROOT / "benchmarks/RESULTS.md"), *map(Page, sorted((ROOT / "benchmarks/results").glob("*.md")))]
 
 
@@ -20,12 +24,16 @@ def test_the_commands_and_their_options_exist(page: Page) -> None:
             words = shlex.split(line)[1:]
             named = {word for word in words if word.startswith("--")}
             assert named <= options_of(command_of(words)), line
+        if line.startswith("python experiments/"):
+            _, script, *words = shlex.split(line)
+            assert (ROOT / script).is_file()
+            assert {word for word in words if word.startswith("--")} <= SCRIPT, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_option_that_the_text_names_exists(page: Page) -> None:
     named = {word for code in page.code for word in code.split() if re.fullmatch(r"--[a-z][\w-]*", word)}
-    assert named <= options_of(GROUP)
+    assert named <= options_of(GROUP) | SCRIPT
 
 
 def test_every_command_is_in_the_table() -> None:
