@@ -194,10 +194,10 @@ def test_tasks_are_added_to_a_shared_encoder(two_tasks: Path, tmp_path: Path) ->
     assert added.tasks == {"ner": "ner", "ill.1": "classification", "more": "classification"}
     assert {name: content for name, content in files(two_tasks).items() if name in before} == before
     for wrong, message in (
-        ({"model": many}, "leave out the model"),
-        ({"tasks": None}, "give tasks=FILE"),
-        ({"out": "new"}, "out does not go with add_to"),
-        ({"cache_memory": True}, "cache_memory does not go with add_to"),
+        ({"model": many}, "leave out --model"),
+        ({"tasks": None}, "add_to is for tasks that share an encoder: use it with --tasks"),
+        ({"out": "new"}, "out does not go with --add-to"),
+        ({"cache_memory": True}, "cache_memory does not go with --add-to"),
         ({"add_to": None}, "no model"),
         ({"preset": "papers"}, "preset is 'papers', must be paper"),
     ):
@@ -280,7 +280,7 @@ def test_load_says_what_a_folder_is_not(tiny_model: TinyModel, tmp_path: Path) -
     ("settings", "error", "message"),
     [
         ({"epoch": 3}, UsageError, r"adapt has no argument epoch: did you mean epochs"),
-        ({"rows": "best"}, UsageError, "--rows is 'best', must be one of map"),
+        ({"rows": "best"}, UsageError, "rows is 'best', must be one of map"),
         ({"epochs": 0}, UsageError, "--epochs is 0"),
         ({"max_memory": "much"}, UsageError, "--max-memory is 'much'"),
         ({"dry_run": True}, UsageError, "adapt has no argument dry_run"),
@@ -302,7 +302,7 @@ def test_an_update_needs_a_corpus_with_a_name() -> None:
 def test_errors_are_exceptions_and_warnings_are_pythons(
     tiny_model: TinyModel, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UsageError, match="finetune has no argument adapter"):
+    with pytest.raises(UsageError, match="adapter is for tasks that share an encoder"):
         greenadapt.finetune("model", "ner", "train.tsv", adapter="pals")
     with pytest.raises(UsageError, match="no task"):
         greenadapt.finetune("model", train="train.tsv")
