@@ -310,13 +310,13 @@ def _refuse_unknown(
 ) -> None:
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
-    call = function.__qualname__.removesuffix(".__init__")
+    call = function.__qualname__.removesuffix(".__init__").split(".")[-1]
     for name in arguments:
         if name not in parameters:
             import difflib
 
             near = difflib.get_close_matches(name, parameters, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"see help(greenadapt.{call})"
+            hint = f"did you mean {' or '.join(near)}?" if near else "see its help()"
             raise UsageError(f"{call} has no argument {name}", hint)
 
 

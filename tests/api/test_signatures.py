@@ -29,24 +29,30 @@ from greenadapt.fields import Field, option_fields, without_ranges
 
 OF_COMMANDS = {"dry_run", "max_time", "nice"}
 """Options of commands alone: they print, or act on the whole process."""
-OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str]]] = {
-    greenadapt.adapt: ((W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions), OF_COMMANDS),
-    greenadapt.finetune: (
-        (TaskConfig, TrainConfig, UnlabelledConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions),
-        {"task", "variant", "download", "workers", "max_memory", *OF_COMMANDS},
+TRAINED = (TaskConfig, TrainConfig, UnlabelledConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions)
+OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] = {
+    greenadapt.adapt: (
+        (W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions),
+        OF_COMMANDS,
+        {"corpus", "model", "update", "progress"},
     ),
-    greenadapt.load: ((ReadingOptions,), set()),
+    greenadapt.finetune: (
+        TRAINED,
+        {"task", "variant", "download", "workers", "max_memory", *OF_COMMANDS},
+        {
+            *("model", "task", "train", "dev", "test", "unlabelled", "tasks", "add_to", "memory", "memory_config"),
+            *("whole_sentences", "preset", "seeds", "seed", "progress"),
+        },
+    ),
+    greenadapt.load: ((ReadingOptions,), set(), {"model", "task"}),
+    greenadapt.TaskModel.from_pretrained: ((ReadingOptions,), set(), {"model", "task"}),
+    greenadapt.EncoderModel.from_pretrained: (
+        (ReadingOptions,),
+        {*option_fields(ReadingOptions)} - {"backend", "quantize"},
+        {"model"},
+    ),
 }
-"""Function → configurations whose options are its arguments, and options that are not."""
-OTHERS = {
-    "adapt": {"corpus", "model", "update", "progress"},
-    "finetune": {
-        *("model", "task", "train", "dev", "test", "unlabelled", "tasks", "add_to", "memory", "memory_config"),
-        *("whole_sentences", "preset", "seeds", "seed", "progress"),
-    },
-    "load": {"model", "task"},
-}
-"""Arguments that are no options of a configuration."""
+"""Function → configurations whose options are its arguments, options that are not, and its other arguments."""
 
 
 def annotation(field: Field) -> Any:
@@ -64,14 +70,14 @@ def default(field: Field) -> Any:
     return field.default if field.option.shown is None else field.option.shown
 
 
-@pytest.mark.parametrize("function", OPTIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", OPTIONS, ids=lambda function: function.__qualname__)
 def test_arguments_have_the_names_types_and_defaults_of_the_options(function: Callable[..., Any]) -> None:
-    configs, without = OPTIONS[function]
+    configs, without, others = OPTIONS[function]
     parameters = inspect.signature(function).parameters
     fields = {field.parameter: field for config in reversed(configs) for field in option_fields(config).values()}
     for name in without:
         fields.pop(name, None)
-    assert parameters.keys() == fields.keys() | OTHERS[function.__name__]
+    assert parameters.keys() == fields.keys() | others
     actual = {name: (without_ranges(parameters[name].annotation), parameters[name].default) for name in fields}
     assert actual == {name: (annotation(field), default(field)) for name, field in fields.items()}
 
@@ -104,7 +110,7 @@ def test_every_argument_is_named_and_typed(name: str) -> None:
         (partial(greenadapt.TaskModel, "a"), "TaskModel has no argument tsak: did you mean task"),
         (
             greenadapt.TaskModel("a").evaluate,
-            r"TaskModel\.evaluate has no argument tsak: see help\(",
+            r"evaluate has no argument tsak: see its help\(\)",
         ),
     ],
 )
