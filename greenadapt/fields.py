@@ -2,8 +2,9 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from os import PathLike, fsencode, fspath
@@ -152,7 +153,7 @@ def _model(config: Any) -> Any:
 
 
 _KINDS = {int: "a whole number", float: "a finite number", bool: "True or False", str: "text"}
-_GENERIC: dict[Any, str] = {PathLike: "a path", Iterable: "an iterable", Mapping: "a mapping"}
+_GENERIC: dict[Any, str] = {PathLike: "a path", Iterable: "an iterable", Mapping: "a mapping", Sequence: "a list"}
 
 
 def allowed(kind: Any) -> str:
@@ -167,7 +168,7 @@ def allowed(kind: Any) -> str:
         }
         return ", ".join([allowed(arguments[0]), *([_range(**limits)] if limits else [])])
     if origin is Literal:
-        return f"one of {', '.join(arguments)}"
+        return f"one of {', '.join(arguments)}" if len(arguments) > 1 else str(arguments[0])
     if origin in (Union, UnionType):
         return " or ".join(allowed(each) for each in arguments if each is not NoneType)
     if origin in _GENERIC:
@@ -258,8 +259,12 @@ _LONGEST = 60
 """Characters of a value in a message."""
 
 
+_EXPLICIT: ContextVar[Mapping[str, Any]] = ContextVar("explicit")
+
+
 def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``function``, which raises ``UsageError`` for an argument that its annotation does not allow.
+    """``function``, which raises ``UsageError`` for an argument that it does not have, or that its annotation does not
+    allow.
 
     numpy's scalars count as Python's. What an iterable yields is not looked at. pydantic is imported by the first call.
     """
@@ -267,6 +272,7 @@ def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         parameters = _signature(function).parameters
+        _refuse_unknown(function, parameters, kwargs)
         bound = _signature(function).bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             kind, annotation = parameters[name].kind, parameters[name].annotation
@@ -276,9 +282,42 @@ def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 bound.arguments[name] = tuple(check_value(name, one, annotation) for one in value)
             else:
                 bound.arguments[name] = check_value(name, value, annotation)
-        return function(*bound.args, **bound.kwargs)
+        token = _EXPLICIT.set(
+            {
+                name: value
+                for name, value in bound.arguments.items()
+                if value is not None or parameters[name].default is not None
+            }
+        )
+        try:
+            return function(*bound.args, **bound.kwargs)
+        finally:
+            _EXPLICIT.reset(token)
 
     return call
+
+
+def explicit_arguments() -> dict[str, Any]:
+    """The arguments that the running ``checked_call`` function was called with, by name, as opposed to its defaults.
+
+    ``None`` where it is the default counts as a default.
+    """
+    return {**_EXPLICIT.get()}
+
+
+def _refuse_unknown(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]
+) -> None:
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    call = function.__qualname__.removesuffix(".__init__").split(".")[-1]
+    for name in arguments:
+        if name not in parameters:
+            import difflib
+
+            near = difflib.get_close_matches(name, parameters, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else "see its help()"
+            raise UsageError(f"{call} has no argument {name}", hint)
 
 
 @cache

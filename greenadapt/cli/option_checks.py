@@ -105,11 +105,9 @@ def own(ctx: typer.Context, *names: str) -> list[Any]:
 
 def refuse_field(ctx: typer.Context, sources: Iterable[str | None], format: str | None) -> None:  # noqa: A002
     """Raise ``UsageError`` if --field was given and none of the ``sources`` of documents has fields."""
-    from greenadapt.corpus.recipes import may_have_fields
+    from greenadapt.corpus.recipes import why_no_fields
 
-    named = [source for source in sources if source is not None]
-    if named and not any(may_have_fields(source, format) for source in named):
-        why = f"is for JSON lines and tables, and {named[0]} is neither: leave it out, or say what it is with --format"
+    if why := why_no_fields([source for source in sources if source is not None], format):
         refuse(ctx, {"field": "--field"}, why)
 
 

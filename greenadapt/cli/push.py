@@ -45,9 +45,8 @@ def push(
     from greenadapt.stages.report import card_plots
 
     request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
-    if output().quiet or output().as_json or not sys.stderr.isatty():
-        stage.hide_bars()
-    found = stage.push(request, make_progress(), card_plots)
+    with stage.hidden_bars(output().quiet or output().as_json or not sys.stderr.isatty()):
+        found = stage.push(request, make_progress(), card_plots)
     if as_json:
         print_json(found)
         return

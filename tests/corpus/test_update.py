@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.corpus.test_words import lines_of, plain_lines, prepare, random_documents
 
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus.prepared import PreparedCorpus, added_positions, line_keys
