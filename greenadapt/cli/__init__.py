@@ -41,38 +41,14 @@ from greenadapt.fields import allowed
 from greenadapt.storage.files import STDOUT, naming
 from greenadapt.storage.results import reading
 
-_ORDER = [
-    "adapt",
-    "corpus",
-    "w2v",
-    "align",
-    "expand",
-    "interpolate",
-    "neighbours",
-    "assess",
-    "export",
-    "pretrain",
-    "params",
-    "finetune",
-    "tasks",
-    "evaluate",
-    "compile",
-    "predict",
-    "index",
-    "search",
-    "qa",
-    "serve",
-    "push",
-    "status",
-    "clean",
-    "doctor",
-    "cluster",
-    "cost",
-    "config",
-    "report",
-    "reproduce",
-    "demo",
-]
+_PANELS = {
+    "Adapt a model": ["corpus", "w2v", "align", "expand", "adapt", "neighbours", "assess", "export"],
+    "Train": ["pretrain", "finetune", "tasks", "evaluate"],
+    "Use": ["predict", "qa", "compile", "index", "search", "serve"],
+    "Look after results": ["report", "cost", "status", "clean", "doctor", "push", "demo"],
+    "Other": ["interpolate", "params", "cluster", "config", "reproduce"],
+}
+_PANEL_OF = {command: panel for panel, commands in _PANELS.items() for command in commands}
 
 
 _UsageError: Any = typer.BadParameter.__base__
@@ -126,8 +102,8 @@ class _Main(_Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order of the work."""
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
+        """The commands in the order of their panels."""
+        return sorted(super().list_commands(ctx), key=[*_PANEL_OF].index)
 
 
 class _Command(TyperCommand):
@@ -256,10 +232,12 @@ def main() -> None:
     app()
 
 
-for _command in _ORDER:  # each file adds its command to the app
+for _command in _PANEL_OF:  # each file adds its command to the app
     import_module(f"{__name__}.{_command}")
 for _below in app.registered_groups:
-    _below.cls = _Group
+    _below.cls, _below.rich_help_panel = _Group, _PANEL_OF[str(_below.name)]
+for _info in app.registered_commands:
+    _info.rich_help_panel = _PANEL_OF[_info.callback.__name__]  # type: ignore[union-attr]
 for _group in (app, *(group.typer_instance for group in app.registered_groups)):
     for _info in _group.registered_commands if _group else ():
         _info.cls = _Command

@@ -38,7 +38,10 @@ def adapt(
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Run corpus prepare, w2v, align and expand in one go: from raw text to an adapted model folder."""
+    """Adapt a model to a corpus in one go.
+
+    Runs corpus prepare, w2v, align and expand: from raw text to an adapted model folder.
+    """
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import adapt as stage
 

@@ -27,7 +27,10 @@ def align(
     options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force", "dry_run")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Fit the map from word vectors to the model's wordpiece vectors, and evaluate it on held-out words."""
+    """Fit the map from word vectors to wordpiece vectors.
+
+    Held-out words measure how good the map is.
+    """
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import align as stage
 

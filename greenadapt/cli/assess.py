@@ -62,10 +62,11 @@ def assess(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Say whether an adapted model helps: with --train on your task, else by how well rows are predicted.
+    """Measure whether an adapted model helps.
 
-    With --train, the adapted model and its base are fine-tuned alike on all but one part of the labelled examples and
-    predict that part, and so on for each part. Finished parts are kept in --out, or in the workspace.
+    With --train it does so on your task: the adapted model and its base are fine-tuned alike on all but one part of the
+    labelled examples and predict that part, and so on for each part. Finished parts are kept in --out, or in the
+    workspace.
 
     Without, each recipe of rows predicts the rows of held-out words as if they were new. They are compared with the
     model's own: by cosine, by whether the own row is the nearest, and by how much the model's states change in texts of

@@ -49,10 +49,10 @@ def clean(
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Remove old versions, downloads and caches from the workspace, after asking.
+    """Remove old versions, downloads and caches, after asking.
 
-    Results stay, and what they were made from. What another command is writing is skipped. Unfinished work, which the
-    same command resumes, is removed only with --only unfinished or --older-than.
+    Results in the workspace stay, and what they were made from. What another command is writing is skipped. Unfinished
+    work, which the same command resumes, is removed only with --only unfinished or --older-than.
     """
     kinds: list[Any] = list(only or ())
     if unknown := [kind for kind in kinds if kind not in _KINDS]:

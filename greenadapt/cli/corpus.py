@@ -80,7 +80,10 @@ def _up_to(stated: dict[str, Any]) -> str:
 
 @group.command(epilog=examples("corpus show pydocs"))
 def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
-    """Show a corpus: its sources, its licence, and what the workspace has of it."""
+    """Show the sources and the licence of a corpus.
+
+    Also shows what the workspace has of it.
+    """
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import corpus
 
@@ -114,7 +117,10 @@ def prepare(
     options: Annotated[SessionOptions, Pick(without=("out",))],
     as_json: o.AsJson = False,
 ) -> None:
-    """Download a corpus if needed (--download) and split it into words; without a model, only download it."""
+    """Download a corpus, and split it into words.
+
+    A corpus from the network needs --download. Without a model it is only downloaded.
+    """
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import corpus as stage

@@ -40,9 +40,10 @@ def cost(
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Show what each stage cost in time, energy, CO2 and money, next to the paper's table.
+    """Show each stage's time, energy, CO2 and money.
 
-    Covers the results in the workspace or, if folders are given, those and everything they were made from.
+    The paper's table follows. The results are those in the workspace or, if folders are given, those and everything
+    they were made from.
     """
     if folders:
         why = "chooses from the workspace, but folders are given: leave out one of the two"

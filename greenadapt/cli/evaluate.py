@@ -71,10 +71,10 @@ def evaluate(
     logits: LogitsFile = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Score fine-tuned models on labelled files, as finetune scores its --test, by seed and tokenization.
+    """Score fine-tuned models on labelled files.
 
-    The main score has a 95 % interval from resampling examples and, if there are several, seeds. Nothing is saved. With
-    --json one object per file.
+    Scores are by seed and tokenization, as finetune scores its --test. The main score has a 95 % interval from
+    resampling examples and, if there are several, seeds. Nothing is saved. With --json one object per file.
     """
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.printing import print_evaluated

@@ -26,7 +26,10 @@ def export(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Write word vectors in a format that word2vec, gensim and fastText can read."""
+    """Write word vectors in a format of word2vec.
+
+    gensim and fastText read these formats, too.
+    """
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import compile as stage
 

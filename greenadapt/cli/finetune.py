@@ -175,9 +175,10 @@ def finetune(
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Train NER, classification or question answering on a mixture of both tokenizations, and evaluate it.
+    """Train a model for a task, and evaluate it.
 
-    With --tasks, many tasks at once on one shared encoder.
+    The task is NER, classification or question answering, and the model reads a mixture of both tokenizations. With
+    --tasks, many tasks share one encoder and are trained at once.
     """
     given = option_checks.given(ctx)
     check_value("--seeds", seeds, NumberOfSeeds)

@@ -69,9 +69,10 @@ def index(
     options: Annotated[SessionOptions, Pick("force", "nice")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Index the paragraphs of documents for search and qa; the same command again brings the index up to date.
+    """Index the paragraphs of documents for search and qa.
 
-    Work is committed in batches: searches see it meanwhile, and a killed run goes on from the last one.
+    The same command again brings the index up to date. Work is committed in batches: searches see it meanwhile, and a
+    killed run goes on from the last one.
     """
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.printing import counts_in_words

@@ -26,7 +26,10 @@ def neighbours(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the wordpieces and domain words nearest to each word in both spaces, before and after alignment."""
+    """Show the nearest neighbours of words in both spaces.
+
+    They are wordpieces and domain words, before and after alignment.
+    """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_neighbours
     from greenadapt.stages import neighbours as stage

@@ -89,12 +89,12 @@ def predict(
     out: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict with fine-tuned models: one JSON object per entry, in the order of the input.
+    """Predict entities, labels or answers with fine-tuned models.
 
-    Each has its line number and the id of its record, if any; NER gives entities with character positions and scores.
-    With several tasks, "tasks" has each one's result by name. The input is processed as it arrives. A broken line ends
-    the command with exit code 1, after the results before it. With --cluster and --out, the same command goes on after
-    the last finished part.
+    Prints one JSON object per entry, in the order of the input. Each has its line number and the id of its record, if
+    any; NER gives entities with character positions and scores. With several tasks, "tasks" has each one's result by
+    name. The input is processed as it arrives. A broken line ends the command with exit code 1, after the results
+    before it. With --cluster and --out, the same command goes on after the last finished part.
     """
     from greenadapt.cli.output.console import make_progress, say_loading
 

@@ -69,7 +69,10 @@ def pretrain(
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Continue masked language model training on text of a domain (DAPT) or of a task (TAPT)."""
+    """Continue masked language model training on text.
+
+    The text is of a domain (DAPT) or of a task (TAPT).
+    """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_results, print_tables
     from greenadapt.report.tables import loss_tables

@@ -34,11 +34,11 @@ def push(
     dry_run: DryRun = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Upload a model to the Hugging Face hub. Needs a token: hf auth login, or HF_TOKEN.
+    """Upload a model to the Hugging Face hub.
 
-    The manifest (it names files of this machine), predictions and logits of test sets, hidden files and symlinks stay
-    here. The card, README.md, names the commands that made the model: read it first. With greenadapt[report] installed,
-    it goes up with the main plots of the report.
+    Needs a token: hf auth login, or HF_TOKEN. The manifest (it names files of this machine), predictions and logits of
+    test sets, hidden files and symlinks stay here. The card, README.md, names the commands that made the model: read it
+    first. With greenadapt[report] installed, it goes up with the main plots of the report.
     """
     from greenadapt.cli.output.console import make_progress, output, print_json, print_lines, print_table
     from greenadapt.stages import push as stage

@@ -163,10 +163,11 @@ def qa(
     options: Annotated[SessionOptions, Pick("force", "dry_run", "cluster", "cores_each", "gpus_each")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Answer questions about whole documents, read in windows, averaging both tokenizations word by word.
+    """Answer questions about whole documents.
 
-    Writes one JSON object per question, and at the end one with the scores if there are gold answers; on a terminal
-    without --json, each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
+    The model reads them in windows, and the answers of both tokenizations are averaged word by word. Writes one JSON
+    object per question, and at the end one with the scores if there are gold answers; on a terminal without --json,
+    each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
     place = o.index_place(index, search, "--index")
     if context is not None and documents:

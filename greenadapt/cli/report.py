@@ -44,9 +44,10 @@ def report(
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Write one HTML page about results: cost, corpus, alignment, added words, and scores against the base model.
+    """Write one HTML page about results.
 
-    The page opens without network. Give the folders of fine-tuned models to compare them.
+    It has cost, corpus, alignment, added words, and scores against the base model. The page opens without network. Give
+    the folders of fine-tuned models to compare them.
     """
     if folders:
         why = "chooses from the workspace, but folders are given: leave out one of the two"

@@ -43,7 +43,7 @@ def search(
     model: Model = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the paragraphs of an index that match a query best."""
+    """Show the paragraphs that match a query best."""
     from greenadapt.cli.output.console import make_progress, print_json, print_lines
     from greenadapt.inference.search.index import Index
 

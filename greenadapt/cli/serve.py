@@ -50,10 +50,11 @@ def serve(
     options: ServeConfig,
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
 ) -> None:
-    """Serve models over HTTP, with a page to try them on: entities, labels, answers and neighbours of words.
+    """Serve models over HTTP, with a web page.
 
-    It listens on this machine only, unless --host says otherwise. With a token in GREENADAPT_SERVE_TOKEN, requests
-    have to send it. Ctrl-C or SIGTERM stops it with exit code 0.
+    The page shows entities, labels, answers and neighbours of words. The server listens on this machine only, unless
+    --host says otherwise. With a token in GREENADAPT_SERVE_TOKEN, requests have to send it. Ctrl-C or SIGTERM stops it
+    with exit code 0.
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise MissingError(f"serving needs {', '.join(missing)}, not installed", 'pip install "greenadapt[serve]"')

@@ -36,9 +36,10 @@ def status(
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the results there are, which are stale and why, unfinished work, and what is being written.
+    """Show results, stale ones, and unfinished work.
 
-    Reads manifests only, so that it is fast: an input counts as unchanged unless it is newer than the result.
+    Also says why a result is stale, and what is being written. Reads manifests only, so that it is fast: an input
+    counts as unchanged unless it is newer than the result.
     """
     if folders:
         why = "chooses from the workspace, but folders are given: leave out one of the two"

@@ -18,7 +18,7 @@ Remove = Annotated[str | None, typer.Option("--remove", help="Remove this task f
 
 @app.command(epilog=examples("tasks runs/shared", "tasks runs/shared --remove cola"))
 def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> None:
-    """List the tasks that share an encoder, or remove one of them."""
+    """List or remove the tasks of a shared encoder."""
     from dataclasses import asdict
 
     from greenadapt.cli.output.console import print_json, print_lines
