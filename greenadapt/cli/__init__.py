@@ -18,12 +18,11 @@ from greenadapt.cli.options import (
     FIELDS,
     as_shown,
     command_words,
+    full_help_option,
     keep_argument,
     read_argument,
     remember,
     start_output,
-    with_argument,
-    with_common,
     with_options,
 )
 from greenadapt.cli.output.console import hide_details, set_output
@@ -39,7 +38,6 @@ from greenadapt.cli.settings import (
 from greenadapt.errors import GreenadaptError, UsageError, one_line
 from greenadapt.fields import allowed
 from greenadapt.storage.files import STDOUT, naming
-from greenadapt.storage.results import reading
 
 _PANELS = {
     "Adapt a model": ["corpus", "w2v", "align", "expand", "adapt", "neighbours", "assess", "export"],
@@ -65,11 +63,24 @@ def _harmless() -> Iterator[None]:
         raise
 
 
-class _Group(TyperGroup):
-    """Commands."""
+class _WithFullHelp:
+    """A command, or a group, with --help-all."""
+
+    _full_help_option: Any = None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        if self.add_help_option:  # type: ignore[attr-defined]
+            self._full_help_option = self._full_help_option or full_help_option(parameters[-1])
+            parameters = [*parameters, self._full_help_option]
+        return parameters
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        super(_Group, as_shown(self, ctx)).format_help(ctx, formatter)
+        super(_WithFullHelp, as_shown(self, ctx)).format_help(ctx, formatter)
+
+
+class _Group(_WithFullHelp, TyperGroup):
+    """Commands."""
 
 
 class _Main(_Group):
@@ -106,11 +117,8 @@ class _Main(_Group):
         return sorted(super().list_commands(ctx), key=[*_PANEL_OF].index)
 
 
-class _Command(TyperCommand):
+class _Command(_WithFullHelp, TyperCommand):
     """Takes what ``--config`` and the environment set, and refuses values in one line."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        super(_Command, as_shown(self, ctx)).format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
@@ -131,7 +139,7 @@ class _Command(TyperCommand):
         set_output(command=" ".join(command_words(ctx)), as_json=given.get("log_format") == "json")
         self._refuse_empty(given)
         order = read_argument(self, given, order)
-        if "help" not in given:  # which shows the defaults
+        if not given.keys() & {"help", "help_all"}:  # which show the defaults
             keep_settings(
                 ctx, find_settings(ctx.find_root().command, command_key(command_words(ctx)), given.get(CONFIG))
             )
@@ -149,6 +157,8 @@ class _Command(TyperCommand):
         return rest
 
     def invoke(self, ctx: Any) -> Any:
+        from greenadapt.storage.results import reading
+
         try:
             ctx.meta[FORCED] = bool(ctx.params.get("force"))
             require_names(ctx)
@@ -241,4 +251,4 @@ for _info in app.registered_commands:
 for _group in (app, *(group.typer_instance for group in app.registered_groups)):
     for _info in _group.registered_commands if _group else ():
         _info.cls = _Command
-        _info.callback = with_argument(with_common(with_options(_info.callback))) if _info.callback else None
+        _info.callback = with_options(_info.callback) if _info.callback else None

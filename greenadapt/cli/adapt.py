@@ -9,6 +9,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, TextOptions, W2VConfig
+from greenadapt.fields import BASIC
 
 
 @app.command(
@@ -35,6 +36,7 @@ def adapt(
             help="Add only the documents that are new to what an earlier run made.",
             rich_help_panel=Panel.TEXT,
         ),
+        BASIC,
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

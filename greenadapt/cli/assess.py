@@ -10,20 +10,24 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, names_of
 from greenadapt.config import AssessConfig, Panel, RunConfig, SessionOptions, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
+from greenadapt.fields import BASIC
 
 Corpus = Annotated[
     str | None,
     typer.Option("--corpus", "-c", help="Assess the model in the workspace that was adapted to this corpus."),
+    BASIC,
 ]
 Model = Annotated[
     str | None,
     typer.Option(
         "--model", "-m", help="The adapted model's folder; with --corpus, its base model [default: the only one]."
     ),
+    BASIC,
 ]
 TrainFile = Annotated[
     list[str] | None,
     typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 Base = Annotated[
     str | None,
@@ -32,6 +36,7 @@ Base = Annotated[
         help="Compare with this model [default: the one that was adapted].",
         rich_help_panel=Panel.COMPARISON,
     ),
+    BASIC,
 ]
 _SPLIT = ("folds", "seeds", "seed")
 _NO_DEV = ("pool", "keep", "patience")

@@ -8,6 +8,7 @@ from greenadapt.cli import app, option_checks, settings
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions, TextOptions
+from greenadapt.fields import BASIC
 
 group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
 app.add_typer(group, name="corpus")
@@ -29,6 +30,7 @@ Splitter = Annotated[
         "-m",
         help="The model whose tokenizer splits the text: a folder, a hub id, minilm or mpnet [default: only download].",
     ),
+    BASIC,
 ]
 
 

@@ -9,6 +9,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
+from greenadapt.fields import BASIC
 
 Folders = Annotated[
     list[Path] | None,
@@ -23,10 +24,10 @@ Corpus = Annotated[
         "-c",
         help="Only results of this corpus, by name or file [default: all].",
     ),
+    BASIC,
 ]
 Model = Annotated[
-    str | None,
-    typer.Option("--model", "-m", help="Only results for this base model [default: all]."),
+    str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all]."), BASIC
 ]
 
 

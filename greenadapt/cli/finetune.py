@@ -28,7 +28,7 @@ from greenadapt.config import (
     preset_settings,
 )
 from greenadapt.errors import UsageError
-from greenadapt.fields import check_value
+from greenadapt.fields import BASIC, check_value
 
 if TYPE_CHECKING:
     from greenadapt.stages.finetune.request import FinetuneRequest
@@ -57,13 +57,17 @@ class Preset(StrEnum):
 TrainFile = Annotated[
     list[str] | None,
     typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 Dev = Annotated[
     str | None,
     typer.Option("--dev", help="Labelled file to evaluate on after every epoch.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 Test = Annotated[
-    str | None, typer.Option("--test", help="Labelled file to evaluate on at the end.", rich_help_panel=Panel.DATA)
+    str | None,
+    typer.Option("--test", help="Labelled file to evaluate on at the end.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 Unlabelled = Annotated[
     str | None,
@@ -88,9 +92,12 @@ PresetOption = Annotated[
         f"{PALS_PAPER['epochs']} and {PALS_PAPER['learning_rate']}.",
         rich_help_panel=Panel.TRAINING,
     ),
+    BASIC,
 ]
 Seeds = Annotated[
-    int, typer.Option("--seeds", help="Number of models to train, each with its seed.", rich_help_panel=Panel.TRAINING)
+    int,
+    typer.Option("--seeds", help="Number of models to train, each with its seed.", rich_help_panel=Panel.TRAINING),
+    BASIC,
 ]
 FirstSeed = Annotated[int, typer.Option("--seed", help="The first of the seeds.", rich_help_panel=Panel.TRAINING)]
 TasksFile = Annotated[
@@ -100,6 +107,7 @@ TasksFile = Annotated[
         help="File (.toml) of tasks that share one encoder, instead of --task and --train.",
         rich_help_panel=Panel.ADAPTERS,
     ),
+    BASIC,
 ]
 AddTo = Annotated[
     Path | None,
@@ -108,6 +116,7 @@ AddTo = Annotated[
         help="Add the tasks to this folder of a shared encoder, which is not changed.",
         rich_help_panel=Panel.ADAPTERS,
     ),
+    BASIC,
 ]
 OutFolder = Annotated[
     Path | None,
@@ -118,6 +127,7 @@ OutFolder = Annotated[
         "-STRATEGY is appended if there is a memory].",
         rich_help_panel=Panel.RESULTS,
     ),
+    BASIC,
 ]
 Compare = Annotated[
     str | None,
@@ -126,6 +136,7 @@ Compare = Annotated[
         help="Train this model (the base model) the same way and print the difference.",
         rich_help_panel=Panel.COMPARISON,
     ),
+    BASIC,
 ]
 Reference = Annotated[
     str | None,

@@ -10,12 +10,13 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import IndexConfig, SessionOptions
 from greenadapt.errors import UsageError
+from greenadapt.fields import BASIC
 
 Documents = Annotated[
     list[str],
     typer.Option("--documents", help="Documents: a folder, a file or an archive, in any corpus format; repeatable."),
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the index; or give --search.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the index; or give --search."), BASIC]
 Search = Annotated[
     str | None,
     typer.Option(
@@ -24,6 +25,7 @@ Search = Annotated[
         help="Write to an OpenSearch or Elasticsearch server instead: https://HOST:PORT/NAME of the index. A login is "
         "read from GREENADAPT_SEARCH_LOGIN (user:password), GREENADAPT_SEARCH_API_KEY or ~/.netrc.",
     ),
+    BASIC,
 ]
 Model = Annotated[
     str | None,
@@ -33,10 +35,12 @@ Model = Annotated[
         help="An encoder, adapted or not: its tokenizer splits text into words, and it makes the vectors [default: "
         "words are runs of letters and digits].",
     ),
+    BASIC,
 ]
 Update = Annotated[
     bool,
     typer.Option("--update", help="Let --documents be others than before: those that are no longer named are removed."),
+    BASIC,
 ]
 Format = Annotated[str | None, typer.Option("--format", help="Format of the documents, if their names do not say.")]
 Field = Annotated[

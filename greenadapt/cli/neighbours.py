@@ -8,9 +8,10 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
+from greenadapt.fields import BASIC
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
-Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each word.")]
+Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each word."), BASIC]
 
 
 @app.command(epilog=examples("neighbours tuple generator -c pydocs -m minilm"))

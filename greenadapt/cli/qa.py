@@ -12,6 +12,7 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions
 from greenadapt.errors import UsageError
+from greenadapt.fields import BASIC
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import check_files, open_output
 
@@ -36,6 +37,7 @@ Data = Annotated[
         help="Questions with contexts: SQuAD's JSON, JSON lines, CSV, or a hub data set; scored if they have answers.",
         rich_help_panel=Panel.QUESTIONS,
     ),
+    BASIC,
 ]
 Context = Annotated[
     str | None,
@@ -44,6 +46,7 @@ Context = Annotated[
         help="One document: a file of text or of a corpus format; - is standard input.",
         rich_help_panel=Panel.QUESTIONS,
     ),
+    BASIC,
 ]
 Documents = Annotated[
     list[str] | None,
@@ -52,6 +55,7 @@ Documents = Annotated[
         help="Documents: a folder, a file or an archive, in any corpus format; repeatable.",
         rich_help_panel=Panel.QUESTIONS,
     ),
+    BASIC,
 ]
 IndexFolder = Annotated[
     str | None,
@@ -60,12 +64,14 @@ IndexFolder = Annotated[
         help="What index wrote: each question is put to the paragraphs that match it best.",
         rich_help_panel=Panel.SEARCH,
     ),
+    BASIC,
 ]
 QuestionText = Annotated[
     list[str] | None,
     typer.Option(
         "--question", "-q", help="A question about the documents; repeatable.", rich_help_panel=Panel.QUESTIONS
     ),
+    BASIC,
 ]
 Questions = Annotated[
     str | None,
@@ -75,6 +81,7 @@ Questions = Annotated[
         "line.",
         rich_help_panel=Panel.QUESTIONS,
     ),
+    BASIC,
 ]
 Format = Annotated[
     str | None,
@@ -97,7 +104,7 @@ Compare = Annotated[
         help="The model before adaptation: print its answers and scores next to those by each tokenization and both.",
     ),
 ]
-TaskOption = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model answers.")]
+TaskOption = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model answers."), BASIC]
 OutFolder = Annotated[
     Path | None,
     typer.Option(
@@ -107,6 +114,7 @@ OutFolder = Annotated[
         "question.",
         rich_help_panel=Panel.RESULTS,
     ),
+    BASIC,
 ]
 Predictions = Annotated[
     Path | None,

@@ -9,6 +9,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
+from greenadapt.fields import BASIC
 
 Folders = Annotated[
     list[Path] | None,
@@ -17,8 +18,9 @@ Folders = Annotated[
 Corpus = Annotated[
     str | None,
     typer.Option("--corpus", "-c", help="The corpus in the workspace, by name or file [default: the only one]."),
+    BASIC,
 ]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="The base model [default: the only one].")]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="The base model [default: the only one]."), BASIC]
 OutFile = Annotated[
     Path | None,
     typer.Option(
@@ -26,6 +28,7 @@ OutFile = Annotated[
         "-o",
         help="The page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]; replaced once complete.",
     ),
+    BASIC,
 ]
 Png = Annotated[Path | None, typer.Option("--png", help="Write each plot as PNG into this folder, too.")]
 Svg = Annotated[Path | None, typer.Option("--svg", help="Write each plot as SVG into this folder, too.")]

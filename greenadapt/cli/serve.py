@@ -10,6 +10,7 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import Panel, ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import MissingError
+from greenadapt.fields import BASIC
 
 Models = Annotated[
     list[str],
@@ -26,9 +27,12 @@ IndexFolder = Annotated[
         help="What index wrote: a question without a text is put to the paragraphs that match it best.",
         rich_help_panel=Panel.SEARCH,
     ),
+    BASIC,
 ]
 TaskName = Annotated[
-    str | None, typer.Option("--task", help="Serve only this task of multitask models [default: all of their tasks].")
+    str | None,
+    typer.Option("--task", help="Serve only this task of multitask models [default: all of their tasks]."),
+    BASIC,
 ]
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 

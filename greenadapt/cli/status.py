@@ -9,6 +9,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
+from greenadapt.fields import BASIC
 
 Folders = Annotated[
     list[Path] | None,
@@ -17,11 +18,17 @@ Folders = Annotated[
     ),
 ]
 Corpus = Annotated[
-    str | None, typer.Option("--corpus", "-c", help="Only results of this corpus, by name or file [default: all].")
+    str | None,
+    typer.Option("--corpus", "-c", help="Only results of this corpus, by name or file [default: all]."),
+    BASIC,
 ]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all].")]
+Model = Annotated[
+    str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all]."), BASIC
+]
 Verify = Annotated[
-    bool, typer.Option("--verify", help="Compare the content of all files with their checksums, which reads them all.")
+    bool,
+    typer.Option("--verify", help="Compare the content of all files with their checksums, which reads them all."),
+    BASIC,
 ]
 
 
