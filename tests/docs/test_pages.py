@@ -6,6 +6,7 @@ import tomllib
 
 import pytest
 
+from greenadapt.architectures import ARCHITECTURES
 from tests.support.pages import GROUP, PAGES, ROOT, Page, command_of, navigation, options_of
 
 README = PAGES[0]
@@ -56,10 +57,29 @@ def test_the_navigation_has_every_page_once() -> None:
     assert {*pages} == {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
 
 
-def test_the_readme_is_short_and_leads_to_every_guide() -> None:
-    assert len(README.text.splitlines()) <= 150
-    guides = {f"docs/{name}" for name in navigation() if name.startswith("guides/")}
-    assert guides <= {*README.links}
+def test_the_readme_is_short_and_opens_with_the_demo() -> None:
+    assert len(README.text.split()) <= 700
+    assert [line.split()[:2] for line in README.blocks[0].text.splitlines()] == [["make", "demo"], ["make", "test"]]
+
+
+def test_the_first_page_leads_to_every_page() -> None:
+    start, *others = navigation()
+    assert {*others} <= {*Page(ROOT / "docs" / start).links}
+
+
+def test_the_guide_names_every_type_of_model_and_what_it_lacks() -> None:
+    guide = Page(ROOT / "docs/guides/your-own-corpus.md")
+    assert {*ARCHITECTURES} <= {*guide.code}
+    encoders = [each for each in ARCHITECTURES.values() if not each.is_generative]
+    lacking = [each.model_type for each in encoders if isinstance(each.memory, str) or isinstance(each.adapters, str)]
+    with_adapters = [each.model_type for each in encoders if "QuestionAnswering" not in each.heads]
+    prose = " ".join(guide.prose.split())
+    assert f"{_listed(lacking)} has neither `--memory` nor adapters" in prose
+    assert f"{_listed(with_adapters)} answer questions only with adapters" in prose
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)
 
 
 def test_results_link_every_table() -> None:
