@@ -245,7 +245,12 @@ class TextOptions(Checked):
     format: Annotated[str | None, Option("Format of a text file, if its name does not say.", panel=Panel.TEXT)] = None
     fields: Annotated[
         tuple[str, ...],
-        Option("Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.", "--field", panel=Panel.TEXT),
+        Option(
+            "Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.",
+            "--field",
+            panel=Panel.TEXT,
+            unset="text",
+        ),
         BASIC,
     ] = ()
     sample_by: Annotated[SampleBy | None, SAMPLE_BY] = None

@@ -76,7 +76,7 @@ class _WithFullHelp:
         return parameters
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        super(_WithFullHelp, as_shown(self, ctx)).format_help(ctx, formatter)
+        super(_WithFullHelp, as_shown(self, ctx)).format_help(ctx, formatter)  # type: ignore[misc]
 
 
 class _Group(_WithFullHelp, TyperGroup):

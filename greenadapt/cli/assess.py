@@ -24,11 +24,6 @@ Model = Annotated[
     ),
     BASIC,
 ]
-TrainFile = Annotated[
-    list[str] | None,
-    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
-    BASIC,
-]
 Base = Annotated[
     str | None,
     typer.Option(
@@ -57,7 +52,7 @@ def assess(
     *,
     corpus: Corpus = None,
     model: Model = None,
-    train: TrainFile = None,
+    train: o.TrainFile = None,
     task: Annotated[Callable[..., TaskConfig], Pick(task=None)],
     base: Base = None,
     training: Annotated[TrainConfig, Pick(without=_NO_DEV)],

@@ -9,25 +9,12 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
-from greenadapt.fields import BASIC
 
 Folders = Annotated[
     list[Path] | None,
     typer.Argument(
         help="Folders of results, such as --out wrote, and of what they were made from, instead of the workspace.",
     ),
-]
-Corpus = Annotated[
-    str | None,
-    typer.Option(
-        "--corpus",
-        "-c",
-        help="Only results of this corpus, by name or file [default: all].",
-    ),
-    BASIC,
-]
-Model = Annotated[
-    str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all]."), BASIC
 ]
 
 
@@ -36,8 +23,8 @@ def cost(
     ctx: typer.Context,
     *,
     folders: Folders = None,
-    corpus: Corpus = None,
-    model: Model = None,
+    corpus: o.OnlyCorpus = None,
+    model: o.OnlyModel = None,
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
@@ -47,8 +34,7 @@ def cost(
     they were made from.
     """
     if folders:
-        why = "chooses from the workspace, but folders are given: leave out one of the two"
-        option_checks.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+        option_checks.refuse_beside_folders(ctx)
 
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.printing import print_costs, print_paper_costs

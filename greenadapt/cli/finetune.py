@@ -54,11 +54,6 @@ class Preset(StrEnum):
     paper = "paper"
 
 
-TrainFile = Annotated[
-    list[str] | None,
-    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
-    BASIC,
-]
 Dev = Annotated[
     str | None,
     typer.Option("--dev", help="Labelled file to evaluate on after every epoch.", rich_help_panel=Panel.DATA),
@@ -159,7 +154,7 @@ Reference = Annotated[
 def finetune(
     ctx: typer.Context,
     *,
-    train: TrainFile = None,
+    train: o.TrainFile = None,
     task: Annotated[Callable[..., TaskConfig], Pick(task=None)],
     corpus: o.AdaptedTo = None,
     model: o.Trained = None,

@@ -8,7 +8,7 @@ import typer
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
-from greenadapt.config import IndexConfig, SessionOptions
+from greenadapt.config import IndexConfig, SessionOptions, TextOptions
 from greenadapt.errors import UsageError
 from greenadapt.fields import BASIC
 
@@ -42,13 +42,6 @@ Update = Annotated[
     typer.Option("--update", help="Let --documents be others than before: those that are no longer named are removed."),
     BASIC,
 ]
-Format = Annotated[str | None, typer.Option("--format", help="Format of the documents, if their names do not say.")]
-Field = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field", help="Field (JSON lines) or column (CSV, TSV) that holds text; repeatable [default: text]."
-    ),
-]
 
 
 @app.command(
@@ -67,9 +60,7 @@ def index(
     model: Model = None,
     config: IndexConfig,
     update: Update = False,
-    format: Format = None,  # noqa: A002  (the option's name)
-    field: Field = None,
-    sample_by: o.SampleBy = None,
+    read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
     options: Annotated[SessionOptions, Pick("force", "nice")],
     as_json: o.AsJson = False,
 ) -> None:
@@ -84,9 +75,9 @@ def index(
 
     if o.index_place(None if out is None else str(out), search, "--out") is None:
         raise UsageError("nowhere to write", "give a folder with --out, or a server with --search")
-    option_checks.refuse_field(ctx, documents, format)
-    fields = tuple(field or stage.IndexRequest.fields)
-    request = stage.IndexRequest(tuple(documents), model, config, format, fields, sample_by, update, search)
+    option_checks.refuse_field(ctx, documents, read.format)
+    fields = read.fields or stage.IndexRequest.fields
+    request = stage.IndexRequest(tuple(documents), model, config, read.format, fields, read.sample_by, update, search)
     row = stage.index(o.make_session(options, out=out), request)
     if as_json:
         print_json(row)

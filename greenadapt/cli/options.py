@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from greenadapt import config
 from greenadapt.cli.settings import complete_option, corpora, used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
@@ -397,10 +396,6 @@ Model = Annotated[
     ),
     BASIC,
 ]
-SampleBy = Annotated[
-    config.SampleBy | None,
-    typer.Option("--sample-by", help=f"{config.SAMPLE_BY.help[:-1]} [default: line; all of the file for --context]."),
-]
 CorpusOfResults = Annotated[
     str | None,
     typer.Option(
@@ -429,9 +424,22 @@ Trained = Annotated[
     ),
     BASIC,
 ]
+OnlyCorpus = Annotated[
+    str | None,
+    typer.Option("--corpus", "-c", help="Only results of this corpus, by name or file [default: all]."),
+    BASIC,
+]
+OnlyModel = Annotated[
+    str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all]."), BASIC
+]
 VariantOfResults = Annotated[
     str | None,
     typer.Option("--variant", help="Use the results stored under this name, if any.", rich_help_panel=Panel.RESULTS),
+]
+TrainFile = Annotated[
+    list[str] | None,
+    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 AlignmentPath = Annotated[
     Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus."), BASIC

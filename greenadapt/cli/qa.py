@@ -10,7 +10,7 @@ import typer
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
-from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions
+from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions, TextOptions
 from greenadapt.errors import UsageError
 from greenadapt.fields import BASIC
 from greenadapt.storage.files import Json
@@ -83,20 +83,6 @@ Questions = Annotated[
     ),
     BASIC,
 ]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format", help="Format of the documents, if their names do not say.", rich_help_panel=Panel.QUESTIONS
-    ),
-]
-Field = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field",
-        help="Field (JSON lines) or column (CSV, TSV) of the documents that holds text; repeatable [default: text].",
-        rich_help_panel=Panel.QUESTIONS,
-    ),
-]
 Compare = Annotated[
     str | None,
     typer.Option(
@@ -157,9 +143,7 @@ def qa(
     search: o.SearchAddress = None,
     question: QuestionText = None,
     questions: Questions = None,
-    format: Format = None,  # noqa: A002  (the option's name)
-    field: Field = None,
-    sample_by: o.SampleBy = None,
+    read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
     config: QaConfig,
     retrieval: RetrievalConfig,
     reading: ReadingOptions,
@@ -183,9 +167,9 @@ def qa(
     if place is not None or data is not None:
         other = "--data" if place is None else "an index"
         option_checks.refuse(ctx, _OF_DOCUMENTS, f"is for documents, not for {other}: leave it out")
-        format, field, sample_by = None, None, None  # noqa: A001
+        read = TextOptions()
     else:
-        option_checks.refuse_field(ctx, [context, *(documents or ())], format)
+        option_checks.refuse_field(ctx, [context, *(documents or ())], read.format)
     if out is None:
         option_checks.refuse(
             ctx, {"force": "--force"}, "replaces a result, but nothing is saved without --out: leave it out"
@@ -207,9 +191,9 @@ def qa(
         documents=tuple(documents or ([context] if context is not None else [])),
         questions=questions,
         asked=tuple(question or ()),
-        format=format,
-        fields=tuple(field or InquirySources.fields),
-        sample_by=sample_by,
+        format=read.format,
+        fields=read.fields or InquirySources.fields,
+        sample_by=read.sample_by,
         single=context is not None,
         index=place,
     )

@@ -15,12 +15,6 @@ Folders = Annotated[
     list[Path] | None,
     typer.Argument(help="Folders of results; the page also covers what they were made from."),
 ]
-Corpus = Annotated[
-    str | None,
-    typer.Option("--corpus", "-c", help="The corpus in the workspace, by name or file [default: the only one]."),
-    BASIC,
-]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="The base model [default: the only one]."), BASIC]
 OutFile = Annotated[
     Path | None,
     typer.Option(
@@ -39,8 +33,8 @@ def report(
     ctx: typer.Context,
     *,
     folders: Folders = None,
-    corpus: Corpus = None,
-    model: Model = None,
+    corpus: o.CorpusOfResults = None,
+    model: o.Model = None,
     out: OutFile = None,
     png: Png = None,
     svg: Svg = None,
@@ -53,8 +47,7 @@ def report(
     the folders of fine-tuned models to compare them.
     """
     if folders:
-        why = "chooses from the workspace, but folders are given: leave out one of the two"
-        option_checks.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+        option_checks.refuse_beside_folders(ctx)
 
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.stages.report import report as stage

@@ -17,14 +17,6 @@ Folders = Annotated[
         help="Folders of results, such as --out wrote, or of several, such as runs, instead of the workspace."
     ),
 ]
-Corpus = Annotated[
-    str | None,
-    typer.Option("--corpus", "-c", help="Only results of this corpus, by name or file [default: all]."),
-    BASIC,
-]
-Model = Annotated[
-    str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all]."), BASIC
-]
 Verify = Annotated[
     bool,
     typer.Option("--verify", help="Compare the content of all files with their checksums, which reads them all."),
@@ -37,8 +29,8 @@ def status(
     ctx: typer.Context,
     *,
     folders: Folders = None,
-    corpus: Corpus = None,
-    model: Model = None,
+    corpus: o.OnlyCorpus = None,
+    model: o.OnlyModel = None,
     verify: Verify = False,
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
@@ -49,8 +41,7 @@ def status(
     counts as unchanged unless it is newer than the result.
     """
     if folders:
-        why = "chooses from the workspace, but folders are given: leave out one of the two"
-        option_checks.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+        option_checks.refuse_beside_folders(ctx)
 
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_status
