@@ -13,6 +13,9 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args,
 
 from greenadapt.errors import InputError, UsageError
 
+BASIC = "basic"
+"""Marks the annotation of an option that the short help shows."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -47,6 +50,7 @@ class Field:
     """Its type, with ranges."""
     default: Any
     option: Option
+    is_basic: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,8 +76,9 @@ def option_fields(config: Any) -> dict[str, Field]:
         kind, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
         option = next((mark for mark in marks if isinstance(mark, Option)), None)
         if option is not None:
-            ranges = [mark for mark in marks if mark is not option]
-            found[field.name] = Field(field.name, Annotated[kind, *ranges] if ranges else kind, field.default, option)
+            ranges = [mark for mark in marks if mark not in (option, BASIC)]
+            kind = Annotated[kind, *ranges] if ranges else kind
+            found[field.name] = Field(field.name, kind, field.default, option, BASIC in marks)
     return found
 
 

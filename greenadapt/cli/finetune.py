@@ -24,6 +24,7 @@ from greenadapt.config import (
     UnlabelledConfig,
 )
 from greenadapt.errors import UsageError
+from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.stages.finetune.request import FinetuneRequest
@@ -38,16 +39,15 @@ class Preset(StrEnum):
     paper = "paper"
 
 
-TrainFile = Annotated[
-    list[str] | None,
-    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
-]
 Dev = Annotated[
     str | None,
     typer.Option("--dev", help="Labelled file to evaluate on after every epoch.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 Test = Annotated[
-    str | None, typer.Option("--test", help="Labelled file to evaluate on at the end.", rich_help_panel=Panel.DATA)
+    str | None,
+    typer.Option("--test", help="Labelled file to evaluate on at the end.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 Unlabelled = Annotated[
     str | None,
@@ -72,9 +72,12 @@ PresetOption = Annotated[
         f"{PALS_PAPER['epochs']} and {PALS_PAPER['learning_rate']}.",
         rich_help_panel=Panel.TRAINING,
     ),
+    BASIC,
 ]
 Seeds = Annotated[
-    int, typer.Option("--seeds", help="Number of models to train, each with its seed.", rich_help_panel=Panel.TRAINING)
+    int,
+    typer.Option("--seeds", help="Number of models to train, each with its seed.", rich_help_panel=Panel.TRAINING),
+    BASIC,
 ]
 FirstSeed = Annotated[int, typer.Option("--seed", help="The first of the seeds.", rich_help_panel=Panel.TRAINING)]
 TasksFile = Annotated[
@@ -84,6 +87,7 @@ TasksFile = Annotated[
         help="File (.toml) of tasks that share one encoder, instead of --task and --train.",
         rich_help_panel=Panel.ADAPTERS,
     ),
+    BASIC,
 ]
 AddTo = Annotated[
     Path | None,
@@ -92,6 +96,7 @@ AddTo = Annotated[
         help="Add the tasks to this folder of a shared encoder, which is not changed.",
         rich_help_panel=Panel.ADAPTERS,
     ),
+    BASIC,
 ]
 OutFolder = Annotated[
     Path | None,
@@ -102,6 +107,7 @@ OutFolder = Annotated[
         "-STRATEGY is appended if there is a memory].",
         rich_help_panel=Panel.RESULTS,
     ),
+    BASIC,
 ]
 Compare = Annotated[
     str | None,
@@ -110,6 +116,7 @@ Compare = Annotated[
         help="Train this model (the base model) the same way and print the difference.",
         rich_help_panel=Panel.COMPARISON,
     ),
+    BASIC,
 ]
 Reference = Annotated[
     str | None,
@@ -132,7 +139,7 @@ Reference = Annotated[
 def finetune(
     ctx: typer.Context,
     *,
-    train: TrainFile = None,
+    train: o.TrainFile = None,
     task: Annotated[Callable[..., TaskConfig], Pick(task=None)],
     corpus: o.AdaptedTo = None,
     model: o.Trained = None,
@@ -159,9 +166,10 @@ def finetune(
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Train NER, classification or question answering on a mixture of both tokenizations, and evaluate it.
+    """Train a model for a task, and evaluate it.
 
-    With --tasks, many tasks at once on one shared encoder.
+    The task is NER, classification or question answering, and the model reads a mixture of both tokenizations. With
+    --tasks, many tasks share one encoder and are trained at once.
     """
     from greenadapt.stages.finetune.request import FinetuneArguments
 

@@ -96,6 +96,12 @@ def refuse(ctx: typer.Context, options: Mapping[str, str], why: str) -> None:
     forget(for_all & options.keys())
 
 
+def refuse_beside_folders(ctx: typer.Context) -> None:
+    """Raise ``UsageError`` if --corpus or --model, which choose from the workspace, was given beside folders."""
+    why = "chooses from the workspace, but folders are given: leave out one of the two"
+    refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+
+
 def own(ctx: typer.Context, *names: str) -> list[Any]:
     """The values of parameters without what is set for all commands, which is ``None`` instead."""
     for_all = set_for_all(ctx)
