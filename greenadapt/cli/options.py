@@ -20,7 +20,7 @@ from greenadapt.cli.settings import complete_option, corpora, used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
 from greenadapt.fields import BASIC, Checked, Field, option_fields, without_ranges
-from greenadapt.progress import limit_time
+from greenadapt.progress import ALARM, limit_time
 from greenadapt.storage.files import short
 
 if TYPE_CHECKING:
@@ -510,7 +510,11 @@ def make_session(options: SessionOptions, **own: Any) -> "Session":
 
     options = replace(options, **own)
     if options.nice:
+        if not hasattr(os, "nice"):
+            raise UsageError("--nice needs the priorities of Unix, which this system does not have", "leave it out")
         os.nice(options.nice)
     if options.max_time is not None:
+        if not ALARM:
+            raise UsageError("--max-time needs the signal SIGALRM, which this system does not have", "leave it out")
         limit_time(options.max_time, is_alone=launched_processes()[1] == 1)
     return Session.of(options, make_progress(), command=GIVEN.get(), plan=PLAN.get())
