@@ -147,11 +147,10 @@ def unknown_variables(commands: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from difflib import get_close_matches
 
     from greenadapt.cost import COUNTRY
-    from greenadapt.inference.search.connection import API_KEY, LOGIN
     from greenadapt.server.guard import TOKEN
     from greenadapt.storage.workspace import HOME
 
-    known = {HOME, COUNTRY, TOKEN, LOGIN, API_KEY}
+    known = {HOME, COUNTRY, TOKEN}
     for key, command in commands.items():
         known |= {variable(own, option) for option in (*options_of(command), CONFIG) for own in ("", key)}
     for name in sorted(os.environ):

@@ -157,7 +157,7 @@ def test_what_is_set_for_all_is_ignored_where_it_has_no_use(run_alone: Run, monk
 
 def test_options_for_all_may_be_called_like_commands(here: Path) -> None:
     named = {name for command in COMMANDS.values() for name in options_of(command)} & COMMANDS.keys()
-    assert {"cluster", "search", "tasks"} <= named
+    assert {"index", "tasks"} <= named
     for name in named:
         (here / "s.toml").write_text(f'{name} = "x"\n')
         assert all(each.is_for_all for each in find_settings(GROUP, name, "s.toml").values())
@@ -211,9 +211,9 @@ def test_every_variable_of_the_documentation_and_of_the_code_is_known(
     named = {one for page in pages for one in re.findall(r"\bGREENADAPT_[A-Z0-9_]*[A-Z0-9]", page.read_text("utf-8"))}
     package = Path(greenadapt.__file__).parent
     strings = {one for file in package.rglob("*.py") for one in re.findall(r'"(GREENADAPT_[A-Z_]+)"', file.read_text())}
-    assert {"GREENADAPT_HOME", "GREENADAPT_SEARCH_LOGIN", "GREENADAPT_W2V_EPOCHS"} <= named
+    assert {"GREENADAPT_HOME", "GREENADAPT_SERVE_TOKEN", "GREENADAPT_W2V_EPOCHS"} <= named
     for name in named | strings:
         monkeypatch.setenv(name, "x")
     assert [name for name, _ in unknown_variables(COMMANDS)] == []
-    monkeypatch.setenv("GREENADAPT_SEARCH_LOGINS", "x")
-    assert [*unknown_variables(COMMANDS)] == [("GREENADAPT_SEARCH_LOGINS", "GREENADAPT_SEARCH_LOGIN")]
+    monkeypatch.setenv("GREENADAPT_SERVE_TOKENS", "x")
+    assert [*unknown_variables(COMMANDS)] == [("GREENADAPT_SERVE_TOKENS", "GREENADAPT_SERVE_TOKEN")]

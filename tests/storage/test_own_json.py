@@ -26,7 +26,6 @@ OTHERS = {
     "storage/arrays.py": "headers of safetensors",
     "storage/leftovers.py": "a number in the header of safetensors",
     "storage/ownership.py": "whether a file is greenadapt's own, which decides nothing else",
-    "inference/search/connection.py": "answers of a search server",
     "corpus/pmc.py": "the publisher's manifests and metadata",
     "corpus/decoding.py": "the user's text, with lone surrogates",
     "corpus/rows.py": "the user's JSON lines",
