@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from greenadapt import config
-from greenadapt.cli.output.printing import print_plan
 from greenadapt.cli.settings import complete_option, corpora, used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
@@ -317,6 +316,8 @@ def steps_printed(as_json: bool) -> Iterator[None]:
     finally:
         PLAN.reset(token)
     if launched_processes()[0] == 0:  # of several, the first process prints
+        from greenadapt.cli.output.printing import print_plan  # imports numpy
+
         print_plan(plan.steps, as_json)
 
 
