@@ -51,7 +51,6 @@ _ORDER = [
     "assess",
     "export",
     "pretrain",
-    "params",
     "finetune",
     "tasks",
     "evaluate",

@@ -1,7 +1,7 @@
 """What a command would do (``--dry-run``): its steps, found by the same checks as when it runs, without writing."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from greenadapt.storage.files import Json
@@ -41,10 +41,14 @@ class Step:
     """Dollars, by the formula of ``cost``."""
     basis: str = ""
     """What the hours are from; empty if they are not estimated."""
+    adapter: Json | None = None
+    """What the tasks' adapters add to the encoder, see ``count_adapters``."""
 
     def as_dict(self) -> Json:
-        """Ready for JSON, without an estimate where nothing was estimated."""
+        """Ready for JSON, without an estimate where nothing was estimated, and an adapter where there is none."""
         said = asdict(self)
+        if self.adapter is None:
+            del said["adapter"]
         if not self.basis:
             for name in ("bytes", "hours", "usd_low", "usd_high", "basis"):
                 del said[name]
@@ -57,6 +61,7 @@ class Plan:
     def __init__(self) -> None:
         self._steps: dict[Path, Step] = {}
         self._expected: dict[Path, str] = {}
+        self._adapters: dict[Path, Json] = {}
 
     @property
     def steps(self) -> list[Step]:
@@ -67,11 +72,16 @@ class Plan:
             for path, stage in self._expected.items()
             if running and path not in self._steps
         ]
-        return [*self._steps.values(), *later]
+        done = [replace(step, adapter=self._adapters.get(path)) for path, step in self._steps.items()]
+        return [*done, *later]
 
     def expect(self, place: Place, stage: str) -> None:
         """Note that a step will come to ``place``."""
         self._expected.setdefault(place.path, stage)
+
+    def add_adapter(self, place: Place, counts: Json) -> None:
+        """Note what the adapters of the step that comes to ``place`` add."""
+        self._adapters[place.path] = counts
 
     def add(self, step: Step) -> None:
         """Note a step that needs no result of another one."""

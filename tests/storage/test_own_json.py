@@ -43,7 +43,6 @@ FOREIGN = {
     "checkpoints/sentence_modules.py": "files of sentence-transformers",
     "checkpoints/writer.py": "modules.json of sentence-transformers",
     "inference/search/store.py": "meta.json of tantivy",
-    "stages/finetune/tasks.py": "config.json",
     "stages/reproduce/estimate.py": "config.json",
     "storage/files.py": "one uses the other",
     "tokenization/files.py": "tokenizer_config.json; vocab.json and settings of transformers",

@@ -119,7 +119,34 @@ def _step_lines(step: Step) -> list[str]:
         more = ["goes on from a killed run"] * step.resumes
         more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
         said = "; ".join([f"{step.status}: {step.why}", *more])
-    return [f"{step.stage}: {said}", *_estimate(step), f"  {step.folder}"]
+    return [f"{step.stage}: {said}", *_estimate(step), *_adapter(step.adapter), f"  {step.folder}"]
+
+
+def _adapter(counts: Json | None) -> list[str]:
+    """The adapters of the tasks, and how many weights they add."""
+    if counts is None:
+        return []
+    tasks = counted(counts["tasks"], "task")
+    shape = []
+    if counts["size"] is not None:
+        shape.append(f"width {counts['size']}")
+    if counts["heads"] is not None:
+        shape.append(counted(counts["heads"], "head"))
+    if counts["layers"]:
+        shape.append(f"layers {_ranges(counts['layers'])}")
+    return [
+        f"  adapter {', '.join([counts['adapter'], *shape])}: {counts['weights']:,} weights per task, "
+        f"{counts['parameters']:,} with biases and layer norms",
+        f"  encoder: {counts['base_parameters']:,} weights, {counts['ratio']:.4f} times as many with the adapters of "
+        f"{tasks}; heads are not counted",
+    ]
+
+
+def _ranges(layers: Sequence[int]) -> str:
+    """``1-12``, or every number if some in between are missing."""
+    if len(layers) > 1 and layers[-1] - layers[0] == len(layers) - 1:
+        return f"{layers[0]}-{layers[-1]}"
+    return ",".join(map(str, layers))
 
 
 def _estimate(step: Step) -> list[str]:
