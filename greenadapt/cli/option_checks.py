@@ -25,7 +25,7 @@ WRITTEN = frozenset({
 })  # fmt: skip
 """Those that a command writes or adds to."""
 OTHER = frozenset({
-    "allow_host", "cluster", "command", "exclude", "experiment", "field", "format", "host", "label_field",
+    "allow_host", "cluster", "exclude", "experiment", "field", "format", "host", "label_field",
     "larger_than", "layers", "max_body", "max_cache", "max_document_bytes", "max_memory", "max_time",
     "memory_layers", "memory_source", "message", "methods", "older_than", "only", "query", "question", "remove",
     "report_to", "repo", "revision", "task", "text_field", "variant", "words",

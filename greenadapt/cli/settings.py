@@ -274,12 +274,6 @@ def variants(ctx: typer.Context, incomplete: str) -> Iterable[str]:
             yield from (name.split("@")[1] for name in workspace.stages(corpus, model) if "@" in name)
 
 
-@_silent
-def commands(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """The commands of the application."""
-    return ctx.find_root().command.commands  # type: ignore[attr-defined, no-any-return]
-
-
 _OF_OPTIONS: dict[str, Completer] = {
     "--corpus": corpora,
     "--variant": variants,

@@ -299,6 +299,17 @@ def print_cluster(rows: Sequence[Json]) -> None:
             print_text([f"Runs: {row['command']}", f"  {where}"])
 
 
+def print_settings(rows: Sequence[Json]) -> None:
+    """Options that are set in a file or in the environment, and where."""
+    cells = [[row["command"] or "all", row["option"], _setting(row["value"]), row["place"]] for row in rows]
+    print_table("", ["command", "option", "value", "from"], cells, numbers=False)
+
+
+def _setting(value: str | list[str] | bool) -> str:
+    """As in a file."""
+    return ", ".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
+
+
 _MOST_COLUMNS = 10
 
 
