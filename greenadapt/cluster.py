@@ -264,6 +264,21 @@ def connected(address: str) -> Iterator[Cluster]:
         ray.shutdown()
 
 
+def running_address() -> str | None:
+    """The address in ``RAY_ADDRESS``, else of the cluster that was last started here, if it answers.
+
+    Ray is not imported.
+    """
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
+    folder = os.environ.get("RAY_TMPDIR") or (sys.platform == "linux" and os.environ.get("TMPDIR")) or "/tmp"
+    with suppress(OSError, UsageError, MissingError):
+        address = Path(folder, "ray", "ray_current_cluster").read_text("utf-8").strip()
+        _require_listening(address)
+        return address
+    return None
+
+
 def raise_for_user(error: Exception) -> None:
     """Raise what a call on a node raised, if it is for the user to read, such as that a disk is full."""
     cause = getattr(error, "cause", None)

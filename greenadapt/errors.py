@@ -68,10 +68,6 @@ class ResourceError(GreenadaptError):
     """Memory or disk would not be enough."""
 
 
-class ServerError(GreenadaptError):
-    """A server that is asked does not answer, or refuses."""
-
-
 def is_panic(error: BaseException) -> bool:
     """Whether Rust's code in a library gave up; such an error is no ``Exception``."""
     return type(error).__name__ == "PanicException"

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from greenadapt.cli import app
-from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import Panel, ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import MissingError
@@ -49,7 +48,6 @@ def serve(
     model: Models,
     task: TaskName = None,
     index: IndexFolder = None,
-    search: o.SearchAddress = None,
     retrieval: RetrievalConfig,
     options: ServeConfig,
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
@@ -63,9 +61,7 @@ def serve(
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise MissingError(f"serving needs {', '.join(missing)}, not installed", 'pip install "greenadapt[serve]"')
 
-    place = o.index_place(index, search, "--index")
-
     from greenadapt.cli.output.console import make_progress
     from greenadapt.server.serving import ServeRequest, serve
 
-    serve(ServeRequest(tuple(model), options, reading, task, place, retrieval), make_progress(is_read=False))
+    serve(ServeRequest(tuple(model), options, reading, task, index, retrieval), make_progress(is_read=False))

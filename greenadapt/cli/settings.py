@@ -147,11 +147,10 @@ def unknown_variables(commands: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from difflib import get_close_matches
 
     from greenadapt.cost import COUNTRY
-    from greenadapt.inference.search.connection import API_KEY, LOGIN
     from greenadapt.server.guard import TOKEN
     from greenadapt.storage.workspace import HOME
 
-    known = {HOME, COUNTRY, TOKEN, LOGIN, API_KEY}
+    known = {HOME, COUNTRY, TOKEN}
     for key, command in commands.items():
         known |= {variable(own, option) for option in (*options_of(command), CONFIG) for own in ("", key)}
     for name in sorted(os.environ):
@@ -269,16 +268,10 @@ def variants(ctx: typer.Context, incomplete: str) -> Iterable[str]:
             yield from (name.split("@")[1] for name in workspace.stages(corpus, model) if "@" in name)
 
 
-@_silent
-def commands(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """The commands of the application."""
-    return ctx.find_root().command.commands  # type: ignore[attr-defined, no-any-return]
-
-
 _OF_OPTIONS: dict[str, Completer] = {
     "--corpus": corpora,
     "--variant": variants,
-    **dict.fromkeys(("--model", "--with", "--base", "--compare", "--reference", "--memory"), models),
+    **dict.fromkeys(("--model", "--base", "--compare", "--reference", "--memory"), models),
 }
 
 

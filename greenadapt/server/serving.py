@@ -44,7 +44,7 @@ class ServeRequest:
     reading: ReadingOptions
     task: str | None = None
     index: str | None = None
-    """What ``index`` wrote, a folder or an address, for questions without a text."""
+    """What ``index`` wrote, for questions without a text."""
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __post_init__(self) -> None:

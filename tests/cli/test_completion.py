@@ -56,7 +56,6 @@ NAMED = [recipe.name for recipe in list_recipes()]
         ("greenadapt finetune --compare be", ["bert"]),
         ("greenadapt align --variant ", ["long", "short", "small"]),
         ("greenadapt align -c papers --variant s", ["short"]),
-        ("greenadapt config w", ["w2v"]),
         ("greenadapt align --meth", ["--method"]),
         ("greenadapt align --workspace elsewhere --variant ", []),
     ],

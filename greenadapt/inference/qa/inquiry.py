@@ -164,7 +164,7 @@ class InquirySources:
     single: bool = False
     """Whether ``documents`` has to be one text."""
     index: str | None = None
-    """What ``index`` wrote, a folder or an address; its paragraphs take the place of the contexts."""
+    """What ``index`` wrote; its paragraphs take the place of the contexts."""
 
     def __post_init__(self) -> None:
         if self.index is not None and self.documents:
@@ -172,8 +172,7 @@ class InquirySources:
         if self.index is None and (self.data is None) == (not self.documents):
             raise UsageError(
                 "need either questions with their contexts, or documents",
-                "give --data FILE, or --context FILE, --documents PATH, --index INDEX or --search URL with --question "
-                "or --questions",
+                "give --data FILE, or --context FILE, --documents PATH or --index INDEX with --question or --questions",
             )
         if self.data is not None and is_read_once(self.data):
             raise UsageError("questions with their contexts are not read from a pipe", "name a file with --data")

@@ -236,7 +236,16 @@ class Finetuning:
             joins=self.adds,
         )
         self.check(job)
+        if self.session.plan is not None and self.request.adapter is not None:
+            self.session.plan.add_adapter(self.place, self._adapter_counts(self.request.adapter))
         return job
+
+    def _adapter_counts(self, adapter: AdapterConfig) -> Json:
+        from greenadapt.models.adapters.kinds import count_adapters, shaped_encoder
+
+        start = Checkpoint.open(self.start.model.folder)
+        settings = {**start.config, "model_type": start.architecture.model_type}
+        return count_adapters(adapter, shaped_encoder(settings, str(start.folder)), len(self.request.tasks))
 
     def inputs(self) -> dict[str, Json]:
         """All that decides the result beside ``config``, for a manifest."""
