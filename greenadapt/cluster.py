@@ -3,7 +3,6 @@
 Ray is imported when a command is told to use a cluster, not before.
 """
 
-import importlib.util
 import math
 import os
 import platform
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, UsageError, first_line
+from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, UsageError, first_line, require
 
 AUTO, LOCAL = "auto", "local"
 COMMAND = "command"
@@ -296,8 +295,7 @@ def alive_nodes(ray: Any) -> list[Node]:
 
 
 def _import_ray(address: str) -> Any:
-    if importlib.util.find_spec("ray") is None:
-        raise MissingError("--cluster needs ray, which is not installed", 'pip install "greenadapt[cluster]"')
+    require("cluster", "ray", by="--cluster")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers unless the user says so
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray says of dead nodes it writes to standard output
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")  # to connect, one a second: what listens is there

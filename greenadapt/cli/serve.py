@@ -1,6 +1,5 @@
 """``greenadapt serve``."""
 
-import importlib.util
 from typing import Annotated
 
 import typer
@@ -9,7 +8,7 @@ from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import Panel, ReadingOptions, RetrievalConfig, ServeConfig
-from greenadapt.errors import MissingError
+from greenadapt.errors import require
 
 Models = Annotated[
     list[str],
@@ -30,7 +29,6 @@ IndexFolder = Annotated[
 TaskName = Annotated[
     str | None, typer.Option("--task", help="Serve only this task of multitask models [default: all of their tasks].")
 ]
-_NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
 @app.command(
@@ -55,8 +53,7 @@ def serve(
     It listens on this machine only, unless --host says otherwise. With a token in GREENADAPT_SERVE_TOKEN, requests
     have to send it. Ctrl-C or SIGTERM stops it with exit code 0.
     """
-    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
-        raise MissingError(f"serving needs {', '.join(missing)}, not installed", 'pip install "greenadapt[serve]"')
+    require("serve", "fastapi", "uvicorn", "prometheus_client", by="serving")
 
     place = o.index_place(index, search, "--index")
 

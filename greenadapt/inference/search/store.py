@@ -15,10 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from tokenizers import Tokenizer
 
 from greenadapt.config import IndexConfig, SampleBy
-from greenadapt.errors import ConflictError, GreenadaptError, InputError, ResourceError, counted, first_line, is_panic
+from greenadapt.errors import (
+    ConflictError,
+    GreenadaptError,
+    InputError,
+    ResourceError,
+    counted,
+    first_line,
+    is_panic,
+    require,
+)
 from greenadapt.inference.search.marks import FileMark
 from greenadapt.inference.search.paragraphs import Span, paragraphs
-from greenadapt.inference.search.words import Words, add_words, best, prepare, require
+from greenadapt.inference.search.words import Words, add_words, best, prepare
 from greenadapt.storage.files import (
     Json,
     beside,
@@ -241,7 +250,7 @@ class FolderStore:
     """The index in a folder, a ``ParagraphStore``; raises ``MissingError`` if a package is missing."""
 
     def __init__(self, folder: Path) -> None:
-        require("tantivy", "usearch")
+        require("search", "tantivy", "usearch", by="a search")
         self.folder = expanded(folder).absolute()
         self.place = str(self.folder)
         self._words = self.folder / WORDS
