@@ -43,10 +43,10 @@ def test_an_item_whose_process_dies_is_done_again_by_another(four_nodes: Any, tm
 
 
 def _waiting(folder: str) -> Callable[[int], int]:
-    """Squares nothing before a node died."""
+    """Squares nothing before a node died; the processes that began to are files in ``folder``."""
 
     def square(number: int) -> int:
-        (Path(folder) / f"item-{number}-{uuid4().hex}").touch()
+        (Path(folder) / f"process-{os.getpid()}").touch()
         end = time.monotonic() + 60
         while not (Path(folder) / "node-died").exists() and time.monotonic() < end:
             time.sleep(0.05)
@@ -62,9 +62,11 @@ def test_work_of_a_node_that_died_is_done_by_those_that_are_left(
     with started_cluster(2) as nodes:
 
         def lose_node() -> None:
-            while len([*tmp_path.glob("item-*")]) < 2:
+            while len(begun := [*tmp_path.glob("process-*")]) < 2:
                 time.sleep(0.05)
             nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
+            while all(Path(f"/proc/{path.name.partition('-')[2]}").exists() for path in begun):
+                time.sleep(0.05)  # a process can outlive its node for an instant
             (tmp_path / "node-died").touch()
 
         threading.Thread(target=lose_node, daemon=True).start()
