@@ -1,9 +1,12 @@
 """Stages run as jobs: whether a result is up to date, and how a new one is built and published.
 
-In a workspace a result lies under ``.versions/`` and the stage's name is a symlink to it, swapped by ``os.replace``:
-readers see the old result or the new one, never a mixture. A folder that the user named (``--out``) stays a real folder
-and is swapped as a whole. Work in progress lies in ``.work/`` beside it and is kept when a run is killed, so that the
-next run can resume it.
+In a workspace a result lies under ``.versions/`` and the stage's name is a symlink to it, swapped by ``os.replace``. A
+reader takes no lock: it resolves the link once and opens file after file while its command runs, and all of them are of
+one version. Of a folder that is replaced as a whole (``renameat2``) it would read old words and a new embedding without
+an error. The link ``.NAME.previous`` keeps the version before the newest for such readers until the next run.
+
+A folder that the user named (``--out``) stays a real folder and is swapped as a whole. Work in progress lies in
+``.work/`` beside it and is kept when a run is killed, so that the next run can resume it.
 """
 
 import logging
