@@ -12,7 +12,7 @@ from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import MissingError
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import Finetuning, check_finetune, finetune, read_scores
+from greenadapt.stages.finetune.train import Finetuning, check_finetune, read_scores, run_finetuning
 from greenadapt.stages.reproduce.recipe import Recipe
 from greenadapt.stages.reproduce.sets import SetFiles, Sets
 from greenadapt.stages.session import Session
@@ -101,11 +101,12 @@ class Bench:
     def trained(self, run: Run, request: FinetuneRequest) -> Json:
         """The record of a run, made if it is missing: its scores, seconds and settings; the model itself is removed."""
         key = self.key(run, request)
-        if self.finetuning(run, request) is None:
+        finetuning = self.finetuning(run, request)
+        if finetuning is None:
             remove_if_own(self.root / "runs" / run.place(key))  # killed after the record was added
             return self.records.by_key[key]
         self.session.progress.note(run.name)
-        result = finetune(self.inner("runs", run.place(key)), request)
+        result = run_finetuning(finetuning)
         if request.save_logits:
             keep(result, self.kept(run, key))
         record = self.add(run, key, scores_of(result), result.manifest.cost, described(request))
