@@ -18,10 +18,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
-from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line
+from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line, require
 from greenadapt.inference.models import check_reading
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.words import require
 from greenadapt.progress import Progress
 from greenadapt.server.guard import TOKEN, read_token
 from greenadapt.server.models import FoundModel, find_models
@@ -53,7 +52,7 @@ class ServeRequest:
         if self.index is not None and passages > most:
             raise UsageError(f"--passages is {passages} and --max-queue {most}: no question would ever fit")
         if self.index is None and self.retrieval.passages is not None:
-            require("tantivy")
+            require("search", "tantivy", by="a search")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
@@ -15,12 +15,11 @@ from greenadapt.storage.arrays import Array, ArrayFile, Float64Array, FloatArray
 from greenadapt.storage.own_json import parse_own
 
 FILE = "alignment.safetensors"
-_ARRAYS = ("matrix", "mean", "std", "triangle")
 BERT_STD = 0.02  # how BERT initialises its embedding
 _ENOUGH_WORDS = 200  # with fewer cased words, all being lower case can be chance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Facts:
     """What is stored of a map beside its arrays."""
 
@@ -36,7 +35,7 @@ class _Facts:
 
 
 @dataclass(frozen=True, eq=False)
-class Alignment:
+class Alignment(_Facts):
     """A fitted map; ``apply`` turns word vectors into wordpiece-like rows.
 
     ``matrix`` is W, float32 ``(target_dim, source_dim)``; under ``method="random"`` it is ``None``, and ``mean`` and
@@ -45,15 +44,6 @@ class Alignment:
     decomposes nothing. ``residual`` is Σ‖W x − y‖² over the overlap, ``None`` for random rows.
     """
 
-    method: AlignMethod
-    source_dim: int
-    target_dim: int
-    n_overlap: int
-    seed: int
-    rank: int | None = None
-    condition: float | None = None
-    residual: float | None = None
-    warnings: tuple[str, ...] = ()
     matrix: FloatArray | None = None
     mean: FloatArray | None = None
     std: FloatArray | None = None
@@ -97,7 +87,7 @@ class Alignment:
 
     def facts(self) -> dict[str, Any]:
         """Everything except the arrays, ready for JSON."""
-        return {name: value for name, value in asdict(self).items() if name not in _ARRAYS}
+        return {each.name: getattr(self, each.name) for each in fields(_Facts)}
 
     def save(self, folder: Path) -> None:
         """Write ``alignment.safetensors``: ``map``, or ``mean`` and ``std``, with the facts as metadata."""
@@ -114,7 +104,7 @@ class Alignment:
             raise InputError(f"{file.path} is not an alignment", again)
         facts = parse_own(file.metadata["alignment"], _Facts, file.path, again)
         arrays: dict[str, Any] = {"matrix" if name == "map" else name: file[name] for name in file.names}
-        return cls(**{each.name: getattr(facts, each.name) for each in fields(facts)}, **arrays)
+        return cls(**vars(facts), **arrays)
 
 
 def fit(

@@ -19,11 +19,11 @@ from greenadapt.corpus.opening import (
 )
 from greenadapt.corpus.rows import json_rows
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, UsageError, json_kind
+from greenadapt.errors import InputError, UsageError, json_kind, require
 from greenadapt.inference.entries import Context, Names, read_texts
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, TextSearch, n_paragraphs
-from greenadapt.inference.search.words import Words, require
+from greenadapt.inference.search.words import Words
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa import gold_texts, has_impossible
@@ -124,7 +124,7 @@ class OwnPassages:
     """See ``on_passages``; scores are compared within a context."""
 
     def __post_init__(self) -> None:
-        require("tantivy")
+        require("search", "tantivy", by="a search")
 
     def questions(self, questions: Iterable[Question]) -> Iterator[Question]:
         """Each question on its paragraphs, best first; a context is cut once for the questions on it that follow each

@@ -25,10 +25,11 @@ from greenadapt.errors import (
     counted,
     first_line,
     is_panic,
+    require,
 )
 from greenadapt.inference.search.marks import FileMark
 from greenadapt.inference.search.paragraphs import Span, paragraphs
-from greenadapt.inference.search.words import Words, add_words, best, prepare, require
+from greenadapt.inference.search.words import Words, add_words, best, prepare
 from greenadapt.storage.files import (
     beside,
     creating,
@@ -192,7 +193,7 @@ class FolderStore:
     def __init__(self, folder: str | PathLike[str]) -> None:
         if fspath(folder).startswith(("http://", "https://")):
             raise UsageError(f"{fspath(folder)} is an address, an index is a folder", "give the one that index wrote")
-        require("tantivy", "usearch")
+        require("search", "tantivy", "usearch", by="a search")
         self.folder = expanded(folder).absolute()
         self.place = str(self.folder)
         self._words = self.folder / WORDS

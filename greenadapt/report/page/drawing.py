@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lxml import etree
 
-from greenadapt.errors import MissingError, harmless, one_line
+from greenadapt.errors import harmless, one_line
 from greenadapt.report.page.blocks import Page, Plot, Section
 from greenadapt.report.page.charts import SCHEMA
 from greenadapt.storage.files import Json
@@ -88,17 +88,6 @@ def write_plots(plots: Sequence[Plot], png: Path | None, svg: Path | None) -> li
             with open_file(written[-1], "w") as file:
                 file.write(_library().vegalite_to_svg(_with_theme(plot.spec, _PRINT)))
     return written
-
-
-def require_library() -> None:
-    """Raise ``MissingError`` if the packages that the page needs are not installed."""
-    try:
-        import jinja2  # noqa: F401
-        import vl_convert  # noqa: F401
-    except ImportError as error:
-        raise MissingError(
-            f"report needs {error.name}, which is not installed", 'pip install "greenadapt[report]"'
-        ) from None
 
 
 class Drawing:

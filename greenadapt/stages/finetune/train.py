@@ -138,6 +138,12 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
         from greenadapt.stages.finetune.on_cluster import train_on_cluster
 
         train_on_cluster(session, [run]).require_all()
+    return run_finetuning(run)
+
+
+def run_finetuning(run: "Finetuning") -> Result:
+    """``finetune`` on this machine, of what ``check_finetune`` returned."""
+    session, request = run.session, run.request
     result = run_together(run)
     gone = [] if request.is_plain else [one.name for one in request.tasks if one.name not in task_names(result.folder)]
     if gone and launched_processes()[0] == 0:
