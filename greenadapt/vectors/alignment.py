@@ -13,6 +13,8 @@ from greenadapt.config import AlignConfig, AlignMethod
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, ArrayFile, Float64Array, FloatArray, row_blocks, write_arrays
 from greenadapt.storage.own_json import parse_own
+from greenadapt.tokenization.vocabulary import BaseVocabulary
+from greenadapt.vectors.word_vectors import WordVectors
 
 FILE = "alignment.safetensors"
 BERT_STD = 0.02  # how BERT initialises its embedding
@@ -282,3 +284,11 @@ def _row_statistics(target: Array, config: AlignConfig) -> tuple[FloatArray, Flo
         return np.zeros(width, np.float32), np.full(width, BERT_STD, np.float32)
     rows = np.asarray(target, np.float64)
     return rows.mean(axis=0).astype(np.float32), rows.std(axis=0).astype(np.float32)
+
+
+def overlap(vectors: WordVectors, vocabulary: BaseVocabulary) -> tuple[list[str], Array, Array]:
+    """The words in both vocabularies, their rows among the vectors and their base ids, both int64 ``(n_overlap,)``."""
+    whole = vocabulary.whole_words
+    found = [(word, row, whole[word]) for row, word in enumerate(vectors.words) if word in whole]
+    words = [word for word, _, _ in found]
+    return words, np.array([r for _, r, _ in found], np.int64), np.array([i for _, _, i in found], np.int64)
