@@ -38,6 +38,9 @@ SearchBy = Literal["bm25", "dense", "hybrid"]
 SampleBy = Literal["line", "paragraph", "document"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
+MINILM, MPNET = "minilm", "mpnet"
+"""Models that can be installed as packages."""
+
 
 def check(condition: bool, message: str) -> None:
     """Raise ``UsageError`` with ``message`` unless ``condition`` holds."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -164,10 +165,11 @@ def test_the_cpu_half_never_loads_torch_or_ray(tmp_path: Path) -> None:
     assert not _loaded_by(f"import {modules}", tmp_path) & {"torch", "transformers", "ray"}
 
 
-def test_help_loads_no_stage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["--help"], ["w2v", "--help"], ["w2v", "--help-all"]], ids=" ".join)
+def test_help_loads_no_stage(words: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; from greenadapt.cli import app\n"
-        "try: app(['w2v', '--help'])\n"
+        f"try: app({words})\n"
         "except SystemExit: print('', file=sys.stderr)\n"
         "sys.stdout = sys.__stdout__"
     )

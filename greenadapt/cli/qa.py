@@ -14,7 +14,6 @@ from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, 
 from greenadapt.errors import UsageError
 from greenadapt.fields import BASIC
 from greenadapt.storage.files import Json
-from greenadapt.storage.outputs import check_files, open_output
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Spread
@@ -183,6 +182,7 @@ def qa(
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
     from greenadapt.stages.qa import answer, read_answers
+    from greenadapt.storage.outputs import check_files
 
     sources = InquirySources(
         data=data,
@@ -259,6 +259,8 @@ class _ForScorer:
 
     def write(self) -> None:
         """Write each file whole or not at all."""
+        from greenadapt.storage.outputs import open_output
+
         for path, values in zip(self._files, (self._answers, self._odds), strict=True):
             if path is not None:
                 with open_output(path) as (stream, is_ascii):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import by_option
 from greenadapt.storage.files import expanded, own_folder
@@ -247,15 +248,13 @@ def corpora(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @_silent
 def models(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Models in packages, and folders of models and results below the folder that is being typed."""
-    from greenadapt.checkpoints.source import PACKAGED
-
     typed = incomplete[: incomplete.rfind("/") + 1]
     parent = expanded(typed)
     found = []
     for depth in ("*", "*/*"):
         for file in ("config.json", "manifest.json"):
             found += [f"{typed}{path.parent.relative_to(parent)}" for path in parent.glob(f"{depth}/{file}")]
-    return [*PACKAGED, *(name for name in found[:_MOST] if not name.removeprefix(typed).startswith("."))]
+    return [MINILM, MPNET, *(name for name in found[:_MOST] if not name.removeprefix(typed).startswith("."))]
 
 
 @_silent
