@@ -930,13 +930,6 @@ class CompileConfig(Checked):
 
 
 @dataclass(frozen=True)
-class InterpolateConfig(Checked):
-    """The weights of two models, averaged."""
-
-    weight: Annotated[Share, Option("Share of the general model, from 0 to 1.")]
-
-
-@dataclass(frozen=True)
 class QaConfig(Checked):
     """Which answers are given; ``None`` is as the model was trained, or else as in the paper."""
 

@@ -47,7 +47,6 @@ _ORDER = [
     "w2v",
     "align",
     "expand",
-    "interpolate",
     "neighbours",
     "assess",
     "export",

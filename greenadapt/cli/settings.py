@@ -284,7 +284,7 @@ def commands(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 _OF_OPTIONS: dict[str, Completer] = {
     "--corpus": corpora,
     "--variant": variants,
-    **dict.fromkeys(("--model", "--with", "--base", "--compare", "--reference", "--memory"), models),
+    **dict.fromkeys(("--model", "--base", "--compare", "--reference", "--memory"), models),
 }
 
 

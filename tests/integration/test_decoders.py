@@ -93,7 +93,6 @@ def refusals(model: Path) -> dict[str, tuple[Any, ...]]:
         "compile": ("-m", model, "-o", "made"),
         "serve": ("-m", model),
         "index": ("--documents", "a.txt", "-m", model, "-o", "made"),
-        "interpolate": ("-m", model, "--with", model, "--weight", 0.5, "-o", "made"),
     }
 
 

@@ -132,7 +132,6 @@ READ: list[tuple[str, tuple[Any, ...]]] = [
     ("run/scores.json", (*PREDICT, "--seed", 1)),
     ("adapted/config.json", FINETUNE),
     ("adapted/greenadapt.json", FINETUNE),
-    ("adapted/greenadapt.json", ("interpolate", "--model", "adapted", "--with", "base", "--weight", 0.5, "-o", "out")),
     ("base/config.json", ("params", "--model", "base")),
     ("base/config.json", ("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT)),
 ]
@@ -259,7 +258,6 @@ def test_missing_files_are_told_before_torch_is_loaded(here: Path) -> None:
         ["qa", "--model", "bad", "--context", "in.txt", "--question", "who"],
         ["qa", "--model", "base", "--compare", "bad", "--context", "in.txt", "--question", "who"],
         ["qa", "--model", "base", "--context", "in.txt", "--question", "who", "-o", "full"],
-        ["interpolate", "--model", "adapted", "--with", "bad", "--weight", "0.5", "-o", "out"],
     ]
     code = f"""
 import sys

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from greenadapt.config import (
     GMAP_PRETRAINING,
-    InterpolateConfig,
     MemoryConfig,
     PretrainConfig,
     RunConfig,
@@ -18,14 +17,13 @@ from greenadapt.inference.kept_runs import KeptRun, score_ensemble
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import Finetuning
-from greenadapt.stages.interpolate import interpolate
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.stages.reproduce.bench import Bench, Run, model_hash
 from greenadapt.stages.reproduce.recipe import make_config
 from greenadapt.stages.reproduce.sets import SetFiles
 from greenadapt.storage.files import Json, hash_file, hash_json
 
-GENERAL, DOMAIN, BETWEEN = "general", "domain", "between"
+GENERAL, DOMAIN = "general", "domain"
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Method:
     """Which model is fine-tuned, and with which memory; or an ensemble of other methods."""
 
     start: str = DOMAIN
-    """``general``, ``domain``, or the model ``between`` both."""
+    """``general`` or ``domain``."""
     tapt: bool = False
     """Whether that is trained on the texts of the task first."""
     memory: MemoryConfig | None = None
@@ -47,7 +45,6 @@ METHODS: Mapping[str, Method] = {
     "dapt+tapt": Method(tapt=True),
     "logits": Method(memory=MemoryConfig("logits")),
     "ensemble": Method(members=("fine-tuning", "dapt")),
-    "interpolation": Method(BETWEEN),
     "single": Method(memory=MemoryConfig("single")),
     "multiple": Method(memory=MemoryConfig("multiple")),
     "gated": Method(memory=MemoryConfig("gated")),
@@ -113,12 +110,8 @@ class GMap:
 
     def _model(self, run: Run, files: SetFiles) -> str:
         """What the method fine-tunes; made where it is not there yet."""
-        bench, method, general = self.bench, _method(run), self.bench.model(GENERAL)
-        model = general if method.start == GENERAL else self._domain_model(run.set)
-        if method.start == BETWEEN:
-            config = bench.recipe.config(InterpolateConfig, "interpolate")
-            made = hash_json([model_hash(model), model_hash(general), config.weight])[:8]
-            model = str(interpolate(bench.inner("models", f"between-{made}"), model, general, config).path)
+        method = _method(run)
+        model = self.bench.model(GENERAL) if method.start == GENERAL else self._domain_model(run.set)
         return self._task_adapted(run, model, files) if method.tapt else model
 
     def _domain_model(self, dataset: str) -> str:

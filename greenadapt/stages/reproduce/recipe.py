@@ -26,7 +26,7 @@ Kind = Literal["ner", "qa", "memory", "tasks"]
 FOLDER = "experiments"
 _TABLES = (
     *("models", "corpora", "words", "training", "task", "run", "w2v", "align", "expand"),
-    *("reading", "tapt", "interpolate", "adapters", "sampling", "shape", "own"),
+    *("reading", "tapt", "adapters", "sampling", "shape", "own"),
 )
 _Config = TypeVar("_Config")
 
