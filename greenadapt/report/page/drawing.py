@@ -8,10 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lxml import etree
+from markupsafe import Markup
 
 from greenadapt.errors import MissingError, harmless, one_line
 from greenadapt.report.page.blocks import Page, Plot, Section
@@ -91,14 +93,9 @@ def write_plots(plots: Sequence[Plot], png: Path | None, svg: Path | None) -> li
 
 
 def require_library() -> None:
-    """Raise ``MissingError`` if the packages that the page needs are not installed."""
-    try:
-        import jinja2  # noqa: F401
-        import vl_convert  # noqa: F401
-    except ImportError as error:
-        raise MissingError(
-            f"report needs {error.name}, which is not installed", 'pip install "greenadapt[report]"'
-        ) from None
+    """Raise ``MissingError`` if vl-convert is not installed."""
+    if find_spec("vl_convert") is None:
+        raise MissingError("report needs vl_convert, which is not installed", 'pip install "greenadapt[report]"')
 
 
 class Drawing:
@@ -190,8 +187,6 @@ def html(page: Page, version: str, picture: Callable[[Plot], str] = drawn) -> st
 
     Every text is escaped, and the browser is told to run only the page's own script and to load nothing.
     """
-    from markupsafe import Markup
-
     style, script = _asset("page.css"), _asset("page.js")
     written = _template().render(
         page=page,

@@ -330,7 +330,7 @@ class Finetuning:
         request, start = self.request, self.start
         if not request.is_plain:
             return self._tasks_card(work, outcome, cost)
-        from greenadapt.report.task_cards import TaskCard
+        from greenadapt.report.cards import TaskCard
 
         return TaskCard(
             model=start.model.name,
@@ -348,11 +348,12 @@ class Finetuning:
         ).text()
 
     def _tasks_card(self, work: Path, outcome: Outcome, cost: Json) -> str:
-        from greenadapt.report.task_cards import AddedTaskCard, MultitaskCard
+        from greenadapt.report.cards import MultitaskCard
 
         request, start = self.request, self.start
         folders = {one.name: work if self.adds else work / TASKS / one.name for one in request.tasks}
-        return (AddedTaskCard if self.adds else MultitaskCard)(
+        return MultitaskCard(
+            added=self.adds,
             model=start.model.folder.name if self.adds else start.model.name,
             base=base_id(start.model),
             licence_of_base=licence_of(start.model),
