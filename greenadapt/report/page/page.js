@@ -17,10 +17,10 @@
 
   const tip = document.getElementById("tip");
   document.addEventListener("pointermove", (event) => {
-    const mark = event.target instanceof Element ? event.target.closest("[data-tip]") : null;
+    const mark = event.target instanceof Element ? event.target.closest("figure [role=graphics-symbol][aria-label]") : null;
     tip.hidden = !mark;
     if (!mark) return;
-    tip.textContent = mark.dataset.tip;
+    tip.textContent = mark.getAttribute("aria-label");
     const left = Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4);
     const below = event.clientY + 16 + tip.offsetHeight < innerHeight;
     Object.assign(tip.style, { left: `${left}px`, top: `${event.clientY + (below ? 16 : -16 - tip.offsetHeight)}px` });
