@@ -151,7 +151,7 @@ def html(page: Page, version: str, picture: Callable[[Plot], str]) -> str:
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"harmless": _harmless, "hash": _hash}
-    assets = {name: Markup(_asset(f"page.{name}")) for name in ("css", "js")}
+    assets = {"css": Markup(_asset("page.css")), "js": Markup(_asset("scheme.js") + _asset("page.js"))}
     template = environment.from_string(_asset("page.html.j2"))
     written = template.render(page=page, version=version, picture=lambda plot: Markup(picture(plot)), **assets)
     return harmless(written)  # texts must not turn the direction of the page
