@@ -135,7 +135,8 @@ def _with_theme(spec: Json, colours: Json) -> Json:
     text = {"labelColor": colours["ink"], "titleColor": colours["ink"], "labelFontSize": 12, "titleFontSize": 12}
     text["aria"] = False
     lines = {"gridColor": colours["grid"], "domainColor": colours["line"], "tickColor": colours["line"]}
-    return _Labels().of(spec) | {
+    labelled: Json = _Labels().of(spec)
+    return labelled | {
         "background": colours["background"],
         "padding": {"left": 16, "top": 5, "right": 12, "bottom": 5},  # text may be wider in a browser
         "config": {
