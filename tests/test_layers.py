@@ -53,7 +53,7 @@ TORCH_FREE = [
         "stages.finetune.train",
         "stages.finetune.compare",
     ),
-    *("inference.predictor", "inference.models", "inference.qa.answering", "report.task_cards"),
+    *("inference.predictor", "inference.models", "inference.qa.answering", "report.cards"),
     *("tasks.ner", "tasks.classification", "tasks.qa", "vectors.cbow", "vectors.rows"),
     *("models.task_folder", "models.streaming", "models.adapters.shape"),
     *("models.memory.choice", "checkpoints.writer", "tokenization.dual_tokenizer"),

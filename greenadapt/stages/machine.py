@@ -35,7 +35,7 @@ _EXTRAS = {
     "sentence": (("sentence-transformers",), "to_sentence_transformers"),
     "sentencepiece": (("sentencepiece", "protobuf"), "models with a SentencePiece file and no tokenizer.json"),
     "search": (("tantivy", "usearch"), "index, search and qa --index"),
-    "report": (("vl-convert-python", "jinja2"), "the page of report"),
+    "report": (("vl-convert-python",), "the page of report"),
     "serve": (("fastapi", "uvicorn", "prometheus-client"), "serve"),
     "compile": (("onnxruntime", "onnx", "onnxscript", "openvino", "nncf"), "compile, --backend and --quantize"),
     "cluster": (("ray",), "--cluster"),

@@ -17,8 +17,8 @@ from greenadapt.corpus.prepared import read_vocabulary
 from greenadapt.errors import GreenadaptError, MissingError, require
 from greenadapt.progress import Silent
 from greenadapt.report.map_quality import MAP
-from greenadapt.report.page.blocks import Example, Missing, Page, Plot, Section
-from greenadapt.report.page.drawing import Drawing, html, write_plots
+from greenadapt.report.page.blocks import Example, Missing, Page, Plot, Section, html
+from greenadapt.report.page.drawing import Drawing, write_plots
 from greenadapt.report.page.sections import (
     AddedData,
     CorpusData,

@@ -144,7 +144,6 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
 
 def run_finetuning(run: "Finetuning") -> Result:
     """``finetune`` on this machine, of what ``check_finetune`` returned."""
-    session, request = run.session, run.request
     result = run_together(run)
     if launched_processes()[0] == 0:
         run.report_removed(result)
@@ -359,11 +358,12 @@ class Finetuning:
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         """The text of ``README.md``."""
-        from greenadapt.report.task_cards import AddedTaskCard, MultitaskCard
+        from greenadapt.report.cards import MultitaskCard
 
         request, start = self.request, self.start
         folders = {one.name: work if self.adds else work / TASKS / one.name for one in request.tasks}
-        return (AddedTaskCard if self.adds else MultitaskCard)(
+        return MultitaskCard(
+            added=self.adds,
             model=start.model.folder.name if self.adds else start.model.name,
             base=base_id(start.model),
             licence_of_base=licence_of(start.model),
@@ -448,7 +448,7 @@ class SingleTask(Finetuning):
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         request, start = self.request, self.start
-        from greenadapt.report.task_cards import TaskCard
+        from greenadapt.report.cards import TaskCard
 
         return TaskCard(
             model=start.model.name,
