@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 def doctor(
     ctx: typer.Context, *, options: Annotated[SessionOptions, Pick("workspace", "cluster")], as_json: o.AsJson = False
 ) -> None:
-    """Check versions, GPU, cores, memory, disk, models, the hub, a Ray cluster and settings, and say what to do.
+    """Check this machine, and say what to do.
 
-    Exit code 1 only if something fails that every command needs, or if what you set is wrong: a setting, or a cluster.
+    Checks versions, GPU, cores, memory, disk, offline models, the hub, a Ray cluster and the settings in force. The
+    exit code is 1 only if something fails that every command needs, or if a setting or the cluster is wrong.
     """
     from greenadapt.cli.output.console import hanging, print_json, print_lines, terminal_width, write_warning
     from greenadapt.cli.output.printing import print_cluster, print_settings
@@ -77,7 +78,7 @@ def _settings(group: Any, file: str | None) -> list["Check"]:
                 "source": setting.source,
                 "place": setting.place.removeprefix("in "),
             }
-    ordered = sorted(rows.values(), key=lambda row: row["command"] is not None)
+    ordered = sorted(rows.values(), key=lambda row: ("", row["option"]) if row["command"] is None else ("command", ""))
     found = f"{counted(len(rows), 'option') if rows else 'none'} set in a file or in the environment"
     return [
         *(Check("settings", "problem", message, hint) for message, hint in wrong.items()),
@@ -102,4 +103,5 @@ def _check(command: Any, parameter: Any, setting: Setting) -> None:
     except typer.BadParameter as error:
         raise UsageError(f"{wrong}, must be {allowed(field.kind)}" if field else f"{wrong}: {error.message}") from None
     except ValidationError:
+        assert field is not None
         raise UsageError(f"{wrong}, must be {allowed(field.kind)}") from None

@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 import logging
 import os
-import resource
 import socket
 import sys
 import tempfile
@@ -278,6 +277,10 @@ def most_connections() -> int:
     """How many connections a worker takes, as far as the system lets it open files; the soft limit on these is raised
     as needed.
     """
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return _MOST
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST + _RESERVED
     if hard != resource.RLIM_INFINITY:

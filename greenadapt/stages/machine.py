@@ -26,7 +26,7 @@ from greenadapt.storage.workspace import Workspace
 from greenadapt.workers import memory_limit, usable_cores
 
 State = Literal["ok", "missing", "problem"]
-_CORE = ("numpy", "scipy", "gensim", "tokenizers", "safetensors", "huggingface_hub")
+_CORE = ("numpy", "scipy", "tokenizers", "safetensors", "huggingface_hub")
 _EXTRAS = {
     "train": (("torch", "transformers", "accelerate", "scikit-learn"), "fine-tuning and pre-training"),
     "fast": (("numba",), "the fast engine of w2v"),
@@ -76,6 +76,7 @@ def doctor(workspace: Workspace, cluster: str | None = None) -> Iterator[Check]:
     yield Check("python", "ok", f"{platform.python_version()}, {platform.system()} {platform.machine()}")
     for name in _CORE:
         yield _core(name)
+    yield _gensim()
     for extra, (names, what) in _EXTRAS.items():
         yield _extra(extra, names, what)
     for check in (_gpu, _cores, _memory, _engine, *_disks(workspace), *_models(), _hub, _terminal):
@@ -91,6 +92,15 @@ def _core(name: str) -> Check:
     if number is not None:
         return Check(name, "ok", number)
     return Check(name, "problem", "not installed", f"install greenadapt again: pip install --force-reinstall {name}")
+
+
+def _gensim() -> Check:
+    number = _version("gensim")
+    if number is not None:
+        return Check("gensim", "ok", number)
+    state: State = "problem" if _version("numba") is None else "missing"
+    advice = "w2v trains with the fast engine, which needs numba; gensim has wheels for Python 3.11 to 3.13"
+    return Check("gensim", state, "not installed", advice)
 
 
 def _extra(extra: str, names: Sequence[str], what: str) -> Check:

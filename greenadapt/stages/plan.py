@@ -8,7 +8,7 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import Job, Place, plan_job
 from greenadapt.storage.results import Result
 
-UP_TO_DATE, WOULD_RUN, MISSING = "up to date", "would run", "missing"
+UP_TO_DATE, WOULD_RUN = "up to date", "would run"
 
 
 class DryRun(Exception):  # noqa: N818  (it is no error)
@@ -21,7 +21,7 @@ class Step:
 
     stage: str
     status: str
-    """``UP_TO_DATE``, ``WOULD_RUN``, or ``MISSING`` if it cannot run as things are."""
+    """``UP_TO_DATE`` or ``WOULD_RUN``."""
     folder: str
     """Where its result is, or would be written."""
     why: str = ""
@@ -32,27 +32,15 @@ class Step:
     """What the result that is there took to make."""
     counts: Json = field(default_factory=dict)
     """Of a result that is up to date."""
-    bytes: int | None = None
-    """To download."""
-    hours: float | None = None
-    """What it would take, as ``basis`` says."""
-    usd_low: float | None = None
-    usd_high: float | None = None
-    """Dollars, by the formula of ``cost``."""
-    basis: str = ""
-    """What the hours are from; empty if they are not estimated."""
     adapter: Json | None = None
     """What the tasks' adapters add to the encoder, see ``count_adapters``."""
 
     def as_dict(self) -> Json:
-        """Ready for JSON, without an estimate where nothing was estimated, and an adapter where there is none."""
-        said = asdict(self)
+        """Ready for JSON, without an adapter where there is none."""
+        values = asdict(self)
         if self.adapter is None:
-            del said["adapter"]
-        if not self.basis:
-            for name in ("bytes", "hours", "usd_low", "usd_high", "basis"):
-                del said[name]
-        return said
+            del values["adapter"]
+        return values
 
 
 class Plan:
@@ -82,10 +70,6 @@ class Plan:
     def add_adapter(self, place: Place, counts: Json) -> None:
         """Note what the adapters of the step that comes to ``place`` add."""
         self._adapters[place.path] = counts
-
-    def add(self, step: Step) -> None:
-        """Note a step that needs no result of another one."""
-        self._steps[Path(step.folder) / f"{step.stage} {step.why}"] = step
 
     def run(self, place: Place, job: Job, *, force: bool) -> Result:
         """The result in ``place`` if it is up to date; raises ``DryRun`` if the job would run."""

@@ -9,7 +9,6 @@ next run can resume it.
 import logging
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +17,7 @@ from typing import Any
 
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError
-from greenadapt.progress import STAGE, Progress, stoppable
+from greenadapt.progress import ALARM, STAGE, Progress, stoppable
 from greenadapt.storage.files import (
     Json,
     beside,
@@ -278,7 +277,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         (work / MARK).unlink()
         folder = (publish_version if place.linked else publish_folder)(work, place.path)
     _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
-    if stop.signal != signal.SIGALRM:  # which comes again
+    if stop.signal != ALARM:  # which comes again
         stop.leave()
     return Result(folder, manifest, place.path, fresh=True, checked=True)
 

@@ -41,6 +41,7 @@ _BYTES_A_TRAINED_WORD = 330  # per word in gensim
 CHECKPOINT_SECONDS = 10
 """What a killed run may lose, beside the epoch that it was in: saving the tables can take as long as a short epoch."""
 _INSTALL = 'pip install "greenadapt[fast]"'
+_INSTALL_GENSIM = "install gensim, which has wheels for Python 3.11 to 3.13"
 _ENGINES = Path(__file__).with_name("engines")
 
 
@@ -139,13 +140,24 @@ def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
 
     ``is_kept``: the engine was not requested but is that of the existing vectors.
     """
-    engine = "the fast engine, which made the existing vectors," if is_kept else "--engine fast"
-    for name, is_asked, instead in (
-        ("--gradient corrected", config.gradient == "corrected", "--gradient word2vec"),
-        (engine, config.engine == "fast", "--force to make them with gensim's" if is_kept else "--engine gensim"),
-    ):
-        if is_asked and not _has_numba():
-            raise MissingError(f"{name} needs numba, which is not installed", f"{_INSTALL}, or use {instead}")
+    if config.gradient == "corrected" and not _has("numba"):
+        raise MissingError(
+            "--gradient corrected needs numba, which is not installed", f"{_INSTALL}, or use --gradient word2vec"
+        )
+    engine = config.engine
+    if engine == "auto":
+        if not _has("numba") and not _has("gensim"):
+            raise MissingError("training word vectors needs numba, which is not installed", _INSTALL)
+        return
+    package, install, other, others = (
+        ("numba", _INSTALL, "gensim", "gensim's")
+        if engine == "fast"
+        else ("gensim", _INSTALL_GENSIM, "fast", "the fast engine")
+    )
+    if not _has(package):
+        what = f"the {engine} engine, which made the existing vectors," if is_kept else f"--engine {engine}"
+        instead = f"--force to make them with {others}" if is_kept else f"--engine {other}"
+        raise MissingError(f"{what} needs {package}, which is not installed", f"{install}, or use {instead}")
 
 
 def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: Progress) -> W2VConfig:
@@ -157,14 +169,14 @@ def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: P
         return replace(config, engine="fast")
     if before is not None:
         return replace(config, engine=before)
-    if _has_numba():
+    if _has("numba"):
         return replace(config, engine="fast")
     progress.note(f"numba is not installed, so gensim's slower engine is used: {_INSTALL}")
     return replace(config, engine="gensim")
 
 
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def vocabulary_size(counts: Array, config: W2VConfig) -> int:

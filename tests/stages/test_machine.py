@@ -116,6 +116,23 @@ def test_a_full_disk_is_a_problem(run_alone: Run, monkeypatch: pytest.MonkeyPatc
     assert (found["workspace"]["state"], "clean" in found["workspace"]["advice"]) == ("problem", True)
 
 
+@pytest.mark.parametrize(("missing", "state"), [({"gensim"}, "missing"), ({"gensim", "numba"}, "problem")])
+def test_gensim_can_be_missing_where_numba_trains(
+    monkeypatch: pytest.MonkeyPatch, missing: set[str], state: str
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    found = module.version
+
+    def version(name: str) -> str:
+        if name in missing:
+            raise PackageNotFoundError
+        return found(name)
+
+    monkeypatch.setattr(module, "version", version)
+    row = checks(code=0 if state == "missing" else 1)["gensim"]
+    assert (row["state"], "Python 3.11 to 3.13" in row["advice"]) == (state, True)
+
+
 def test_a_cluster_is_looked_at_only_where_there_is_one(
     run_alone: Run, no_cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,6 @@ from greenadapt.checkpoints.provenance import read_facts
 from greenadapt.errors import GreenadaptError, InputError, MissingError
 from greenadapt.storage.files import LARGEST_JSON, read_json
 from greenadapt.storage.own_json import read_own, read_own_lines, read_own_object
-from greenadapt.storage.records import Records
 from greenadapt.storage.results import read_manifest
 
 PACKAGE = Path(__file__).parents[2] / "greenadapt"
@@ -31,7 +30,6 @@ OTHERS = {
     "corpus/rows.py": "the user's JSON lines",
     "corpus/articles.py": "the publisher's parses",
     "tasks/questions.py": "the user's questions",
-    "stages/reproduce/workload.py": "the user's questions",
     "models/weights.py": "a configuration of transformers in memory",
     "tokenization/vocabulary.py": "a tokenizer in memory",
     "tokenization/export.py": "tokenizer.json",
@@ -43,7 +41,6 @@ FOREIGN = {
     "checkpoints/sentence_modules.py": "files of sentence-transformers",
     "checkpoints/writer.py": "modules.json of sentence-transformers",
     "inference/search/store.py": "meta.json of tantivy",
-    "stages/reproduce/estimate.py": "config.json",
     "storage/files.py": "one uses the other",
     "tokenization/files.py": "tokenizer_config.json; vocab.json and settings of transformers",
     "tokenization/export.py": "config.json",
@@ -136,8 +133,6 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"key": "a"}\n{"key": 5}\n')
     assert list(read_own_lines(file)) == [{"key": "a"}, {"key": 5}]
-    with pytest.raises(InputError, match=r"rows\.jsonl, line 2: key is 5"):
-        Records(file)
     file.write_text('{"key": "a"}\n5\n')
     with pytest.raises(InputError, match=r"rows\.jsonl, line 2 is not a JSON object"):
         list(read_own_lines(file))

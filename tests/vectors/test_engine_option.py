@@ -42,6 +42,13 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     without_numba(monkeypatch)
 
 
+@pytest.fixture
+def no_gensim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where gensim is not installed, on Python 3.14."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "gensim"]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
 NO_NUMBA = "--engine fast needs numba, which is not installed"
 KEPT = (
     "greenadapt: the fast engine, which made the existing vectors, needs numba, which is not installed: "
@@ -65,6 +72,51 @@ def test_the_fast_engine_needs_numba(tmp_path: Path, corpus: PreparedCorpus) -> 
         train(corpus, replace(CONFIG, engine="fast"), tmp_path / "work")
     assert not (tmp_path / "work").exists()
     train(corpus, CONFIG, tmp_path / "work")
+
+
+NO_GENSIM = (
+    "greenadapt: --engine gensim needs gensim, which is not installed: "
+    "install gensim, which has wheels for Python 3.11 to 3.13, or use --engine fast"
+)
+
+
+@pytest.mark.usefixtures("no_gensim")
+@pytest.mark.parametrize("command", ["w2v", "adapt"])
+def test_without_gensim_the_fast_engine_trains(tmp_path: Path, tiny_model: Callable[..., Path], command: str) -> None:
+    model = tiny_model()
+    refused = invoke(tmp_path, command, "--model", model, "--engine", "gensim")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert " ".join(refused.stderr.split()) == NO_GENSIM
+    assert not (tmp_path / "ws").exists()
+    done = invoke(tmp_path, command, "--model", model)
+    assert (done.exit_code, "gensim's" in done.stderr) == (0, False), done.stderr
+    (manifest,) = (tmp_path / "ws").glob("*/*/w2v/manifest.json")
+    assert json.loads(manifest.read_text())["config"]["engine"] == "fast"
+
+
+def test_vectors_of_an_engine_that_is_gone(
+    tmp_path: Path, tiny_model: Callable[..., Path], request: pytest.FixtureRequest
+) -> None:
+    run = partial(invoke, tmp_path, "w2v", "--model", tiny_model(), "--json")
+    assert made(run("--engine", "gensim")) == ("done", "gensim")
+    request.getfixturevalue("no_gensim")
+    assert made(run()) == ("up to date", "gensim")
+    refused = run(text="another text of a patient with tachycardia\n")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines()[-1] == (
+        "greenadapt: the gensim engine, which made the existing vectors, needs gensim, which is not installed: install "
+        "gensim, which has wheels for Python 3.11 to 3.13, or use --force to make them with the fast engine"
+    )
+    assert made(run("--force")) == ("done", "fast")
+
+
+@pytest.mark.usefixtures("no_numba", "no_gensim")
+def test_without_any_engine(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    done = invoke(tmp_path, "w2v", "--model", tiny_model())
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == (
+        'greenadapt: training word vectors needs numba, which is not installed: pip install "greenadapt[fast]"\n'
+    )
 
 
 @pytest.mark.parametrize("engine", ["fast", "gensim"])

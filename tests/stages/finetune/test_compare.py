@@ -310,7 +310,7 @@ def test_a_fold_that_another_process_computes(tiny_model: TinyModel, tmp_path: P
     code = f"""
 from pathlib import Path
 from greenadapt.storage.locks import lock
-from greenadapt.storage.publish import beside
+from greenadapt.storage.files import beside
 with lock(beside(Path({str(file)!r}), "lock")):
     print("held", flush=True)
     input()
