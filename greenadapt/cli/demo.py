@@ -29,22 +29,21 @@ def demo(
         return
     aligned = [row for row in shown.neighbours if row.view.startswith(("aligned", "word vector → word vectors"))]
     print_neighbours(aligned, 4)
-    before, after, words = shown.fertility.before, shown.fertility.after, shown.fertility.words
+    pieces, words = shown.fertility, shown.fertility["words"]
     print_table(
         f"Pieces per word on {words:,} words of held-out documents",
         ["tokenizer", "pieces per word", "split words now kept whole"],
         [
-            ["base", f"{before:.3f}", ""],
-            ["expanded", f"{after:.3f}", f"{shown.fertility.whole_words / max(words, 1):.1%}"],
+            ["base", f"{pieces['before']:.3f}", ""],
+            ["expanded", f"{pieces['after']:.3f}", f"{pieces['whole_words'] / max(words, 1):.1%}"],
         ],
     )
     print_heldout(shown.heldout, shown.adapted.manifest.facts["rows"]["recipe"])
     if shown.task is not None:
-        task = shown.task.as_dict()
-        train, test = (f"{task['sentences'][part]:,}" for part in ("train", "test"))
-        seeds = len(task["seeds"])
+        train, test = (f"{shown.task['sentences'][part]:,}" for part in ("train", "test"))
+        seeds = len(shown.task["seeds"])
         print_lines([f"A task, code identifiers in docstrings: F1, {seeds} seeds, {train} sentences, tested on {test}"])
-        print_comparison(shown.task.rows)
+        print_comparison(shown.task["rows"])
     costs = [{"stage": result.path.name, **result.manifest.cost} for result in shown.results]
     print_costs(costs)
     counts = shown.adapted.manifest.counts

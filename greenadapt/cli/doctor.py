@@ -92,7 +92,7 @@ def _check(command: Any, parameter: Any, setting: Setting) -> None:
 
     from greenadapt.fields import allowed
 
-    field = getattr(command.callback, FIELDS, {}).get(parameter.name)
+    field: Any = getattr(command.callback, FIELDS, {}).get(parameter.name)
     wrong = f"{setting.place} is {setting.value!r}"
     try:
         value = parameter.process_value(typer.Context(command), setting.value)

@@ -29,9 +29,167 @@ from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.conll import Sentence, split_text
 from greenadapt.tasks.metrics import paired
-from greenadapt.tokenization.added_words import AddedWords
+from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.vectors.neighbours import Neighbours
+
+CORPUS, IDENTIFIERS = "demo", "identifiers"
+MODELS = ("adapted", "base", "base, two seeds averaged")
+N_WORDS = 10
+_HELDOUT_SHARE = 0.01
+# Words that a general model splits into pieces; those in this machine's corpus are shown.
+_PROBES = (
+    "dtype", "eigenvalues", "ndarray", "kwargs", "iterable", "tuple", "coroutine", "hashable", "tokenizer", "callable",
+    "subclass", "timedelta", "unicode", "bytecode", "dataframe", "optimizer", "namespace", "metadata", "boolean",
+    "polynomials",
+)  # fmt: skip
+_BATCH = 1000  # texts encoded at a time
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """The size of the demo's training and test; three seeds of both models take three minutes or so on two cores.
+
+    The learning rate was chosen with the base model on other sentences of the same packages, the epochs for speed. The
+    base model makes as many steps as the adapted one: it reads each sentence twice where that reads both tokenizations.
+    """
+
+    train: int = 300
+    """Sentences."""
+    test: int = 800
+    """Sentences."""
+    epochs: int = 3
+    learning_rate: float = 2e-4
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo made."""
+
+    results: list[Result]
+    """Of ``adapt``; then, with torch, the labelled sentences and the fine-tuned models, the adapted one first."""
+    adapted: Result
+    fertility: Json
+    """See ``fertility``."""
+    neighbours: list[Neighbours]
+    task: Json | None
+    """``sentences`` of both parts, ``seeds``, and ``rows``, F1 of each of ``MODELS``; ``None`` without torch."""
+
+    @property
+    def heldout(self) -> Json:
+        """The figures of the new rows on held-out words."""
+        rows = self.adapted.manifest.facts["rows"]
+        return dict(rows["heldout"].get(rows["recipe"]) or {})
+
+    def as_dict(self) -> Json:
+        """``folder``, ``counts``, ``fertility``, ``alignment``, ``neighbours``, ``task``, and each stage's ``cost``."""
+        return {
+            "folder": str(self.adapted.path),
+            "counts": self.adapted.manifest.counts,
+            "fertility": self.fertility,
+            "alignment": self.heldout,
+            "neighbours": [asdict(row) for row in self.neighbours],
+            "task": self.task,
+            "cost": {result.path.name: result.manifest.cost for result in self.results},
+        }
+
+
+def demo(session: Session, corpus: str = CORPUS, plan: TaskPlan | None = None) -> Demo:
+    """Adapt the offline model to the docstrings of ``corpus``, look at the result, and fine-tune it on a task.
+
+    Without torch the task is left out, and a warning says so.
+    """
+    text = TextOptions(heldout=_HELDOUT_SHARE)
+    packages = choose_corpus(session, corpus, text).packages
+    request = AdaptRequest(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(rows="form"), text)
+    results = adapt(replace(session, out=None), corpus, MINILM, request)
+    adapted = results[-1]
+    with open(results[0].folder / HELDOUT, encoding="utf-8", newline="\n") as file:
+        counts = fertility(DualTokenizer.load(adapted.folder), file)
+    near = neighbours(session, corpus, MINILM, _probes(adapted.folder), 4)
+    task = None
+    try:
+        require_torch("the task at the demo's end")
+    except MissingError as error:
+        session.progress.warn(str(error))
+    else:
+        of_task, task = _task(session, adapted, packages, plan or TaskPlan())
+        results = [*results, *of_task]
+    return Demo(results, adapted, counts, near, task)
+
+
+def fertility(tokenizer: DualTokenizer, texts: Iterable[str]) -> Json:
+    """Pieces of the ``words`` in ``texts``: ``base_pieces`` and ``expanded_pieces``, per word ``before`` and ``after``,
+    and ``whole_words``, which only the expanded tokenization keeps as one piece.
+    """
+    words = base = expanded = whole = 0
+    remaining = iter(texts)
+    while batch := list(islice(remaining, _BATCH)):
+        for encoding in tokenizer.encode_batch(batch):
+            words += encoding.n_words
+            base += len(encoding.base.ids)
+            expanded += len(encoding.expanded.ids)
+            whole += int((encoding.expanded.ids >= tokenizer.added.first_id).sum())
+    counts = {"words": words, "base_pieces": base, "expanded_pieces": expanded, "whole_words": whole}
+    return {**counts, "before": base / max(words, 1), "after": expanded / max(words, 1)}
+
+
+def _probes(adapted: Path) -> list[str]:
+    """``N_WORDS`` of the added words: the probes among them, then the most frequent."""
+    added = AddedWords.open(adapted / WORDS_FILE)
+    words = [added.surface(entry) for entry in range(len(added))]
+    return list(dict.fromkeys([*(word for word in _PROBES if word in set(words)), *words]))[:N_WORDS]
+
+
+def _task(session: Session, adapted: Result, packages: Sequence[str], plan: TaskPlan) -> tuple[list[Result], Json]:
+    """Fine-tune ``adapted`` and the offline model on identifiers in docstrings of ``packages`` (empty: all), and
+    compare them. Everything goes to the workspace, beside ``adapted``.
+    """
+    corpus = adapted.manifest.facts["corpus"]
+    sentences = _sentences(session, corpus, packages, plan)
+    request = FinetuneRequest.of_one(
+        model=str(adapted.path),
+        train=(str(sentences.path / "train.tsv"),),
+        test=str(sentences.path / "test.tsv"),
+        training=TrainConfig(epochs=plan.epochs, learning_rate=plan.learning_rate, mix="both"),
+        seeds=plan.seeds,
+        save_logits=True,
+    )
+    out = session.workspace.place(corpus, MINILM, FINETUNE).path
+    compared = compare(replace(session, out=out, updates=True), request, [MINILM])
+    rows = [*compared.rows, _control(request, *compared.results)]
+    named = [{**row, "model": name} for row, name in zip(rows, MODELS, strict=True)]
+    task = {"sentences": sentences.manifest.counts, "seeds": list(plan.seeds), "rows": named}
+    return [sentences, *compared.results], task
+
+
+def _sentences(session: Session, corpus: str, packages: Sequence[str], plan: TaskPlan) -> Result:
+    def build(work: Path) -> Outcome:
+        session.progress.note("looking for marked code in docstrings")
+        parts = identifier_set(plan.train, plan.test, names=packages, workers=session.workers)
+        for name, part in parts.items():
+            write_conll(work / f"{name}.tsv", part)
+        return Outcome({name: len(part) for name, part in parts.items()})
+
+    config = {"train": plan.train, "test": plan.test, "packages": list(packages)}
+    inputs = {"docstrings": {"sha256": hash_json(fingerprint_pydocs(packages))}}
+    with session.locked(corpus, MINILM):
+        place = session.workspace.place(corpus, MINILM, IDENTIFIERS)
+        return session.run(place, Job(IDENTIFIERS, config, inputs, build))
+
+
+def _control(request: FinetuneRequest, ours: Result, base: Result) -> Json:
+    """The row of the base model at the cost of two passes."""
+    task = load_task(read_described(ours.folder / TASK_FILE))
+    examples = task.read(request.test or "", Silent())
+    own = [read_predictions(ours.folder / SEEDS / str(seed) / PREDICTIONS) for seed in request.seeds]
+    averaged = averaged_over_seeds(task, examples, [base.folder / SEEDS / str(seed) / LOGITS for seed in request.seeds])
+    ours_sums, theirs = (np.stack([task.statistics(examples, one) for one in each]) for each in (own, averaged))
+    found = paired(ours_sums, theirs, task.main_score)
+    # The averages share models, so their deviation does not show how runs vary.
+    return {"folder": str(base.path), "score": found.theirs, "std": None, **asdict(found)}
+
 
 CODE = "CODE"
 # Private use characters replace this mark-up, so that it survives the removal of all other mark-up.
@@ -56,43 +214,38 @@ _LARGEST_SHARE = 4
 """No package gives more than one in this many sentences of a part."""
 
 
-@dataclass(frozen=True)
-class IdentifierSet:
-    """Labelled sentences for training and testing, from different packages."""
-
-    train: list[Sentence]
-    test: list[Sentence]
-
-    def write(self, folder: Path) -> tuple[Path, Path]:
-        """Write ``train.tsv`` and ``test.tsv`` in CoNLL's format, and return their paths."""
-        paths = folder / "train.tsv", folder / "test.tsv"
-        for path, sentences in zip(paths, (self.train, self.test), strict=True):
-            path.write_text("\n".join(map(_conll, sentences)), "utf-8")
-        return paths
-
-
 def identifier_set(
     n_train: int = 400, n_test: int = 1000, *, names: Sequence[str] = (), workers: int = 1
-) -> IdentifierSet:
-    """At most this many sentences from the installed packages (or ``names``), the same for the same packages.
+) -> dict[str, list[Sentence]]:
+    """``train`` and ``test``: at most this many labelled sentences from the installed packages (or ``names``), the same
+    for the same packages.
 
-    A package is either trained or tested on: its docstrings are near copies of each other, so that a finer split
-    would test memorization. No sentence is repeated, ignoring case. ``workers`` is the number of
-    processes. Raises ``InputError`` if fewer than two packages have such sentences.
+    A package is either trained or tested on: its docstrings are near copies of each other, so that a finer split would
+    test memorization. No sentence is repeated, ignoring case. ``workers`` is the number of processes. Raises
+    ``InputError`` if fewer than two packages have such sentences.
     """
+    tasks = [(package.name, package.root / file) for package in find_packages(names) for file in package.files]
+    found = read_sources(_read_file, (path for _, path in tasks), workers)
     by_package: dict[str, list[Sentence]] = defaultdict(list)
     seen: set[str] = set()
-    for package, sentence in _read(names, workers):
-        key = " ".join(sentence.words).lower()
-        if key not in seen:
-            seen.add(key)
-            by_package[package].append(sentence)
+    for (package, _), sentences in zip(tasks, found, strict=True):
+        for sentence in sentences:
+            key = " ".join(sentence.words).lower()
+            if key not in seen:
+                seen.add(key)
+                by_package[package].append(sentence)
     if len(by_package) < 2:
         raise InputError(
             f"{len(by_package)} of the installed packages has docstrings with marked code, at least 2 are needed",
             "install a package such as numpy or scipy beside greenadapt",
         )
-    return IdentifierSet(*_parts(by_package, (n_train, n_test)))
+    return _parts(by_package, {"train": n_train, "test": n_test})
+
+
+def write_conll(path: Path, sentences: Iterable[Sentence]) -> None:
+    """Write labelled sentences in CoNLL's format."""
+    rows = (zip(sentence.words, sentence.tags or (), strict=True) for sentence in sentences)
+    path.write_text("\n".join("".join(f"{word}\t{tag}\n" for word, tag in row) for row in rows), "utf-8")
 
 
 def labelled_sentences(docstring: str) -> Iterator[Sentence]:
@@ -107,12 +260,11 @@ def labelled_sentences(docstring: str) -> Iterator[Sentence]:
     text = _LITERAL.sub(_mark, docstring)
     text = _EMPHASIS.sub(rf"{_OTHER}\g<0>", _BACKTICK.sub(_OTHER, text))
     text = _COLUMNS.sub(rf"{_OTHER}\g<0>", text)
-    for paragraph in paragraphs(text):
-        for sentence in _SENTENCE_END.split(paragraph):
-            if _is_usable(sentence):
-                labelled = _labelled(sentence)
-                if _FEWEST_WORDS <= len(labelled.words) <= _MOST_WORDS and not _is_contradictory(labelled):
-                    yield labelled
+    for sentence in (each for paragraph in paragraphs(text) for each in _SENTENCE_END.split(paragraph)):
+        if _is_usable(sentence):
+            labelled = _labelled(sentence)
+            if _FEWEST_WORDS <= len(labelled.words) <= _MOST_WORDS and not _is_contradictory(labelled):
+                yield labelled
 
 
 def _mark(literal: re.Match[str]) -> str:
@@ -150,256 +302,25 @@ def _is_contradictory(sentence: Sentence) -> bool:
     return any(word.lower() in code for word, tag in tagged if tag == "O")
 
 
-def _read(names: Sequence[str], workers: int) -> Iterator[tuple[str, Sentence]]:
-    tasks = [(package.name, package.root / file) for package in find_packages(names) for file in package.files]
-    found = read_sources(_read_file, (path for _, path in tasks), workers)
-    for (package, _), sentences in zip(tasks, found, strict=True):
-        yield from ((package, sentence) for sentence in sentences)
-
-
 def _read_file(path: Path) -> list[Sentence]:
     """The labelled sentences of one source, none if it cannot be parsed."""
     content = path.read_bytes()
-    if b"``" not in content:
-        return []
     try:
-        found = list(docstrings(content))
+        found = list(docstrings(content)) if b"``" in content else []
     except UNPARSABLE:
         return []
     return [sentence for _, text in found for sentence in labelled_sentences(text)]
 
 
-def _parts(by_package: dict[str, list[Sentence]], sizes: tuple[int, ...]) -> list[list[Sentence]]:
+def _parts(by_package: dict[str, list[Sentence]], sizes: dict[str, int]) -> dict[str, list[Sentence]]:
     """Packages to parts, the largest first, each to the part that is furthest from its size."""
-    chosen: list[list[Sentence]] = [[] for _ in sizes]
+    chosen: dict[str, list[Sentence]] = {part: [] for part in sizes}
     for package in sorted(by_package, key=lambda name: (-len(by_package[name]), name)):
-        part = min(range(len(sizes)), key=lambda i: len(chosen[i]) / sizes[i])
+        part = min(sizes, key=lambda name: len(chosen[name]) / sizes[name])
         most = max(1, sizes[part] // _LARGEST_SHARE)
         chosen[part] += sorted(by_package[package], key=_digest)[:most]
-    return [sorted(sentences, key=_digest)[:size] for sentences, size in zip(chosen, sizes, strict=True)]
+    return {part: sorted(chosen[part], key=_digest)[:size] for part, size in sizes.items()}
 
 
 def _digest(sentence: Sentence) -> bytes:
     return sha256(" ".join(sentence.words).encode()).digest()
-
-
-def _conll(sentence: Sentence) -> str:
-    return "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, sentence.tags or (), strict=True))
-
-
-IDENTIFIERS = "identifiers"
-MODELS = ("adapted", "base", "base, two seeds averaged")
-
-
-@dataclass(frozen=True)
-class TaskPlan:
-    """The size of the demo's training and test; three seeds of both models take three minutes or so on two cores.
-
-    The learning rate was chosen with the base model on other sentences of the same packages, the epochs for speed. The
-    base model makes as many steps as the adapted one: it reads each sentence twice where that reads both tokenizations.
-    """
-
-    train: int = 300
-    """Sentences."""
-    test: int = 800
-    """Sentences."""
-    epochs: int = 3
-    learning_rate: float = 2e-4
-    seeds: tuple[int, ...] = (0, 1, 2)
-
-
-@dataclass(frozen=True)
-class DemoTask:
-    """Code identifiers found in docstrings, by the adapted model, the base model, and the base model at equal cost."""
-
-    stages: list[Result]
-    """The labelled sentences, and the two fine-tuned models, the adapted one first."""
-    rows: list[Json]
-    """As those of ``compare.Comparison``, in the order of ``MODELS``; the score is F1."""
-
-    def as_dict(self) -> Json:
-        """``sentences`` of both parts, ``seeds``, and ``rows``."""
-        seeds = self.stages[1].manifest.config["seeds"]
-        return {"sentences": self.stages[0].manifest.counts, "seeds": seeds, "rows": self.rows}
-
-
-def demo_task(session: Session, adapted: Result, packages: Sequence[str], plan: TaskPlan) -> DemoTask:
-    """Fine-tune ``adapted`` and the offline model on identifiers in docstrings of ``packages`` (empty: all).
-
-    Everything goes to the workspace, beside ``adapted``. Raises ``MissingError`` if torch is not installed.
-    """
-    corpus = adapted.manifest.facts["corpus"]
-    sentences = _sentences(session, corpus, packages, plan)
-    request = FinetuneRequest.of_one(
-        model=str(adapted.path),
-        train=(str(sentences.path / "train.tsv"),),
-        test=str(sentences.path / "test.tsv"),
-        training=TrainConfig(epochs=plan.epochs, learning_rate=plan.learning_rate, mix="both"),
-        seeds=plan.seeds,
-        save_logits=True,
-    )
-    out = session.workspace.place(corpus, MINILM, FINETUNE).path
-    compared = compare(replace(session, out=out, updates=True), request, [MINILM])
-    rows = [*compared.rows, _control(request, *compared.results)]
-    named = [{**row, "model": name} for row, name in zip(rows, MODELS, strict=True)]
-    return DemoTask([sentences, *compared.results], named)
-
-
-def _sentences(session: Session, corpus: str, packages: Sequence[str], plan: TaskPlan) -> Result:
-    def build(work: Path) -> Outcome:
-        session.progress.note("looking for marked code in docstrings")
-        made = identifier_set(plan.train, plan.test, names=packages, workers=session.workers)
-        made.write(work)
-        return Outcome({"train": len(made.train), "test": len(made.test)})
-
-    config = {"train": plan.train, "test": plan.test, "packages": list(packages)}
-    inputs = {"docstrings": {"sha256": hash_json(fingerprint_pydocs(packages))}}
-    with session.locked(corpus, MINILM):
-        place = session.workspace.place(corpus, MINILM, IDENTIFIERS)
-        return session.run(place, Job(IDENTIFIERS, config, inputs, build))
-
-
-def _control(request: FinetuneRequest, ours: Result, base: Result) -> Json:
-    """The row of the base model at the cost of two passes."""
-
-    task = load_task(read_described(ours.folder / TASK_FILE))
-    examples = task.read(request.test or "", Silent())
-    own = [read_predictions(ours.folder / SEEDS / str(seed) / PREDICTIONS) for seed in request.seeds]
-    logits = [base.folder / SEEDS / str(seed) / LOGITS for seed in request.seeds]
-    averaged = averaged_over_seeds(task, examples, logits)
-    ours_sums, theirs = (np.stack([task.statistics(examples, one) for one in each]) for each in (own, averaged))
-    found = paired(ours_sums, theirs, task.main_score)
-    # The averages share models, so their deviation does not show how runs vary.
-    return {"folder": str(base.path), "score": found.theirs, "std": None, **asdict(found)}
-
-
-_BATCH = 1000  # texts encoded at a time
-
-
-@dataclass(frozen=True)
-class Fertility:
-    """Counts over the same words in both tokenizations."""
-
-    words: int
-    base_pieces: int
-    expanded_pieces: int
-    whole_words: int
-    """Words that only the expanded tokenizer keeps as one piece."""
-
-    @property
-    def before(self) -> float:
-        """Base pieces per word."""
-        return self.base_pieces / max(self.words, 1)
-
-    @property
-    def after(self) -> float:
-        """Expanded pieces per word."""
-        return self.expanded_pieces / max(self.words, 1)
-
-
-def fertility(tokenizer: DualTokenizer, texts: Iterable[str]) -> Fertility:
-    """Count the pieces of ``texts`` in both tokenizations, a batch at a time."""
-    words = base = expanded = whole = 0
-    remaining = iter(texts)
-    while batch := list(islice(remaining, _BATCH)):
-        for encoding in tokenizer.encode_batch(batch):
-            words += encoding.n_words
-            base += len(encoding.base.ids)
-            expanded += len(encoding.expanded.ids)
-            whole += int((encoding.expanded.ids >= tokenizer.added.first_id).sum())
-    return Fertility(words, base, expanded, whole)
-
-
-CORPUS = "demo"
-HELDOUT_SHARE = 0.01
-N_WORDS = 10
-# Domain words that a general model splits into pieces; those in this machine's corpus are shown.
-PROBES = [
-    "dtype",
-    "eigenvalues",
-    "ndarray",
-    "kwargs",
-    "iterable",
-    "tuple",
-    "coroutine",
-    "hashable",
-    "tokenizer",
-    "callable",
-    "subclass",
-    "timedelta",
-    "unicode",
-    "bytecode",
-    "dataframe",
-    "optimizer",
-    "namespace",
-    "metadata",
-    "boolean",
-    "polynomials",
-]
-
-
-@dataclass(frozen=True)
-class Demo:
-    """The results of the demo."""
-
-    stages: list[Result]
-    fertility: Fertility
-    neighbours: list[Neighbours]
-    task: DemoTask | None
-    """``None`` if torch is not installed."""
-
-    @property
-    def adapted(self) -> Result:
-        """The adapted model's folder."""
-        return self.stages[-1]
-
-    @property
-    def results(self) -> list[Result]:
-        """All results, in order."""
-        return [*self.stages, *(self.task.stages if self.task else [])]
-
-    @property
-    def heldout(self) -> Json:
-        """The figures of the new rows on held-out words; see ``diagnostics.HeldOut``."""
-        rows = self.adapted.manifest.facts["rows"]
-        return dict(rows["heldout"].get(rows["recipe"]) or {})
-
-    def as_dict(self) -> Json:
-        """``folder``, ``counts``, ``fertility``, ``alignment``, ``neighbours``, ``task``, and each stage's ``cost``."""
-        return {
-            "folder": str(self.adapted.path),
-            "counts": self.adapted.manifest.counts,
-            "fertility": {**asdict(self.fertility), "before": self.fertility.before, "after": self.fertility.after},
-            "alignment": self.heldout,
-            "neighbours": [asdict(row) for row in self.neighbours],
-            "task": self.task.as_dict() if self.task else None,
-            "cost": {result.path.name: result.manifest.cost for result in self.results},
-        }
-
-
-def demo(session: Session, corpus: str = CORPUS, task: TaskPlan | None = None) -> Demo:
-    """Adapt the offline model to the docstrings of ``corpus``, look at the result, and fine-tune it on a task.
-
-    Without torch the task is left out, and a warning says so.
-    """
-    text = TextOptions(heldout=HELDOUT_SHARE)
-    packages = choose_corpus(session, corpus, text).packages
-    plan = AdaptRequest(W2VConfig(workers=session.workers), AlignConfig(), ExpandConfig(rows="form"), text)
-    stages = adapt(replace(session, out=None), corpus, MINILM, plan)
-    prepared, adapted = stages[0].folder, stages[-1].folder
-    with open(prepared / HELDOUT, encoding="utf-8", newline="\n") as file:
-        counted = fertility(DualTokenizer.load(adapted), file)
-    near = neighbours(session, corpus, MINILM, _probes(adapted), 4)
-    try:
-        require_torch("the task at the demo's end")
-    except MissingError as error:
-        session.progress.warn(str(error))
-        return Demo(stages, counted, near, None)
-    return Demo(stages, counted, near, demo_task(session, stages[-1], packages, task or TaskPlan()))
-
-
-def _probes(adapted: Path) -> list[str]:
-    """``N_WORDS`` of the added words: the probes among them, then the most frequent."""
-    added = AddedWords.open(adapted / "words.safetensors")
-    words = [added.surface(entry) for entry in range(len(added))]
-    return list(dict.fromkeys([*(word for word in PROBES if word in set(words)), *words]))[:N_WORDS]
