@@ -26,7 +26,7 @@ from zlib import crc32
 
 import numpy as np
 from draws import draw_lines
-from records import resumable
+from records import Records, resumable
 from tables import aligned
 
 from greenadapt.checkpoints.reader import Checkpoint
@@ -39,7 +39,6 @@ from greenadapt.progress import Silent
 from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json
-from greenadapt.storage.records import Records
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.cbow import train

@@ -33,7 +33,6 @@ LAYERS = [
 # Within a package, folders import its loose files; in these it is the loose files that import the folders.
 LOOSE_ABOVE = ["vectors", "cli"]
 SIBLINGS = [
-    ("stages.reproduce", "stages.finetune"),
     ("inference.qa", "inference.search"),
 ]
 FILES_ABOVE = [
@@ -52,7 +51,6 @@ TORCH_FREE = [
         "stages.assess",
         "stages.finetune.train",
         "stages.finetune.compare",
-        "stages.reproduce.run",
     ),
     *("inference.predictor", "inference.models", "inference.qa.answering", "report.task_cards"),
     *("tasks.ner", "tasks.classification", "tasks.qa", "vectors.cbow", "vectors.rows"),

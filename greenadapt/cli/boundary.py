@@ -42,7 +42,6 @@ _GOES_ON = {
     "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
     "finetune": _STEPS,
     "pretrain": _STEPS,
-    "reproduce": "the same command goes on after the last finished run, and training from the last checkpoint",
     "qa": "with --out, the same command resumes after the last question",
     "predict": "the same command starts from the first line (with --cluster it goes on); printed lines are complete",
     "index": "the same command goes on after the last document that it wrote",

@@ -12,9 +12,10 @@ from greenadapt.config import SessionOptions
 
 @app.command(epilog=examples("doctor", "doctor --json"))
 def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
-    """Check versions, GPU, cores, memory, disk, offline models and the hub, and say what to do.
+    """Check this machine, and say what to do.
 
-    Exit code 1 only if something fails that every command needs.
+    Checks versions, GPU, cores, memory, disk, offline models and the hub. The exit code is 1 only if something fails
+    that every command needs.
     """
     from greenadapt.cli.output.console import hanging, print_json, print_lines, terminal_width
     from greenadapt.stages.machine import doctor as checks

@@ -9,13 +9,15 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import examples
 from greenadapt.config import SearchBy
 from greenadapt.errors import UsageError
+from greenadapt.fields import BASIC
 
 Folder = Annotated[str | None, typer.Argument(help="The folder that index wrote; not with --search.", metavar="INDEX")]
 Query = Annotated[str | None, typer.Argument(help="A question, or words.", metavar="QUERY")]
-Top = Annotated[int, typer.Option("--top", help="Number of paragraphs.")]
+Top = Annotated[int, typer.Option("--top", help="Number of paragraphs."), BASIC]
 By = Annotated[
     SearchBy,
     typer.Option("--by", help="Find paragraphs by their words, by vectors (of an index with --vectors), or by both."),
+    BASIC,
 ]
 
 Model = Annotated[
@@ -23,6 +25,7 @@ Model = Annotated[
     typer.Option(
         "--model", "-m", help="With --by dense or hybrid: the model that made the vectors, if it is not where it was."
     ),
+    BASIC,
 ]
 
 
@@ -43,7 +46,7 @@ def search(
     model: Model = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the paragraphs of an index that match a query best."""
+    """Show the paragraphs that match a query best."""
     from greenadapt.cli.output.console import make_progress, print_json, print_lines
     from greenadapt.inference.search.index import Index
 

@@ -10,6 +10,7 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import Panel, ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import MissingError
+from greenadapt.fields import BASIC
 
 Models = Annotated[
     list[str],
@@ -26,9 +27,12 @@ IndexFolder = Annotated[
         help="What index wrote: a question without a text is put to the paragraphs that match it best.",
         rich_help_panel=Panel.SEARCH,
     ),
+    BASIC,
 ]
 TaskName = Annotated[
-    str | None, typer.Option("--task", help="Serve only this task of multitask models [default: all of their tasks].")
+    str | None,
+    typer.Option("--task", help="Serve only this task of multitask models [default: all of their tasks]."),
+    BASIC,
 ]
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
@@ -50,10 +54,11 @@ def serve(
     options: ServeConfig,
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
 ) -> None:
-    """Serve models over HTTP, with a page to try them on: entities, labels, answers and neighbours of words.
+    """Serve models over HTTP, with a web page.
 
-    It listens on this machine only, unless --host says otherwise. With a token in GREENADAPT_SERVE_TOKEN, requests
-    have to send it. Ctrl-C or SIGTERM stops it with exit code 0.
+    The page shows entities, labels, answers and neighbours of words. The server listens on this machine only, unless
+    --host says otherwise. With a token in GREENADAPT_SERVE_TOKEN, requests have to send it. Ctrl-C or SIGTERM stops it
+    with exit code 0.
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise MissingError(f"serving needs {', '.join(missing)}, not installed", 'pip install "greenadapt[serve]"')

@@ -246,12 +246,6 @@ def corpora(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 
 @_silent
-def experiments(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """The experiments that come with greenadapt."""
-    return [path.stem for path in own_folder("experiments").glob("*.toml")]
-
-
-@_silent
 def models(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Models in packages, and folders of models and results below the folder that is being typed."""
     from greenadapt.checkpoints.source import PACKAGED

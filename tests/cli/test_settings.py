@@ -181,8 +181,8 @@ def test_config_shows_what_is_set_and_where(run_alone: Run, tmp_path: Path, monk
     monkeypatch.setenv("GREENADAPT_W2V_EPOCH", "8")
     shown = run_alone("config", "--json")
     assert [tuple(json.loads(line).values()) for line in shown.stdout.splitlines()] == [
-        (None, "seed", "5", "file", "s.toml, seed"),
         (None, "workers", "2", "file", "s.toml, workers"),
+        (None, "seed", "5", "file", "s.toml, seed"),
         ("w2v", "epochs", "7", "file", "s.toml, [w2v] epochs"),
         ("w2v", "seed", "6", "environment", "GREENADAPT_W2V_SEED"),
     ]

@@ -110,7 +110,6 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("qa -m m --context t.txt -q x --force", ("--force", "--out")),
         ("report a --corpus pydocs", ("--corpus", "folders")),
         ("status a --model minilm", ("--model", "folders")),
-        ("reproduce green-qa --seeds 3", ("--seeds 3", "green-qa")),
     ],
 )  # fmt: skip
 def test_both_options_are_named(run_alone: Run, tmp_path: Path, words: str, both: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from experiments import green
 from greenadapt.storage.files import hash_file
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, Forked
@@ -166,21 +167,28 @@ def test_a_wrong_address_ends_a_command_at_once(run_alone: Run) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_an_experiment_is_that_of_one_machine(
-    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
+    four_nodes: Any, tiny_model: TinyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed, name in enumerate(("train", "devel", "test")):
         (tmp_path / "data/NCBI-disease").mkdir(parents=True, exist_ok=True)
         ner_file(tmp_path / f"data/NCBI-disease/{name}.tsv", 16, seed)
-    (tmp_path / "small.toml").write_text('extends = "green-ner"\n[training]\nepochs = 1\nbatch-size = 8\n')
+    recipe = tmp_path / "small.toml"
+    recipe.write_text('extends = "green-ner"\n[training]\nepochs = 1\nbatch-size = 8\n')
     models = [tiny_model(name=name, initializer_range=0.1 * n) for n, name in enumerate(("base", "other"), 1)]
-    command = ["reproduce", "small.toml", "--only", "NCBI-disease", "--data", "data", "--seeds", 2, "--json"]
-    command += ["--method", "base", "--method", "reference", "-m", models[0], "-m", f"reference={models[1]}"]
-    there = run_alone(*command, "--cluster", four_nodes.address, "--workspace", "there")
-    here = run_alone(*command, "--workspace", "here")
-    assert there.stdout.replace("/there/", "/here/") == here.stdout
-    assert there.stderr.count("trains on") == 4
-    cells = [cell for cell in json.loads(there.stdout)["cells"] if cell["table"] == "Table 2 (bottom)"]
+    command = ["ner", "--recipe", recipe, "--only", "NCBI-disease", "--data", tmp_path / "data", "--seeds", 2, "--json"]
+    command += ["--method", "base", "--method", "reference", "--workspace", tmp_path / "ws"]
+    command += ["--model", f"base={models[0]}", "--model", f"reference={models[1]}"]
+
+    def run(out: str, *more: str) -> tuple[Any, str]:
+        green.main([str(argument) for argument in (*command, "--out", tmp_path / out, *more)])
+        printed = capsys.readouterr()
+        return json.loads(printed.out.replace(f"/{out}/", "/")), printed.err
+
+    there, said = run("there", "--cluster", four_nodes.address)
+    assert there == run("here")[0]
+    assert said.count("trains on") == 4
+    cells = [cell for cell in there["cells"] if cell["table"] == "Table 2 (bottom)"]
     assert [(cell["seeds"], cell["missing"]) for cell in cells] == [
         (2, "")
     ] * 6  # precision, recall and F1 of two models
-    assert "trains on" not in run_alone(*command, "--cluster", four_nodes.address, "--workspace", "there").stderr
+    assert "trains on" not in run("there", "--cluster", four_nodes.address)[1]

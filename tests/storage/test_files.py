@@ -230,7 +230,7 @@ def test_files_of_settings_and_tasks_that_are_none_are_one_line(run_alone: Run, 
     for command in (("config", "--config", "/dev/zero"), (*tasks, "fifo"), (*tasks, "/dev/zero")):
         assert "pipe or a device" in last_line(run_alone(*command, code=1))
     Path("large.toml").write_text("a = 1\n" * 300_000)
-    for command in (("config", "--config", "large.toml"), (*tasks, "large.toml"), ("reproduce", "large.toml")):
+    for command in (("config", "--config", "large.toml"), (*tasks, "large.toml")):
         assert "larger than" in last_line(run_alone(*command, code=1))
 
 

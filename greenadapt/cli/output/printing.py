@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import asdict
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -107,7 +108,7 @@ def print_plan(steps: Iterable[Step], as_json: bool) -> None:
     """The steps, as lines of JSON or as text."""
     if as_json:
         for step in steps:
-            print_json(step.as_dict())
+            print_json(asdict(step))
     else:
         print_text(line for step in steps for line in _step_lines(step))
 
@@ -119,17 +120,7 @@ def _step_lines(step: Step) -> list[str]:
         more = ["goes on from a killed run"] * step.resumes
         more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
         said = "; ".join([f"{step.status}: {step.why}", *more])
-    return [f"{step.stage}: {said}", *_estimate(step), f"  {step.folder}"]
-
-
-def _estimate(step: Step) -> list[str]:
-    """Bytes, hours and price, and what they are from."""
-    parts = [] if not step.bytes else [byte_size(step.bytes)]
-    parts += [] if step.hours is None else [duration(3600 * step.hours)]
-    if step.usd_low is not None and step.usd_high is not None:
-        parts.append(f"${step.usd_low:,.2f} to {step.usd_high:,.2f}")
-    basis = f" ({step.basis})" if parts and step.basis else step.basis
-    return [f"  {', '.join(parts)}{basis}"] if parts or basis else []
+    return [f"{step.stage}: {said}", f"  {step.folder}"]
 
 
 _COLUMNS = ["stage", "state", "made", "size", "time"]

@@ -1,8 +1,9 @@
 """A fine-tuning request: its starting model, its tasks with their examples, and its seeds."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -14,22 +15,27 @@ from greenadapt.checkpoints.provenance import check_model, note_code, note_lower
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import (
+    NOT_WITH_ADD_TO,
     AdapterConfig,
     MemoryConfig,
+    NumberOfSeeds,
     RunConfig,
     SamplingConfig,
     TaskConfig,
     TrainConfig,
     UnlabelledConfig,
+    preset_settings,
 )
 from greenadapt.errors import InputError, UsageError
+from greenadapt.fields import check_value, option_fields
 from greenadapt.inference.entries import read_entries
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Named, Progress
+from greenadapt.stages.session import Session, adapted_model
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Encoder, Fold, Task, TaskData, make_task
 from greenadapt.tasks.metrics import average, chosen_metric, metric_of, over_seeds
-from greenadapt.tasks.tasks_file import TaskEntry
+from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -260,6 +266,108 @@ class FinetuneRequest:
         if self.unlabelled is not None:
             found["unlabelled"] = self.unlabelled
         return found
+
+
+def _parameters(*configs: Any) -> tuple[str, ...]:
+    return tuple(field.parameter for config in configs for field in option_fields(config).values())
+
+
+_OF_MANY_TASKS = ("add_to", *_parameters(AdapterConfig, SamplingConfig))
+"""Arguments that only training on many tasks has."""
+_OF_ONE_TASK = (
+    *("task", "train", "dev", "test", *_parameters(TaskConfig), "whole_sentences"),
+    *("unlabelled", *_parameters(UnlabelledConfig), "save_logits", "compare", "reference"),
+)
+"""Arguments that only training on one task has."""
+
+Refuse = Callable[[Iterable[str], str], None]
+"""Raises ``UsageError`` if the user set one of the arguments; the second parameter says why it has no use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneArguments:
+    """The arguments of ``greenadapt finetune``, also as a function of Python: the rules that hold between them."""
+
+    explicit: Collection[str]
+    """Names of the arguments that the user set."""
+    model: str | None
+    corpus: str | None = None
+    """The corpus that ``model`` was adapted to, if the adapted model in the workspace is trained."""
+    task: Callable[..., TaskConfig]
+    """Makes the configuration of one task."""
+    whole_sentences: bool = False
+    save_logits: bool = False
+    tasks: Path | None
+    """The file of many tasks, instead of one task."""
+    add_to: Path | None
+    adapter: AdapterConfig
+    sampling: SamplingConfig
+    training: TrainConfig
+    preset: str | None
+    unlabelled: UnlabelledConfig
+    memory: str | None
+    memory_config: MemoryConfig
+    run: RunConfig
+    seeds: int
+    """Number of models, each with its seed."""
+    seed: int
+    """The first of the seeds."""
+
+    def check(self, refuse: Refuse) -> None:
+        """Raise ``UsageError`` for arguments that are not allowed together, before any work."""
+        check_value("--seeds", self.seeds, NumberOfSeeds)
+        self._presets()
+        if self.tasks is None:
+            refuse(_OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
+            if "task" not in self.explicit:
+                raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
+            if self.whole_sentences and "chunk" in self.explicit:
+                raise UsageError("--chunk and --whole-sentences exclude each other", "leave out one of them")
+            self._task()
+            return
+        refuse(_OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
+        if self.add_to is not None:
+            if not (self.corpus is None and self.model is None):
+                raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
+            why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
+            refuse(NOT_WITH_ADD_TO, why)
+
+    def request(
+        self,
+        session: Session,
+        train: tuple[str, ...] = (),
+        dev: str | None = None,
+        test: str | None = None,
+        unlabelled: str | None = None,
+    ) -> FinetuneRequest:
+        """The request for checked arguments; for one task, with its files or data set ids."""
+        of_training, of_sampling = self._presets()
+        common: dict[str, Any] = {
+            "training": replace(self.training, **of_training),
+            "run": self.run,
+            "seeds": tuple(range(self.seed, self.seed + self.seeds)),
+            "memory": self.memory,
+            "memory_config": self.memory_config,
+        }
+        if self.tasks is None:
+            start = adapted_model(session, self.corpus, self.model)
+            common |= {"save_logits": self.save_logits, "unlabelled": unlabelled, "unlabelled_config": self.unlabelled}
+            return FinetuneRequest.of_one(start, train, dev, test, self._task(), **common)
+        is_added = self.add_to is not None
+        start = str(self.add_to) if is_added else adapted_model(session, self.corpus, self.model)
+        sampling = replace(self.sampling, **of_sampling)
+        return FinetuneRequest(start, read_tasks_file(self.tasks), self.adapter, sampling, **common)
+
+    def _task(self) -> TaskConfig:
+        return self.task(chunk=None) if self.whole_sentences else self.task()
+
+    def _presets(self) -> tuple[Json, Json]:
+        """The settings of training and of sampling that the preset changes."""
+        training, sampling = (
+            {name: value for name, value in settings.items() if name not in self.explicit}
+            for settings in preset_settings(self.preset, many=self.tasks is not None)
+        )
+        return training, sampling
 
 
 _MOST_UNLABELLED = 20_000
