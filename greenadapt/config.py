@@ -38,6 +38,9 @@ SearchBy = Literal["bm25", "dense", "hybrid"]
 SampleBy = Literal["line", "paragraph", "document"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
 
+MINILM, MPNET = "minilm", "mpnet"
+"""Models that can be installed as packages."""
+
 
 def check(condition: bool, message: str) -> None:
     """Raise ``UsageError`` with ``message`` unless ``condition`` holds."""
@@ -948,13 +951,6 @@ class CompileConfig(Checked):
 
 
 @dataclass(frozen=True)
-class InterpolateConfig(Checked):
-    """The weights of two models, averaged."""
-
-    weight: Annotated[Share, Option("Share of the general model, from 0 to 1.")]
-
-
-@dataclass(frozen=True)
 class QaConfig(Checked):
     """Which answers are given; ``None`` is as the model was trained, or else as in the paper."""
 
@@ -1011,14 +1007,6 @@ class IndexConfig(Checked):
         BASIC,
     ] = False
     paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
-    shards: Annotated[
-        Count | None,
-        Option(
-            "With --search: parts of the index, which the server can keep on as many machines; they stay as many.",
-            unset="as the server is set",
-            needs=("--search",),
-        ),
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -1038,7 +1026,7 @@ class RetrievalConfig(Checked):
         Option(
             "Find paragraphs by their words, by vectors (of an index with --vectors), or by both.",
             panel=Panel.SEARCH,
-            needs=("--index", "--search"),
+            needs=("--index",),
         ),
     ] = "bm25"
     search_weight: Annotated[
@@ -1063,7 +1051,7 @@ class RetrievalConfig(Checked):
     def check_index(self, index: str | None) -> None:
         """Raise ``UsageError`` if ``by`` is set although there is no ``index``."""
         if index is None and self.by != RetrievalConfig.by:
-            raise UsageError("--by is for an index", "give --index or --search")
+            raise UsageError("--by is for an index", "give --index")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -52,7 +53,7 @@ TORCH_FREE = [
         "stages.finetune.train",
         "stages.finetune.compare",
     ),
-    *("inference.predictor", "inference.models", "inference.qa.answering", "report.task_cards"),
+    *("inference.predictor", "inference.models", "inference.qa.answering", "report.cards"),
     *("tasks.ner", "tasks.classification", "tasks.qa", "vectors.cbow", "vectors.rows"),
     *("models.task_folder", "models.streaming", "models.adapters.shape"),
     *("models.memory.choice", "checkpoints.writer", "tokenization.dual_tokenizer"),
@@ -164,10 +165,11 @@ def test_the_cpu_half_never_loads_torch_or_ray(tmp_path: Path) -> None:
     assert not _loaded_by(f"import {modules}", tmp_path) & {"torch", "transformers", "ray"}
 
 
-def test_help_loads_no_stage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["--help"], ["w2v", "--help"], ["w2v", "--help-all"]], ids=" ".join)
+def test_help_loads_no_stage(words: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; from greenadapt.cli import app\n"
-        "try: app(['w2v', '--help'])\n"
+        f"try: app({words})\n"
         "except SystemExit: print('', file=sys.stderr)\n"
         "sys.stdout = sys.__stdout__"
     )

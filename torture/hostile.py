@@ -342,7 +342,6 @@ def _places(folder: Path) -> list[Command]:
         ["export", "w2v.vec", "--vectors", "w2v.vec"],
         ["adapt", "-c", docs, "-m", base, "--out", f"{docs}/adapted"],
         ["adapt", "-c", docs, "-m", base, "--workspace", f"{docs}/ws"],
-        ["interpolate", "-m", base, "--with", "models/shards", "--weight", "0.5", "--out", "models/shards/new"],
         ["finetune", "--train", "train.tsv", "--task", "ner", "-m", base, "--out", f"{base}/run", "--force"],
         ["compile", "-m", base, "--out", f"{base}/served"],
         *(["index", "--documents", docs, "-m", base, "--out", f"{each}/px", "--force"] for each in (docs, base)),
@@ -362,18 +361,17 @@ def _lookalikes(folder: Path) -> list[Command]:
         (site / "thesis.txt").write_text("mine")
         out = ["--out", f"runs/{site.name}", "--force"]
         commands += [["index", "--documents", "a.txt", *out], ["compile", "-m", "models/base", *out]]
-        commands.append(["interpolate", "-m", "models/base", "--with", "models/base", "--weight", "0.5", *out])
     return commands
 
 
 def _neighbours(folder: Path) -> list[Command]:
-    index, model = ["index", "--documents", "a.txt"], ["interpolate", "-m", "models/base", "--with", "models/base"]
+    index, model = ["index", "--documents", "a.txt"], ["compile", "-m", "models/base"]
     commands: list[Command] = []
     for command, name in ((index, "new"), (index, "old"), (model, "work"), (model, "old")):
         theirs = folder / "runs" / f".{len(commands)}.{name}"
         theirs.mkdir(parents=True)
         (theirs / "thesis.txt").write_text("mine")
-        commands.append([*command, *(["--weight", "0.5"] * (command is model)), "--out", f"runs/{len(commands)}"])
+        commands.append([*command, "--out", f"runs/{len(commands)}"])
     for content in ("mine", "process of thought", "\xff\0" * 5000):
         (folder / "runs" / f".{len(commands)}.lock").write_text(content)
         commands.append([*index, "--out", f"runs/{len(commands)}"])

@@ -1,6 +1,5 @@
 """Models in folders; encoders, adapted or not, and indexes: tokenizations, sentence vectors, neighbours, search."""
 
-import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from greenadapt.api.arguments import shown_progress
 from greenadapt.config import Backend, Count, Pool, Quantize, ReadingOptions
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import InputError, MissingError, UsageError, require
 from greenadapt.fields import checked_call, explicit_arguments
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
@@ -367,8 +366,7 @@ class AdaptedModel(EncoderModel):
             >>> model.encode(["The patient had tachycardia."]).shape
             (1, 384)
         """
-        if importlib.util.find_spec("sentence_transformers") is None:
-            raise MissingError("sentence-transformers is not installed", 'pip install "greenadapt[sentence]"')
+        require("sentence", "sentence_transformers", by="to_sentence_transformers")
         if views == "mean":
             from greenadapt.sentence_transformers import read_both_views
 

@@ -1,1 +1,1 @@
-"""Model folders: find, read, write and interpolate them, and their metadata."""
+"""Model folders: find, read and write them, and their metadata."""

@@ -44,7 +44,6 @@ _PANELS = {
     "Train": ["pretrain", "finetune", "tasks", "evaluate"],
     "Use": ["predict", "qa", "compile", "index", "search", "serve"],
     "Look after results": ["report", "cost", "status", "clean", "doctor", "push", "demo"],
-    "Other": ["interpolate", "params", "cluster", "config"],
 }
 _PANEL_OF = {command: panel for panel, commands in _PANELS.items() for command in commands}
 

@@ -13,7 +13,6 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import ReadingOptions
 from greenadapt.fields import BASIC
-from greenadapt.storage.outputs import check_files, open_output, replacing
 
 if TYPE_CHECKING:
     from greenadapt.stages.evaluate import Evaluated
@@ -84,6 +83,7 @@ def evaluate(
     from greenadapt.cli.output.printing import print_evaluated
     from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
+    from greenadapt.storage.outputs import check_files
 
     check_files(predictions, logits)
     named = {"text_fields": tuple(text_field or ()), "label_field": label_field}
@@ -104,6 +104,8 @@ def evaluate(
 
 def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
     """Write each with its file and seed."""
+    from greenadapt.storage.outputs import open_output
+
     with open_output(out) as (stream, _):
         for one in found:
             for seed, evaluation in one.evaluations.items():
@@ -114,6 +116,7 @@ def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
 def _write_logits(found: "Sequence[Evaluated]", out: Path) -> None:
     """Of the only file and seed, as finetune --save-logits writes them."""
     from greenadapt.storage.arrays import write_arrays
+    from greenadapt.storage.outputs import replacing
     from greenadapt.training.evaluation import stacked
 
     [one] = found

@@ -9,24 +9,13 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import IndexConfig, SessionOptions, TextOptions
-from greenadapt.errors import UsageError
 from greenadapt.fields import BASIC
 
 Documents = Annotated[
     list[str],
     typer.Option("--documents", help="Documents: a folder, a file or an archive, in any corpus format; repeatable."),
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the index; or give --search."), BASIC]
-Search = Annotated[
-    str | None,
-    typer.Option(
-        "--search",
-        metavar="URL",
-        help="Write to an OpenSearch or Elasticsearch server instead: https://HOST:PORT/NAME of the index. A login is "
-        "read from GREENADAPT_SEARCH_LOGIN (user:password), GREENADAPT_SEARCH_API_KEY or ~/.netrc.",
-    ),
-    BASIC,
-]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the index."), BASIC]
 Model = Annotated[
     str | None,
     typer.Option(
@@ -48,15 +37,13 @@ Update = Annotated[
     epilog=examples(
         "index --documents papers/ --sample-by document -o papers.index",
         "index --documents papers/ -m adapted --vectors -o papers.index",
-        "index --documents papers/ -m adapted --search https://localhost:9200/papers",
     )
 )
 def index(
     ctx: typer.Context,
     *,
     documents: Documents,
-    out: Out = None,
-    search: Search = None,
+    out: Out,
     model: Model = None,
     config: IndexConfig,
     update: Update = False,
@@ -73,14 +60,12 @@ def index(
     from greenadapt.cli.output.printing import counts_in_words
     from greenadapt.stages import index as stage
 
-    if o.index_place(None if out is None else str(out), search, "--out") is None:
-        raise UsageError("nowhere to write", "give a folder with --out, or a server with --search")
     option_checks.refuse_field(ctx, documents, read.format)
     fields = read.fields or stage.IndexRequest.fields
-    request = stage.IndexRequest(tuple(documents), model, config, read.format, fields, read.sample_by, update, search)
+    request = stage.IndexRequest(tuple(documents), model, config, read.format, fields, read.sample_by, update)
     row = stage.index(o.make_session(options, out=out), request)
     if as_json:
         print_json(row)
         return
     status = f"done in {row['seconds']:.1f} s" if row["status"] == "done" else row["status"]
-    print_lines([f"index: {status}; {counts_in_words(row['counts'])}", f"  {row.get('folder') or row['search']}"])
+    print_lines([f"index: {status}; {counts_in_words(row['counts'])}", f"  {row['folder']}"])

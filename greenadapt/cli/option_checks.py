@@ -28,7 +28,7 @@ OTHER = frozenset({
     "address", "allow_host", "cluster", "command", "exclude", "field", "format", "host", "label_field",
     "larger_than", "layers", "max_body", "max_cache", "max_document_bytes", "max_memory", "max_time",
     "memory_layers", "memory_source", "message", "older_than", "only", "query", "question", "remove",
-    "report_to", "repo", "revision", "search", "task", "text_field", "variant", "words",
+    "report_to", "repo", "revision", "task", "text_field", "variant", "words",
 })  # fmt: skip
 """Those whose values are texts."""
 _JOINED = {"finetune": "add_to", "tasks": "folder"}

@@ -456,32 +456,6 @@ Memory = Annotated[
     BASIC,
 ]
 
-SearchAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--search",
-        metavar="URL",
-        help="Use an index on an OpenSearch or Elasticsearch server instead, by its address; see index --search.",
-        rich_help_panel=Panel.SEARCH,
-    ),
-]
-
-
-def index_place(folder: str | None, address: str | None, name: str) -> str | None:
-    """Where an index lies, if one is given: a folder, which ``name`` takes, or an address, which --search takes.
-
-    Raises ``UsageError`` for both, and for one in place of the other.
-    """
-    from greenadapt.inference.search.connection import is_address
-
-    if folder is not None and address is not None:
-        raise UsageError(f"{name} and --search exclude each other", "leave out one of them")
-    if folder is not None and is_address(folder):
-        raise UsageError(f"{name} takes a folder, not an address", "give the address with --search")
-    if address is not None and not is_address(address):
-        raise UsageError("--search takes an address", "give one such as https://localhost:9200/papers")
-    return folder if address is None else address
-
 
 def start_output(ctx: typer.Context) -> None:
     """Print as --quiet and --verbose say from now on, with --verbose first what is set where."""

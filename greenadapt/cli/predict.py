@@ -14,7 +14,6 @@ from greenadapt.cli.options import Pick, examples
 from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
 from greenadapt.errors import InputError, UsageError, harmless, harmless_json
 from greenadapt.fields import BASIC
-from greenadapt.storage.outputs import Shards, check_file, is_written_through, open_output
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Spread
@@ -102,6 +101,7 @@ def predict(
     before it. With --cluster and --out, the same command goes on after the last finished part.
     """
     from greenadapt.cli.output.console import make_progress, say_loading
+    from greenadapt.storage.outputs import check_file, is_written_through, open_output
 
     lines = {"--bio": bio, "--glue": glue, "--tags": tags, "--json": as_json}
     written = [option for option, is_given in lines.items() if is_given]
@@ -140,6 +140,7 @@ def _write_parts(out: Path, style: "_Style", predictor: "Predictor", progress: "
     from greenadapt.errors import counted
     from greenadapt.storage.files import beside, hash_json, plain
     from greenadapt.storage.locks import lock
+    from greenadapt.storage.outputs import Shards
 
     with lock(beside(out, "lock"), out):
         parts = Shards(out, hash_json([__version__, plain(asdict(style)), predictor.digest()]))

@@ -14,7 +14,6 @@ from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, 
 from greenadapt.errors import UsageError
 from greenadapt.fields import BASIC
 from greenadapt.storage.files import Json
-from greenadapt.storage.outputs import check_files, open_output
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Spread
@@ -140,7 +139,6 @@ def qa(
     context: Context = None,
     documents: Documents = None,
     index: IndexFolder = None,
-    search: o.SearchAddress = None,
     question: QuestionText = None,
     questions: Questions = None,
     read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
@@ -161,11 +159,10 @@ def qa(
     object per question, and at the end one with the scores if there are gold answers; on a terminal without --json,
     each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
-    place = o.index_place(index, search, "--index")
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
-    if place is not None or data is not None:
-        other = "--data" if place is None else "an index"
+    if index is not None or data is not None:
+        other = "--data" if index is None else "an index"
         option_checks.refuse(ctx, _OF_DOCUMENTS, f"is for documents, not for {other}: leave it out")
         read = TextOptions()
     else:
@@ -185,6 +182,7 @@ def qa(
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
     from greenadapt.stages.qa import answer, read_answers
+    from greenadapt.storage.outputs import check_files
 
     sources = InquirySources(
         data=data,
@@ -195,7 +193,7 @@ def qa(
         fields=read.fields or InquirySources.fields,
         sample_by=read.sample_by,
         single=context is not None,
-        index=place,
+        index=index,
     )
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
     check_files(predictions, null_odds)
@@ -261,6 +259,8 @@ class _ForScorer:
 
     def write(self) -> None:
         """Write each file whole or not at all."""
+        from greenadapt.storage.outputs import open_output
+
         for path, values in zip(self._files, (self._answers, self._odds), strict=True):
             if path is not None:
                 with open_output(path) as (stream, is_ascii):

@@ -1,46 +1,40 @@
-"""The READMEs of models: template, front matter and Markdown, and the cards of adapted and pre-trained models."""
+"""The READMEs of models: their front matter, and the values of the template ``card.md.j2``."""
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from html import escape
-from typing import Any, ClassVar
+from importlib.resources import files
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from markupsafe import Markup
 
 from greenadapt import __version__
+from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.corpus.opening import hub_data_set
-from greenadapt.errors import harmless, one_line
-from greenadapt.report.map_quality import MAP, recipes, sentences
-from greenadapt.report.tables import VIEW_NAMES, Table, loss_tables
+from greenadapt.errors import as_percent, counted, harmless, one_line
+from greenadapt.report.map_quality import ADVICE
+from greenadapt.report.tables import VIEW_NAMES, Table, loss_tables, score_tables, set_name
 from greenadapt.storage.files import Json, short
+from greenadapt.tasks.tasks_file import TaskEntry
 
-_SENTENCES = """
-`sentence-transformers` reads this folder by the expanded tokenizer alone. In greenadapt's test of search, embeddings of
-an adapted model that was not trained further found less than the base model's, even as the mean of both tokenizations.
-Fine-tune the model, or keep the base model for search.
-"""
-
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
+    from jinja2 import Template
 
 _MADE_BY = "## Made by"
+_SENTENCES = "feature-extraction"
+_PIPELINES = {"ner": "token-classification", "classification": "text-classification", "qa": "question-answering"}
+_INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions.jsonl"}
 
 # Marks of Markdown; an underscore within a word is none.
 _MARKS = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A score on a set of examples, as the hub lists it."""
-
-    pipeline: str
-    """The hub's name of the task."""
-    source: str
-    """The file or data set."""
-    metric: str
-    value: float
-
-
 @dataclass(frozen=True, kw_only=True)
-class Card(ABC):
+class Card:
     """The README of a model's folder."""
 
     model: str
@@ -58,267 +52,60 @@ class Card(ABC):
     cost: Json | None = None
     """A ``Cost``, as JSON."""
 
+    kind: ClassVar[str]
+    """Its part of the template."""
+    training: ClassVar[str | None] = None
+    """What the hub calls the training that the cost is of."""
     tags: ClassVar[Sequence[str]] = ()
-    closing: ClassVar[str] = ""
-    """Further files, named after version and cost."""
-
-    @property
-    @abstractmethod
-    def title(self) -> str: ...
-
-    @abstractmethod
-    def parts(self) -> Sequence[str]:
-        """The paragraphs and sections between the title and how it was made."""
-
-    def front(self) -> str:
-        """The YAML at the top."""
-        return front_matter(
-            self.base,
-            self.model,
-            library=self.library,
-            pipeline=self.pipeline,
-            tags=["greenadapt", "domain-adaptation", *self.tags],
-            datasets=sorted(filter(None, map(hub_data_set, self.data()))) or None,
-            measured=self.measured(),
-            co2_eq_emissions=None if self.cost is None else _emissions(self.cost, self.training),
-            **(self.licence_of_base or {}),
-        )
 
     @property
     def pipeline(self) -> str | None:
-        """The hub's name of what the model does: not sentence similarity, which ``sentences`` warns of."""
-        return "feature-extraction" if self.reads_sentences else None
-
-    @property
-    def library(self) -> str:
-        """The hub's name of the library that loads the folder."""
-        return "sentence-transformers" if self.reads_sentences else "transformers"
-
-    @property
-    def training(self) -> str | None:
-        """What the hub calls the training that the cost is of."""
-        return None
+        """The hub's name of what the model does: not sentence similarity, of which the card warns."""
+        return _SENTENCES if self.reads_sentences else None
 
     def data(self) -> Iterable[str]:
         """The files or data sets of the labels."""
         return ()
 
-    def measured(self) -> Sequence[Measured]:
-        """The main scores."""
-        return ()
+    def results(self) -> "list[EvalResult]":
+        """The main scores, as the hub lists them."""
+        return []
 
-    @property
-    def sentences(self) -> str:
-        """A warning for sentence models with added words."""
-        return _SENTENCES if self.reads_sentences else ""
+    def tables(self) -> list[tuple[Table, int]]:
+        """Tables, each with the number of its columns that hold text; the others hold numbers."""
+        return []
 
-    @property
-    def tokenizer(self) -> str:
-        """Python that names the folder of the model's own tokenizer."""
-        return 'f"{FOLDER}/base_tokenizer"' if self.is_expanded else "FOLDER"
+    def front(self) -> str:
+        """The YAML at the top, as ``huggingface_hub`` writes it."""
+        from huggingface_hub import ModelCardData
 
-    def notes(self) -> Sequence[str]:
-        """Paragraphs at the end."""
-        return ()
+        results = self.results()
+        data = ModelCardData(
+            base_model=self.base,
+            library_name="sentence-transformers" if self.pipeline == _SENTENCES else "transformers",
+            pipeline_tag=self.pipeline,
+            tags=["greenadapt", "domain-adaptation", *self.tags],
+            datasets=sorted(filter(None, map(hub_data_set, self.data()))) or None,
+            eval_results=results or None,
+            model_name=self.model if results else None,
+            co2_eq_emissions=self._emissions(),
+            **(self.licence_of_base or {}),
+        )
+        return f"---\n{data.to_yaml()}\n---"
+
+    def _emissions(self) -> Json | None:
+        """As the hub reads it: ``emissions`` is grams of CO₂-equivalent."""
+        if self.cost is None:
+            return None
+        source = f"greenadapt; energy: {self.cost['energy_source']}; carbon: {self.cost['co2_source']}"
+        of_training = {"training_type": self.training} if self.training else {}
+        return {"emissions": float(f"{1000 * self.cost['co2_kg']:.3g}"), "source": source, **of_training}
 
     def text(self) -> str:
         """The card, in Markdown."""
-        command = fenced("\n".join(self.commands)) if self.commands else ""
-        made = f"greenadapt {__version__}" + ("" if self.cost is None else f"; {spent(self.cost)}") + self.closing
-        parts = [self.front(), f"# {self.title}", *self.parts(), _MADE_BY, command, made, *self.notes()]
-        return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
-
-
-def front_matter(
-    base: str | None, name: str, *, library: str = "transformers", measured: Sequence[Measured] = (), **entries: Any
-) -> str:
-    """The YAML at the top of a card, with ``base``, the hub's id of the pretrained model, if known.
-
-    ``name`` is the model's in the list of its scores. ``entries`` are those of ``huggingface_hub.ModelCardData``.
-    """
-    from huggingface_hub import EvalResult, ModelCardData
-
-    results = [
-        EvalResult(
-            task_type=one.pipeline,
-            dataset_type=hub_data_set(one.source) or short(one.source),
-            dataset_name=short(one.source),
-            metric_type=one.metric,
-            metric_value=round(one.value, 4),
-        )
-        for one in measured
-    ]
-    pipeline = entries.pop("pipeline", None)
-    scores: dict[str, Any] = {"eval_results": results, "model_name": name} if results else {}
-    data = ModelCardData(base_model=base, library_name=library, pipeline_tag=pipeline, **entries, **scores)
-    return f"---\n{data.to_yaml()}\n---\n"
-
-
-def _emissions(cost: Json, training: str | None) -> Json:
-    """As the hub reads it: ``emissions`` is grams of CO₂-equivalent."""
-    source = f"greenadapt; energy: {cost['energy_source']}; carbon: {cost['co2_source']}"
-    of_training = {} if training is None else {"training_type": training}
-    return {"emissions": float(f"{1000 * cost['co2_kg']:.3g}"), "source": source, **of_training}
-
-
-def escaped(text: str) -> str:
-    """``text`` in one line, of which nothing is read as Markdown or HTML."""
-    return _MARKS.sub(r"\\\g<0>", escape(" ".join(one_line(text).split()), quote=False))
-
-
-def code(text: str) -> str:
-    """``text`` in one line, as code within a line."""
-    text = " ".join(one_line(text).split())
-    fence = "`" * (1 + _longest_run(text))
-    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
-
-
-def fenced(text: str) -> str:
-    """A block of shell commands."""
-    text = harmless(text)
-    fence = "`" * max(3, 1 + _longest_run(text))
-    return f"{fence}sh\n{text}\n{fence}"
-
-
-def section(table: Table, n_left: int = 1) -> str:
-    """A heading and a table, of whose columns the first ``n_left`` hold text, the others numbers."""
-    lines = [table.columns, ["---"] * n_left + ["---:"] * (len(table.columns) - n_left), *table.rows]
-    drawn = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
-    return f"\n## {escaped(table.title[:1].upper() + table.title[1:])}\n\n{drawn}\n"
-
-
-def with_pictures(card: str, pictures: Mapping[str, tuple[str, str]]) -> str:
-    """``card`` with ``pictures``, by file the title and what the picture shows, before how the model was made.
-
-    Those that the card has already are not added.
-    """
-    shown = [
-        f"**{escaped(title)}**\n\n![{escaped(what)}]({file})"
-        for file, (title, what) in pictures.items()
-        if f"({file})" not in card
-    ]
-    if not shown:
-        return card
-    before, made_by, after = card.partition(_MADE_BY)
-    return "\n\n".join([before.rstrip(), "## Plots", *shown]) + f"\n\n{made_by}{after}".rstrip() + "\n"
-
-
-def spent(cost: Json) -> str:
-    """What a ``Cost``, as JSON, took: its seconds, its energy in watt-hours, and where that is from."""
-    return f"{cost['seconds']:,.0f} seconds, {1000 * cost['energy_kwh']:.3g} Wh ({cost['energy_source']})"
-
-
-def _longest_run(text: str) -> int:
-    """The most backticks in a row."""
-    return max(map(len, re.findall("`+", text)), default=0)
-
-
-_MIX = {
-    "sample": "each example in a tokenization drawn at random in every epoch",
-    "fixed": "each example in a tokenization drawn at random once",
-    "batch": "each batch in a tokenization drawn at random",
-    "both": "each example in both tokenizations",
-    "base": "the base tokenization alone",
-    "expanded": "the expanded tokenization alone",
-}
-
-
-_INPUTS = {"ner": "text.txt.gz", "classification": "texts.txt", "qa": "questions.jsonl"}
-
-
-def reads_text(model: str, config: Json, *, is_expanded: bool) -> str:
-    """The tokenizations of the training, and whose logits decide: ``mix``, ``agreement`` and ``pool`` of ``config``."""
-    if not is_expanded:
-        return f"The model {escaped(model)} has no added words: it was trained with its own tokenizer.\n"
-    agreement = ""
-    if config.get("agreement"):
-        agreement = (
-            f", with {config['agreement']:g} times the divergence between both predictions in the loss\n"
-            "(Wang et al., *Multi-view Subword Regularization*, arXiv 2103.08490)"
-        )
-    taught = ""
-    if "unlabelled_batch" in config:
-        taught = (
-            f"Besides, {config['unlabelled_batch']} texts without labels a step taught each tokenization what both "
-            "predict\ntogether (Clark et al., *Semi-Supervised Sequence Modeling with Cross-View Training*, arXiv "
-            "1809.08370),\nwith "
-            f"weight {config['unlabelled_weight']:g}, once a fifth of the steps were made.\n"
-        )
-    return (
-        f"It was trained on {_MIX[config['mix']]}{agreement}, and its logits are those of "
-        f"{VIEW_NAMES[config['pool']]},\nas in Poerner et al., *Inexpensive Domain Adaptation of Pretrained "
-        f"Language Models* (arXiv 2004.03354).\n{taught}`base_tokenizer/` holds the model's own tokenizer, the folder "
-        "itself the expanded one.\n"
-    )
-
-
-def memory_text(memory: Json | None) -> str:
-    """What the model has as its memory, by the settings that ``task.json`` has of it."""
-    if memory is None:
-        return ""
-    general = f"{escaped(memory['general']['name'])} (SHA-256 {memory['general']['sha256'][:12]}…)"
-    if memory["strategy"] == "logits":
-        does = f"The logits that its head gives for the states of the general model {general} are added to its own"
-    else:
-        does = f"It sees the states of the general model {general} as memory, strategy `{memory['strategy']}`"
-    needs = (
-        "stayed as it was and is needed beside this folder"
-        if memory["frozen"]
-        else "was trained, too, and lies in `memory/`"
-    )
-    return (
-        f"\n{does}, as in Wan et al., *G-MAP: General Memory-Augmented Pre-trained Language Model for Domain\n"
-        f"Tasks* (arXiv 2212.03613). That model {needs}; plain transformers loads this one without it.\n"
-    )
-
-
-def example_file(task: Json) -> str:
-    """What a file that ``task`` (its ``settings()``) predicts on may be called."""
-    return "pairs.jsonl" if len(task.get("text_fields", ())) == 2 else _INPUTS[task["task"]]
-
-
-_ABOUT_ADAPTED = """
-The model {model} with {rows:,} new embedding rows for {words:,} words of {what} *{title}*
-(licence of the text: {licence}). The vectors of these words {origin} and mapped into the model's
-wordpiece space ({method}, fitted on {overlap:,} words that both know; {recipe}),
-as in Poerner et al., *Inexpensive Domain Adaptation of Pretrained Language Models* (arXiv 2004.03354). {old_rows}
-"""
-
-_USE_ADAPTED = """
-```python
-from transformers import AutoModel, AutoTokenizer
-
-model, tokenizer = AutoModel.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
-```
-
-`base_tokenizer/` holds the model's own tokenizer. The paper averages what both give; one encoding gives both:
-
-```python
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-
-both = DualTokenizer.load(FOLDER).encode(TEXT)
-```
-"""
-
-_USE_GENERATIVE = """
-```python
-from transformers import AutoModelForHEAD, AutoTokenizer
-
-model, tokenizer = AutoModelForHEAD.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
-```
-
-`base_tokenizer/` holds the model's own tokenizer.
-"""
-
-_OUTPUT = "The model has output rows of its own; the new ones are by the same recipe, fitted on the old ones."
-
-_ROWS = {
-    "map": "the mapped vectors are the new rows",
-    "norm": "the mapped vectors, rescaled to the mean length of the model's rows, are the new rows",
-    "pieces": "the new rows are the mean of the rows of each word's own pieces",
-    "form": "the new rows are a ridge regression on each word's vector, count and pieces",
-    "blend": "the new rows are a weighted mean of the mapped vector and the mean of the rows of the word's own pieces",
-}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {"card": self, "kind": self.kind, "front": Markup(self.front()), "tables": self.tables()}
+        return re.sub("\n{3,}", "\n\n", _template().render(values)).strip() + "\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,90 +128,7 @@ class AdaptedCard(Card):
     has_output: bool = False
     """Whether it is a generative language model whose output rows are not those of its embedding."""
 
-    @property
-    def title(self) -> str:
-        return f"{escaped(self.model)}, adapted to {escaped(self.corpus)}"
-
-    def parts(self) -> Sequence[str]:
-        about = _ABOUT_ADAPTED.format(
-            model=escaped(self.model),
-            title=escaped(self.corpus),
-            what="the vectors" if self.imported else "the corpus",
-            origin="were made elsewhere" if self.imported else "were trained by CBOW word2vec",
-            licence=escaped(self.licence),
-            rows=self.counts["rows"],
-            words=self.counts["words"],
-            method=self.align["method"],
-            overlap=self.counts["overlap"],
-            recipe=_ROWS[self.rows["recipe"]],
-            old_rows="The rows of words that both know were replaced, too."
-            if self.expand["replace_all"]
-            else "The old rows and every other weight are unchanged.",
-        )
-        return about, _USE_GENERATIVE.replace("HEAD", self.head) if self.head else _USE_ADAPTED, self.sentences
-
-    def notes(self) -> Sequence[str]:
-        notes, figures = [], self.rows["heldout"].get(self.rows["recipe"])
-        if figures is not None:
-            notes.append(sentences(figures) if self.rows["recipe"] == MAP else recipes(self.rows))
-        if self.has_output:
-            notes.append(_OUTPUT)
-        if hidden := self.counts["hidden_words"]:
-            times = self.counts.get("hidden_occurrences")
-            notes.append(
-                f"{hidden:,} of the words{f', which occur {times:,} times in the corpus,' if times else ''} cannot be "
-                "added tokens of plain\ntransformers, by their characters, or because pieces of others are spelled "
-                "so; only DualTokenizer\nfinds these, and placeholders hold their ids."
-            )
-        if changed := self.counts["changed_entries"]:
-            notes.append(
-                f"{changed:,} entries of the base vocabulary that its merges never reach are now "
-                "found\nwhere they are a whole word; DualTokenizer leaves them out."
-            )
-        return notes
-
-
-@dataclass(frozen=True, kw_only=True)
-class InterpolationCard(Card):
-    """The card of an interpolated model; ``model`` is the domain model."""
-
-    general: str
-    weight: float
-    """The share of ``general``."""
-
-    @property
-    def title(self) -> str:
-        return f"{escaped(self.model)} and {escaped(self.general)}, interpolated"
-
-    def parts(self) -> Sequence[str]:
-        model, general = escaped(self.model), escaped(self.general)
-        about = (
-            f"Every weight of the encoder is {self.weight:g} times that of {general} and {round(1 - self.weight, 6):g} "
-            f"times that of {model}; the rows of added\nwords, a head if there is one, and the tokenizers are those of "
-            f"{model}."
-        )
-        return about, self.sentences
-
-
-_ABOUT_PRETRAINED = """
-The model {model}, trained further as a masked language model ({share:.0%} of the {unit}, {trained}) on {documents:,}
-documents of {texts}, {pieces:,} pieces.{tokenizations}{head}{memory}
-"""
-
-_USE_PRETRAINED = """
-## Use
-
-```python
-from transformers import AutoModelForMaskedLM, AutoTokenizer
-
-model = AutoModelForMaskedLM.from_pretrained(FOLDER)
-tokenizer = AutoTokenizer.from_pretrained({tokenizer})
-```
-
-```sh
-greenadapt finetune --model FOLDER --task ner --train train.tsv --test test.tsv
-```
-"""
+    kind: ClassVar[str] = "adapted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,66 +145,215 @@ class PretrainCard(Card):
     """``scores.json``."""
     counts: Json
 
-    closing: ClassVar[str] = "; `history.jsonl` has a line per epoch."
-
-    @property
-    def title(self) -> str:
-        return f"{escaped(self.model)}, pre-trained on {self._texts()}"
+    kind: ClassVar[str] = "pretrained"
+    training: ClassVar[str | None] = "pre-training"
 
     @property
     def pipeline(self) -> str:
         return "fill-mask"
 
-    @property
-    def library(self) -> str:
-        return "transformers"
+    def tables(self) -> list[tuple[Table, int]]:
+        return [(table, 2) for table in loss_tables(self.scores)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCard(Card):
+    """The card of a model of one task."""
+
+    head: str
+    """The transformers class is ``AutoModelFor`` and this."""
+    task: Json
+    """The task's ``settings()``, and the model's ``pool``."""
+    config: Json
+    """The stage's configuration: the fields of ``TaskConfig`` and ``TrainConfig``, and ``seeds``."""
+    sources: Mapping[str, str]
+    """``train 1``, ``train 2`` …, ``dev``, ``test`` → the file or data set."""
+    scores: Json
+    """``scores.json``."""
+    counts: Json
+    """How many examples ``train``, ``dev`` and ``test`` have."""
+
+    kind: ClassVar[str] = "task"
+    training: ClassVar[str | None] = "fine-tuning"
 
     @property
-    def training(self) -> str:
-        return "pre-training"
+    def pipeline(self) -> str:
+        return _PIPELINES[self.task["task"]]
 
-    def parts(self) -> Sequence[str]:
-        about = _ABOUT_PRETRAINED.format(
-            model=escaped(self.model),
-            texts=self._texts(),
-            share=self.config["mask_share"],
-            unit="pieces, whole words" if self.config["whole_words"] else "pieces",
-            trained="only the rows of added words" if self.config["only_new_rows"] else "all weights",
-            documents=self.counts["documents"],
-            pieces=self.counts["pieces"],
-            tokenizations=self._tokenizations(),
-            head=self._head(),
-            memory=self._memory(),
-        )
-        losses = [section(table, n_left=2) for table in loss_tables(self.scores)]
-        return about, self.sentences, *losses, _USE_PRETRAINED.format(tokenizer=self.tokenizer)
+    def data(self) -> Iterable[str]:
+        return self.sources.values()
 
-    def _texts(self) -> str:
-        return ", ".join(f"*{escaped(short(text))}*" for text in self.texts)
+    def results(self) -> "list[EvalResult]":
+        main, seeds = self.scores["main"], self.scores["seeds"]
+        values = [seed["test"][main] for seed in seeds if seed.get("test", {}).get(main) is not None]
+        if "test" not in self.sources or len(values) < len(seeds):
+            return []
+        return [_result(self.pipeline, self.sources["test"], main, fmean(values))]
 
-    def _tokenizations(self) -> str:
-        if not self.is_expanded:
-            return ""
-        return (
-            "\nAn input was read by the model's own tokenizer or by the expanded one; added words were read, and never "
-            "predicted.\n`base_tokenizer/` holds the model's own tokenizer, the folder itself the expanded one."
-        )
+    def tables(self) -> list[tuple[Table, int]]:
+        names: dict[str, list[str]] = {}
+        for name, source in self.sources.items():
+            names.setdefault(name.split()[0], []).append(short(source))
+        rows = [[name, ", ".join(sources), f"{self.counts[name]:,}"] for name, sources in names.items()]
+        data = Table("Data", ["set", "from", "examples"], rows)
+        return [(data, 2), *((table, 1) for table in score_tables(self.scores))]
 
-    def _head(self) -> str:
-        steps = self.scores["new_head_steps"]
-        if steps is None:
-            return ""
-        trained = (
-            f"was trained alone for {steps:,} steps\nbefore the losses below were measured" if steps else "was drawn"
-        )
-        return f"\nThe model had no head for masked language modelling: its head {trained}."
 
-    def _memory(self) -> str:
-        if self.memory is None:
-            return ""
-        return (
-            f"\nIn training it saw the states of the general model {escaped(self.memory['name'])} as memory, strategy "
-            f"`{self.config['memory']['strategy']}`, as in Wan et al.,\n*G-MAP: General Memory-Augmented Pre-trained "
-            "Language Model for Domain Tasks* (arXiv 2212.03613). The losses below are with it;\nplain transformers "
-            "loads this model without it."
-        )
+@dataclass(frozen=True, kw_only=True)
+class MultitaskCard(Card):
+    """The card of many tasks on one encoder, or of a task that was added to the encoder ``model``."""
+
+    tasks: Mapping[str, Json]
+    """Each task's ``task.json``."""
+    weights: Mapping[str, int]
+    """How many weights each task has of its own."""
+    config: Json
+    """The stage's configuration."""
+    entries: Sequence[TaskEntry]
+    """The tasks with their files or data sets."""
+    scores: Json
+    """``scores.json``."""
+    examples: Json
+    """How many examples each task has: ``train``, and the sets of ``dev`` and ``test`` by name."""
+    memory: Json | None = None
+    """What ``multitask.json`` says of its memory."""
+    added: bool = False
+    """Whether the task was added; its folder is no model of the hub."""
+
+    kind: ClassVar[str] = "tasks"
+    training: ClassVar[str | None] = "fine-tuning"
+    tags: ClassVar[Sequence[str]] = ("multi-task",)
+
+    def front(self) -> str:
+        return "" if self.added else super().front()
+
+    @property
+    def n_stacked(self) -> int | None:
+        """How many layers an adapter has that lies on top of the encoder."""
+        is_stack = ADAPTERS[self.config["adapter"]].has_stack
+        return self.config.get("top_layers", AdapterConfig.top_layers) if is_stack else None
+
+    def data(self) -> Iterable[str]:
+        return [source for one in self.entries for source in (*one.train, *one.dev.values(), *one.test.values())]
+
+    def results(self) -> "list[EvalResult]":
+        results = []
+        for entry in self.entries:
+            pipeline, metric = _PIPELINES[self.tasks[entry.name]["task"]], self.scores["metrics"][entry.name]
+            for name, over in self.scores["tasks"].get(entry.name, {}).get("test", {}).items():
+                if over["mean"] is not None and name in entry.test:
+                    results.append(_result(pipeline, entry.test[name], metric, over["mean"]))
+        return results
+
+    def tables(self) -> list[tuple[Table, int]]:
+        tasks = [
+            [name, task["task"], task["metric"], ", ".join(map(str, task.get("labels", ()))), f"{self.weights[name]:,}"]
+            for name, task in self.tasks.items()
+        ]
+        data = []
+        for entry in self.entries:
+            counts = self.examples[entry.name]
+            data.append([entry.name, "train", ", ".join(map(short, entry.train)), f"{counts['train']:,}"])
+            for kind, sets in (("dev", entry.dev), ("test", entry.test)):
+                for name, source in sets.items():
+                    label = set_name(entry.name, kind, name)
+                    data.append([label, kind, short(source), f"{counts[kind][name]:,}"])
+        return [
+            (Table("Tasks", ["task", "kind", "score", "labels", "weights of its own"], tasks), 4),
+            (Table("Data", ["task", "set", "from", "examples"], data), 3),
+            *((table, 1) for table in score_tables(self.scores)),
+        ]
+
+
+def _result(pipeline: str, source: str, metric: str, value: float) -> "EvalResult":
+    """A score on a file or data set, as the hub lists it; ``pipeline`` is its name of the task."""
+    from huggingface_hub import EvalResult
+
+    name = short(source)
+    return EvalResult(
+        task_type=pipeline,
+        dataset_type=hub_data_set(source) or name,
+        dataset_name=name,
+        metric_type=metric,
+        metric_value=round(value, 4),
+    )
+
+
+def escaped(text: str) -> str:
+    """``text`` in one line, of which nothing is read as Markdown or HTML."""
+    return _MARKS.sub(r"\\\g<0>", escape(" ".join(one_line(text).split()), quote=False))
+
+
+def code(text: str) -> str:
+    """``text`` in one line, as code within a line."""
+    text = " ".join(one_line(text).split())
+    fence = "`" * (1 + _longest_run(text))
+    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
+
+
+def fenced(lines: Sequence[str]) -> str:
+    """A block of shell commands."""
+    text = harmless("\n".join(lines))
+    fence = "`" * max(3, 1 + _longest_run(text))
+    return f"{fence}sh\n{text}\n{fence}"
+
+
+def _longest_run(text: str) -> int:
+    """The most backticks in a row."""
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+def section(table: Table, n_left: int = 1) -> str:
+    """A heading and a table, of whose columns the first ``n_left`` hold text, the others numbers."""
+    lines = [table.columns, ["---"] * n_left + ["---:"] * (len(table.columns) - n_left), *table.rows]
+    drawn = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
+    return f"\n## {escaped(table.title[:1].upper() + table.title[1:])}\n\n{drawn}\n"
+
+
+def spent(cost: Json) -> str:
+    """What a ``Cost``, as JSON, took: its seconds, its energy in watt-hours, and where that is from."""
+    return f"{cost['seconds']:,.0f} seconds, {1000 * cost['energy_kwh']:.3g} Wh ({cost['energy_source']})"
+
+
+def example_file(task: Json) -> str:
+    """What a file that ``task`` (its ``settings()``) predicts on may be called."""
+    return "pairs.jsonl" if len(task.get("text_fields", ())) == 2 else _INPUTS[task["task"]]
+
+
+def _inserted(value: Any) -> Any:
+    """A value as the template inserts it: a text is escaped unless a filter has made it Markdown."""
+    if isinstance(value, Markup):
+        return value
+    return Markup(f"{value:,}" if isinstance(value, int) else escaped(str(value)))
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, StrictUndefined
+
+    # With autoescape the results of macros count as Markdown; ``finalize`` comes before HTML would be escaped.
+    environment = Environment(
+        autoescape=True, finalize=_inserted, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for name, write in {"code": code, "fenced": fenced, "section": section, "verbatim": harmless}.items():
+        environment.filters[name] = lambda *values, write=write: Markup(write(*values))
+    environment.filters |= {"counted": counted, "example_file": example_file, "percent": as_percent, "short": short}
+    environment.filters["spent"] = spent
+    environment.globals |= {"version": __version__, "views": VIEW_NAMES, "advice": ADVICE}
+    return environment.from_string(files("greenadapt.report").joinpath("card.md.j2").read_text("utf-8"))
+
+
+def with_pictures(card: str, pictures: Mapping[str, tuple[str, str]]) -> str:
+    """``card`` with ``pictures``, by file the title and what the picture shows, before how the model was made.
+
+    Those that the card has already are not added.
+    """
+    shown = [
+        f"**{escaped(title)}**\n\n![{escaped(what)}]({file})"
+        for file, (title, what) in pictures.items()
+        if f"({file})" not in card
+    ]
+    if not shown:
+        return card
+    before, made_by, after = card.partition(_MADE_BY)
+    return "\n\n".join([before.rstrip(), "## Plots", *shown]) + f"\n\n{made_by}{after}".rstrip() + "\n"

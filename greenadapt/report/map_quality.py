@@ -7,7 +7,7 @@ from greenadapt.storage.files import Json
 
 MAP = "map"
 """The recipe whose rows are the mapped vectors."""
-_TRY = "try more text, a higher --alpha (such as 0.05) or more --epochs of w2v"
+ADVICE = "try more text, a higher --alpha (such as 0.05) or more --epochs of w2v"
 
 
 def explains_nothing(figures: Json) -> bool:
@@ -45,48 +45,14 @@ def warning(figures: Json | None, recipe: str = MAP) -> str:
         return ""
     return (
         f"of {n:,} rows by --rows {recipe} of held-out words {ten:.1%} have the word's own row among the ten nearest, "
-        f"no more than by chance; {_TRY}"
+        f"no more than by chance; {ADVICE}"
     )
 
 
 def _map_warning(figures: Json) -> str:
     return (
         f"on {figures['n_heldout']:,} held-out words R² is {figures['r2']:.3f}, under 0: the map explains nothing, and "
-        f"the mean of their rows would be closer to these than the mapped vectors are; {_TRY}"
-    )
-
-
-def sentences(figures: Json) -> str:
-    """The figures in running text, lines broken as in a model card."""
-    found = figures["base_rows"]["cosine"]
-    first, ten = found["precision_at_1"], found["precision_at_10"]
-    explained = "none" if explains_nothing(figures) else as_percent(figures["r2"])
-    text = (
-        f"On {figures['n_heldout']:,} words held out of the fit, the map explains {explained} of the variance\nof the "
-        f"model's rows (R² {figures['r2']:.3f}, mean cosine {figures['cosine']:.2f}). Among all of the model's rows it "
-        f"finds\nthe word's own first for {as_percent(first)} of them, and among the ten nearest for "
-        f"{as_percent(ten)}."
-    )
-    if explains_nothing(figures):
-        text += f"\n\nR² under 0 means that the mean row would be closer than the mapped vectors are:\n{_TRY}."
-    return text
-
-
-def recipes(rows: Json) -> str:
-    """The figures of recipes of rows as a table in Markdown; ``rows`` is as the manifest of an adapted model has it."""
-    counts = [str(band["min_count"]) for band in next(iter(rows["heldout"].values()))["by_count"]]
-    head = ["recipe", "mean cosine", "own row first", "among ten", *(f"of words from {count}" for count in counts)]
-    table = [head, ["---"] * len(head)]
-    for name, figures in rows["heldout"].items():
-        found = figures["base_rows"]["cosine"]
-        shares = [band["precision_at_10"] for band in figures["by_count"]]
-        bands = ["–" if share is None else as_percent(share, 0) for share in shares]
-        share = as_percent(found["precision_at_1"]), as_percent(found["precision_at_10"])
-        table.append([name, f"{figures['cosine']:.3f}", *share, *bands])
-    explained = "; the last columns are the share among ten of words that occur so often" if counts else ""
-    return (
-        f"The new rows are `--rows {rows['recipe']}`. On words held out of the fit, with the pieces they would be\n"
-        f"cut into without their rows{explained}:\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in table)
+        f"the mean of their rows would be closer to these than the mapped vectors are; {ADVICE}"
     )
 
 

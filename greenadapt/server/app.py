@@ -11,13 +11,14 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from jinja2 import Environment, PackageLoader
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig, ServeConfig
-from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, ServerError, one_line
+from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, one_line
 from greenadapt.inference.qa.inquiry import OwnPassages, on_passages
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, most_paragraphs
@@ -211,14 +212,18 @@ def make_app(answering: Answering, metrics: Metrics, max_texts: int) -> FastAPI:
     def numbers() -> Response:
         return Response(metrics.exposed(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    pages = Environment(loader=PackageLoader("greenadapt.server", "page"), autoescape=True, trim_blocks=True)
     for path, (package, name, kind) in PAGES.items():
-        content = files(package).joinpath(name).read_bytes()
+        if name.endswith(".j2"):
+            content = pages.get_template(name).render()
+        else:
+            content = files(package).joinpath(name).read_text("utf-8")
         app.get(path, include_in_schema=False)(_file(content, kind))
     _add_handlers(app)
     return app
 
 
-def _file(content: bytes, kind: str) -> Callable[[], Any]:
+def _file(content: str, kind: str) -> Callable[[], Any]:
     async def file() -> Response:
         return Response(content, media_type=kind)
 
@@ -241,8 +246,6 @@ def _add_handlers(app: FastAPI) -> None:
             return problem(413, str(error))
         if isinstance(error, GreenadaptError):
             sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
-        if isinstance(error, ServerError):
-            return problem(503, "the search server does not answer: try again later")
         if isinstance(error, ResourceError):
             return problem(503, "the server has too little memory: try again later, or send less at once")
         return problem(500, "the server failed: its log says why")

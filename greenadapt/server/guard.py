@@ -1,7 +1,6 @@
 """What stands before the application: who may ask, for how long, and the headers of every response."""
 
 import asyncio
-import hmac
 import json
 import os
 import random
@@ -9,12 +8,15 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from secrets import compare_digest
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import Response
 
 from greenadapt.errors import GreenadaptError, UsageError
@@ -76,16 +78,18 @@ class Metrics:
 Scope = Any
 _SCRIPT, _STYLE = "text/javascript", "text/css"
 PAGES = {
-    "/": ("greenadapt.server.page", "page.html", "text/html"),
+    "/": ("greenadapt.server.page", "page.html.j2", "text/html"),
     "/page.js": ("greenadapt.server.page", "page.js", _SCRIPT),
-    "/docs": ("greenadapt.server.page", "docs.html", "text/html"),
+    "/docs": ("greenadapt.server.page", "docs.html.j2", "text/html"),
     "/docs.js": ("greenadapt.server.page", "docs.js", _SCRIPT),
     "/shared.js": ("greenadapt.server.page", "shared.js", _SCRIPT),
+    "/scheme.js": ("greenadapt.report.page", "scheme.js", _SCRIPT),
     "/page.css": ("greenadapt.server.page", "page.css", _STYLE),
     "/look.css": ("greenadapt.report.page", "page.css", _STYLE),
     "/icon.svg": ("greenadapt.server.page", "icon.svg", "image/svg+xml"),
 }
 """Address → package, file and type; the pages look as that of ``report``."""
+_BEARER = HTTPBearer(auto_error=False)
 _OPEN = (*PAGES, "/health")
 """What needs no token."""
 _KNOWN = (*_OPEN, "/predict", "/answer", "/neighbours", "/models", "/metrics", "/openapi.json")
@@ -144,7 +148,7 @@ class Guard:
             await send(message)
 
         try:
-            refused = self._refused(scope)
+            refused = await self._refused(scope)
             try:
                 async with asyncio.timeout(self.seconds):
                     body = None if refused else await self._body(scope, receive)
@@ -162,17 +166,17 @@ class Guard:
             self.metrics.requests.labels(path, str(status or 500)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
-    def _refused(self, scope: Scope) -> Response | None:
+    async def _refused(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        name = _host(headers.get("host", ""))
-        if self.hosts and name not in self.hosts:
+        # Starlette's TrustedHostMiddleware can only answer with 400 and plain text.
+        if self.hosts and _host(headers.get("host", "")) not in self.hosts:
             return problem(
                 421, f"the server is not called that: call it {self.hosts[0]}, or start it with --allow-host"
             )
         if self.token is not None and scope["path"] not in _OPEN:
-            kind, _, given = headers.get("authorization", "").partition(" ")
-            # Compared in a time that does not depend on how much of it is right.
-            if not (hmac.compare_digest(given.strip().encode(), self.token.encode()) and kind.lower() == "bearer"):
+            # Not a dependency of the application: FastAPI reads and parses the body before these.
+            sent = await _BEARER(Request(scope))
+            if sent is None or not compare_digest(sent.credentials.strip().encode(), self.token.encode()):
                 return problem(401, "the token is missing or wrong: send the header Authorization: Bearer TOKEN")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         # A page from elsewhere can send other types without asking first.

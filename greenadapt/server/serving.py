@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,10 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
-from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line
+from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line, require
 from greenadapt.inference.models import check_reading
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.words import require
 from greenadapt.progress import Progress
 from greenadapt.server.guard import TOKEN, read_token
 from greenadapt.server.models import FoundModel, find_models
@@ -29,7 +29,8 @@ from greenadapt.workers import end_with_parent, usable_cores
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _THREADS = "OMP_NUM_THREADS"
-_HUNG = 60  # seconds without an answer to the watching process, which then replaces a worker
+_HUNG = 60  # seconds without an answer to the supervisor, which then replaces a worker
+_MOMENT = 0.5  # seconds
 _WAITING = 2048  # connections that no worker has accepted yet
 # A worker accepts so many at once: of more, one worker would take all clients that come together, and keep them.
 _ACCEPTED = 1
@@ -44,7 +45,7 @@ class ServeRequest:
     reading: ReadingOptions
     task: str | None = None
     index: str | None = None
-    """What ``index`` wrote, a folder or an address, for questions without a text."""
+    """What ``index`` wrote, for questions without a text."""
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __post_init__(self) -> None:
@@ -53,7 +54,7 @@ class ServeRequest:
         if self.index is not None and passages > most:
             raise UsageError(f"--passages is {passages} and --max-queue {most}: no question would ever fit")
         if self.index is None and self.retrieval.passages is not None:
-            require("tantivy")
+            require("search", "tantivy", by="a search")
 
 
 @dataclass(frozen=True)
@@ -94,29 +95,6 @@ class Application:
         return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token(), keeps)
 
 
-class _Supervisor(Multiprocess):
-    """Says when it replaces a worker, and takes what that had in progress out of the metrics."""
-
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], progress: Progress) -> None:
-        super().__init__(config, sockets)
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # in this process, which says it itself
-        self._progress = progress
-
-    def keep_subprocess_alive(self) -> None:
-        from prometheus_client.multiprocess import mark_process_dead
-
-        for listening in self.sockets:
-            listening.listen(_WAITING)  # a worker that begins to accept sets it to what it accepts at once
-        for worker in self.processes:
-            worker.child_conn.close()  # its own end: only then is a killed one noticed before ``_HUNG``
-        before = list(self.processes)
-        super().keep_subprocess_alive()
-        for old, new in zip(before, self.processes, strict=True):
-            if old is not new:
-                mark_process_dead(old.pid)  # type: ignore[no-untyped-call]
-                self._progress.warn(f"worker {old.pid} ended (exit code {old.exitcode}), {new.pid} takes its place")
-
-
 def serve(request: ServeRequest, progress: Progress) -> None:
     """Serve until SIGINT or SIGTERM; requests that are being answered are finished first.
 
@@ -143,10 +121,30 @@ def serve(request: ServeRequest, progress: Progress) -> None:
             progress.warn(f"anyone who reaches {config.host} may ask: set {TOKEN} to require a token")
         names = ", ".join(one.name for one in app.models)
         progress.note(f"serving {names} at {_address(config.host, listening)} (Ctrl-C stops it)")
-        supervisor = _Supervisor(_uvicorn(app, config), [listening], progress)
+        supervisor = Multiprocess(_uvicorn(app, config), [listening])
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # of the supervisor: workers and _watch say more
+        threading.Thread(target=_watch, args=(supervisor, progress), daemon=True).start()
         supervisor.run()
     if any(worker.exitcode == STARTUP_FAILURE for worker in supervisor.processes):
         raise ResourceError("a worker could not start", "the line above says why")
+
+
+def _watch(supervisor: Multiprocess, progress: Progress) -> None:
+    """Warn when a worker is replaced, and take what it had in progress out of the metrics."""
+    from prometheus_client.multiprocess import mark_process_dead
+
+    known: list[Any] = []
+    while not supervisor.should_exit.wait(_MOMENT):
+        workers = list(supervisor.processes)
+        for old, new in zip(known, workers, strict=False):
+            if old is not new:
+                mark_process_dead(old.pid)  # type: ignore[no-untyped-call]
+                progress.warn(f"worker {old.pid} ended (exit code {old.exitcode}), {new.pid} takes its place")
+        known = workers
+        for worker in workers:
+            worker.child_conn.close()  # the supervisor's copy: with it a killed worker would seem to hang
+        for listening in supervisor.sockets:
+            listening.listen(_WAITING)  # a worker that begins to accept sets it to what it accepts at once
 
 
 def is_loopback(host: str) -> bool:
@@ -181,7 +179,6 @@ def _address(host: str, listening: socket.socket) -> str:
 
 
 def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
-
     return uvicorn.Config(
         app,
         factory=True,

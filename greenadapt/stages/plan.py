@@ -1,7 +1,7 @@
 """What a command would do (``--dry-run``): its steps, found by the same checks as when it runs, without writing."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from greenadapt.storage.files import Json
@@ -32,6 +32,15 @@ class Step:
     """What the result that is there took to make."""
     counts: Json = field(default_factory=dict)
     """Of a result that is up to date."""
+    adapter: Json | None = None
+    """What the tasks' adapters add to the encoder, see ``count_adapters``."""
+
+    def as_dict(self) -> Json:
+        """Ready for JSON, without an adapter where there is none."""
+        values = asdict(self)
+        if self.adapter is None:
+            del values["adapter"]
+        return values
 
 
 class Plan:
@@ -40,6 +49,7 @@ class Plan:
     def __init__(self) -> None:
         self._steps: dict[Path, Step] = {}
         self._expected: dict[Path, str] = {}
+        self._adapters: dict[Path, Json] = {}
 
     @property
     def steps(self) -> list[Step]:
@@ -50,11 +60,16 @@ class Plan:
             for path, stage in self._expected.items()
             if running and path not in self._steps
         ]
-        return [*self._steps.values(), *later]
+        done = [replace(step, adapter=self._adapters.get(path)) for path, step in self._steps.items()]
+        return [*done, *later]
 
     def expect(self, place: Place, stage: str) -> None:
         """Note that a step will come to ``place``."""
         self._expected.setdefault(place.path, stage)
+
+    def add_adapter(self, place: Place, counts: Json) -> None:
+        """Note what the adapters of the step that comes to ``place`` add."""
+        self._adapters[place.path] = counts
 
     def run(self, place: Place, job: Job, *, force: bool) -> Result:
         """The result in ``place`` if it is up to date; raises ``DryRun`` if the job would run."""

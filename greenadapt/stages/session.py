@@ -29,7 +29,7 @@ from greenadapt.storage.workspace import Workspace
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.workers import launched_processes, usable_cores
 
-CORPUS, W2V, ALIGN, EXPAND, INTERPOLATE = "corpus", "w2v", "align", "expand", "interpolate"
+CORPUS, W2V, ALIGN, EXPAND = "corpus", "w2v", "align", "expand"
 
 
 PRETRAIN, FINETUNE, COMPILE, QA = "pretrain", "finetune", "compile", "qa"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from greenadapt.config import ResolvedEngine, W2VConfig
-from greenadapt.errors import InputError, MissingError, ResourceError
+from greenadapt.errors import InputError, MissingError, ResourceError, require
 from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, Streamed, offsets_of, write_arrays
 from greenadapt.storage.files import sync_file
@@ -40,7 +40,6 @@ _BYTES_A_WORD = 110  # per word of the corpus, with its count
 _BYTES_A_TRAINED_WORD = 330  # per word in gensim
 CHECKPOINT_SECONDS = 10
 """What a killed run may lose, beside the epoch that it was in: saving the tables can take as long as a short epoch."""
-_INSTALL = 'pip install "greenadapt[fast]"'
 _INSTALL_GENSIM = "install gensim, which has wheels for Python 3.11 to 3.13"
 _ENGINES = Path(__file__).with_name("engines")
 
@@ -140,24 +139,18 @@ def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
 
     ``is_kept``: the engine was not requested but is that of the existing vectors.
     """
-    if config.gradient == "corrected" and not _has("numba"):
-        raise MissingError(
-            "--gradient corrected needs numba, which is not installed", f"{_INSTALL}, or use --gradient word2vec"
-        )
+    if config.gradient == "corrected":
+        require("fast", "numba", by="--gradient corrected", otherwise="use --gradient word2vec")
     engine = config.engine
-    if engine == "auto":
-        if not _has("numba") and not _has("gensim"):
-            raise MissingError("training word vectors needs numba, which is not installed", _INSTALL)
-        return
-    package, install, other, others = (
-        ("numba", _INSTALL, "gensim", "gensim's")
-        if engine == "fast"
-        else ("gensim", _INSTALL_GENSIM, "fast", "the fast engine")
-    )
-    if not _has(package):
-        what = f"the {engine} engine, which made the existing vectors," if is_kept else f"--engine {engine}"
-        instead = f"--force to make them with {others}" if is_kept else f"--engine {other}"
-        raise MissingError(f"{what} needs {package}, which is not installed", f"{install}, or use {instead}")
+    by = f"the {engine} engine, which made the existing vectors," if is_kept else f"--engine {engine}"
+    force = "--force to make them with"
+    if engine == "auto" and not _has("gensim"):
+        require("fast", "numba", by="training word vectors")
+    elif engine == "fast":
+        require("fast", "numba", by=by, otherwise=f"use {force} gensim's" if is_kept else "use --engine gensim")
+    elif engine == "gensim" and not _has("gensim"):
+        instead = f"{force} the fast engine" if is_kept else "--engine fast"
+        raise MissingError(f"{by} needs gensim, not installed", f"{_INSTALL_GENSIM}, or use {instead}")
 
 
 def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: Progress) -> W2VConfig:
@@ -171,7 +164,7 @@ def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: P
         return replace(config, engine=before)
     if _has("numba"):
         return replace(config, engine="fast")
-    progress.note(f"numba is not installed, so gensim's slower engine is used: {_INSTALL}")
+    progress.note('numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"')
     return replace(config, engine="gensim")
 
 

@@ -58,8 +58,6 @@ def test_training_and_answering_write_nothing(run_alone: Run, tiny_model: TinyMo
     tuned = ["finetune", "--task", "ner", "-m", model, "--train", labelled, "--test", labelled, "--max-steps", 1]
     assert steps(run_alone, *tuned, "--compare", base) == [("finetune", *new)] * 2
     assert steps(run_alone, "pretrain", "-m", model, "--text", "text.txt") == [("pretrain", *new)]
-    between = ["interpolate", "-m", model, "--with", base, "--weight", 0.5, "-o", "between"]
-    assert steps(run_alone, *between) == [("interpolate", *new)]
     answering = ["qa", "-m", tiny_model("BertForQuestionAnswering", name="squad"), "--data", asked]
     assert steps(run_alone, *answering, "-o", "answers") == [("qa", *new)]
     run_alone(*answering, "--dry-run", code=2)

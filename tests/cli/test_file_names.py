@@ -64,7 +64,6 @@ def test_names_that_are_not_utf8_are_refused_first(run_alone: Run, files: Path) 
         ("qa", "-m", "model", "--context", "docs/a.txt", "-q", os.fsdecode(b"Caf\xe9?")),
         ("export", os.fsdecode(b"\xe9.vec"), "--vectors", "docs/a.txt"),
         ("compile", "-m", os.fsdecode(b"mod\xe8le"), "--out", "served"),
-        ("interpolate", "-m", "model", "--with", os.fsdecode(b"mod\xe8le"), "--weight", "0.5", "--out", "between"),
         ("status", os.fsdecode(b"r\xe9")),
         ("status", "--workspace", os.fsdecode(b"ws\xe9")),
     ):

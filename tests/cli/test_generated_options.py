@@ -172,7 +172,7 @@ def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed
         (("w2v", "--epochs", "three"), "--epochs is 'three', must be a whole number, at least 1"),
         (("w2v", "--alpha", "inf"), "--alpha is inf, must be a finite number, above 0"),
         (("expand", "--rows", "blend", "--blend", 2), "--blend is 2.0, must be from 0 to 1"),
-        (("params", "--adapter", "pal"), "--adapter is 'pal', must be one of pals, low-rank"),
+        (("finetune", "--adapter", "pal"), "--adapter is 'pal', must be one of pals, low-rank"),
     ):
         assert last_line(run_alone(*options, code=2)).startswith(f"greenadapt: {message}")
 

@@ -49,7 +49,6 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "corpus prepare": ("docs", "-m", "model"),
     "align": ("--vectors", "vectors/a.vec", "-m", "model"),
     "expand": ("--alignment", "aligned"),
-    "interpolate": ("-m", "model", "--with", "other", "--weight", "0.5"),
     "assess": ("-m", "model", "--base", "other", "--train", "data/train.tsv", "--task", "ner"),
     "export": ("--vectors", "vectors/a.vec"),
     "pretrain": ("--text", "docs", "-m", "model"),

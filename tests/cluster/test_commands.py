@@ -35,16 +35,16 @@ def test_what_a_cluster_has_and_what_uses_it(run_alone: Run, four_nodes: Any) ->
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()  # it is connected
-        rows = list(
-            map(json.loads, run_alone("cluster", "--cluster", four_nodes.address, "--json").stdout.splitlines())
-        )
+        told = run_alone("doctor", "--cluster", four_nodes.address, "--json").stdout
+        rows = [row for row in map(json.loads, told.splitlines()) if row["kind"] in ("node", "program")]
         other.communicate("\n")
     assert [(row["address"], row["cores"], row["free_cores"], row["gpus"]) for row in rows[:-1]] == [
         (ADDRESS, 1, 1, 0)
     ] * 4
     assert rows[-1]["command"].endswith("'other program'")
     assert rows[-1]["process"] == other.pid
-    shown = run_alone("cluster", "--cluster", four_nodes.address).stdout
+    shown = run_alone("doctor", "--cluster", four_nodes.address).stdout
+    assert f"cluster: 4 nodes with 4 cores, at {four_nodes.address}" in shown
     assert "4 of 4" in shown
     assert "Runs:" not in shown
 
@@ -153,15 +153,21 @@ def test_a_node_without_the_model_is_named_before_any_work(
 
 
 @pytest.mark.long
-def test_another_version_on_a_node_is_refused(run_alone: Run, four_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_on_a_node_is_refused(
+    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text("a heart\n" * 20)
     monkeypatch.setattr("greenadapt.__version__", "0.0.1")
-    said = last_line(run_alone("cluster", "--cluster", four_nodes.address, code=1))
+    asked = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", four_nodes.address)
+    said = last_line(run_alone(*asked, code=1))
     assert re.search(rf"node {ADDRESS} .* greenadapt .*, this machine has 0\.0\.1", said)
 
 
-def test_a_wrong_address_ends_a_command_at_once(run_alone: Run) -> None:
+def test_a_wrong_address_ends_a_command_at_once(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     address = f"{ADDRESS}:{free_port()}"
-    assert address in last_line(run_alone("cluster", "--cluster", address, code=1))
+    (tmp_path / "text.txt").write_text("a heart\n" * 20)
+    asked = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", address)
+    assert address in last_line(run_alone(*asked, code=1))
 
 
 @pytest.mark.long

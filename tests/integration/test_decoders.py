@@ -10,9 +10,9 @@ import torch
 import transformers
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.stages.align import overlap
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
+from greenadapt.vectors.alignment import overlap
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import Run, last_line
 from tests.support.decoders import DECODERS, generative_model
@@ -93,7 +93,6 @@ def refusals(model: Path) -> dict[str, tuple[Any, ...]]:
         "compile": ("-m", model, "-o", "made"),
         "serve": ("-m", model),
         "index": ("--documents", "a.txt", "-m", model, "-o", "made"),
-        "interpolate": ("-m", model, "--with", model, "--weight", 0.5, "-o", "made"),
     }
 
 

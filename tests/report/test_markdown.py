@@ -6,7 +6,7 @@ from markdown_it.token import Token
 
 from greenadapt.cost import estimate
 from greenadapt.errors import harmless
-from greenadapt.report.cards import code, escaped, fenced, front_matter, section, spent
+from greenadapt.report.cards import Card, code, escaped, fenced, section, spent
 from greenadapt.report.tables import Table
 
 
@@ -25,8 +25,8 @@ def test_escaped_text_is_read_as_itself(text: str) -> None:
 
 
 def test_nothing_in_a_card_turns_the_direction_of_writing() -> None:
-    for write in (escaped, code, fenced):
-        assert "\u202e" not in write("a\u202egnp.exe")
+    name = "a\u202egnp.exe"
+    assert not {"\u202e"} & {*escaped(name), *code(name), *fenced([name])}
     assert "\x1b" not in escaped("a\x1b[31m")
 
 
@@ -35,7 +35,7 @@ def test_code_is_read_as_itself(text: str) -> None:
     word = f"a{text}a"
     (found,) = [token.content for token in read(f"a {code(word)} z") if token.type == "code_inline"]
     assert found == " ".join(word.split())
-    (block,) = [token.content for token in read(fenced(word)) if token.type == "fence"]
+    (block,) = [token.content for token in read(fenced([word])) if token.type == "fence"]
     assert block == f"{word}\n"
 
 
@@ -47,14 +47,14 @@ def test_a_cell_is_read_as_itself() -> None:
 
 def test_front_matter_is_what_was_given() -> None:
     evil = "m: x\nlicense: evil\n---"
-    front = front_matter(evil, "m", pipeline="fill-mask", tags=["a: b"])
-    assert yaml.safe_load(front.removeprefix("---\n").removesuffix("---\n")) == {
+    front = Card(model="m", base=evil, licence_of_base={"license": "a: b"}).front()
+    assert yaml.safe_load(front.removeprefix("---\n").removesuffix("---")) == {
         "base_model": evil,
         "library_name": "transformers",
-        "pipeline_tag": "fill-mask",
-        "tags": ["a: b"],
+        "license": "a: b",
+        "tags": ["greenadapt", "domain-adaptation"],
     }
-    assert "base_model" not in front_matter(None, "m")
+    assert "base_model" not in Card(model="m").front()
 
 
 def test_a_section_is_a_heading_and_a_table_of_text_and_numbers() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from greenadapt.report.page.drawing import html
+from greenadapt.report.page.blocks import html
+from greenadapt.report.page.drawing import drawn
 from tests.report.test_page import HOSTILE, QUOTES, hostile_page
 from tests.support.chromium import NEEDS_CHROMIUM, chromium
 
@@ -16,7 +17,7 @@ pytestmark = NEEDS_CHROMIUM
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     file = tmp_path_factory.mktemp("page") / "page.html"
-    file.write_text(html(hostile_page(), "1.0"), "utf-8")
+    file.write_text(html(hostile_page(), "1.0", drawn), "utf-8")
     with chromium(file.as_uri()) as driver:
         yield driver
 
@@ -32,7 +33,8 @@ def typed(browser: Any, word: str) -> tuple[str, list[list[str]]]:
 
 def colours(browser: Any) -> list[str]:
     script = """const of = (selector, name) => getComputedStyle(document.querySelector(selector))[name];
-        return [of('body', 'backgroundColor'), of('body', 'color'), of('svg text', 'fill'), of('[data-tip]', 'fill')]"""
+        return [of('body', 'backgroundColor'), of('body', 'color'), of('svg text', 'fill'),
+            of('[role=graphics-symbol]', 'fill')]"""
     return [str(colour) for colour in browser.execute_script(script)]
 
 
@@ -68,11 +70,11 @@ def test_light_and_dark_by_the_system_and_by_hand(browser: Any) -> None:
 
 def test_hovering_shows_the_word_of_a_mark(browser: Any) -> None:
     webdriver = pytest.importorskip("selenium.webdriver")
-    mark = browser.find_elements("css selector", "svg [data-tip]")[0]
+    mark = browser.find_elements("css selector", "svg [role=graphics-symbol]")[0]
     webdriver.ActionChains(browser).move_to_element(mark).perform()
     tip = browser.find_element("id", "tip")
     assert tip.is_displayed()
-    assert tip.text == mark.get_attribute("data-tip")
+    assert tip.text == mark.get_attribute("aria-label")
 
 
 def test_everything_can_be_reached_with_the_keyboard(browser: Any) -> None:

@@ -1,7 +1,7 @@
 """The READMEs of folders with many tasks, and of a task that was added to one."""
 
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ from huggingface_hub import ModelCardData
 
 from greenadapt.config import AdapterConfig, MemoryConfig, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.cost import estimate
+from greenadapt.report.cards import MultitaskCard, TaskCard
 from greenadapt.report.tables import listed_table, score_tables, set_name
-from greenadapt.report.task_cards import AddedTaskCard, MultitaskCard, TaskCard
 from greenadapt.tasks.base import make_task
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.tasks_file import TaskEntry
@@ -90,13 +90,12 @@ def test_the_score_of_each_test_set_is_in_the_front_matter() -> None:
 def test_the_card_of_an_added_task(adapter: str) -> None:
     config = {**CARD.config, **asdict(AdapterConfig(adapter=adapter, freeze_encoder=True))}  # type: ignore[arg-type]
     config |= asdict(SamplingConfig(steps_per_epoch=99))
-    told: dict[str, Any] = {field.name: getattr(CARD, field.name) for field in fields(CARD)}
-    own = {"tasks": {"cola": CARD.tasks["cola"]}, "entries": CARD.entries[1:], "config": config}
-    text = AddedTaskCard(**{**told, **own}).text()
+    added = replace(CARD, added=True, tasks={"cola": CARD.tasks["cola"]}, entries=CARD.entries[1:], config=config)
+    text = added.text()
     assert text.startswith("# cola, a task added to tiny-medicine\n")
     assert ("nothing beside the head," in text) == (adapter == "none")
-    on_top = {**own, "config": config | {"adapter": "top-ffn-2", "top_layers": 3, "own_pooler": True}}
-    assert "hidden layers on top (3 layers), a pooler and a head," in AddedTaskCard(**{**told, **on_top}).text()
+    on_top = replace(added, config=config | {"adapter": "top-ffn-2", "top_layers": 3, "own_pooler": True})
+    assert "hidden layers on top (3 layers), a pooler and a head," in on_top.text()
 
 
 def test_score_tables() -> None:
@@ -219,6 +218,23 @@ def test_how_to_use_it() -> None:
     pair = {"task": "classification", "text_fields": ["a", "b"], "labels": []}
     assert "--input pairs.jsonl" in card(task_settings=pair).text()
     assert "\n\n\n" not in card(task_settings=pair).text() + card().text() + card(is_expanded=False).text()
+
+
+def test_what_is_read() -> None:
+    one_text = {"task": "classification", "text_fields": ["a"], "labels": []}
+    assert "--input texts.txt" in card(task_settings=one_text).text()
+    assert "--input questions.jsonl" in card(task_settings={"task": "qa"}).text()
+    assert "trained on the base tokenization alone, and" in card(train=TrainConfig(mix="base")).text()
+
+
+def test_a_memory() -> None:
+    general = {"name": "tiny", "sha256": "ab" * 32, "source": "org/tiny"}
+    memory = {**asdict(MemoryConfig(strategy="logits")), "general": general}
+    text = card(task_settings={**NER.settings(), "memory": memory}).text()
+    assert "are added to its own" in text
+    assert "stayed as it was and is needed" in text
+    trained = {**NER.settings(), "memory": {**memory, "frozen": False}}
+    assert "lies in `memory/`" in card(task_settings=trained).text()
 
 
 def test_a_model_without_added_words() -> None:

@@ -45,7 +45,6 @@ def test_by_the_commands(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) 
     for command in (
         ("finetune", "--task", "ner", "--train", train),
         ("pretrain", "--text", train, "--format", "text"),
-        ("interpolate", "--with", model, "--weight", 0.5),
     ):
         refused = run_alone(*command, "--model", model, "--out", model / "new", "--force", code=2)
         assert f"{model / 'new'} lies in {model}, which is an input (--model)" in last_line(refused)

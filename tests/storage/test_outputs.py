@@ -149,17 +149,18 @@ def test_a_stage_follows_a_symlink_to_a_folder(run_alone: Run, tiny_model: TinyM
     model, link, target = tiny_model("BertForMaskedLM"), tmp_path / "link", tmp_path / "data" / "run"
     target.parent.mkdir()
     link.symlink_to(target)
-    command = ("interpolate", "--model", model, "--with", model, "--out", link, "--weight")
-    assert run_alone(*command, 0.5).stdout.startswith("interpolate: done")
-    assert run_alone(*command, 0.5).stdout.startswith("interpolate: up to date")
-    assert run_alone(*command, 0.25, "--force").stdout.startswith("interpolate: done")
+    (tmp_path / "a.vec").write_text("2 32\n" + "".join(f"{word}{' 0.5' * 32}\n" for word in ("heart", "patient")))
+    command = ("align", "--vectors", "a.vec", "--model", model, "--out", link, "--method")
+    assert run_alone(*command, "random").stdout.startswith("align: done")
+    assert run_alone(*command, "random").stdout.startswith("align: up to date")
+    assert run_alone(*command, "identity", "--force").stdout.startswith("align: done")
     assert link.is_symlink()
-    assert json.loads((target / "manifest.json").read_text())["config"] == {"weight": 0.25}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bertformaskedlm", "data", "link"]
+    assert json.loads((target / "manifest.json").read_text())["config"]["method"] == "identity"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.vec", "bertformaskedlm", "data", "link"]
     assert [path.name for path in target.parent.iterdir()] == ["run"]
     (tmp_path / "file").touch()
     (tmp_path / "other").symlink_to("file")
-    refused = run_alone(*command[:-2], tmp_path / "other", "--weight", 0.5, code=1)
+    refused = run_alone(*command[:-2], tmp_path / "other", code=1)
     assert last_line(refused) == f"greenadapt: {tmp_path / 'file'} exists and is not a folder: give another --out"
 
 

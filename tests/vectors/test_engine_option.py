@@ -49,9 +49,9 @@ def no_gensim(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
 
 
-NO_NUMBA = "--engine fast needs numba, which is not installed"
+NO_NUMBA = "--engine fast needs numba, not installed"
 KEPT = (
-    "greenadapt: the fast engine, which made the existing vectors, needs numba, which is not installed: "
+    "greenadapt: the fast engine, which made the existing vectors, needs numba, not installed: "
     'pip install "greenadapt[fast]", or use --force to make them with gensim\'s'
 )
 SLOWER = 'numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"'
@@ -65,7 +65,7 @@ def test_the_fast_engine_needs_numba(tmp_path: Path, corpus: PreparedCorpus) -> 
         w2v.require_engine(replace(CONFIG, engine="fast"))
     assert caught.value.hint == 'pip install "greenadapt[fast]", or use --engine gensim'
     for config in (W2VConfig(gradient="corrected"), W2VConfig(engine="fast", gradient="corrected")):
-        with pytest.raises(MissingError, match=r"^--gradient corrected needs numba, which is not installed") as caught:
+        with pytest.raises(MissingError, match=r"^--gradient corrected needs numba, not installed") as caught:
             w2v.require_engine(config)
         assert caught.value.hint == 'pip install "greenadapt[fast]", or use --gradient word2vec'
     with pytest.raises(MissingError, match=NO_NUMBA):
@@ -75,7 +75,7 @@ def test_the_fast_engine_needs_numba(tmp_path: Path, corpus: PreparedCorpus) -> 
 
 
 NO_GENSIM = (
-    "greenadapt: --engine gensim needs gensim, which is not installed: "
+    "greenadapt: --engine gensim needs gensim, not installed: "
     "install gensim, which has wheels for Python 3.11 to 3.13, or use --engine fast"
 )
 
@@ -104,7 +104,7 @@ def test_vectors_of_an_engine_that_is_gone(
     refused = run(text="another text of a patient with tachycardia\n")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr.splitlines()[-1] == (
-        "greenadapt: the gensim engine, which made the existing vectors, needs gensim, which is not installed: install "
+        "greenadapt: the gensim engine, which made the existing vectors, needs gensim, not installed: install "
         "gensim, which has wheels for Python 3.11 to 3.13, or use --force to make them with the fast engine"
     )
     assert made(run("--force")) == ("done", "fast")
@@ -115,7 +115,7 @@ def test_without_any_engine(tmp_path: Path, tiny_model: Callable[..., Path]) -> 
     done = invoke(tmp_path, "w2v", "--model", tiny_model())
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == (
-        'greenadapt: training word vectors needs numba, which is not installed: pip install "greenadapt[fast]"\n'
+        'greenadapt: training word vectors needs numba, not installed: pip install "greenadapt[fast]"\n'
     )
 
 
@@ -193,7 +193,7 @@ def test_a_missing_numba_is_said_before_anything_is_prepared(
 ) -> None:
     done = invoke(tmp_path, command, "--model", tiny_model(), *option)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert f"greenadapt: {' '.join(option)} needs numba, which is not installed" in done.stderr
+    assert f"greenadapt: {' '.join(option)} needs numba, not installed" in done.stderr
     assert not list((tmp_path / "ws").glob("*/*/corpus*"))
 
 

@@ -120,7 +120,34 @@ def _step_lines(step: Step) -> list[str]:
         more = ["goes on from a killed run"] * step.resumes
         more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
         said = "; ".join([f"{step.status}: {step.why}", *more])
-    return [f"{step.stage}: {said}", f"  {step.folder}"]
+    return [f"{step.stage}: {said}", *_adapter(step.adapter), f"  {step.folder}"]
+
+
+def _adapter(counts: Json | None) -> list[str]:
+    """The adapters of the tasks, and how many weights they add."""
+    if counts is None:
+        return []
+    tasks = counted(counts["tasks"], "task")
+    shape = []
+    if counts["size"] is not None:
+        shape.append(f"width {counts['size']}")
+    if counts["heads"] is not None:
+        shape.append(counted(counts["heads"], "head"))
+    if counts["layers"]:
+        shape.append(f"layers {_ranges(counts['layers'])}")
+    return [
+        f"  adapter {', '.join([counts['adapter'], *shape])}: {counts['weights']:,} weights per task, "
+        f"{counts['parameters']:,} with biases and layer norms",
+        f"  encoder: {counts['base_parameters']:,} weights, {counts['ratio']:.4f} times as many with the adapters of "
+        f"{tasks}; heads are not counted",
+    ]
+
+
+def _ranges(layers: Sequence[int]) -> str:
+    """``1-12``, or every number if some in between are missing."""
+    if len(layers) > 1 and layers[-1] - layers[0] == len(layers) - 1:
+        return f"{layers[0]}-{layers[-1]}"
+    return ",".join(map(str, layers))
 
 
 _COLUMNS = ["stage", "state", "made", "size", "time"]
@@ -261,6 +288,17 @@ def print_cluster(rows: Sequence[Json]) -> None:
         if row["kind"] == "program":
             where = f"process {row['process']} at {row['address']}, since {local_time(row['started'])}"
             print_text([f"Runs: {row['command']}", f"  {where}"])
+
+
+def print_settings(rows: Sequence[Json]) -> None:
+    """Options that are set in a file or in the environment, and where."""
+    cells = [[row["command"] or "all", row["option"], _setting(row["value"]), row["place"]] for row in rows]
+    print_table("", ["command", "option", "value", "from"], cells, numbers=False)
+
+
+def _setting(value: str | list[str] | bool) -> str:
+    """As in a file."""
+    return ", ".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
 
 
 _MOST_COLUMNS = 10

@@ -1,9 +1,15 @@
-"""What a page is made of: sections of paragraphs, tables, plots, examples and a search."""
+"""What a page is made of: sections of paragraphs, tables, plots, examples and a search; and the page as HTML."""
 
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any, ClassVar
 
+from markupsafe import Markup
+
+from greenadapt.errors import harmless
 from greenadapt.report.tables import Table
 from greenadapt.storage.files import Json
 
@@ -134,3 +140,31 @@ class Page:
     def plots(self) -> list[Plot]:
         """Its plots in order."""
         return [plot for section in self.sections for plot in section.plots()]
+
+
+def html(page: Page, version: str, picture: Callable[[Plot], str]) -> str:
+    """The page as one file that needs nothing else; ``version`` is greenadapt's, ``picture`` gives a plot as SVG.
+
+    Every text is escaped, and the browser is told to run only the page's own script and to load nothing.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"harmless": _harmless, "hash": _hash}
+    assets = {"css": Markup(_asset("page.css")), "js": Markup(_asset("scheme.js") + _asset("page.js"))}
+    template = environment.from_string(_asset("page.html.j2"))
+    written = template.render(page=page, version=version, picture=lambda plot: Markup(picture(plot)), **assets)
+    return harmless(written)  # texts must not turn the direction of the page
+
+
+def _asset(name: str) -> str:
+    return files("greenadapt.report.page").joinpath(name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def _harmless(value: Any) -> Any:
+    """Lists of texts, as they are shown: JSON escapes what ``harmless`` looks for."""
+    return harmless(value) if isinstance(value, str) else [_harmless(one) for one in value]

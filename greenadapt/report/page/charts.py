@@ -1,4 +1,7 @@
-"""Plots as Vega-Lite specifications, each with its table, from the same rows."""
+"""Plots as Vega-Lite specifications, each with its table, from the same rows.
+
+They are dictionaries: altair is no shorter, and takes 0.5 s to import and 0.1 s a plot.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,11 +12,13 @@ from greenadapt.report.tables import Table
 from greenadapt.storage.files import Json
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-WIDTH, HEIGHT = 400, 250
+_WIDTH, _HEIGHT = 400, 250
 _FEW = 50  # rows whose marks are told apart
 _PANEL = 390, 360  # width and height
 _LETTER, _LINE, _ABOVE = 6.5, 14, 7  # of a label, about: width of a letter, height, and how far it is above its point
 _MOST_NAMED = 8
+_NAMES: Json = {"labelLimit": 170, "title": None}
+_POINT = {"type": "point", "filled": True, "size": 80, "opacity": 1}
 
 
 @dataclass(frozen=True)
@@ -47,14 +52,7 @@ class Axis:
         axis = {"format": self._tick_format, "tickCount": 5}
         if self.format == "," and not self.log:
             axis["tickMinStep"] = 1
-        return {
-            "field": self.field,
-            "type": "quantitative",
-            "title": self.title,
-            "scale": scale,
-            "axis": axis,
-            **more,
-        }
+        return {"field": self.field, "type": "quantitative", "title": self.title, "scale": scale, "axis": axis, **more}
 
 
 Rows = Sequence[Mapping[str, Any]]
@@ -64,15 +62,12 @@ def bars(name: str, title: str, rows: Rows, value: Axis, of: Axis, by: Axis | No
     """Horizontal bars of ``value``, one for each ``of``, side by side for each ``by``; points if its axis is
     logarithmic, on which a bar would begin nowhere.
     """
-    encoding: Json = {
-        "y": of.encoding(axis={"labelLimit": 170, "title": None}),
-        "x": value.encoding(),
-    }
+    encoding: Json = {"y": of.encoding(axis=_NAMES), "x": value.encoding()}
     if by is not None:
         encoding |= {"yOffset": {"field": by.field, "sort": None}, "color": _series(by)}
     n_bars = len({row[of.field] for row in rows})
     n_each = len({row[by.field] for row in rows}) if by else 1
-    mark = {"type": "point", "filled": True, "size": 80, "opacity": 1} if value.log else {"type": "bar"}
+    mark = _POINT if value.log else {"type": "bar"}
     spec = {"mark": mark, "encoding": encoding, "height": max(60, n_bars * (14 * n_each + 12))}
     return _plot(name, title, rows, [of, *([by] if by else []), value], spec)
 
@@ -91,16 +86,15 @@ def lines(name: str, title: str, rows: Rows, x: Axis, y: Axis, by: Axis | None =
 
 def intervals(name: str, title: str, rows: Rows, of: Axis, value: Axis, ends: tuple[Axis, Axis]) -> Plot:
     """A point for each ``of``, with the interval between ``ends`` if it is known."""
-    y, (low, high) = of.encoding(axis={"labelLimit": 170, "title": None}), ends
+    low, high = ends
     x = value.encoding()
-    line = {"y": y, "x": {**x, "field": low.field}, "x2": {"field": high.field}}
-    layer: list[Json] = [
-        {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": line, "transform": [_is_known(low.field)]},
-        {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1}, "encoding": {"y": y, "x": x}},
+    line = {"x": {**x, "field": low.field}, "x2": {"field": high.field}}
+    is_known = {"filter": f"isValid(datum.{low.field})"}
+    layer = [
+        {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": line, "transform": [is_known]},
+        {"mark": _POINT, "encoding": {"x": x}},
     ]
-    for each in layer:
-        each["encoding"]["description"] = {"field": "tip"}
-    spec = {"layer": layer, "height": max(60, 34 * len(rows))}
+    spec = {"layer": layer, "encoding": {"y": of.encoding(axis=_NAMES)}, "height": max(60, 34 * len(rows))}
     return _plot(name, title, rows, [of, value, low, high], spec)
 
 
@@ -126,24 +120,17 @@ def scatter(name: str, title: str, rows: Rows, shown: Table) -> Plot:
     shape = {"field": by.field, "sort": None, "legend": None, "scale": {"range": ["circle", "triangle-up"]}}
     points = {
         "mark": {"type": "point", "filled": True, "size": 28, "opacity": 0.75},
-        "encoding": {"x": x, "y": y, "shape": shape, "color": _series(by), "description": {"field": "tip"}},
+        "encoding": {"shape": shape, "color": _series(by), "description": {"field": "tip"}},
     }
     names = {
         "transform": [{"filter": "datum.named"}],
         "mark": {"type": "text", "dy": -_ABOVE - 1, "fontSize": 12},
-        "encoding": {"x": x, "y": y, "text": {"field": label.field}},
+        "encoding": {"text": {"field": label.field}},
     }
-    spec = {
-        "facet": {
-            "column": {
-                "field": panel.field,
-                "sort": {"field": "order", "op": "min"},
-                "title": None,
-                "header": {"labelFontSize": 13},
-            }
-        },
-        "spec": {"width": _PANEL[0], "height": _PANEL[1], "layer": [points, names]},
-    }
+    inner = {"width": _PANEL[0], "height": _PANEL[1], "encoding": {"x": x, "y": y}, "layer": [points, names]}
+    order = {"field": "order", "op": "min"}
+    column = {"field": panel.field, "sort": order, "title": None, "header": {"labelFontSize": 13}}
+    spec = {"facet": {"column": column}, "spec": inner}
     return Plot(name, title, _with_tips(spec, rows, [label, by, panel]), Shown(shown, ()), is_wide=True)
 
 
@@ -179,34 +166,17 @@ def _with_room(rows: Rows, ends: Mapping[str, list[float]]) -> list[str]:
 
 
 def _series(by: Axis) -> Json:
-    return {
-        "field": by.field,
-        "type": "nominal",
-        "sort": None,
-        "legend": {
-            "title": None,
-            "orient": "top",
-            "columns": 2,
-            "labelLimit": 260,
-            "symbolOpacity": 1,
-            "symbolDash": [1, 0],
-            "columnPadding": 24,
-        },
-    }
-
-
-def _is_known(field: str) -> Json:
-    return {"filter": f"isValid(datum.{field})"}
+    place = {"orient": "top", "columns": 2, "columnPadding": 24, "title": None, "labelLimit": 260}
+    legend = {**place, "symbolOpacity": 1, "symbolDash": [1, 0]}
+    return {"field": by.field, "type": "nominal", "sort": None, "legend": legend}
 
 
 def _plot(name: str, title: str, rows: Rows, columns: Sequence[Axis], spec: Json) -> Plot:
     table = Table(title, [axis.title for axis in columns], [_texts(row, columns) for row in rows])
-    if "encoding" in spec:
-        spec["encoding"]["description"] = {"field": "tip"}
+    spec["encoding"]["description"] = {"field": "tip"}
     numbers = [i for i, axis in enumerate(columns) if axis.format]
-    return Plot(
-        name, title, _with_tips({"width": WIDTH, "height": HEIGHT} | spec, rows, columns), Shown(table, numbers)
-    )
+    spec = {"width": _WIDTH, "height": _HEIGHT} | spec
+    return Plot(name, title, _with_tips(spec, rows, columns), Shown(table, numbers))
 
 
 def _texts(row: Mapping[str, Any], columns: Sequence[Axis]) -> list[str]:

@@ -1,30 +1,20 @@
-"""Plots drawn by vl-convert, without a browser or network, and the page as one HTML file that needs nothing else."""
+"""Plots drawn by vl-convert, without a browser or network."""
 
 import math
-import re
-from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
-from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lxml import etree
-
-from greenadapt.errors import MissingError, harmless, one_line
-from greenadapt.report.page.blocks import Page, Plot, Section
+from greenadapt.errors import one_line
+from greenadapt.report.page.blocks import Plot, Section
 from greenadapt.report.page.charts import SCHEMA
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import open_file
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-
 # The colours of Okabe and Ito (2008), which people who are blind to colours can tell apart; dark enough on white.
 _PRINT = {
+    "background": "white",
     "ink": "#222222",
     "line": "#767676",
     "grid": "#dddddd",
@@ -32,46 +22,33 @@ _PRINT = {
 }
 # In the page, variables of its style sheet, which has both colour schemes.
 _SCREEN = {
+    "background": None,
     "ink": "var(--ink)",
     "line": "var(--line)",
     "grid": "var(--grid)",
     "series": [f"var(--series-{i})" for i in range(1, 5)],
 }
-_FONT = "Helvetica, Arial, sans-serif"  # as in the style sheet
-_LONG_NUMBER = re.compile(r"(\d+\.\d)\d+")
 _LONGEST = 200  # characters of a text
 _SCALE = 3  # of a PNG for papers
 
 
 def drawn(plot: Plot) -> str:
-    """A plot as an SVG element for an HTML page, with the colours of the page's style sheet.
-
-    A mark has its label in ``data-tip``; to screen readers the whole is one picture, since the page has its table.
-    """
-    root = etree.fromstring(_library().vegalite_to_svg(_with_theme(plot.spec, _SCREEN)).encode())
-    for element in root.iter():
-        label, is_mark = element.get("aria-label"), element.get("role") == "graphics-symbol"
-        for name in ("role", "aria-label", "aria-roledescription", "aria-hidden", "font-family"):
-            element.attrib.pop(name, None)
-        if element.get("opacity") == "1":
-            del element.attrib["opacity"]
-        if label and is_mark and "axis" not in element.get("class", "") and "legend" not in element.get("class", ""):
-            element.set("data-tip", label)
-        if "id" in element.attrib:  # each picture numbers its own from 0
-            element.set("id", f"{plot.name}-{element.get('id')}")
-        if "clip-path" in element.attrib:
-            element.set("clip-path", element.get("clip-path", "").replace("#", f"#{plot.name}-"))
-        for name in ("d", "transform"):
-            if name in element.attrib:
-                element.set(name, _LONG_NUMBER.sub(r"\1", element.get(name, "")))
-    root.set("role", "img")
-    root.set("aria-label", f"{one_line(plot.title)}; the table has what it shows")
-    return str(etree.tostring(root, encoding="unicode"))
+    """A plot as an SVG element for the page, with the colours of its style sheet; each mark is labelled."""
+    return _svg(_with_theme(plot.spec, _SCREEN))
 
 
 def png_of(plot: Plot, scale: int) -> bytes:
     """A plot as PNG, in colours for paper, with ``scale`` pixels per unit: a plot is about 500 units wide."""
-    picture: bytes = _library().vegalite_to_png(_with_theme(plot.spec, _PRINT), scale=scale)
+    import vl_convert
+
+    picture: bytes = vl_convert.vegalite_to_png(_with_theme(plot.spec, _PRINT), scale=scale)
+    return picture
+
+
+def _svg(spec: Json) -> str:
+    import vl_convert
+
+    picture: str = vl_convert.vegalite_to_svg(spec)
     return picture
 
 
@@ -86,19 +63,8 @@ def write_plots(plots: Sequence[Plot], png: Path | None, svg: Path | None) -> li
         if svg is not None:
             written.append(svg / f"{plot.name}.svg")
             with open_file(written[-1], "w") as file:
-                file.write(_library().vegalite_to_svg(_with_theme(plot.spec, _PRINT)))
+                file.write(_svg(_with_theme(plot.spec, _PRINT)))
     return written
-
-
-def require_library() -> None:
-    """Raise ``MissingError`` if the packages that the page needs are not installed."""
-    try:
-        import jinja2  # noqa: F401
-        import vl_convert  # noqa: F401
-    except ImportError as error:
-        raise MissingError(
-            f"report needs {error.name}, which is not installed", 'pip install "greenadapt[report]"'
-        ) from None
 
 
 class Drawing:
@@ -109,8 +75,7 @@ class Drawing:
         self._pictures: dict[str, Future[str]] = {}
 
     def __enter__(self) -> "Drawing":
-        mark = {"$schema": SCHEMA, "data": {"values": [{}]}, "mark": "point"}
-        self._thread.submit(_library().vegalite_to_svg, mark)  # the engine takes half a second to start
+        self._thread.submit(_svg, {"$schema": SCHEMA, "data": {"values": [{}]}, "mark": "point"})  # starts the engine
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -124,12 +89,6 @@ class Drawing:
     def picture(self, plot: Plot) -> str:
         """A plot of a section that was begun."""
         return self._pictures[plot.name].result()
-
-
-def _library() -> Any:
-    import vl_convert
-
-    return vl_convert
 
 
 class _Labels:
@@ -165,16 +124,18 @@ class _Labels:
 
 
 def _with_theme(spec: Json, colours: Json) -> Json:
-    spec = _Labels().of(spec)
+    """``spec`` with colours and fonts, and labels for marks alone: axes and legends are in the page's table."""
     text = {"labelColor": colours["ink"], "titleColor": colours["ink"], "labelFontSize": 12, "titleFontSize": 12}
-    return spec | {
-        "background": None if colours is _SCREEN else "white",
+    text["aria"] = False
+    lines = {"gridColor": colours["grid"], "domainColor": colours["line"], "tickColor": colours["line"]}
+    labelled: Json = _Labels().of(spec)
+    return labelled | {
+        "background": colours["background"],
         "padding": {"left": 16, "top": 5, "right": 12, "bottom": 5},  # text may be wider in a browser
         "config": {
-            "font": _FONT,
+            "font": "Helvetica, Arial, sans-serif",
             "view": {"stroke": colours["grid"]},
-            "axis": {**text, "titleFontWeight": "normal", "gridColor": colours["grid"], "domainColor": colours["line"]}
-            | {"tickColor": colours["line"]},
+            "axis": text | lines | {"titleFontWeight": "normal"},
             "legend": text,
             "header": text,
             "mark": {"color": colours["series"][0]},
@@ -183,56 +144,3 @@ def _with_theme(spec: Json, colours: Json) -> Json:
             "range": {"category": colours["series"]},
         },
     }
-
-
-def html(page: Page, version: str, picture: Callable[[Plot], str] = drawn) -> str:
-    """The page; ``version`` is greenadapt's, and ``picture`` gives a plot as an SVG element.
-
-    Every text is escaped, and the browser is told to run only the page's own script and to load nothing.
-    """
-    from markupsafe import Markup
-
-    style, script = _asset("page.css"), _asset("page.js")
-    written = _template().render(
-        page=page,
-        version=version,
-        style=Markup(style),
-        script=Markup(script),
-        policy="; ".join(
-            [
-                "default-src 'none'",
-                f"style-src '{_hash(style)}'",
-                f"script-src '{_hash(script)}'",
-                "base-uri 'none'",
-                "form-action 'none'",
-            ]
-        ),
-        picture=lambda plot: Markup(picture(plot)),
-    )
-    return harmless(written)  # texts must not turn the direction of the page
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
-
-
-def _asset(name: str) -> str:
-    return files("greenadapt.report.page").joinpath(name).read_text("utf-8")
-
-
-def _shown(value: Any) -> Any:
-    """The texts in lists and dictionaries as they are shown: JSON escapes what ``harmless`` looks for."""
-    if isinstance(value, dict):
-        return {name: _shown(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shown(one) for one in value]
-    return harmless(value) if isinstance(value, str) else value
-
-
-@cache
-def _template() -> "Template":
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["shown"] = _shown
-    return environment.from_string(_asset("page.html.j2"))

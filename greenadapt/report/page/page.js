@@ -1,26 +1,11 @@
 "use strict";
 (() => {
-  const root = document.documentElement;
-  const scheme = document.getElementById("scheme");
-  const use = (value) => { if (value) root.dataset.scheme = value; else delete root.dataset.scheme; };
-  const kept = (value) => {  // a browser may refuse storage to files
-    try {
-      if (value === undefined) return localStorage.getItem("greenadapt-scheme") || "";
-      localStorage.setItem("greenadapt-scheme", value);
-    } catch { /* then the choice ends with the page */ }
-    return "";
-  };
-  scheme.value = ["light", "dark"].includes(kept()) ? kept() : "";
-  use(scheme.value);
-  scheme.addEventListener("change", () => { use(scheme.value); kept(scheme.value); });
-  scheme.closest("[hidden]").hidden = false;
-
   const tip = document.getElementById("tip");
   document.addEventListener("pointermove", (event) => {
-    const mark = event.target instanceof Element ? event.target.closest("[data-tip]") : null;
+    const mark = event.target instanceof Element ? event.target.closest("figure [role=graphics-symbol][aria-label]") : null;
     tip.hidden = !mark;
     if (!mark) return;
-    tip.textContent = mark.dataset.tip;
+    tip.textContent = mark.getAttribute("aria-label");
     const left = Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4);
     const below = event.clientY + 16 + tip.offsetHeight < innerHeight;
     Object.assign(tip.style, { left: `${left}px`, top: `${event.clientY + (below ? 16 : -16 - tip.offsetHeight)}px` });

@@ -1,26 +1,13 @@
-// What every page of the server has: elements, requests with the token, and the choice of colours.
+// What every page of the server has: elements, and requests with the token.
 
 export const byId = (id) => document.getElementById(id);
 
-const kept = (store, name, value) => {  // a browser may refuse storage
-  try {
-    if (value === undefined) return store().getItem(name) || "";
-    store().setItem(name, value);
-  } catch { /* then it ends with the page */ }
-  return "";
-};
-const local = () => localStorage;
-const session = () => sessionStorage;
+// A browser may refuse storage; then the token ends with the page.
+const TOKEN = "greenadapt-token";
+let token = "";
+try { token = sessionStorage.getItem(TOKEN) || ""; } catch { /* none */ }
 
-const root = document.documentElement;
-const scheme = byId("scheme");
-const use = (value) => { if (value) root.dataset.scheme = value; else delete root.dataset.scheme; };
-const chosen = kept(local, "greenadapt-scheme");
-scheme.value = ["light", "dark"].includes(chosen) ? chosen : "";
-use(scheme.value);
-scheme.addEventListener("change", () => { use(scheme.value); kept(local, "greenadapt-scheme", scheme.value); });
-
-// As wording.harmless: what controls nothing here, but turns the direction of the page, or shows nothing.
+// As errors.harmless: what controls nothing here, but turns the direction of the page, or shows nothing.
 const UNSHOWN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]/gu;
 export const shown = (text) => String(text).replace(UNSHOWN, "\ufffd");
 
@@ -32,7 +19,6 @@ export const made = (tag, content, attributes = {}) => {
   return element;
 };
 
-let token = kept(session, "greenadapt-token");
 export const asked = async (path, body) => {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const how = body && { method: "POST", body: JSON.stringify(body) };
@@ -52,6 +38,6 @@ export const asked = async (path, body) => {
 export const whenTokenIsGiven = (start) => byId("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   token = byId("token").value.trim();
-  kept(session, "greenadapt-token", token);
+  try { sessionStorage.setItem(TOKEN, token); } catch { /* see above */ }
   start();
 });

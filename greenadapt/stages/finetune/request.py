@@ -180,21 +180,23 @@ class FinetuneRequest:
         if not all(entry.train for entry in self.tasks):
             raise UsageError("nothing to train on", "give --train FILE")
         if not any(entry.dev for entry in self.tasks):
-            hint = "give --dev FILE" if self.is_plain else "give one of the tasks a dev file"
+            hint = "give one of the tasks a dev file" if self.tasks[0].name else "give --dev FILE"
             if self.training.keep == "best":
                 raise UsageError("--keep best needs a development set", hint)
             if self.training.patience is not None:
                 raise UsageError("--patience needs a development set", hint)
             if self.training.pool == "best":
                 raise UsageError("--pool best needs a development set", hint)
-        if self.training.pool == "best" and not self.is_plain:
-            raise UsageError("--pool best chooses for one task alone", "leave out --tasks, or give another --pool")
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
 
     def _check_adapter(self) -> None:
         if self.adapter is None:
             return
+        if self.unlabelled is not None:
+            raise UsageError("--unlabelled is for one task alone", "leave out --tasks")
+        if self.training.pool == "best" and any(entry.dev for entry in self.tasks):
+            raise UsageError("--pool best chooses for one task alone", "leave out --tasks, or give another --pool")
         if self.memory is not None and self.memory_config.strategy == "logits":
             raise UsageError(
                 "--strategy logits shares a single head with the general model, and each task has its own",
@@ -212,7 +214,6 @@ class FinetuneRequest:
             return
         for is_wrong, message, hint in (
             (self.training.mix != "both", "has both tokenizations of a text teach each other", "add --mix both"),
-            (not self.is_plain, "is for one task alone", "leave out --tasks"),
             (self.memory is not None, "does not go with a memory", "leave out one of them"),
             (
                 any(entry.config.task == "qa" for entry in self.tasks),
@@ -259,10 +260,10 @@ class FinetuneRequest:
         """``cola: train 1``, ``mnli: dev m``, of a task alone ``train 1``, ``dev`` … → the file or data set id."""
         found: dict[str, str] = {}
         for entry in self.tasks:
-            task = "" if self.is_plain else f"{entry.name}: "
+            task = f"{entry.name}: " if entry.name else ""
             found |= {f"{task}train {number}": source for number, source in enumerate(entry.train, 1)}
             for kind, sets in (("dev", entry.dev), ("test", entry.test)):
-                found |= {f"{task}{kind}{'' if self.is_plain else f' {name}'}": file for name, file in sets.items()}
+                found |= {f"{task}{kind}{f' {name}' if entry.name else ''}": file for name, file in sets.items()}
         if self.unlabelled is not None:
             found["unlabelled"] = self.unlabelled
         return found
@@ -390,9 +391,9 @@ def read_task_data(
             _check_head(checkpoint.architecture, task.head)
         parts = {source: task.read(source, progress) for source in dict.fromkeys(entry.train)}
         for source, part in parts.items():
-            if adapter is not None and not part:
+            if entry.name and not part:
                 raise InputError(f"train: {source} has no examples", "give files with examples")
-        if adapter is not None:
+        if entry.name:
             _compare_labels(task, parts, progress)
         train = [example for source in entry.train for example in parts[source]]
         if not train:
