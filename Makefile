@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM := true
 
 SOURCES := $(shell find greenadapt corpora examples -type f ! -name '*.pyc') pyproject.toml README.md LICENSE
 
-.PHONY: help demo check test torture lint format docs bench audit clean
+.PHONY: help demo check test torture lint format docs dist bench audit clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,14 @@ format: .venv/dependencies ## format the code and fix what ruff can fix
 
 docs: .venv/documented ## build the documentation site into build/site; a broken link fails
 	$(BIN)/python docs/site/build.py
+
+dist: ## build wheel and source archive into dist, and run the wheel in a fresh environment
+	rm -rf dist build/tools build/fresh
+	$(PYTHON) -m venv build/tools && build/tools/bin/pip install -q build
+	build/tools/bin/python -m build --outdir dist .
+	$(PYTHON) -m venv build/fresh && build/fresh/bin/pip install -q dist/greenadapt-*.whl
+	build/fresh/bin/greenadapt --version
+	build/fresh/bin/greenadapt doctor
 
 bench: .venv/installed ## benchmarks of the pipeline beside other programs: make bench DATA=abstracts.txt.gz (a document per line)
 	@test -n "$(DATA)" || { echo "make bench needs DATA=FILE, a text corpus with one document per line" >&2; exit 2; }
