@@ -61,8 +61,9 @@ def is_fetched(recipe: Recipe, folder: Path) -> bool:
 def fetch(sources: Iterable[Source], folder: Path, progress: Progress | None = None) -> None:
     """Download the missing ``sources`` into ``folder``.
 
-    A file is called ``NAME.part``, which a later run resumes, until it is complete and matches its checksum. Raises ``ResourceError`` if the disk is too small, ``InputError`` if the server refuses or a
-    checksum or size is wrong (the file is then removed).
+    A file is called ``NAME.part``, which a later run resumes, until it is complete and matches its checksum. Raises
+    ``ResourceError`` if the disk is too small, ``InputError`` if the server refuses or a checksum or size is wrong (the
+    file is then removed).
     """
     progress = progress or Silent()
     missing = [source for source in sources if source.is_remote and not local_path(source, folder).exists()]
