@@ -1,4 +1,4 @@
-"""Interpolate two models: every encoder weight is a weighted mean of theirs."""
+"""Interpolate two models: every encoder weight is a weighted mean."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,18 +16,17 @@ from greenadapt.tokenization.vocabulary import load_tokenizer
 
 _BLOCK_BYTES = 1 << 20
 _POOLER = "pooler."
-# Settings that leave the shapes as they are, but say what the weights mean.
+# Settings that do not change the shapes of weights, but how they are used.
 _SETTINGS = ("num_attention_heads", "n_heads", "hidden_act", "activation", "hidden_activation")
 
 
 @dataclass(frozen=True)
 class Interpolation:
-    """The weights w · ``general`` + (1 - w) · ``domain``, w = ``weight``: a baseline of the code of arXiv 2212.03613.
+    """The weights w · ``general`` + (1 - w) · ``domain``, w = ``weight``: a baseline in the code of arXiv 2212.03613.
 
-    Only the encoder is interpolated, in float32 (float64 where the domain model is), and keeps the domain model's
-    element types. The rows of added words stay the domain model's, and so does what only it has: a head, or a pooler
-    where the general model has none. Raises ``InputError`` if the models differ in type, shapes, settings or base
-    vocabulary.
+    Interpolates only the encoder, in float32 (float64 if the domain model is), with the domain model's element types.
+    Added words, and weights that only the domain model has (a head, a pooler), do not change. Raises ``InputError`` if
+    the models differ in type, shapes, settings or base vocabulary.
     """
 
     domain: Checkpoint
@@ -40,12 +39,12 @@ class Interpolation:
 
     @property
     def pairs(self) -> dict[str, str]:
-        """Name of each weight of the domain model that is interpolated → its name in the general model."""
+        """Interpolated weights: name in the domain model → name in the general model."""
         ours, theirs = _encoder(self.domain), _encoder(self.general)
         return {ours[name]: theirs[name] for name in ours if name in theirs}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All weights of the domain model by name, in its order; interpolated ones are streamed."""
+        """All weights by name, in the order of the domain model; interpolated weights are streamed."""
         domain, pairs = self.domain, self.pairs
         tensors: dict[str, Tensor] = {name: domain[name] for name in domain.names}
         mixed = {name: self._mixed(name, theirs) for name, theirs in pairs.items()}
@@ -63,7 +62,7 @@ class Interpolation:
 
 @dataclass(frozen=True, eq=False)
 class _Mixed:
-    """The weighted mean of two arrays in blocks, computed in each iteration; rows beyond ``general`` are kept."""
+    """The weighted mean of two arrays, computed in blocks on iteration; rows that ``general`` lacks do not change."""
 
     domain: Array
     general: Array
@@ -82,13 +81,13 @@ class _Mixed:
 
 
 def n_base_rows(checkpoint: Checkpoint) -> int:
-    """Rows of the embedding without those of added words."""
+    """Number of embedding rows without added words."""
     words = checkpoint.folder / WORDS_FILE
     return AddedWords.open(words).first_id if words.is_file() else checkpoint.n_rows
 
 
 def _encoder(checkpoint: Checkpoint) -> dict[str, str]:
-    """Name without the encoder's prefix, as transformers has it → name in the file; only floating point numbers."""
+    """Name in transformers without the encoder's prefix → name in the file, for floating-point weights."""
     prefix = checkpoint.architecture.prefix
     prefix = prefix if checkpoint.embedding_name.startswith(prefix) else ""
     return {
@@ -115,13 +114,13 @@ def _check_alike(domain: Checkpoint, general: Checkpoint) -> None:
     _check_shapes(domain, general)
 
 
-def _check_names(one: Checkpoint, other: Checkpoint) -> None:
-    """Refuse ``other`` if it lacks weights of the encoder of ``one``."""
-    there = _encoder(other)
-    lacking = [name for name in _encoder(one) if name not in there and not name.startswith(_POOLER)]
-    if lacking:
+def _check_names(reference: Checkpoint, checkpoint: Checkpoint) -> None:
+    """Raise ``InputError`` if ``checkpoint`` lacks encoder weights of ``reference``."""
+    names = _encoder(checkpoint)
+    missing = [name for name in _encoder(reference) if name not in names and not name.startswith(_POOLER)]
+    if missing:
         raise InputError(
-            f"{other.folder} lacks {len(lacking)} weights that {one.folder} has, such as {lacking[0]}",
+            f"{checkpoint.folder} lacks {len(missing)} weights that {reference.folder} has, such as {missing[0]}",
             "give models with the same number of layers",
         )
 
@@ -129,21 +128,24 @@ def _check_names(one: Checkpoint, other: Checkpoint) -> None:
 def _check_shapes(domain: Checkpoint, general: Checkpoint) -> None:
     ours, theirs = _encoder(domain), _encoder(general)
     for name in (name for name in ours if name in theirs):
-        is_table = ours[name] == domain.embedding_name  # whose rows may be more
-        first, second = domain[ours[name]].shape[is_table:], general[theirs[name]].shape[is_table:]
-        if first != second:
-            raise _differ(domain, general, f"has {name} of {_shape(first)}", f"of {_shape(second)}")
+        is_table = ours[name] == domain.embedding_name  # the number of rows may differ
+        domain_shape, general_shape = domain[ours[name]].shape[is_table:], general[theirs[name]].shape[is_table:]
+        if domain_shape != general_shape:
+            raise _differ(domain, general, f"has {name} of {_shape(domain_shape)}", f"of {_shape(general_shape)}")
 
 
 def _check_vocabularies(domain: Path, general: Path) -> None:
-    """Refuse base tokenizers that give a token different ids."""
-    ours, theirs = (_vocabulary(folder) for folder in (domain, general))
-    if ours != theirs:
-        token = min(token for token, _ in ours.items() ^ theirs.items())
-        ids = [f"{vocabulary[token]}" if token in vocabulary else "none" for vocabulary in (ours, theirs)]
+    """Raise ``InputError`` if the base tokenizers assign different ids to a token."""
+    domain_vocabulary, general_vocabulary = (_vocabulary(folder) for folder in (domain, general))
+    if domain_vocabulary != general_vocabulary:
+        token = min(token for token, _ in domain_vocabulary.items() ^ general_vocabulary.items())
+        ids = [
+            f"{vocabulary[token]}" if token in vocabulary else "none"
+            for vocabulary in (domain_vocabulary, general_vocabulary)
+        ]
         raise InputError(
-            f"{domain} and {general} have different base vocabularies, of {len(ours)} and {len(theirs)} tokens: "
-            f"{token!r} has the ids {ids[0]} and {ids[1]}",
+            f"{domain} and {general} have different base vocabularies, of {len(domain_vocabulary)} and "
+            f"{len(general_vocabulary)} tokens: {token!r} has the ids {ids[0]} and {ids[1]}",
             "give the general model that the domain model was adapted from, or one with its tokenizer",
         )
 

@@ -240,7 +240,7 @@ def _padded(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
 
 
 def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
-    """The model of ``base`` with placeholders for missing ids below ``end``, such as entries that ``vocab.txt`` repeats.
+    """The model of ``base`` with placeholders for missing ids below ``end``, such as repeated lines of ``vocab.txt``.
 
     Embedding rows that no text can produce (hidden words, padding) thus have an id in the tokenizer, which tokens added
     by a user cannot take. Added tokens of the base become entries, since the library would number them after the

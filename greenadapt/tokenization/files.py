@@ -124,7 +124,7 @@ class VocabularyFolder:
         vocabulary_folder = cls(folder, name)
         if missing := [file.name for file in vocabulary_folder.vocabulary if not file.is_file()]:
             raise InputError(
-                f"{folder} has no {TOKENIZER_FILE}, and no {' and '.join(missing)}, from which a {name} could be created",
+                f"{folder} has no {TOKENIZER_FILE}, and no {' and '.join(missing)} to create a {name} from",
                 "download the model again, or " + _BY_TRANSFORMERS,
             )
         return vocabulary_folder
