@@ -117,7 +117,7 @@ def _train_epochs(
             def advance(words: int, rate: float, shown: str = f"{epoch + 1}/{config.epochs}") -> None:
                 bar.advance(words, epoch=shown, lr=f"{rate:.4f}")
 
-            part = engine.train_epoch(state.weights, epoch, advance, first=part, stop=lambda: stop.wanted)
+            part = engine.train_epoch(state.weights, epoch, advance, first_part=part, stop=lambda: stop.wanted)
             if stop.wanted or checkpoints.is_due():
                 checkpoints.save(_State(state.weights, epoch if part else epoch + 1, part))
             stop.leave()
@@ -149,8 +149,8 @@ def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
 
 
 def resolve_engine(config: W2VConfig, existing: ResolvedEngine | None, progress: Progress) -> W2VConfig:
-    """Replace the engine ``auto``: with ``existing``, the engine of existing vectors, else with ``fast``, or with ``gensim``
-    and a note if numba is not installed.
+    """Replace the engine ``auto`` with the engine of ``existing`` vectors, else with ``fast``, or with ``gensim`` and a
+    note if numba is not installed.
     """
     if config.engine != "auto":
         return config

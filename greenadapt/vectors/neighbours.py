@@ -126,9 +126,7 @@ def neighbour_table(
     table = [
         row
         for title, source, source_map, target, target_map in views
-        for row in _view(
-            title, [word for word in words if word in source.rows], (source, source_map), (target, target_map), k
-        )
+        for row in _view(title, words, (source, source_map), (target, target_map), k)
     ]
     return sorted(table, key=lambda row: words.index(row.word))  # stable: the views stay in order
 
@@ -136,10 +134,11 @@ def neighbour_table(
 _Mapped = tuple[Space, Callable[[Array], Array]]
 
 
-def _view(title: str, words: list[str], source: _Mapped, target: _Mapped, k: int) -> list[Neighbours]:
+def _view(title: str, words: Sequence[str], source: _Mapped, target: _Mapped, k: int) -> list[Neighbours]:
+    (source_space, source_map), (target_space, target_map) = source, target
+    words = [word for word in words if word in source_space.rows]
     if not words:
         return []
-    (source_space, source_map), (target_space, target_map) = source, target
     queries = source_map(source_space.vectors[[source_space.rows[word] for word in words]])
     hidden = sorted(target_space.hidden)
     excluded_rows = [source_space.rows[word] if source_space is target_space else -1 for word in words]
