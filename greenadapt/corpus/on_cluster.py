@@ -30,8 +30,8 @@ from greenadapt.corpus.prepared import (
     n_buckets,
     read_vocabulary,
     write_by_frequency,
+    write_document_hashes,
     write_numbers,
-    write_seen,
     write_stream,
     write_vocabulary,
 )
@@ -338,7 +338,7 @@ def prepare_on_cluster(  # noqa: PLR0913
     n_lines, n_tokens = ([facts[name] for facts in line_counts] for name in ("lines", "tokens"))
     stream = Stream(_by_key(cluster, job, n_lines, n_levels, progress), sum(n_lines), sum(n_tokens))
     write_stream(stream, job.folder / "offsets", folder / STREAM_FILE, progress)
-    write_seen(folder, *(ArrayFile(job.documents(share) / DOCUMENTS)["hashes"] for share in range(n_shares)))
+    write_document_hashes(folder, *(ArrayFile(job.documents(share) / DOCUMENTS)["hashes"] for share in range(n_shares)))
     if config.heldout:
         _concatenate([job.text(part) / HELDOUT for part in range(len(parts))], folder / HELDOUT)
     if lost := cluster.lost():

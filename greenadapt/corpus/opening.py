@@ -172,11 +172,11 @@ def path_sha256(path: Path) -> str:
 
 def refuse_twice(paths: Iterable[str]) -> None:
     """Raise ``UsageError`` if ``paths`` repeats a path."""
-    seen = set()
+    unique = set()
     for path in paths:
-        if path in seen:
+        if path in unique:
             raise UsageError(f"{input_name(path)} is given twice", "give it once")
-        seen.add(path)
+        unique.add(path)
 
 
 def require_source(source: str) -> None:

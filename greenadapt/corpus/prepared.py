@@ -333,20 +333,20 @@ def write_stream(stream: Stream, offsets: Path, path: Path, progress: Progress) 
     write_arrays(path, arrays)
 
 
-SEEN_FILE = "documents.safetensors"
+HASHES_FILE = "documents.safetensors"
 
 
-def write_seen(folder: Path, *hashes: UInt64Array) -> None:
+def write_document_hashes(folder: Path, *hashes: UInt64Array) -> None:
     """Write ``hashes``, uint64, sorted, to ``documents.safetensors``: eight bytes per document."""
-    write_arrays(folder / SEEN_FILE, {"hashes": np.sort(np.concatenate(hashes))})
+    write_arrays(folder / HASHES_FILE, {"hashes": np.sort(np.concatenate(hashes))})
 
 
-def read_seen(folder: Path) -> UInt64Array:
-    """The hashes that ``write_seen`` wrote to ``folder``, ``(n_documents,)``."""
-    return ArrayFile(folder / SEEN_FILE)["hashes"]
+def read_document_hashes(folder: Path) -> UInt64Array:
+    """The hashes that ``write_document_hashes`` wrote to ``folder``, ``(n_documents,)``."""
+    return ArrayFile(folder / HASHES_FILE)["hashes"]
 
 
-class SeenDocuments:
+class DocumentHashes:
     """Recognizes documents by their ``hashes``, uint64 ``(n_documents,)``, sorted; takes 12 bytes per document.
 
     A document is new if ``hashes`` lacks it; with ``repeats`` also if it is read more often than ``hashes`` has it.
@@ -366,10 +366,10 @@ class SeenDocuments:
     def new(self, documents: Iterable[Document]) -> Iterator[Document]:
         """Yield the new documents, and count the others as read."""
         for document in documents:
-            if not self._is_seen(document_hash(document)):
+            if not self._count_repeat(document_hash(document)):
                 yield document
 
-    def _is_seen(self, value: int) -> bool:
+    def _count_repeat(self, value: int) -> bool:
         hashes, read = self._hashes, self._read
         start = bisect_left(hashes, value)
         if start == len(hashes) or hashes[start] != value:
@@ -478,7 +478,7 @@ class PreparedCorpus:
     @cached_property
     def documents(self) -> UInt64Array:
         """A hash of each document, sorted, uint64 ``(n_documents,)``."""
-        return read_seen(self.folder)
+        return read_document_hashes(self.folder)
 
     @cached_property
     def _vocabulary(self) -> tuple[list[str], Int64Array]:
@@ -525,7 +525,7 @@ def prepare_corpus(  # noqa: PLR0913
     (folder / HELDOUT).unlink(missing_ok=True)
     known_documents, numbers = None, Numbering()
     if previous is not None:
-        known_documents = SeenDocuments(previous.documents, repeats=config.keep_duplicates)
+        known_documents = DocumentHashes(previous.documents, repeats=config.keep_duplicates)
         numbers.update(zip(previous.words, range(len(previous.words)), strict=True))
         if not (appended and config.keep_duplicates):
             documents = known_documents.new(documents)
@@ -560,7 +560,7 @@ def prepare_corpus(  # noqa: PLR0913
             stream = _merge(previous, stream, new_number, config.seed, temporary)
         write_stream(stream, temporary / "offsets", folder / STREAM_FILE, progress)
         hashes = [np.frombuffer(log.hashes, np.uint64)[is_kept], np.frombuffer(heldout, np.uint64)]
-        write_seen(folder, *hashes, *([previous.documents] if previous is not None else []))
+        write_document_hashes(folder, *hashes, *([previous.documents] if previous is not None else []))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return {

@@ -145,7 +145,7 @@ def _cut(piece: Piece, n_bytes: int, size: int, counted: Iterable[tuple[int, int
         if number and n and begin < n_bytes:
             begins.append((begin, n_lines + 1))
         n_lines += n
-    spans = [Span(*begin, last=end[1]) for begin, end in pairwise(begins)] + [Span(*begins[-1])]
+    spans = [Span(*begin, last_line=end[1]) for begin, end in pairwise(begins)] + [Span(*begins[-1])]
     ends = [*(begin for begin, _ in begins[1:]), n_bytes]
     return [(replace(piece, span=span), end - span.n_bytes) for span, end in zip(spans, ends, strict=True)]
 

@@ -92,7 +92,7 @@ class TableRow(NamedTuple):
     """The fields of a row of CSV or TSV, with its first and last line, which differ if a field has line breaks."""
 
     line: int
-    last: int
+    last_line: int
     fields: list[str]
 
 

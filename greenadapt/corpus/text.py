@@ -51,12 +51,14 @@ class Document:
 
 @dataclass(frozen=True)
 class Span:
-    """A range of lines of a file: after the first ``n_bytes`` bytes, which hold ``n_lines`` lines, up to ``last``."""
+    """A range of lines of a file: after the first ``n_bytes`` bytes, which hold ``n_lines`` lines, up to
+    ``last_line``.
+    """
 
     n_bytes: int = 0
     n_lines: int = 0
-    last: int | None = None
-    """The last line, from 1; ``None``: to the end of the file."""
+    last_line: int | None = None
+    """From 1; ``None``: to the end of the file."""
 
 
 @dataclass
@@ -121,7 +123,7 @@ class Decoder:
         """Yield line numbers (from 1) and lines with their ends, without a BOM; InputError if the file is binary."""
         span = self.spans.get(name, Span())
         number, most = span.n_lines, min(_BLOCK, self.limits.max_document_bytes + 1)
-        while number != span.last and (line := stream.readline(most)):
+        while number != span.last_line and (line := stream.readline(most)):
             number += 1
             if number <= _LINES_CHECKED:
                 _refuse_binary(line, name, is_first=number == 1)

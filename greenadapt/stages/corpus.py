@@ -11,7 +11,7 @@ from greenadapt.config import CorpusConfig, SampleBy, TextLimits, TextOptions, W
 from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, fetch_corpus, is_fetched, local_path
 from greenadapt.corpus.on_cluster import prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
-from greenadapt.corpus.prepared import SEEN_FILE, PreparedCorpus, added_positions, prepare_corpus
+from greenadapt.corpus.prepared import HASHES_FILE, PreparedCorpus, added_positions, prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local, warn_symlinks
 from greenadapt.corpus.recipes import PMC, Recipe, Source, find_recipe, kept_input, list_recipes
@@ -126,7 +126,7 @@ def former_corpus(session: Session, earlier: Result | None, inputs: dict[str, Js
         return None
     if earlier.manifest.inputs["tokenizer"]["sha256"] != inputs["tokenizer"]["sha256"]:
         why = "the tokenizer changed"
-    elif not (earlier.folder / SEEN_FILE).is_file():
+    elif not (earlier.folder / HASHES_FILE).is_file():
         why = f"{earlier.path} was made by an earlier version, which kept no list of documents"
     else:
         return earlier

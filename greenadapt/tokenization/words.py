@@ -97,9 +97,9 @@ class WordBounds:
     unk_id: int | None
     of_bytes: Mapping[int, str]
     """Id → text of the pieces that are single bytes, as decoded by ``surrogateescape``."""
-    first: bytes
+    begin_kinds: bytes
     """Kind of the beginning of each id: a word's character, a single character, the mark, or an inner byte."""
-    last: bytes
+    end_kinds: bytes
     """Kind of the end of each id; the mark only for a piece that is the mark."""
 
     @classmethod
@@ -130,10 +130,10 @@ class WordBounds:
         if piece == self.unk_id and text:
             return _sentencepiece_kind(text[0]), _sentencepiece_kind(text[-1])
         if piece in self.of_bytes and text:
-            return (_INNER if self.first[piece] == _INNER else _sentencepiece_kind(text[0])), _sentencepiece_kind(
+            return (_INNER if self.begin_kinds[piece] == _INNER else _sentencepiece_kind(text[0])), _sentencepiece_kind(
                 text[0]
             )
-        return self.first[piece], self.last[piece]
+        return self.begin_kinds[piece], self.end_kinds[piece]
 
     @cached_property
     def _by_text(self) -> IntArray:
@@ -141,7 +141,7 @@ class WordBounds:
 
     def begins(self, ids: IntArray, text_of: Callable[[int], str]) -> BoolArray:
         """Which of the pieces ``ids`` (n,) begin a word, (n,); ``text_of(i)`` is the text of piece i."""
-        first_kinds, last_kinds = (np.frombuffer(kinds, np.uint8)[ids] for kinds in (self.first, self.last))
+        first_kinds, last_kinds = (np.frombuffer(kinds, np.uint8)[ids] for kinds in (self.begin_kinds, self.end_kinds))
         for i in np.flatnonzero(np.isin(ids, self._by_text)).tolist():
             first_kinds[i], last_kinds[i] = self.of_piece(int(ids[i]), text_of(i))
         begins = np.ones(len(ids), bool)
@@ -150,8 +150,10 @@ class WordBounds:
 
     def is_one_word(self, pieces: Sequence[int]) -> bool:
         """Whether the pieces of a word, without spaces, punctuation and unspaced scripts, have no bounds between."""
-        has_bound = any(ends_word(self.last[before], self.first[after]) for before, after in pairwise(pieces))
-        return not has_bound and self.last[pieces[-1]] == _WORD
+        has_bound = any(
+            ends_word(self.end_kinds[before], self.begin_kinds[after]) for before, after in pairwise(pieces)
+        )
+        return not has_bound and self.end_kinds[pieces[-1]] == _WORD
 
 
 def ends_word(last_kind: Any, first_kind: Any) -> Any:

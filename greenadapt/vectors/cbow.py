@@ -114,8 +114,8 @@ def _train_epochs(
         part = state.part
         for epoch in range(state.epochs, config.epochs):
 
-            def advance(words: int, rate: float, shown: str = f"{epoch + 1}/{config.epochs}") -> None:
-                bar.advance(words, epoch=shown, lr=f"{rate:.4f}")
+            def advance(words: int, rate: float, label: str = f"{epoch + 1}/{config.epochs}") -> None:
+                bar.advance(words, epoch=label, lr=f"{rate:.4f}")
 
             part = engine.train_epoch(state.weights, epoch, advance, first_part=part, stop=lambda: stop.wanted)
             if stop.wanted or checkpoints.is_due():

@@ -91,7 +91,7 @@ class Curvature(NamedTuple):
     directions: Array
     values: Array
     """float64, ``(RANK,)``."""
-    others: float
+    remainder: float
 
 
 def changes(table: Array, start: Array, threads: int = 1) -> Changes:
@@ -196,7 +196,7 @@ def merged(
 
 def _scale_changes(total: Array, nodes: Array, steps: Array, curvature: Curvature) -> Array:
     """Apply the rule to the sums of changes ``total`` ``(n, dim)``; ``nodes`` and ``steps`` are ``(n, 1)``."""
-    other_shares = _share(steps * curvature.others, nodes)
+    other_shares = _share(steps * curvature.remainder, nodes)
     extra_shares = _share(steps * curvature.values, nodes) - other_shares
     projected = (total @ curvature.directions) * extra_shares.astype(np.float32)
     scaled = other_shares.astype(np.float32) * total + projected @ curvature.directions.T
