@@ -20,7 +20,7 @@ from greenadapt.storage.outputs import open_file
 from greenadapt.vectors.cbow import initial_weights, vocabulary_size
 from greenadapt.vectors.engines import Stream, StreamPart, learning_rate
 from greenadapt.vectors.engines.fast import FastEngine
-from greenadapt.vectors.on_cluster import Trainer, dealt, parts_each, round_size
+from greenadapt.vectors.on_cluster import Trainer, assign_parts, parts_per_core, round_size
 from greenadapt.vectors.word_vectors import WordVectors
 
 _REFERENCE_SEED = 99
@@ -78,13 +78,13 @@ def _rounds(
     parts: list[StreamPart], config: W2VConfig, n_nodes: int, total: int
 ) -> Iterator[tuple[int, list[list[StreamPart]]]]:
     """The epoch of each round, and what it gives to each node."""
-    each = parts_each(config, len(parts), total)
+    each = parts_per_core(config, len(parts), total)
     for epoch in range(config.epochs):
         at = 0
         while at < len(parts):
             size, n = round_size(epoch * len(parts) + at, [1] * n_nodes, each)
             rng = np.random.default_rng([config.seed, epoch, parts[at].number])
-            yield epoch, dealt(parts[at : at + size], [1] * n, rng)
+            yield epoch, assign_parts(parts[at : at + size], [1] * n, rng)
             at += size
 
 

@@ -67,7 +67,7 @@ class _Cuts:
         # A piece has its whole word's span: what is not cut as the base tokenizer does has no other.
         spans = np.stack([base.spans[starts, 0], base.spans[ends - 1, 1]], axis=1)[at]
         flat = np.array([i for word in words for i in word], base.ids.dtype)
-        return type(base)(flat, begins, spans, base.lines[starts][at], base.given[starts][at])
+        return type(base)(flat, begins, spans, base.lines[starts][at], base.input_words[starts][at])
 
 
 @dataclass(frozen=True)

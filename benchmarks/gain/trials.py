@@ -33,7 +33,7 @@ def slash() -> Iterator[None]:
         at = np.repeat(np.append(starts[1:], len(base.ids))[is_new], 2)
         pairs = np.stack([np.full(is_new.sum(), self.base.token_to_id("/")), ids[is_new]], axis=1).ravel()
         both = np.repeat(starts[is_new], 2)
-        columns = (base.spans, base.lines, base.given)
+        columns = (base.spans, base.lines, base.input_words)
         return type(base)(
             np.insert(base.ids, at, pairs).astype(base.ids.dtype),
             np.insert(base.begins, at, False),

@@ -19,22 +19,23 @@ _OF_BERT = {
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size"),
 }
-"""What BERT's own configuration says, and RoBERTa's."""
+"""Keys of the configurations of BERT and RoBERTa."""
 _CLASS = re.compile(r"(\w+?)(?:For[A-Z]\w*|(?:LMHead)?Model)")
 
 
 def stated_type(config: Mapping[str, Any], files: Container[str]) -> str | None:
     """The ``model_type`` of a configuration, which old releases of transformers did not write.
 
-    Without one it is that of the first of its ``architectures``, such as ``BertForMaskedLM``, else of BERT or RoBERTa,
-    if it has their settings, by which vocabulary is among the ``files`` of its folder. ``None`` if that tells nothing.
+    Without ``model_type`` it is inferred from the first of ``architectures``, such as ``BertForMaskedLM``, or, for a
+    configuration with the keys of BERT and RoBERTa, from the vocabulary among the ``files`` of the folder. ``None`` if
+    it cannot be inferred.
     """
     if config.get("model_type"):
         return str(config["model_type"])
     names = config.get("architectures")
-    named = _CLASS.fullmatch(str(names[0])) if isinstance(names, list) and names else None
-    if named:
-        return next((name for name in ARCHITECTURES if re.sub("[-_]", "", name) == named[1].lower()), None)
+    match = _CLASS.fullmatch(str(names[0])) if isinstance(names, list) and names else None
+    if match:
+        return next((name for name in ARCHITECTURES if re.sub("[-_]", "", name) == match[1].lower()), None)
     if not config.keys() >= _OF_BERT:
         return None
     if "vocab.txt" in files:

@@ -1,18 +1,18 @@
-"""What is known of an architecture, without torch."""
+"""Properties of an architecture, without torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 CAUSAL, SEQ2SEQ = "CausalLM", "Seq2SeqLM"
-"""The heads of models that write text: of a decoder, and of an encoder with one."""
+"""Heads of generative models: decoders, and encoders with a decoder."""
 WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 _FIRST_DENSE = "encoder.layer.0.intermediate.dense.weight"
 
 
 @dataclass(frozen=True)
 class Size:
-    """An axis of a weight, after the prefix, of the size ``setting``, or ``times`` that."""
+    """The size of an axis of a weight (named without the prefix): ``times`` the setting ``setting``."""
 
     setting: str
     weight: str
@@ -22,38 +22,38 @@ class Size:
 
 @dataclass(frozen=True)
 class LayerAttention:
-    """Where a layer attends, so that it can see a memory."""
+    """The attention of a layer, through which it reads a memory."""
 
     path: str
-    """The attention's module in a layer."""
+    """Module of the attention in a layer."""
     keys_and_values: Callable[[Any, Any], tuple[Any, Any]]
-    """A layer and states (b, m, d) that it sees as memory → keys and values (b, m, d)."""
+    """A layer and states of a memory (b, m, d) → keys and values (b, m, d)."""
     angles: Callable[[Any, Any, Any, Any], tuple[Any, Any]] | None = None
-    """The encoder, a layer, states (b, m, d) and positions (1, m) → cosines and sines (1, m, d_head) of the angles by
-    which keys are rotated; ``None`` if they are not."""
+    """The encoder, a layer, states (b, m, d) and positions (1, m) → cosines and sines (1, m, d_head) of the rotary
+    angles of keys; ``None`` without rotary positions."""
     bias: Callable[[Any], Any] | None = None
-    """The encoder → what is added to the scores of memory, (n_heads,), where a bias tells positions."""
+    """The encoder → bias of the scores of memory, (n_heads,); ``None`` without relative position bias."""
     forward: Callable[..., Any] | None = None
-    """What to run in place of the attention's ``forward`` where that does not call one of transformers' attention
-    functions: takes the attention, such a function, and the arguments of ``forward``."""
+    """Replacement for the attention's ``forward`` if that does not call one of transformers' attention functions; takes
+    the attention, such a function, and the arguments of ``forward``."""
 
 
 @dataclass(frozen=True)
 class LayerParts:
-    """Modules in a layer between which adapters act, of the kind that normalizes behind attention and behind the
-    feed-forward part, or before each.
+    """Modules of a layer between which adapters act; layer norms follow attention and feed-forward part (post-norm), or
+    precede them (pre-norm).
     """
 
     attention_output: str = "attention.output.dropout"
-    """Its output is that of attention, before it is added to the layer's input."""
+    """Module whose output is that of attention, before the residual connection."""
     ffn: str = "intermediate"
-    """Its input is that of the feed-forward part."""
+    """Module whose input is that of the feed-forward part."""
     ffn_output: str = "output.dropout"
-    """Its output is that of the feed-forward part, before it is added to that part's input."""
+    """Module whose output is that of the feed-forward part, before the residual connection."""
     norm: str = "output.LayerNorm"
-    """The last layer norm, which reads that sum; empty if the sum is the layer's output."""
+    """The last layer norm, after the residual connection; empty for pre-norm layers."""
     first_norm: str = ""
-    """Its output is what attention reads; empty if that is the layer's input."""
+    """The layer norm before attention; empty for post-norm layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,42 +71,42 @@ class Architecture:
     apply_head: Callable[[Any, Any], Any]
     """A language model and the states of t pieces (t, d) → logits (t, n_rows)."""
     sizes: tuple[Size, ...]
-    """Weights whose sizes its configuration tells."""
+    """Weights whose sizes are in the configuration."""
     memory: LayerAttention | str
-    """How a general model's states are its memory, or why they cannot be."""
+    """The attention that reads a memory, or the reason why memory is not supported."""
     adapters: LayerParts | str
-    """Where adapters act, or why they cannot."""
+    """The modules between which adapters act, or the reason why adapters are not supported."""
     embedding: str = WORD_EMBEDDINGS
-    """Weight of the input embedding, (n_rows, dim), after ``prefix`` or alone."""
+    """Weight of the input embedding, (n_rows, dim), with or without ``prefix``."""
     embedding_again: tuple[str, ...] = ()
-    """Other names under which files have the embedding once more; transformers takes the first."""
+    """Names of copies of the embedding in files, which transformers ignores."""
     layers: str = "encoder.layer"
     """Module of the layers, after ``prefix``."""
     published_layers: str | None = None
-    """The same in published files, if transformers renames their weights."""
+    """Module of the layers in published files, if transformers renames their weights."""
     n_layers: str = "num_hidden_layers"
-    """The configuration's key for their number."""
+    """The configuration's key for the number of layers."""
     final_norm: str = ""
-    """Module that normalizes the last layer's output, after ``prefix``; empty if there is none."""
+    """Layer norm of the last layer's output, after ``prefix``; empty if there is none."""
     heads: tuple[str, ...] = ("TokenClassification", "SequenceClassification", "QuestionAnswering", "MaskedLM")
-    """What transformers has models for."""
+    """Heads of the models in transformers."""
     has_two_separators: bool | None = False
-    """Whether there are two separators between the parts of a pair; ``None``: if they are RoBERTa's."""
+    """Whether two separators are between the parts of a pair; ``None``: if the separators are RoBERTa's."""
     has_segments: bool = False
-    """Whether it is told which part of a pair a piece is of."""
+    """Whether the model has token types, the parts of a pair."""
     tokenizer_class: str | None = None
-    """transformers' class of its tokenizer, if one is made of vocabulary files where there is no ``tokenizer.json``."""
+    """Tokenizer class in transformers, to create a tokenizer without ``tokenizer.json``; ``None`` if not supported."""
     counts_from_padding: bool = False
-    """Whether positions are counted from behind the padding's id, and pieces of padding have none."""
+    """Whether positions start after the id of padding, as in RoBERTa."""
 
     @property
     def is_generative(self) -> bool:
-        """Whether it writes text: it gets rows for words, and nothing else is done with it."""
+        """Whether it is a generative language model, to which words can be added but nothing else."""
         return not {CAUSAL, SEQ2SEQ}.isdisjoint(self.heads)
 
 
 def bert_sizes(width: str = "hidden_size") -> tuple[Size, ...]:
-    """Those of BERT, whose embedding is as wide as the setting ``width``."""
+    """The sizes of BERT, with the setting ``width`` for the embedding."""
     return (
         Size(width, WORD_EMBEDDINGS, axis=1),
         POSITIONS,

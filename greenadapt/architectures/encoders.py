@@ -1,4 +1,4 @@
-"""The encoders that greenadapt knows, by the ``model_type`` of transformers."""
+"""The encoders that greenadapt supports, by ``model_type``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,8 +30,8 @@ _ALBERT = (
             Size("intermediate_size", _FFN),
             Size("hidden_size", _FFN, axis=1),
         ),
-        memory="it has one layer, which is used again and again",
-        adapters="it has one layer, which is used again and again",
+        memory="all its layers share their weights",
+        adapters="all its layers share their weights",
         layers="encoder.albert_layer_groups",
         n_layers="num_hidden_groups",
         has_segments=True,
@@ -58,7 +58,7 @@ _BERT = (
 )
 
 
-_HIDDEN = -1e4  # finite: pieces of padding see none
+_HIDDEN = -1e4  # finite, since rows of padding are masked entirely
 
 
 def _attend_deberta(
@@ -71,7 +71,7 @@ def _attend_deberta(
 ) -> tuple[Any, None]:
     """``DisentangledSelfAttention.forward`` with one of transformers' attention functions.
 
-    Memory is seen by its content alone, without the terms between content and positions.
+    Memory takes part by content only, without the terms of content and positions.
     """
     (b, n, _), heads = states.shape, attention.num_attention_heads
     query, key, value = (
@@ -79,16 +79,16 @@ def _attend_deberta(
         for layer in (attention.query_proj, attention.key_proj, attention.value_proj)
     )
     n_terms = 1 + sum(term in attention.pos_att_type for term in ("c2p", "p2c"))
-    seen = mask.bool()
+    visible = mask.bool()
     if attention.relative_attention:
         embeddings = attention.pos_dropout(positions["rel_embeddings"])
         relative = positions["relative_pos"]
         bias = attention.disentangled_attention_bias(query, key, relative, embeddings, n_terms)
-        seen = bias.view(b, heads, -1, n).masked_fill(~seen, _HIDDEN)
+        visible = bias.view(b, heads, -1, n).masked_fill(~visible, _HIDDEN)
     context, _ = function(
         attention,
         *(part.view(b, heads, -1, part.shape[-1]) for part in (query, key, value)),
-        seen,
+        visible,
         dropout=attention.dropout.p if attention.training else 0.0,
         scaling=(query.shape[-1] * n_terms) ** -0.5,
     )
@@ -172,7 +172,7 @@ _MODERNBERT = (
         ),
         memory=LayerAttention(
             "attn",
-            # Without the hooks of adapters, which are for the layer's own input.
+            # forward does not run the hooks of adapters, which apply to the layer's input.
             lambda layer, states: layer.attn.Wqkv(layer.attn_norm.forward(states)).chunk(3, -1)[1:],
             angles=lambda encoder, layer, states, positions: encoder.rotary_emb(
                 states, positions, layer.attention_type
@@ -211,7 +211,7 @@ def _attend_mpnet(
 
 
 def _far_bias(encoder: Any) -> Any:
-    """The mean of the biases of keys far before and far behind, the last buckets of each half."""
+    """The mean of the biases of the farthest keys before and after, the last buckets of each half."""
     weight = encoder.encoder.relative_attention_bias.weight
     return (weight[len(weight) // 2 - 1] + weight[-1]) / 2
 
@@ -280,7 +280,7 @@ _PARTS = LayerParts("post_attention_dropout", "mlp", "post_mlp_dropout", "post_m
 
 
 def _sizes(published: str) -> tuple[Size, ...]:
-    """``published`` is the second name of a weight, in published files."""
+    """The sizes; ``published`` is the name of a weight in published files."""
     return (
         Size("hidden_size", WORD_EMBEDDINGS, axis=1),
         Size("intermediate_size", "layers.0.mlp.down_proj.weight", axis=1),

@@ -1,4 +1,4 @@
-"""Generative language models: they get rows for words, and nothing else is done with them."""
+"""Generative language models, to which words can be added but nothing else."""
 
 from functools import partial
 
@@ -15,8 +15,8 @@ _generative = partial(
 _causal = partial(
     _generative,
     heads=(CAUSAL,),
-    memory="it sees only what comes before",
-    adapters="it sees only what comes before",
+    memory="it is a causal language model",
+    adapters="it is a causal language model",
 )
 _llama = partial(
     _causal,
@@ -45,7 +45,7 @@ GENERATIVE = (
     ),
     _generative(
         model_type="t5",
-        heads=(SEQ2SEQ,),  # its other heads run the decoder, and its tokenizers have no [CLS] and [MASK]
+        heads=(SEQ2SEQ,),  # other heads also run the decoder, and its tokenizers have no [CLS] and [MASK]
         prefix="",
         embedding="shared.weight",
         embedding_again=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),

@@ -1,4 +1,4 @@
-"""The files in a fine-tuned or compiled model's folder, read without torch."""
+"""Files in the folder of a fine-tuned or compiled model, read without torch."""
 
 import re
 from collections.abc import Sequence
@@ -15,35 +15,35 @@ from greenadapt.storage.own_json import read_own, read_own_object
 from greenadapt.storage.results import ModelName
 
 FACTS_FILE = "greenadapt.json"
-"""How the model was adapted, if at all."""
+"""How an adapted model was created."""
 
 
 TASK_FILE = "task.json"
-"""The task's settings, and how to use its model."""
+"""Settings of the task and of its model."""
 
 
 MULTITASK_FILE = "multitask.json"
-"""How to use a model of several tasks, and which tasks it has."""
+"""Settings and tasks of a multitask model."""
 
 
 TASKS = "tasks"
-"""One folder per task, in a model of several."""
+"""Folder of a multitask model with one folder per task."""
 
 
 WEIGHTS_FILE = "weights.safetensors"
-"""Weights of a further seed beside those of the first one, and of one of several tasks beside the encoder's."""
+"""Weights of another seed in addition to the first, or of a task in addition to the shared encoder."""
 
 
 SCORES = "scores.json"
-"""Of all seeds, and of each in its own folder."""
+"""Scores of all seeds, and in a seed's folder of that seed."""
 
 
 SEEDS = "seeds"
-"""One folder per seed."""
+"""Folder with one folder per seed."""
 
 
 PREDICTIONS = "predictions.jsonl"
-"""Of one seed on the test set, in its order."""
+"""Predictions of a seed on the test set, in its order."""
 
 
 HISTORY = "history.jsonl"
@@ -51,7 +51,7 @@ HISTORY = "history.jsonl"
 
 
 LOGITS = "logits.safetensors"
-"""Of one seed on the test set, both views, if kept."""
+"""Logits of a seed on the test set, both views; optional."""
 
 
 MEMORY_FILE = "memory.safetensors"
@@ -59,14 +59,14 @@ MEMORY_FILE = "memory.safetensors"
 
 
 MEMORY_FOLDER = "memory"
-"""The general model itself, if it was trained too."""
+"""Folder of the general model, if it was trained too."""
 
 
 _AGAIN = "train the model again"
 
 
 def weights_of_seed(folder: Path, seed: int | None) -> Path:
-    """The folder of the weights of ``seed``, of the first one ``folder`` itself; raises ``MissingError`` for others."""
+    """The folder of the weights of ``seed``, ``folder`` itself for the first; ``MissingError`` for an unknown seed."""
     if seed is None:
         return folder
     if not (folder / SCORES).is_file():
@@ -78,16 +78,16 @@ def weights_of_seed(folder: Path, seed: int | None) -> Path:
 
 
 def read_seeds(folder: Path) -> tuple[int, ...]:
-    """The seeds that a model was fine-tuned with, in order.
+    """The seeds of a fine-tuned model, in order.
 
-    Raises ``MissingError`` or ``InputError`` if the folder does not say so.
+    Raises ``MissingError`` or ``InputError`` if the folder has no valid scores.
     """
     scores = read_own(folder / SCORES, _SeedScores, *_WHAT)
     return tuple(entry.seed for entry in scores.seeds)
 
 
 def n_weights(folder: Path) -> int:
-    """The number of parameters in ``folder``'s ``weights.safetensors``, from the header alone.
+    """Number of parameters in ``weights.safetensors``, from the header.
 
     Raises ``MissingError`` if the folder has no such file.
     """
@@ -100,7 +100,7 @@ def n_weights(folder: Path) -> int:
 
 @dataclass(frozen=True)
 class _Used:
-    """How a fine-tuned model is used, of one task or of several."""
+    """Settings that fine-tuned models of one task and of several tasks share."""
 
     pool: Pool = "mean"
     pools: dict[str, Pool] = field(default_factory=dict)
@@ -153,37 +153,37 @@ class _SeedScores:
 
 
 _KINDS: dict[str, Any] = {FACTS_FILE: _Facts, TASK_FILE: _Task, MULTITASK_FILE: _Multitask, SCORES: _Scores}
-"""File → what is to be in it, of what is read by name."""
+"""File → the fields that are read."""
 _WHAT = "fine-tuned model", "give the folder that finetune wrote, or train it again"
 
 
 def read_described(path: Path) -> Json:
-    """The JSON object in a fine-tuned or adapted model's file.
+    """Read a JSON file of a fine-tuned or adapted model.
 
-    Raises ``MissingError`` or ``InputError`` if it holds none, or a value of another type.
+    Raises ``MissingError`` if it does not exist, ``InputError`` if it is invalid or a field has another type.
     """
     return read_own_object(path, _KINDS[path.name], *_WHAT)
 
 
 TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-"""Of a task, whose name is that of a folder, and of a set of examples."""
+"""Valid names of tasks, which are also folders, and of sets of examples."""
 
 
 TASK_NAME_RULE = "use letters, digits and _, and - and . but for the first character, 100 at most"
 
 
 def set_label(kind: str, name: str) -> str:
-    """The label of the set ``name`` of ``kind`` (``dev`` or ``test``); the only one of its kind has the kind's name."""
+    """The label of the set ``name`` of ``kind`` (``dev`` or ``test``); just the kind if the name is the same."""
     return kind if kind == name else f"{kind} {name}"
 
 
 def is_multitask(folder: Path) -> bool:
-    """Whether a model's folder is for several tasks on one encoder."""
+    """Whether ``folder`` is a multitask model, with a shared encoder."""
     return (folder / MULTITASK_FILE).is_file()
 
 
 def require_multitask(folder: Path) -> None:
-    """Raise ``MissingError`` if a folder does not exist, ``UsageError`` if it has no tasks on one encoder."""
+    """Raise ``MissingError`` if ``folder`` does not exist, ``UsageError`` if it is not a multitask model."""
     if not folder.exists():
         raise MissingError(f"{folder} does not exist", "check the path")
     if not is_multitask(folder):
@@ -191,22 +191,22 @@ def require_multitask(folder: Path) -> None:
 
 
 def task_names(folder: Path) -> tuple[str, ...]:
-    """The tasks of a folder, in the order of training, then those that were added, by name.
+    """The tasks of a multitask model, in the order of training, then tasks added later, by name.
 
-    Names in ``multitask.json`` that are not those of a folder in ``tasks/`` are ignored.
+    Ignores names in ``multitask.json`` without a folder in ``tasks/``.
     """
-    there = folder / TASKS
-    found = [path.name for path in sorted(there.iterdir()) if _is_task(path)] if there.is_dir() else []
+    tasks_folder = folder / TASKS
+    names = [path.name for path in sorted(tasks_folder.iterdir()) if _is_task(path)] if tasks_folder.is_dir() else []
     order: list[str] = read_described(folder / MULTITASK_FILE)["tasks"] or []
-    return tuple(sorted(found, key=lambda name: order.index(name) if name in order else len(order)))
+    return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
 
 
 def require_tasks(folder: Path, names: Sequence[str]) -> None:
-    """Raise ``MissingError`` listing the tasks of ``folder`` if it lacks one of ``names``."""
-    there = task_names(folder)
+    """Raise ``MissingError``, which lists the tasks of ``folder``, if one of ``names`` is missing."""
+    tasks = task_names(folder)
     for name in names:
-        if name not in there:
-            raise MissingError(f"{folder} has no task {name!r}", f"it has {', '.join(there) or 'none'}")
+        if name not in tasks:
+            raise MissingError(f"{folder} has no task {name!r}", f"it has {', '.join(tasks) or 'none'}")
 
 
 def _is_task(path: Path) -> bool:
@@ -214,31 +214,31 @@ def _is_task(path: Path) -> bool:
 
 
 CompiledBackend = Literal["onnx", "openvino"]
-"""What runs a graph."""
+"""Runtime of a graph."""
 GraphInput = Literal["attention_mask", "token_type_ids", "position_ids"]
-"""What a graph may read beside ``inputs_embeds``."""
+"""Optional inputs of a graph in addition to ``inputs_embeds``."""
 COMPILED_FILE = "compiled.json"
-"""How a compiled model is run."""
+"""Settings of a compiled model."""
 EMBEDDING_FILE = "embedding.safetensors"
-"""The whole embedding of a compiled model, which its graph does not hold."""
+"""Embedding of a compiled model, which is not in the graph."""
 GRAPHS: dict[Backend, str] = {"onnx": "model.onnx", "openvino": "model.xml"}
-"""Backend → the graph's file; that of OpenVINO has its weights beside it, in ``model.bin``."""
+"""Backend → the graph's file; OpenVINO stores the weights in ``model.bin``."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """How a compiled model is run."""
+    """Settings of a compiled model."""
 
     backend: CompiledBackend
     quantize: Quantize
     head: str | None
-    """As in ``checkpoints``' architectures, such as ``TokenClassification``; ``None`` for sentence vectors."""
+    """Head as in ``Architecture.heads``, such as ``TokenClassification``; ``None`` for sentence vectors."""
     inputs: tuple[GraphInput, ...]
-    """Names of the graph's inputs beside ``inputs_embeds``, in order; its only output is ``logits``."""
+    """The graph's inputs after ``inputs_embeds``, in order; its only output is ``logits``."""
 
     @classmethod
     def read(cls, folder: Path) -> "Compiled | None":
-        """That of a folder, ``None`` if the model is not compiled; raises ``InputError`` if the file is broken."""
+        """Read ``compiled.json``; ``None`` if the model is not compiled, ``InputError`` if the file is invalid."""
         file = folder / COMPILED_FILE
         if not file.is_file():
             return None
@@ -249,5 +249,5 @@ class Compiled:
         write_json(folder / COMPILED_FILE, self.as_json())
 
     def as_json(self) -> Json:
-        """Its content."""
+        """The content of ``compiled.json``."""
         return asdict(self)

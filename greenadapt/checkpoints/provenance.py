@@ -1,4 +1,4 @@
-"""How a model's folder was created, its entry in a manifest, and its task's files."""
+"""How a model was created, its entry in a manifest, and the files of its tasks."""
 
 import re
 import shutil
@@ -37,9 +37,9 @@ _FRONT_MATTER = re.compile(r"\s*---\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)
 
 
 def read_facts(folder: Path) -> Json | None:
-    """How an adapted model's folder was created; ``None`` for any other folder.
+    """Read how an adapted model was created; ``None`` for another folder.
 
-    Raises ``InputError`` if the file lacks the names of the model and the corpus.
+    Raises ``InputError`` if the file lacks the model or the corpus.
     """
     file = folder / FACTS_FILE
     if not file.is_file():
@@ -48,50 +48,52 @@ def read_facts(folder: Path) -> Json | None:
 
 
 def base_id(model: PretrainedModel) -> str | None:
-    """The hub id of the pretrained model that ``model`` is or was adapted from, if known."""
-    made = read_facts(model.folder)
-    return hub_id(made["model"]["source"] if made else model.source) or id_of_folder(model.folder)
+    """The hub id of ``model``, or of the pretrained model that it was adapted from, if known."""
+    facts = read_facts(model.folder)
+    return hub_id(facts["model"]["source"] if facts else model.source) or id_of_folder(model.folder)
 
 
 def licence_of(model: PretrainedModel) -> Json:
-    """The entries of a model's card that state its licence, as the hub reads them; empty if it states none."""
-    import yaml  # not huggingface_hub, which takes ten times as long to import
+    """The licence entries in the front matter of a model's card; empty if there are none."""
+    import yaml  # huggingface_hub takes ten times as long to import
 
     card = model.folder / "README.md"
     try:
         front = _FRONT_MATTER.match(card.read_text("utf-8-sig")) if card.is_file() else None
-        stated = yaml.safe_load(front[1]) if front else None
+        metadata = yaml.safe_load(front[1]) if front else None
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        stated = None  # the card is another program's, and only its licence is of interest
+        metadata = None  # an invalid card of another program counts as one without licence
     names = ("license", "license_name", "license_link")
     return (
-        {name: stated[name] for name in names if isinstance(stated.get(name), str)} if isinstance(stated, dict) else {}
+        {name: metadata[name] for name in names if isinstance(metadata.get(name), str)}
+        if isinstance(metadata, dict)
+        else {}
     )
 
 
 def reads_sentences(folder: Path) -> bool:
-    """Whether a model's folder has added words, and ``sentence-transformers`` loads it."""
+    """Whether ``folder`` is an expanded model of ``sentence-transformers``."""
     return (folder / WORDS_FILE).is_file() and (folder / "modules.json").is_file()
 
 
 def starting_model(model: str) -> PretrainedModel:
-    """The model, with a name that includes its corpus, and with the path that the user gave; see ``find_model``."""
-    found = find_model(model)
-    made = read_facts(found.folder)
-    if made is None:
-        return found
-    given = expanded(model)
-    source = str(given.absolute()) if given.is_dir() else found.source
-    return replace(found, name=f"{made['model']['name']}-{made['corpus']}", source=source)
+    """Find a model; the name of an adapted model includes its corpus, and its source is the user's path."""
+    pretrained = find_model(model)
+    facts = read_facts(pretrained.folder)
+    if facts is None:
+        return pretrained
+    path = expanded(model)
+    source = str(path.absolute()) if path.is_dir() else pretrained.source
+    return replace(pretrained, name=f"{facts['model']['name']}-{facts['corpus']}", source=source)
 
 
 def adapted_input(model: PretrainedModel) -> Json:
-    """``model_input`` of a model that may have added words, a task, or several, and a memory."""
+    """``model_input``, including added words, tasks and memory."""
     return _with_files(model, [*_encoder_files(model.folder), *_task_files(model.folder)])
 
 
 def encoder_input(model: PretrainedModel) -> Json:
-    """``adapted_input`` without what the model's tasks add to their shared encoder."""
+    """``adapted_input`` without the weights that tasks add to a shared encoder."""
     return _with_files(model, _encoder_files(model.folder))
 
 
@@ -109,13 +111,13 @@ def _encoder_files(folder: Path) -> list[Path]:
 
 
 def _memory_files(folder: Path) -> list[Path]:
-    """The configuration and the weights, in one file or several, of a model's own memory."""
+    """The configuration and weights of a model's trained memory."""
     general = folder / MEMORY_FOLDER
     return sorted([*general.glob("config.json"), *general.glob("model*.safetensors*")])
 
 
 def task_input(folder: Path) -> Json | None:
-    """The task of the fine-tuned model in ``folder``, as an input in a manifest; ``None`` if it has none."""
+    """The manifest entry of the task of the fine-tuned model in ``folder``; ``None`` if it has no task."""
     files = [path for path in (folder / TASK_FILE, *_task_files(folder)) if path.is_file()]
     if not files:
         return None
@@ -124,7 +126,7 @@ def task_input(folder: Path) -> Json | None:
 
 
 def _task_files(folder: Path) -> list[Path]:
-    """For a model of several tasks: their list, and each task's settings and weights."""
+    """The list of tasks of a multitask model, and the settings and weights of each task."""
     if not is_multitask(folder):
         return []
     tasks = [folder / TASKS / name / file for name in task_names(folder) for file in (TASK_FILE, WEIGHTS_FILE)]
@@ -132,7 +134,7 @@ def _task_files(folder: Path) -> list[Path]:
 
 
 def copy_task(source: Path, folder: Path) -> None:
-    """Copy the task or tasks of the fine-tuned model in ``source``, if any, and its memory's files."""
+    """Copy the tasks and the memory of the model in ``source``, if any."""
     for path in _task_files(source):
         copied = folder / path.relative_to(source)
         copied.parent.mkdir(parents=True, exist_ok=True)
@@ -148,15 +150,15 @@ def copy_task(source: Path, folder: Path) -> None:
 
 
 def model_facts(model: PretrainedModel) -> Json:
-    """A model's entry in a manifest, by which later stages find it."""
+    """The name and source of a model in a manifest, by which later stages find it."""
     return {"name": model.name, "source": model.source}
 
 
 def check_model(model: PretrainedModel, *, whole: bool = False, generative: bool = False) -> Checkpoint:
-    """Open a model's weights, and refuse early what would later fail or spoil the result.
+    """Open a model's weights, and check them before they are used.
 
-    Raises ``InputError`` or ``MissingError`` for broken files and for NaN or infinity in the embedding, or in any
-    weight if the ``whole`` model will be copied or trained, and for a generative language model unless ``generative``.
+    Raises ``InputError`` or ``MissingError`` for broken files, for NaN or infinity in the embedding (in any weight if
+    ``whole``, for models that are copied or trained), and for a generative language model unless ``generative``.
     """
     checkpoint = Checkpoint.open(model.folder, generative=generative)
     checkpoint.require_finite(None if whole else [checkpoint.embedding_name])
@@ -164,7 +166,7 @@ def check_model(model: PretrainedModel, *, whole: bool = False, generative: bool
 
 
 def model_input(model: PretrainedModel) -> Json:
-    """A model as an input in a manifest: a hash of its files that count, and the commit of one from the hub."""
+    """The manifest entry of a model: a hash of its relevant files, and the commit of a model from the hub."""
     names = ("config.json", *FILES_OF_SETTINGS)
     present = [model.folder / name for name in names if (model.folder / name).is_file()]
     weights = Checkpoint.open(model.folder, generative=True).files
@@ -176,7 +178,7 @@ def model_input(model: PretrainedModel) -> Json:
 
 
 def note_lowercasing(model: PretrainedModel, progress: Progress) -> None:
-    """Report if a model without ``tokenizer.json`` may be cased, and nothing says so."""
+    """Warn that a model without ``tokenizer.json`` is lower-cased by default although it may be cased."""
     if not (model.folder / TOKENIZER_FILE).is_file() and VocabularyFolder.find(model.folder).may_be_cased:
         progress.note(
             f"vocab.txt of {model.name} has capitals, but no {SETTINGS_FILE} says do_lower_case: texts are lower-cased "
@@ -186,10 +188,10 @@ def note_lowercasing(model: PretrainedModel, progress: Progress) -> None:
 
 
 def note_code(model: PretrainedModel, progress: Progress) -> None:
-    """Report which files of ``model`` name code (``auto_map``), which is not copied."""
-    named = {
+    """Report the files of ``model`` that name code (``auto_map``), which is not copied."""
+    names_code = {
         "config.json": Checkpoint.open(model.folder, generative=True).names_code,
         "tokenizer_config.json": "auto_map" in read_settings(model.folder),
     }
-    if files := [name for name, names_code in named.items() if names_code]:
+    if files := [name for name, has_code in names_code.items() if has_code]:
         progress.note(f"left out auto_map of {model.name}'s {' and '.join(files)}: it names code, which is never run")

@@ -22,7 +22,7 @@ OLD_WEIGHTS = "pytorch_model.bin"
 
 
 _OLD_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-"""Ends of names in weights that came from TensorFlow, and their names since."""
+"""Old name → new name, for ends of names in weights converted from TensorFlow."""
 
 
 _FOREIGN = ("tf_model*.h5", "*.ckpt*", "flax_model*.msgpack", "*.ot", "*.gguf", "rust_model*")
@@ -46,19 +46,19 @@ CODE_KEYS = (
     *(f"{prefix}{what}_implementation{end}" for what in ("attn", "experts") for prefix, end in _FORMS),
     "quantization_config",
 )
-"""Keys of ``config.json`` by which transformers fetches code from the hub and runs it, or needs other packages."""
+"""Keys of ``config.json`` that make transformers run code from the hub or import other packages."""
 
 
 class Checkpoint:
-    """A model folder: ``config``, ``architecture``, and by name its weights in their own element type.
+    """A model folder: ``config``, ``architecture``, and the weights by name in their original element type.
 
-    ``config`` is without ``auto_map`` and other keys that can name code, which is never run nor copied; ``names_code``
-    says if it had an ``auto_map``. It has a ``model_type`` though releases of transformers before 2.3 wrote none.
-    ``checkpoint[name]`` is a read-only array, memory-mapped, by the name that transformers gives it today. Reads
-    safetensors, and an old ``pytorch_model.bin`` only
-    through torch's weights-only loader; either may be sharded. Raises ``InputError`` for a model type that is not in
-    ``ARCHITECTURES``, for a generative language model unless ``generative`` accepts it, for damaged files and if the
-    configuration does not match the sizes of the weights, ``MissingError`` if there are no weights.
+    ``config`` excludes ``auto_map`` and other keys that can name code, which is never run or copied; ``names_code``
+    says whether it had an ``auto_map``. ``model_type`` is inferred if it is missing, as before transformers 2.3.
+    ``checkpoint[name]`` is a read-only, memory-mapped array; names are those of current transformers. Reads
+    safetensors, and ``pytorch_model.bin`` through torch's weights-only loader; both may be sharded. Raises
+    ``InputError`` for a model type that is not in ``ARCHITECTURES``, for a generative language model unless
+    ``generative``, for damaged files, and for a configuration that does not match the sizes of the weights;
+    ``MissingError`` if there are no weights.
     """
 
     @classmethod
@@ -85,39 +85,41 @@ class Checkpoint:
                 f"{folder} holds a model of type {model_type}, which greenadapt does not support",
                 f"supported are {', '.join(ARCHITECTURES)}",
             )
-        self.architecture = kind = ARCHITECTURES[model_type]
-        if kind.is_generative and not generative:
+        self.architecture = architecture = ARCHITECTURES[model_type]
+        if architecture.is_generative and not generative:
             raise InputError(
                 f"{folder} is a generative language model ({model_type}), to which words can only be added",
                 "that is done by w2v, align, expand and adapt; give an encoder here",
             )
         self.is_compiled = (folder / COMPILED_FILE).is_file()
-        """Whether its weights but the embedding are in a graph, which is only run."""
+        """Whether all weights except the embedding are in a compiled graph."""
         weights = _open_weights(folder)
         self._weights = {
-            _current(name): (own, name) for name, own in weights.items() if name not in kind.embedding_again
+            _current_name(name): (file, name)
+            for name, file in weights.items()
+            if name not in architecture.embedding_again
         }
-        names = (kind.prefix + kind.embedding, kind.embedding)
-        found = [name for name in names if name in self._weights]
-        if not found:
+        names = (architecture.prefix + architecture.embedding, architecture.embedding)
+        present = [name for name in names if name in self._weights]
+        if not present:
             raise InputError(f"{folder} has no weight {' or '.join(dict.fromkeys(names))}", "download the model again")
-        self.embedding_name = found[0]
+        self.embedding_name = present[0]
         if not is_stated:
             self._require_layers()
         self.n_rows: int
         self.dim: int
         shape = self.shape(self.embedding_name)
         if len(shape) != 2:
-            raise InputError(f"{folder}: {found[0]} has {len(shape)} axes, expected 2", "download the model again")
+            raise InputError(f"{folder}: {present[0]} has {len(shape)} axes, expected 2", "download the model again")
         self.n_rows, self.dim = shape
-        self._check_rows([name for name in (kind.decoder, *kind.biases) if name in self._weights])
-        self._check_sizes(kind)
-        self.decoder_name = kind.decoder if kind.decoder in self._weights else None
-        self.bias_names = [name for name in kind.biases if name in self._weights]
+        self._check_rows([name for name in (architecture.decoder, *architecture.biases) if name in self._weights])
+        self._check_sizes(architecture)
+        self.decoder_name = architecture.decoder if architecture.decoder in self._weights else None
+        self.bias_names = [name for name in architecture.biases if name in self._weights]
 
     @property
     def files(self) -> list[Path]:
-        """The files of the weights, with the index if sharded."""
+        """The files of the weights, including the index of shards."""
         for pattern in ("model*.safetensors*", "pytorch_model*.bin*", *([EMBEDDING_FILE] if self.is_compiled else [])):
             if files := sorted(self.folder.glob(pattern)):
                 return files
@@ -133,27 +135,27 @@ class Checkpoint:
         return weights[stored]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of one weight, without touching its bytes."""
+        """Shape of a weight, without reading its values."""
         weights, stored = self._weights[name]
         return weights.shape(stored) if isinstance(weights, ArrayFile) else weights[stored].shape
 
     def setting(self, *names: str) -> Any:
-        """The value of the first of ``names`` that its configuration has, else ``None``."""
+        """The value of the first of ``names`` in the configuration; ``None`` if it has none."""
         return next((self.config[name] for name in names if name in self.config), None)
 
     def embedding(self) -> Array:
-        """The input embedding, (n_rows, dim), memory-mapped, in the checkpoint's own element type."""
+        """The input embedding, (n_rows, dim), memory-mapped, in the checkpoint's element type."""
         return self[self.embedding_name]
 
     def untied_output(self) -> Array | None:
-        """The output rows, (n_rows, dim), of a generative language model, if they are not those of the embedding."""
+        """The output rows, (n_rows, dim), of a generative language model whose output is not tied to the embedding."""
         if not self.architecture.is_generative or self.decoder_name is None or self.config.get("tie_word_embeddings"):
             return None
         output = self[self.decoder_name]
         return None if same_arrays(output, self.embedding()) else output
 
     def first_new_id(self, n_tokens: int) -> int:
-        """Id of the first new row: the number of rows, which may exceed the ``n_tokens`` ids of the tokenizer.
+        """Id of the first new row: the number of rows, which may exceed the tokenizer's ``n_tokens``.
 
         Raises ``InputError`` if the tokenizer has more ids than the embedding has rows.
         """
@@ -165,98 +167,105 @@ class Checkpoint:
         return self.n_rows
 
     def require_finite(self, names: Iterable[str] | None = None) -> None:
-        """Read the weights ``names``, or all, in blocks; raises ``InputError`` for one that holds NaN or infinity."""
+        """Raise ``InputError`` if one of the weights ``names``, by default all, has NaN or infinity."""
         for name in self.names if names is None else names:
             weight = self[name]
             if np.issubdtype(weight.dtype, np.integer) or weight.dtype == np.bool_:
                 continue
             for block in row_blocks(weight, _BLOCK_BYTES):
                 if not np.isfinite(block).all():
-                    n_bad = sum(int((~np.isfinite(each)).sum()) for each in row_blocks(weight, _BLOCK_BYTES))
+                    n_bad = sum(int((~np.isfinite(part)).sum()) for part in row_blocks(weight, _BLOCK_BYTES))
                     raise InputError(
                         f"{self.folder}: {n_bad:,} of the {weight.size:,} numbers of {name} are NaN or infinity",
                         "download or train the model again",
                     )
 
     def _require_layers(self) -> None:
-        """Refuse weights that are not of the architecture that a configuration seems to have which names none."""
+        """Raise ``InputError`` if the weights do not fit the architecture inferred from the configuration."""
         kind = self.architecture
         prefix = kind.prefix if self.embedding_name.startswith(kind.prefix) else ""
-        lacking = [size.weight for size in kind.sizes if prefix + size.weight not in self._weights]
-        if lacking:
+        missing = [size.weight for size in kind.sizes if prefix + size.weight not in self._weights]
+        if missing:
             raise InputError(
                 f"{self.folder / 'config.json'} has no model_type and looks like that of {kind.model_type}, but there "
-                f"is no weight {prefix}{lacking[0]}",
+                f"is no weight {prefix}{missing[0]}",
                 'write what it is there, such as "model_type": "electra"',
             )
 
     def _check_sizes(self, kind: Architecture) -> None:
-        """Refuse a configuration that does not match the sizes of the weights: the model would not load."""
+        """Raise ``InputError`` if the configuration does not match the sizes of the weights."""
         prefix = kind.prefix if self.embedding_name.startswith(kind.prefix) else ""
         for size in kind.sizes:
-            name, stated = prefix + size.weight, self.config.get(size.setting)
-            if stated is None or name not in self._weights:
+            name, setting = prefix + size.weight, self.config.get(size.setting)
+            if setting is None or name not in self._weights:
                 continue
             shape = self.shape(name)
-            own = shape[size.axis] / size.times if len(shape) == 2 else 0
-            if stated != own:
-                raise self._differs(f"{size.setting} is {stated!r}", f"{name} has {own:.10g}")
+            actual = shape[size.axis] / size.times if len(shape) == 2 else 0
+            if setting != actual:
+                raise self._mismatch_error(f"{size.setting} is {setting!r}", f"{name} has {actual:.10g}")
         if self.is_compiled:
             return
-        stated = self.config.get(kind.n_layers)
+        setting = self.config.get(kind.n_layers)
         layers = "|".join(map(re.escape, filter(None, (kind.layers, kind.published_layers))))
         pattern = re.compile(rf"({re.escape(prefix)}(?:{layers})\.)(\d+)\.(.*)")
-        found = [match.groups() for name in self._weights if (match := pattern.match(name))]
-        numbers = {number for _, number, _ in found}
-        if stated not in (None, len(numbers)):
-            raise self._differs(f"{kind.n_layers} is {stated!r}", f"the weights have {len(numbers)}")
+        layer_weights = [match.groups() for name in self._weights if (match := pattern.match(name))]
+        numbers = {number for _, number, _ in layer_weights}
+        if setting not in (None, len(numbers)):
+            raise self._mismatch_error(f"{kind.n_layers} is {setting!r}", f"the weights have {len(numbers)}")
         if not kind.is_generative:
             self._require_settings(kind)
-            self._require_like_first(found)
+            self._require_like_first(layer_weights)
         self._check_heads()
 
     def _require_settings(self, kind: Architecture) -> None:
-        """Refuse a configuration without width or number of layers, for which transformers takes those of BERT."""
-        if kind.published_layers:  # published files have other names, which transformers knows
+        """Raise ``InputError`` without width or number of layers, for which transformers would use those of BERT."""
+        if kind.published_layers:  # transformers renames the weights of published files
             return
-        wanted: list[tuple[str, ...]] = [("hidden_size",), ("num_hidden_layers",)]
-        if kind.n_layers == "n_layers":  # DistilBERT's names; transformers reads the others, too
-            wanted = [("dim", "hidden_size"), ("n_layers", "num_hidden_layers")]
-        lacking = [names[0] for names in wanted if self.setting(*names) is None]
-        if lacking:
+        settings: list[tuple[str, ...]] = [("hidden_size",), ("num_hidden_layers",)]
+        if kind.n_layers == "n_layers":  # DistilBERT's names; transformers also reads the general names
+            settings = [("dim", "hidden_size"), ("n_layers", "num_hidden_layers")]
+        missing = [names[0] for names in settings if self.setting(*names) is None]
+        if missing:
             config = self.folder / "config.json"
             raise InputError(
-                f"{config} has no {' and no '.join(lacking)}", "write there what the weights have, or download it again"
+                f"{config} has no {' and no '.join(missing)}", "write there what the weights have, or download it again"
             )
 
-    def _require_like_first(self, found: list[tuple[str, ...]]) -> None:
-        """Refuse layers that lack weights of the first; ``found`` are module, number and rest of their names."""
-        have = {*found}
-        first = {(module, rest) for module, number, rest in found if number == "0" and rest.endswith(_PARAMETERS)}
-        numbers = sorted({number for _, number, _ in found}, key=int)
-        lost = [
-            f"{module}{number}.{rest}"
+    def _require_like_first(self, layer_weights: list[tuple[str, ...]]) -> None:
+        """Raise ``InputError`` if a layer lacks weights of the first; names are (module, number, parameter)."""
+        present = {*layer_weights}
+        first_layer = {
+            (module, parameter)
+            for module, number, parameter in layer_weights
+            if number == "0" and parameter.endswith(_PARAMETERS)
+        }
+        numbers = sorted({number for _, number, _ in layer_weights}, key=int)
+        missing = [
+            f"{module}{number}.{parameter}"
             for number in numbers
-            for module, rest in sorted(first)
-            if (module, number, rest) not in have
+            for module, parameter in sorted(first_layer)
+            if (module, number, parameter) not in present
         ]
-        if lost:
+        if missing:
             raise InputError(
-                f"{self.folder} lacks {len(lost)} of the encoder's weights, such as {lost[0]}", "fetch the model again"
+                f"{self.folder} lacks {len(missing)} of the encoder's weights, such as {missing[0]}",
+                "fetch the model again",
             )
 
     def _check_heads(self) -> None:
-        """Refuse attention heads that do not share the hidden size evenly."""
+        """Raise ``InputError`` if the hidden size is not a multiple of the number of attention heads."""
         width, heads = self.setting("hidden_size", "dim"), self.setting("num_attention_heads", "n_heads")
         if width is None or heads is None or "head_dim" in self.config:
             return
         if not isinstance(heads, int) or heads < 1 or width % heads:
-            raise self._differs(f"there are {heads!r} attention heads", f"the hidden size {width} must be a multiple")
+            raise self._mismatch_error(
+                f"there are {heads!r} attention heads", f"the hidden size {width} must be a multiple"
+            )
 
-    def _differs(self, stated: str, found: str) -> InputError:
+    def _mismatch_error(self, setting: str, actual: str) -> InputError:
         config = self.folder / "config.json"
         return InputError(
-            f"{config}: {stated}, but {found}", "download config.json and the weights of the same model again"
+            f"{config}: {setting}, but {actual}", "download config.json and the weights of the same model again"
         )
 
     def _check_rows(self, output_names: list[str]) -> None:
@@ -275,7 +284,7 @@ class Checkpoint:
 
 
 def _open_weights(folder: Path) -> dict[str, StoredWeights]:
-    """Name of each weight → the opened file that contains it; prefers safetensors."""
+    """Open the files of weights: name of each weight → its file; prefers safetensors."""
     openers: dict[str, Callable[[Path], StoredWeights]] = {
         "model.safetensors": ArrayFile,
         OLD_WEIGHTS: open_torch_file,
@@ -295,9 +304,11 @@ def _open_weights(folder: Path) -> dict[str, StoredWeights]:
     )
 
 
-def _current(name: str) -> str:
-    """The name that transformers gives a weight today."""
-    return next((name.removesuffix(old) + new for old, new in _OLD_ENDS.items() if name.endswith(old)), name)
+def _current_name(name: str) -> str:
+    """The name of a weight in current transformers."""
+    return next(
+        (name.removesuffix(old_end) + new_end for old_end, new_end in _OLD_ENDS.items() if name.endswith(old_end)), name
+    )
 
 
 def _open_shards(index: Path, opener: Callable[[Path], StoredWeights]) -> dict[str, StoredWeights]:
@@ -306,7 +317,7 @@ def _open_shards(index: Path, opener: Callable[[Path], StoredWeights]) -> dict[s
         raise InputError(f"{index} has no weight_map", "download the model again")
     opened: dict[str, StoredWeights] = {}
     for shard in shard_of.values():
-        # The index is untrusted: a path in it could name any file on the machine.
+        # The index is untrusted: a path could name any file on the machine.
         if not isinstance(shard, str) or "/" in shard or "\\" in shard or not (index.parent / shard).is_file():
             raise InputError(f"{index} names {shard!r}, which is not a file in its folder", "download the model again")
         if shard not in opened:
@@ -318,10 +329,10 @@ def _open_shards(index: Path, opener: Callable[[Path], StoredWeights]) -> dict[s
 
 
 def open_torch_file(path: Path) -> dict[str, Array]:
-    """The weights in a ``.bin`` file by name, memory-mapped if it is a zip archive; read-only.
+    """Read the weights in a ``.bin`` file by name, memory-mapped if it is a zip archive; read-only.
 
-    Raises ``MissingError`` without torch, ``InputError`` if torch's weights-only loader does not read it, if it
-    holds anything but tensors by name, and for types of numbers that safetensors files cannot hold here.
+    Raises ``MissingError`` if torch is not installed, ``InputError`` if torch's weights-only loader refuses the file,
+    if it does not hold tensors by name, and for unsupported element types.
     """
     require("train", "torch", by=str(path), otherwise="convert the model to safetensors")
     import torch
@@ -329,8 +340,8 @@ def open_torch_file(path: Path) -> dict[str, Array]:
     try:
         # Files of torch before 1.6 are not zip archives and cannot be mapped.
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # torch raises its own, pickle's and the archive's errors
-        raise _unread(path, str(error)) from None
+    except Exception as error:  # errors of torch, pickle or the archive
+        raise _load_error(path, str(error)) from None
     if not isinstance(tensors, dict):
         raise InputError(f"{path} holds no weights by name, but a {type(tensors).__name__}", _STATE_DICT)
     arrays: dict[str, Array] = {}
@@ -341,20 +352,20 @@ def open_torch_file(path: Path) -> dict[str, Array]:
     return arrays
 
 
-def _unread(path: Path, reason: str) -> InputError:
-    """What to say of a file that torch's weights-only loader does not read, for the ``reason`` that it gives."""
+def _load_error(path: Path, reason: str) -> InputError:
+    """The error for a file that torch's weights-only loader refuses; ``reason`` is the loader's message."""
     with open(path, "rb") as file:
-        start = file.read(64)
-    if not start:
+        beginning = file.read(64)
+    if not beginning:
         return InputError(f"{path} is empty", "download it again")
-    if start.startswith(b"version https://git-lfs"):
+    if beginning.startswith(b"version https://git-lfs"):
         return InputError(f"{path} is a Git LFS pointer, not the weights", "fetch them with git lfs pull")
-    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < path.stat().st_size:
+    if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") < path.stat().st_size:
         return InputError(f"{path} is a safetensors file", "rename it to model.safetensors")
-    if start.startswith(b"PK\3\4") and not zipfile.is_zipfile(path):
+    if beginning.startswith(b"PK\3\4") and not zipfile.is_zipfile(path):
         return InputError(f"{path} is truncated: its archive has no end", "download it again")
-    named = re.search(r"GLOBAL ([\w.]+)", reason)  # torch also advises loading it anyway
-    reason = f"it names {named[1]}" if named else "it is damaged, or contains something other than weights"
+    match = re.search(r"GLOBAL ([\w.]+)", reason)  # without torch's advice to load it anyway
+    reason = f"it names {match[1]}" if match else "it is damaged, or contains something other than weights"
     return InputError(
         f"{path} is refused: torch's weights-only loader does not read it ({reason}), and as a pickle it could run "
         "any code",
@@ -363,7 +374,7 @@ def _unread(path: Path, reason: str) -> InputError:
 
 
 def _from_torch(tensor: Any, what: str) -> Array:
-    """``tensor`` without a copy, if it can be; raises ``InputError``, which names it ``what``, for other types."""
+    """Convert ``tensor``, without a copy if possible; raises ``InputError`` with ``what`` for unsupported types."""
     import ml_dtypes
     import torch
 
@@ -376,7 +387,9 @@ def _from_torch(tensor: Any, what: str) -> Array:
     except (TypeError, RuntimeError, NotImplementedError):  # such as 8-bit floats, and sparse or quantized tensors
         array = np.empty(0, object)
     if array.dtype not in CODES:
-        kind = ", ".join(str(each).removeprefix("torch.") for each in (tensor.dtype, tensor.layout, tensor.device))
+        kind = ", ".join(
+            str(attribute).removeprefix("torch.") for attribute in (tensor.dtype, tensor.layout, tensor.device)
+        )
         raise InputError(
             f"{what} is a tensor of a type that is not supported ({kind})", "save it as float32, float16 or bfloat16"
         )

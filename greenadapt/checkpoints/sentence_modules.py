@@ -1,4 +1,4 @@
-"""What a folder says about sentence vectors: the modules of sentence-transformers, read without it."""
+"""Read the modules of sentence-transformers in a model's folder, without that package."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,28 +35,28 @@ class DenseLayer:
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """What turns the states of an encoder into one vector; without ``modules.json`` the mean over the pieces."""
+    """The modules that turn the states of an encoder into a vector; the mean of the pieces by default."""
 
     pooling: tuple[Pooling, ...] = ("mean",)
-    """Several are set end to end."""
+    """Vectors of several poolings are concatenated."""
     dense: tuple[DenseLayer, ...] = ()
     normalizes: bool = False
-    """Whether vectors have length 1."""
+    """Whether vectors are scaled to length 1."""
     max_length: int | None = None
-    """Pieces that are read, special tokens included; ``None``: as many as the model reads."""
+    """Maximum number of pieces, including special tokens; ``None``: the model's limit."""
     prompts: Json = field(default_factory=dict)
-    """What texts may be preceded by, by name."""
+    """Name → prompt, a prefix of texts."""
     prompt_name: str | None = None
-    """Which of them precedes each text."""
+    """Name of the default prompt."""
 
     @property
     def prompt(self) -> str:
-        """What each text is preceded by."""
+        """The prefix of each text."""
         return "" if self.prompt_name is None else str(self.prompts[self.prompt_name])
 
     @classmethod
     def read(cls, folder: Path) -> "SentenceModules":
-        """Those of a model's folder; raises ``InputError`` for a module that is not known."""
+        """Read the modules of a model; raises ``InputError`` for an unsupported module."""
         file = folder / MODULES_FILE
         if not file.is_file():
             return cls()
@@ -64,27 +64,27 @@ class SentenceModules:
         pooling: tuple[Pooling, ...] = ("mean",)
         dense: list[DenseLayer] = []
         normalizes = False
-        for kind, place in ((kind, folder / path) for kind, path in modules[1:]):
+        for kind, module_folder in ((kind, folder / path) for kind, path in modules[1:]):
             if kind == "Pooling":
-                pooling = _pooling(place / "config.json")
+                pooling = _pooling(module_folder / "config.json")
             elif kind == "Dense" and not normalizes:
-                dense.append(_dense(place))
+                dense.append(_dense(module_folder))
             elif kind == "Normalize":
                 normalizes = True
-            elif kind not in ("Dropout", "MeanOfViews"):  # one does nothing but in training, the other is ours
+            elif kind not in ("Dropout", "MeanOfViews"):  # Dropout acts only in training; MeanOfViews is greenadapt's
                 raise InputError(f"{file}: {kind} is not supported after {modules[0][0]}", _HINT)
         return cls(pooling, tuple(dense), normalizes, _max_length(folder), *_prompts(folder))
 
 
 def listed_modules(folder: Path) -> list[tuple[str, str]]:
-    """The modules behind the first one and before ours: the name of the class, and the folder."""
+    """The modules after the encoder, except greenadapt's: name of the class, and folder."""
     file = folder / MODULES_FILE
-    return [one for one in _read_list(file)[1:] if one[0] != "MeanOfViews"] if file.is_file() else []
+    return [module for module in _read_list(file)[1:] if module[0] != "MeanOfViews"] if file.is_file() else []
 
 
 def _read_list(file: Path) -> list[tuple[str, str]]:
     with described_in(file, _AGAIN):
-        modules = [(str(one["type"]), str(one["path"])) for one in read_json(file)]
+        modules = [(str(module["type"]), str(module["path"])) for module in read_json(file)]
     if not modules or modules[0][0].rpartition(".")[2] not in ("Transformer", "BothViews"):
         raise InputError(f"{file}: the first module is not a Transformer", _HINT)
     for _, path in modules:
@@ -95,12 +95,12 @@ def _read_list(file: Path) -> list[tuple[str, str]]:
 
 def _pooling(file: Path) -> tuple[Pooling, ...]:
     config = read_object(file, "pooling of sentence-transformers")
-    given: Any = config.get("pooling_mode")
-    if given is None:
-        given = [name for key, name in _OLD_NAMES.items() if config.get(key)] or ["mean"]
-    modes = [given] if isinstance(given, str) else list(given)
+    mode_setting: Any = config.get("pooling_mode")
+    if mode_setting is None:
+        mode_setting = [name for key, name in _OLD_NAMES.items() if config.get(key)] or ["mean"]
+    modes = [mode_setting] if isinstance(mode_setting, str) else list(mode_setting)
     if unknown := [mode for mode in modes if mode not in get_args(Pooling)]:
-        raise InputError(f"{file}: {unknown[0]!r} is not a pooling that is known", f"known: {get_args(Pooling)}")
+        raise InputError(f"{file}: {unknown[0]!r} is not a known pooling", f"known: {get_args(Pooling)}")
     if not config.get("include_prompt", True):
         raise InputError(f"{file}: include_prompt is false, which is not supported", _HINT)
     return tuple(cast("list[Pooling]", modes))
@@ -116,14 +116,14 @@ def _dense(folder: Path) -> DenseLayer:
 
 
 def _max_length(folder: Path) -> int | None:
-    """The length that sentence-transformers cuts at: its own setting, or the tokenizer's."""
-    places = [(file, "max_seq_length") for file in sorted(folder.glob("sentence_*_config.json"))]
-    lengths = [(folder / "tokenizer_config.json", name) for name in ("model_max_length", "max_len")]
-    for file, name in [*places, *lengths]:
+    """The maximum length of sentence-transformers, from its settings or the tokenizer's."""
+    module_settings = [(file, "max_seq_length") for file in sorted(folder.glob("sentence_*_config.json"))]
+    tokenizer_settings = [(folder / "tokenizer_config.json", name) for name in ("model_max_length", "max_len")]
+    for file, name in [*module_settings, *tokenizer_settings]:
         config: Json = read_object(file, "sentence-transformers model") if file.is_file() else {}
-        if (given := config.get(name)) is not None:
+        if (value := config.get(name)) is not None:
             with described_in(file):
-                return int(given)
+                return int(value)
     return None
 
 

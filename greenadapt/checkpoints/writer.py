@@ -1,4 +1,4 @@
-"""Write a checkpoint with a larger vocabulary; all other weights are copied byte for byte."""
+"""Write a checkpoint with a larger vocabulary; other weights do not change."""
 
 import json
 import shutil
@@ -37,13 +37,13 @@ def write_expanded(  # noqa: PLR0913
     output_rows: Tensor | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
-    """Write ``config.json`` and the weights of ``checkpoint`` with ``new_rows`` (n, dim) below its embedding.
+    """Write ``config.json`` and the weights of ``checkpoint``, with ``new_rows`` (n, dim) appended to the embedding.
 
-    Old rows do not change, except those in ``replaced`` (id → (dim,)). Everything keeps its element type, or all
-    floating-point weights get ``dtype``. The output of a language model grows too, and its logits of the old ids do not
-    change: its weight gets the same rows if it equals the embedding, otherwise ``output_rows`` (n, dim), by default
-    zeros, and its bias the smallest of the old ones, so that no new word is favoured. A shard holds at most
-    ``max_shard_bytes`` bytes, or one tensor. ``new_rows`` may be read twice.
+    Existing rows do not change, except ``replaced`` (id → (dim,)). Floating-point weights are converted to ``dtype``,
+    if set. The output of a language model grows, too, without changing the logits of existing ids: a weight tied to the
+    embedding gets the same rows, another weight ``output_rows`` (n, dim), by default zeros; the bias gets the smallest
+    existing bias, so that no new word is favoured. A shard holds at most ``max_shard_bytes`` bytes, or one tensor.
+    ``new_rows`` may be read twice.
     Raises ``InputError`` if the rows have the wrong width, or a value is too large for ``dtype``.
     """
     if new_rows.shape[1] != checkpoint.dim:
@@ -51,7 +51,7 @@ def write_expanded(  # noqa: PLR0913
             f"new rows have {new_rows.shape[1]} dimensions, the embedding of {checkpoint.folder} has {checkpoint.dim}",
             "align the vectors with this model",
         )
-    tensors = _grown(checkpoint, new_rows, output_rows, replaced or {}, dtype)
+    tensors = _grow(checkpoint, new_rows, output_rows, replaced or {}, dtype)
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(folder, tensors, max_shard_bytes)
     config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + new_rows.shape[0]}
@@ -61,10 +61,10 @@ def write_expanded(  # noqa: PLR0913
 
 
 def copy_side_files(source: Path, folder: Path) -> None:
-    """Copy the other files of ``source`` for transformers and sentence-transformers; no tokenizer, no code, no pickle.
+    """Copy the generation settings, and the settings and modules of sentence-transformers.
 
-    These are generation settings, and the module list, settings and module folders (pooling, normalisation, dense
-    layers) of sentence-transformers, whose weights become safetensors.
+    Module folders hold pooling, normalisation and dense layers, whose weights are converted to safetensors. Copies no
+    tokenizer, code or pickle.
     """
     for pattern in _SIDE_FILES:
         for file in source.glob(pattern):
@@ -73,61 +73,67 @@ def copy_side_files(source: Path, folder: Path) -> None:
         (folder / name).mkdir(exist_ok=True)
         for file in chain.from_iterable((source / name).glob(pattern) for pattern in _MODULE_FILES):
             shutil.copyfile(file, folder / name / file.name)
-        if (old := source / name / OLD_WEIGHTS).is_file() and not any((source / name).glob("*.safetensors")):
-            write_arrays(folder / name / "model.safetensors", open_torch_file(old), _METADATA)
+        if (torch_file := source / name / OLD_WEIGHTS).is_file() and not any((source / name).glob("*.safetensors")):
+            write_arrays(folder / name / "model.safetensors", open_torch_file(torch_file), _METADATA)
 
 
-def _grown(
+def _grow(
     checkpoint: Checkpoint,
     new_rows: Tensor,
     output_rows: Tensor | None,
     replaced: Mapping[int, Array],
     dtype: DType | None,
 ) -> dict[str, Tensor]:
-    """All weights by name, in the order of ``checkpoint``, those of the vocabulary with the new rows."""
-    old = {name: checkpoint[name] for name in checkpoint.names}
-    tensors = {name: _Weight(name, weight, dtype) for name, weight in old.items()}
-    embedding, n_new = old[checkpoint.embedding_name], new_rows.shape[0]
-    grown: dict[str, Tensor] = {name: tensor.with_rows() for name, tensor in tensors.items()}
-    grown[checkpoint.embedding_name] = tensors[checkpoint.embedding_name].with_rows(new_rows, replaced)
+    """All weights by name, in the order of ``checkpoint``, with new rows in those of the vocabulary."""
+    weights = {name: checkpoint[name] for name in checkpoint.names}
+    tensors = {name: _Weight(name, weight, dtype) for name, weight in weights.items()}
+    embedding, n_new = weights[checkpoint.embedding_name], new_rows.shape[0]
+    tensors_with_rows: dict[str, Tensor] = {name: tensor.with_rows() for name, tensor in tensors.items()}
+    tensors_with_rows[checkpoint.embedding_name] = tensors[checkpoint.embedding_name].with_rows(new_rows, replaced)
     if checkpoint.decoder_name is not None:
-        decoder = old[checkpoint.decoder_name]
-        # An untied decoder has another space than the embedding, for which the new rows are meant.
+        decoder = weights[checkpoint.decoder_name]
+        # The new rows are in the space of the embedding, which differs from that of an untied decoder.
         tied = same_arrays(decoder, embedding)
         if output_rows is None:
             output_rows = _constant(0, (n_new, decoder.shape[1]), decoder)
         rows = new_rows if tied else output_rows
-        grown[checkpoint.decoder_name] = tensors[checkpoint.decoder_name].with_rows(rows, replaced if tied else {})
+        tensors_with_rows[checkpoint.decoder_name] = tensors[checkpoint.decoder_name].with_rows(
+            rows, replaced if tied else {}
+        )
     for name in checkpoint.bias_names:
-        grown[name] = tensors[name].with_rows(_constant(old[name].min(), (n_new,), old[name]))
-    return grown
+        tensors_with_rows[name] = tensors[name].with_rows(_constant(weights[name].min(), (n_new,), weights[name]))
+    return tensors_with_rows
 
 
 @dataclass(frozen=True)
 class _Weight:
-    """A weight, written as ``dtype`` if one is given and it is floating-point."""
+    """A weight, converted to ``dtype``, if set, when it is floating-point."""
 
     name: str
-    old: Array
+    values: Array
     dtype: DType | None
 
-    def with_rows(self, new: Tensor | None = None, replaced: Mapping[int, Array] | None = None) -> Tensor:
-        """The old rows, except those ``replaced``, followed by the ``new`` ones."""
-        source = np.dtype(self.old.dtype)
+    def with_rows(self, new_rows: Tensor | None = None, replaced: Mapping[int, Array] | None = None) -> Tensor:
+        """The existing rows, except ``replaced``, followed by ``new_rows``."""
+        source = np.dtype(self.values.dtype)
         target = _FLOATS[self.dtype] if self.dtype and source in _FLOATS.values() else source
-        if new is None and source == target:
-            return self.old
-        shape = (len(self.old) + new.shape[0], *self.old.shape[1:]) if new is not None else self.old.shape
-        blocks = chain(_replaced(self.old, replaced or {}), _pieces(new) if new is not None else ())
+        if new_rows is None and source == target:
+            return self.values
+        shape = (
+            (len(self.values) + new_rows.shape[0], *self.values.shape[1:])
+            if new_rows is not None
+            else self.values.shape
+        )
+        blocks = chain(_replace_rows(self.values, replaced or {}), _pieces(new_rows) if new_rows is not None else ())
         return Streamed(shape, target, (_convert(block, target, self.name) for block in blocks))
 
 
-def _replaced(old: Array, replaced: Mapping[int, Array]) -> Iterator[Array]:
+def _replace_rows(weight: Array, replaced: Mapping[int, Array]) -> Iterator[Array]:
     begin = 0
-    for block in row_blocks(old):
+    for block in row_blocks(weight):
         ids = [row for row in replaced if begin <= row < begin + len(block)]
         if ids:
-            block = block.astype(np.promote_types(block.dtype, np.float32))  # so that overflow is noticed
+            block = block.astype(np.promote_types(block.dtype, np.float32))  # to detect overflow
             block[np.array(ids) - begin] = [replaced[row] for row in ids]
         yield block
         begin += len(block)
@@ -152,7 +158,7 @@ def _pieces(tensor: Tensor) -> Iterator[Array]:
 
 
 def write_weights(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
-    """One ``model.safetensors``, or shards and their index under transformers' names.
+    """Write ``model.safetensors``, or shards and their index, named as by transformers.
 
     A shard holds at most ``max_shard_bytes`` bytes, or one tensor.
     """
@@ -198,7 +204,7 @@ def _module_folders(source: Path) -> list[str]:
     with described_in(file):
         paths = [str(module["path"]) for module in read_json(file)]
     names = [path.rstrip("/") for path in paths]
-    # The list is untrusted: a longer path in it could name any folder on the machine.
+    # The list is untrusted: a path could name any folder on the machine.
     return [n for n in names if n not in ("", ".", "..") and Path(n).name == n and (source / n).is_dir()]
 
 

@@ -39,14 +39,14 @@ _AFTER_ABSTRACT = re.compile(r"^(key ?words?|electronic supplementary material|i
 
 
 def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """PubMed (title, abstracts) or JATS (abstracts, body paragraphs), article by article, entities never expanded.
+    """Yield the articles of PubMed XML (title, abstract) or JATS XML (abstracts, body paragraphs).
 
-    Raises InputError if the XML is broken or its root element is of neither kind.
+    Entities are not expanded. Raises InputError if the XML is broken or has another root element.
     """
     # Events for articles only: visiting every element would take twice the time.
     parser = etree.XMLPullParser(("end",), tag=_ARTICLES, **_SAFE)
     try:
-        size = 0  # of the data since the last article
+        size = 0  # bytes read since the last article
         for number, block in enumerate(_xml_blocks(stream, name, decoder)):
             if number == 0:
                 _check_root(block, name)
@@ -54,7 +54,7 @@ def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Dec
             size += len(block) + _MARKUP * block.count(b"<")
             for _, element in parser.read_events():
                 yield _article(element, name)
-                _forget(element)
+                _free(element)
                 size = 0
             decoder.check_size(size, f"{name}, a tag counted as {_MARKUP} bytes more")
         parser.close()
@@ -63,7 +63,7 @@ def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Dec
 
 
 def _xml_blocks(stream: IO[bytes], name: str, decoder: Decoder) -> Iterator[bytes]:
-    """The file as UTF-8; unchanged if it declares another encoding, which the parser then decodes."""
+    """Yield the file as UTF-8; unchanged if it declares another encoding, which the parser decodes."""
     head = stream.read(_HEAD)
     declared = _ENCODING.search(head)
     is_utf8 = head[:2] not in (b"\xff\xfe", b"\xfe\xff") and (
@@ -77,14 +77,14 @@ def _xml_blocks(stream: IO[bytes], name: str, decoder: Decoder) -> Iterator[byte
 
 
 def _check_root(head: bytes, name: str) -> None:
-    """Raise ``InputError`` if the root element, which must be in the head, is not of a known kind of file."""
+    """Raise ``InputError`` if ``head`` has no root element of PubMed or JATS."""
     parser = etree.XMLPullParser(("start",), **_SAFE)
     parser.feed(head)
     _, root = next(parser.read_events(), ("", None))
-    found = "no element" if root is None else f"the root element <{_tag(root)}>"
+    beginning = "no element" if root is None else f"the root element <{_tag(root)}>"
     if root is None or _tag(root) not in _ROOTS:
         raise InputError(
-            f"{name} begins with {found}, not with one of {', '.join(_ROOTS)}",
+            f"{name} begins with {beginning}, not with one of {', '.join(_ROOTS)}",
             "give PubMed or JATS XML, or convert it to JSON lines",
         )
 
@@ -94,8 +94,8 @@ def _tag(element: Any) -> str:
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
-def _forget(element: Any) -> None:
-    """Free an article that has been read, and everything before it."""
+def _free(element: Any) -> None:
+    """Free the memory of ``element`` and of everything before it."""
     element.clear()
     parent = element.getparent()
     while parent is not None and element.getprevious() is not None:
@@ -105,40 +105,37 @@ def _forget(element: Any) -> None:
 def _article(element: Any, name: str) -> Document:
     if _tag(element) == "article":
         title = element.find("{*}front/{*}article-meta/{*}title-group/{*}article-title")
-        return Document(tuple(_jats_lines(element)), name, title="" if title is None else _flat(title))
+        return Document(tuple(_jats_lines(element)), name, title="" if title is None else _flatten(title))
     name, title = f"{name}:{element.findtext('.//PMID', '')}", _pubmed_title(element)
     return Document(tuple(_pubmed_lines(element, title)), name, title=title)
 
 
 def _pubmed_title(element: Any) -> str:
-    """Without the brackets of a translated one."""
+    """The title, without the brackets that mark a translation."""
     # A book chapter has a title as well as the book.
     title = next(
-        (found for tag in ("ArticleTitle", "BookTitle") if (found := element.find(f".//{tag}")) is not None), None
+        (node for tag in ("ArticleTitle", "BookTitle") if (node := element.find(f".//{tag}")) is not None), None
     )
-    if title is None or (text := _flat(title)) == "[Not Available].":
+    if title is None or (text := _flatten(title)) == "[Not Available].":
         return ""
     match = re.fullmatch(r"\[(.*?)\.?\]\.?", text)
     return match[1] + "." if match else text
 
 
 def _pubmed_lines(element: Any, title: str) -> Iterator[str]:
-    """The title, and the sections of the abstract in one line.
-
-    ``OtherAbstract`` (another language, or a plain summary) is left out.
-    """
+    """Yield the title, and the sections of the abstract as one line, without ``OtherAbstract`` (translations)."""
     if title:
         yield title
-    sections = [_flat(part) for part in element.iterfind(".//Abstract/AbstractText")]
+    sections = [_flatten(part) for part in element.iterfind(".//Abstract/AbstractText")]
     if abstract := squeeze(" ".join(sections)):
         yield abstract
 
 
 def _jats_lines(element: Any) -> Iterator[str]:
-    """The paragraphs of the abstracts (no graphical or teaser ones, no translations) and of the body.
+    """Yield the paragraphs of the abstracts and the body, including lists.
 
-    Citation marks, headings, display formulas, tables, figures with their captions, footnotes and the
-    reference list are left out; the text of lists stays.
+    Skips translations, graphical and teaser abstracts, citation marks, headings, display formulas, tables, figures,
+    footnotes and the reference list.
     """
     for part in element:
         if _tag(part) == "body":
@@ -153,13 +150,13 @@ def _paragraphs(element: Any) -> Iterator[str]:
     for child in element:
         if _tag(child) in _LEFT_OUT:
             continue
-        if _tag(child) == "p" and (text := _EMPTY_BRACKETS.sub("", _flat(child))):
+        if _tag(child) == "p" and (text := _EMPTY_BRACKETS.sub("", _flatten(child))):
             yield text
         yield from _paragraphs(child)
 
 
-def _flat(element: Any) -> str:
-    """The text of an element with nested mark-up flattened: ``H<sub>2</sub>O`` is ``H2O``."""
+def _flatten(element: Any) -> str:
+    """The text of an element without nested mark-up: ``H<sub>2</sub>O`` becomes ``H2O``."""
     return squeeze("".join(_pieces(element)))
 
 
@@ -168,7 +165,7 @@ def _pieces(element: Any) -> Iterator[str]:
     for child in element:
         tag = _tag(child)
         if child.tag is etree.Entity:
-            # The DTD is not loaded; the entities in articles, such as &alpha;, are also HTML's.
+            # The DTD is not loaded; HTML defines the same entities, such as &alpha;.
             yield html.unescape(child.text)
         elif not tag:
             pass
@@ -180,10 +177,10 @@ def _pieces(element: Any) -> Iterator[str]:
 
 
 def read_pmc_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """PMC's plain text: the abstract, found in ``==== Front``, and ``==== Body``; the references are left out.
+    """Read PMC's plain text: the abstract, from ``==== Front``, and ``==== Body``, without the references.
 
-    The front matter has no marks of its own: the abstract is what follows a line such as Abstract, up to the key words;
-    without one, the lines of 40 words or more that end as a sentence does and state no licence.
+    The front matter has no section marks: the abstract is the text from a heading such as Abstract to the key words.
+    Without such a heading it is every line of at least 40 words that ends like a sentence and states no licence.
     """
     parts: dict[str, list[str]] = {}
     part, size = "", 0
@@ -200,9 +197,11 @@ def read_pmc_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder
 def _front_abstract(lines: list[str]) -> list[str]:
     for start, line in enumerate(lines):
         if line.lower().rstrip(":") in _ABSTRACT_HEADINGS:
-            rest = lines[start + 1 :]
-            end = next((position for position, text in enumerate(rest) if _AFTER_ABSTRACT.match(text)), len(rest))
-            return [text for text in rest[:end] if " " in text]
+            following = lines[start + 1 :]
+            end = next(
+                (position for position, text in enumerate(following) if _AFTER_ABSTRACT.match(text)), len(following)
+            )
+            return [text for text in following[:end] if " " in text]
     return [line for line in lines if _is_abstract(line)]
 
 
@@ -217,15 +216,15 @@ _MARKS = ("metadata.csv", "document_parses", "document_parses.tar.gz", "cord_19_
 
 @dataclass
 class _Papers:
-    """From the metadata: which parse to use for each paper, and which papers have their abstract."""
+    """The papers of the metadata: their parses, and which of them have an abstract."""
 
     with_abstract: set[str] = field(default_factory=set)
     parses: dict[str, tuple[bool, str]] = field(default_factory=dict)
-    """cord_uid → (whether it is only the PDF's, file name)."""
+    """cord_uid → (whether the parse is of the PDF, file name)."""
 
 
 def is_release(path: str, kind: str) -> bool:
-    """Whether ``path`` is a whole release: its extracted folder, or the one-file archive."""
+    """Whether ``path`` is a release of CORD-19: an extracted folder or the archive."""
     if kind not in ("cord19", "auto"):
         return False
     if Path(path).is_dir():
@@ -234,7 +233,7 @@ def is_release(path: str, kind: str) -> bool:
 
 
 def _looks_like_release(path: str) -> bool:
-    """Whether one of the first members has a name of the release (without reading a whole archive)."""
+    """Whether the first three members of an archive include a file of a release."""
     with input_errors(path), open_binary(path) as stream:
         for position, (name, _) in enumerate(tar_members(stream, path)):
             if position == 3:
@@ -245,14 +244,13 @@ def _looks_like_release(path: str) -> bool:
 
 
 def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
-    """A release in two streaming passes, since an archive may hold the parses before the metadata.
+    """Read a release in two streaming passes, since an archive may hold the parses before the metadata.
 
-    The first pass yields each paper's abstract and notes the file name of its parse: PMC's if it has one, since it is
-    cleaner, else the first of the PDF's; several rows with one ``cord_uid`` are one paper. The second yields the body
-    paragraphs of those parses, and the parse's own abstract if the metadata had none. So a paper may be two documents,
-    and only file names are kept in memory. ``repeated_parses`` counts the parses left out, ``missing_parses`` those
-    listed but missing.
-    Raises InputError if there is no ``metadata.csv`` or it lacks a column.
+    The first pass yields the abstracts in the metadata and selects a parse of each ``cord_uid``: PMC's, which is
+    cleaner, or else the first of the PDF. The second pass yields the body of each selected parse, with its abstract if
+    the metadata has none. A paper can thus be two documents; only file names stay in memory. Counts
+    ``repeated_parses`` (not selected) and ``missing_parses`` (selected but not in the release).
+    Raises InputError if ``metadata.csv`` is missing or lacks a column.
     """
     papers = _Papers()
     for name, stream in _release_files(path, decoder, parses=False):
@@ -262,28 +260,28 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
             break
     else:
         raise InputError(f"{path} has no metadata.csv", "give the folder or the archive of a CORD-19 release")
-    wanted = {file: uid not in papers.with_abstract for uid, (_, file) in papers.parses.items()}
+    needs_abstract = {file: uid not in papers.with_abstract for uid, (_, file) in papers.parses.items()}
     for name, stream in _release_files(path, decoder, parses=True):
         file = PurePosixPath(name)
         if file.suffix != ".json":
             continue
-        if file.name in wanted:
-            with_abstract = wanted.pop(file.name)
+        if file.name in needs_abstract:
+            include_abstract = needs_abstract.pop(file.name)
             with input_errors(f"{path}:{name}"):
-                parsed = _parsed(stream, f"{path}:{name}", file.name, decoder, with_abstract=with_abstract)
-            yield parsed
+                document = _parse_document(stream, f"{path}:{name}", file.name, decoder, with_abstract=include_abstract)
+            yield document
         else:
             decoder.counts["repeated_parses"] += 1
-    decoder.counts["missing_parses"] += len(wanted)
+    decoder.counts["missing_parses"] += len(needs_abstract)
 
 
 def read_parse(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """A single parse as JSON: its abstract, if any, and its body paragraphs."""
-    yield _parsed(stream, name, name, decoder, with_abstract=True)
+    """Read one parse in JSON: its abstract, if any, and its body paragraphs."""
+    yield _parse_document(stream, name, name, decoder, with_abstract=True)
 
 
 def _release_files(path: str, decoder: Decoder, *, parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
-    """Name and stream of the files in the folder or the archive; those of the inner archive if ``parses``."""
+    """Yield name and stream of the files in the folder or the archive; with ``parses`` those of the inner archive."""
     if not Path(path).is_dir():
         with open_binary(path, decoder.limits) as stream:
             for name, member in tar_members(stream, path):
@@ -323,10 +321,10 @@ def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decod
             continue
         row = dict(zip(names, [*fields, *[""] * len(names)], strict=False))
         uid = row["cord_uid"]
-        for is_pdf, column in enumerate(("pmc_json_files", "pdf_json_files")):
+        for from_pdf, column in enumerate(("pmc_json_files", "pdf_json_files")):
             if files := row[column].split(";")[0].strip():
-                choice = (bool(is_pdf), PurePosixPath(files).name)
-                # A later row of the same paper only replaces a PDF's parse by PMC's.
+                choice = (bool(from_pdf), PurePosixPath(files).name)
+                # A later row of the same paper only replaces the PDF's parse with PMC's.
                 if uid not in papers.parses or choice[0] < papers.parses[uid][0]:
                     papers.parses[uid] = choice
                 break
@@ -335,11 +333,11 @@ def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decod
             yield Document((abstract,), uid, title=squeeze(row.get("title", "")))
 
 
-def _parsed(stream: IO[bytes], where: str, name: str, decoder: Decoder, *, with_abstract: bool) -> Document:
-    parse = _read_parse(stream, where, decoder)
+def _parse_document(stream: IO[bytes], location: str, name: str, decoder: Decoder, *, with_abstract: bool) -> Document:
+    parse = _read_parse(stream, location, decoder)
     facts = parse.get("metadata")
     title = facts.get("title") if isinstance(facts, dict) else None
-    lines = tuple(_parse_lines(parse, where, with_abstract))
+    lines = tuple(_parse_lines(parse, location, with_abstract))
     return Document(lines, name, title=squeeze(title) if isinstance(title, str) else "")
 
 
@@ -353,14 +351,14 @@ def _read_parse(stream: IO[bytes], name: str, decoder: Decoder) -> dict[str, Any
             f"{name} is not JSON ({error})", "give a CORD-19 parse; for JSON lines add --format jsonl"
         ) from None
     if not isinstance(parse, dict) or not {"body_text", "abstract"} & set(parse):
-        found = f"it has: {', '.join(parse)}" if isinstance(parse, dict) else f"it is {json_kind(parse)}"
-        raise InputError(f"{name} is not a CORD-19 parse: no body_text, {found}", "for JSON lines add --format jsonl")
+        actual = f"it has: {', '.join(parse)}" if isinstance(parse, dict) else f"it is {json_kind(parse)}"
+        raise InputError(f"{name} is not a CORD-19 parse: no body_text, {actual}", "for JSON lines add --format jsonl")
     return parse
 
 
-def _parse_lines(parse: dict[str, Any], name: str, with_abstract: bool) -> Iterator[str]:
-    """The paragraphs of one parse; a body that is missing gives none."""
-    parts = ("abstract", "body_text") if with_abstract else ("body_text",)
+def _parse_lines(parse: dict[str, Any], name: str, include_abstract: bool) -> Iterator[str]:
+    """Yield the paragraphs of a parse."""
+    parts = ("abstract", "body_text") if include_abstract else ("body_text",)
     for part in parts:
         paragraphs = parse.get(part) or []
         if not isinstance(paragraphs, list) or not all(map(_is_paragraph, paragraphs)):
@@ -368,7 +366,7 @@ def _parse_lines(parse: dict[str, Any], name: str, with_abstract: bool) -> Itera
                 f"{name} is not a CORD-19 parse: {part} is not a list of paragraphs",
                 "for JSON lines add --format jsonl",
             )
-        yield from (text for each in paragraphs if (text := squeeze(each.get("text") or "")))
+        yield from (text for paragraph in paragraphs if (text := squeeze(paragraph.get("text") or "")))
 
 
 def _is_paragraph(value: Any) -> bool:

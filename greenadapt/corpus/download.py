@@ -1,8 +1,8 @@
-"""Downloads that announce their size, resume and are verified, and the indexes that list what to download.
+"""Download corpora: report the size, resume, verify checksums, and read indexes that list files.
 
 PubMed Central has one folder per article version in its bucket of open data. The bucket has ``metadata/PMC1.1.json``
-and ``PMC1.1/PMC1.1.xml`` for version 1 of the article PMC1, and every day a new inventory (S3's own, in CSV) of the
-metadata. The inventory of the first run is kept, so that a later run goes on with the same articles.
+and ``PMC1.1/PMC1.1.xml`` for version 1 of the article PMC1, and every day S3 writes a new inventory
+of the metadata, in CSV. The first run saves the article numbers, so that later runs download the same articles.
 """
 
 import csv
@@ -40,29 +40,29 @@ if TYPE_CHECKING:
     import requests
 
 
-_BLOCK = 1 << 16  # bytes; the most that a dropped connection can lose
-_MOST_IN_MEMORY = 256 << 20  # of a list of files, or an article
+_BLOCK = 1 << 16  # bytes; a dropped connection loses at most one block
+_MOST_IN_MEMORY = 256 << 20  # bytes of a list of files, or of an article
 _TIMEOUT = (10, 60)  # seconds to connect, and between two packets
 ATTEMPTS = 5
-"""How often a request is made in vain before it is given up."""
+"""How often a request is sent before the download fails."""
 
 
 def local_path(source: Source, folder: Path) -> Path:
-    """The path of a source: in the download folder if it is remote, else its own."""
+    """The path of a source: in the download ``folder`` if it is remote, on disk if it is local."""
     return folder / file_name(source.url) if source.is_remote else Path(source.url)
 
 
 def is_fetched(recipe: Recipe, folder: Path) -> bool:
-    """Whether every remote source lies in ``folder`` complete (files and folders get their final name only then)."""
+    """Whether ``folder`` has every remote source; only complete files and folders have their final name."""
     return all(local_path(source, folder).exists() for source in recipe.sources if source.is_remote)
 
 
 def fetch(sources: Iterable[Source], folder: Path, progress: Progress | None = None) -> None:
-    """Download what is missing into ``folder``.
+    """Download the missing ``sources`` into ``folder``.
 
-    A file is written as ``NAME.part``, which a later run resumes, and renamed when it is complete and its checksum, if
-    known, matches. Raises ``ResourceError`` if the disk is too small, ``InputError`` if the server refuses or a
-    checksum or size is wrong (the file is then removed).
+    A file is called ``NAME.part``, which a later run resumes, until it is complete and matches its checksum. Raises
+    ``ResourceError`` if the disk is too small, ``InputError`` if the server refuses or a checksum or size is wrong (the
+    file is then removed).
     """
     progress = progress or Silent()
     missing = [source for source in sources if source.is_remote and not local_path(source, folder).exists()]
@@ -71,15 +71,15 @@ def fetch(sources: Iterable[Source], folder: Path, progress: Progress | None = N
     folder.mkdir(parents=True, exist_ok=True)
     with download_session() as session:
         sizes = {source.url: source.size or _announced_size(session, source.url) for source in missing}
-        _say_sizes(sizes, folder, progress)
+        _report_sizes(sizes, folder, progress)
         for source in missing:
             target = local_path(source, folder)
             with progress.bar(target.name, sizes[source.url] or None, "bytes") as bar:
-                _fetch_one(session, source, target, bar)
+                _fetch_file(session, source, target, bar)
 
 
 def download_session() -> "requests.Session":
-    """Tries again if the server is busy or cannot be reached, after longer and longer waits, or Retry-After."""
+    """Create a session that retries with increasing delays, or after Retry-After, if the server fails."""
     import requests
     from requests.adapters import HTTPAdapter
     from urllib3.util import Retry
@@ -88,7 +88,7 @@ def download_session() -> "requests.Session":
         total=ATTEMPTS - 1, backoff_factor=1, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False
     )
     session = requests.Session()
-    # Sizes, ranges and checksums are those of the file itself.
+    # Sizes, ranges and checksums are of the file, not of a compressed transfer.
     session.headers["Accept-Encoding"] = "identity"
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(max_retries=retry))
@@ -99,19 +99,19 @@ def _announced_size(session: "requests.Session", url: str) -> int:
     """The file's size in bytes as announced by the server; 0 if unknown."""
     if not url.startswith("http"):
         return 0
-    with _request(session, "HEAD", url) as answer:
-        if answer.status_code == 404:
-            raise refused(url, "404 Not Found")
-        return (_length(answer) or 0) if answer.ok else 0
+    with _request(session, "HEAD", url) as response:
+        if response.status_code == 404:
+            raise download_error(url, "404 Not Found")
+        return (_content_length(response) or 0) if response.ok else 0
 
 
-def _length(answer: "requests.Response") -> int | None:
-    """The bytes that the server announces; ``None`` if it does not, or says what is no number."""
-    said = answer.headers.get("Content-Length", "")
-    return int(said) if re.fullmatch("[0-9]{1,18}", said) else None
+def _content_length(response: "requests.Response") -> int | None:
+    """The size in bytes that the server announces; ``None`` if it announces no valid number."""
+    announced = response.headers.get("Content-Length", "")
+    return int(announced) if re.fullmatch("[0-9]{1,18}", announced) else None
 
 
-def refused(url: str, why: str) -> InputError:
+def download_error(url: str, why: str) -> InputError:
     """The error of a download that failed."""
     return InputError(f"{url} cannot be downloaded ({why})", "check the address and the network, then run it again")
 
@@ -119,56 +119,58 @@ def refused(url: str, why: str) -> InputError:
 def _request(
     session: "requests.Session", method: str, url: str, headers: Mapping[str, str] = {}
 ) -> "requests.Response":
-    """The answer, its content still to be read; ``InputError`` if the server cannot be reached."""
+    """Send a request and return the response with unread content; ``InputError`` if the server cannot be reached."""
     import requests
 
     try:
         return session.request(method, url, headers=headers, stream=True, allow_redirects=True, timeout=_TIMEOUT)
-    except (requests.RequestException, ValueError) as error:  # ValueError: redirected to what is no address
-        raise refused(url, str(error)) from error
+    except (requests.RequestException, ValueError) as error:  # ValueError: redirected to an invalid address
+        raise download_error(url, str(error)) from error
 
 
 def get(session: "requests.Session", url: str, before: Callable[[], None] = lambda: None) -> bytes | None:
-    """A small file in memory; ``None`` if there is none at ``url``. ``before`` is called before each request.
+    """Download a small file into memory; ``None`` for a 404. Calls ``before`` before each request.
 
-    Raises ``InputError`` if the server refuses, the connection is cut again and again, or the file is not small.
+    Raises ``InputError`` if the server refuses, the connection keeps failing, or the file is too large.
     """
     import requests
 
     failures = 0
     while True:
         before()
-        with _request(session, "GET", url) as answer:
-            if answer.status_code == 404:
+        with _request(session, "GET", url) as response:
+            if response.status_code == 404:
                 return None
-            if not answer.ok:
-                raise refused(url, f"{answer.status_code} {answer.reason}")
+            if not response.ok:
+                raise download_error(url, f"{response.status_code} {response.reason}")
             try:
-                return _small(answer, url)
+                return _read_small(response, url)
             except requests.RequestException as error:
                 failures += 1
                 if failures == ATTEMPTS:
-                    raise refused(url, str(error)) from error
+                    raise download_error(url, str(error)) from error
 
 
-def _small(answer: "requests.Response", url: str) -> bytes:
+def _read_small(response: "requests.Response", url: str) -> bytes:
     content = bytearray()
-    for block in answer.iter_content(_BLOCK):
+    for block in response.iter_content(_BLOCK):
         content += block
         if len(content) > _MOST_IN_MEMORY:
-            raise refused(url, f"it is larger than {byte_size(_MOST_IN_MEMORY)}, too large for what it should be")
+            raise download_error(
+                url, f"it is larger than {byte_size(_MOST_IN_MEMORY)}, too large for this kind of file"
+            )
     return bytes(content)
 
 
-def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
-    """Report the size of the download; ``ResourceError`` if the disk has less room, counting partial files."""
+def _report_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
+    """Report the size of the download; ``ResourceError`` if it does not fit on the disk, without partial files."""
     parts = (folder / f"{file_name(url)}.part" for url, size in sizes.items() if size)
     present = sum(part.stat().st_size for part in parts if part.exists())
     needed, free = sum(sizes.values()) - present, shutil.disk_usage(folder).free
     unknown = sum(not size for size in sizes.values())
     more = f", {counted(unknown, 'file')} of unknown size" if unknown else ""
-    known = [byte_size(needed)] if unknown < len(sizes) else []
-    progress.note(f"downloading {', '.join([counted(len(sizes), 'file'), *known])}{more}, to {folder}")
+    total = [byte_size(needed)] if unknown < len(sizes) else []
+    progress.note(f"downloading {', '.join([counted(len(sizes), 'file'), *total])}{more}, to {folder}")
     if needed > free:
         raise ResourceError(
             f"the download needs {byte_size(needed)} in {folder}, which has {byte_size(free)} free",
@@ -176,15 +178,15 @@ def _say_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
         )
 
 
-def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: Bar) -> None:
-    part, version = unfinished(target)
+def _fetch_file(session: "requests.Session", source: Source, target: Path, bar: Bar) -> None:
+    part, version = partial_files(target)
     if source.url.startswith("http"):
         _download(session, source.url, part, bar)
     else:
         _copy(source.url, part, bar)
-    beside = _md5_beside(session, source) if source.md5_beside else ""
+    md5 = _md5_beside(session, source) if source.md5_beside else ""
     try:
-        _verify(source, part, beside)
+        _verify(source, part, md5)
     except InputError:
         part.unlink()
         version.unlink(missing_ok=True)
@@ -193,14 +195,14 @@ def _fetch_one(session: "requests.Session", source: Source, target: Path, bar: B
     version.unlink(missing_ok=True)
 
 
-def unfinished(target: Path) -> tuple[Path, Path]:
-    """The files of an unfinished download: the beginning of ``target``, and the version that it is of."""
+def partial_files(target: Path) -> tuple[Path, Path]:
+    """The files of an incomplete download of ``target``: its first bytes, and the version on the server."""
     part = target.with_name(f"{target.name}.part")
     return part, _version_file(part)
 
 
 def _copy(url: str, part: Path, bar: Bar) -> None:
-    """From other stores, such as s3, without resuming."""
+    """Copy from another store, such as S3, without resuming."""
     import smart_open
 
     refusals: tuple[type[Exception], ...] = (ValueError, ImportError, NotImplementedError)
@@ -212,16 +214,16 @@ def _copy(url: str, part: Path, bar: Bar) -> None:
     try:
         stream = smart_open.open(url, "rb", compression="disable")
     except OSError as error:
-        raise refused(url, str(error)) from error
+        raise download_error(url, str(error)) from error
     except refusals as error:
-        raise refused(url, str(error)) from error
+        raise download_error(url, str(error)) from error
     with stream, naming(part), open(part, "wb") as file:
         try:
             while block := stream.read(_BLOCK):
                 file.write(block)
                 bar.advance(len(block))
         except refusals as error:  # a full disk is an OSError, not the server's fault
-            raise refused(url, str(error)) from error
+            raise download_error(url, str(error)) from error
 
 
 def _download(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
@@ -239,35 +241,35 @@ def _download(session: "requests.Session", url: str, part: Path, bar: Bar) -> No
             after = part.stat().st_size if part.exists() else 0
             failures = 0 if after > before else failures + 1
             if failures == ATTEMPTS:
-                raise refused(url, str(error)) from error
+                raise download_error(url, str(error)) from error
 
 
 def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
-    """One request: the rest of the file, or all of it if the server does not support ranges."""
+    """Request the missing bytes; if the server does not support ranges, the whole file."""
     import requests
 
-    have = part.stat().st_size if part.exists() else 0
+    n_present = part.stat().st_size if part.exists() else 0
     version = _version_file(part)
-    headers = {"Range": f"bytes={have}-"} if have else {}
-    if have and version.is_file():
-        headers["If-Range"] = version.read_text()  # the server sends all of it if the file is another one now
-    with _request(session, "GET", url, headers) as answer:
-        if answer.status_code == 416 and answer.headers.get("Content-Range") == f"bytes */{have}":
-            return  # complete already
-        if answer.status_code == 416:
+    headers = {"Range": f"bytes={n_present}-"} if n_present else {}
+    if n_present and version.is_file():
+        headers["If-Range"] = version.read_text()  # a file that has changed is sent whole
+    with _request(session, "GET", url, headers) as response:
+        if response.status_code == 416 and response.headers.get("Content-Range") == f"bytes */{n_present}":
+            return  # complete
+        if response.status_code == 416:
             part.unlink()
             raise requests.ConnectionError(f"{url} has changed since the download began")
-        if not answer.ok:
-            raise refused(url, f"{answer.status_code} {answer.reason}")
-        resumed = answer.status_code == 206
-        if have and not resumed:
-            bar.advance(-have)
-        if not resumed and (stated := _version(answer.headers)):
-            version.write_text(stated)
-        expected = _length(answer)
+        if not response.ok:
+            raise download_error(url, f"{response.status_code} {response.reason}")
+        resumed = response.status_code == 206
+        if n_present and not resumed:
+            bar.advance(-n_present)
+        if not resumed and (new_version := _version(response.headers)):
+            version.write_text(new_version)
+        expected = _content_length(response)
         received = 0
         with naming(part), open(part, "ab" if resumed else "wb") as file:
-            for block in _content(answer, part.stem):
+            for block in _content(response, part.stem):
                 file.write(block)
                 received += len(block)
                 bar.advance(len(block))
@@ -275,35 +277,35 @@ def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> Non
             raise requests.ConnectionError(f"{received} of {expected} bytes received")
 
 
-def _content(answer: "requests.Response", name: str) -> Iterator[bytes]:
-    """The file ``name`` as it is stored; some servers call a compressed file's own compression that of the transfer."""
+def _content(response: "requests.Response", name: str) -> Iterator[bytes]:
+    """Yield the file ``name`` as stored; some servers declare a compressed file's compression as Content-Encoding."""
     import requests
     from urllib3.exceptions import HTTPError
 
     try:
-        yield from answer.raw.stream(_BLOCK, decode_content=not is_compressed(name))
+        yield from response.raw.stream(_BLOCK, decode_content=not is_compressed(name))
     except HTTPError as error:
         raise requests.ConnectionError(error) from error
 
 
 def _version_file(part: Path) -> Path:
-    """Keeps the version of an unfinished file, so that only the rest of the same one is added to it."""
+    """The file with the version of ``part``, so that only bytes of the same version are appended."""
     return part.with_name(f".{part.name}.version")
 
 
 def _version(headers: Mapping[str, str]) -> str:
-    """What tells a file from a later one of the same address; "" if the server does not say."""
+    """The strong ETag or the modification date of a file; "" if the server sends neither."""
     tag = headers.get("ETag", "W/")
     return headers.get("Last-Modified", "") if tag.startswith("W/") else tag
 
 
 def _md5_beside(session: "requests.Session", source: Source) -> str:
-    """The MD5 that a file beside the source holds; raises ``InputError`` if there is none."""
+    """The MD5 in the file URL.md5; raises ``InputError`` if it holds none."""
     content = get(session, f"{source.url}.md5") or b""
-    found = re.search(rb"\b[0-9a-fA-F]{32}\b", content)
-    if not found:
+    match = re.search(rb"\b[0-9a-fA-F]{32}\b", content)
+    if not match:
         raise InputError(f"{source.url}.md5 holds no MD5", "take md5_beside out of the recipe")
-    return found[0].decode().lower()
+    return match[0].decode().lower()
 
 
 def _verify(source: Source, path: Path, md5_beside: str) -> None:
@@ -335,7 +337,7 @@ def check_local(source: Source, sha256: str) -> None:
 
 def _compare(url: str, path: Path, algorithm: str, expected: str) -> None:
     with open(path, "rb") as file:
-        # MD5 is the publisher's choice and only guards against damage.
+        # MD5 detects damage, not attacks.
         actual = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
     if actual != expected:
         raise _mismatch(url, algorithm.upper(), actual, expected)
@@ -349,9 +351,9 @@ def _mismatch(url: str, what: str, actual: Any, expected: Any) -> InputError:
 
 
 REQUESTS_PER_ARTICLE = 2
-"""At most: its metadata, and its XML if the licence is asked for."""
-_PER_ARCHIVE = 1000  # articles; what a killed run loses
-_WORKERS = 8  # requests under way at once
+"""At most: the metadata, and the XML if its licence is in the recipe."""
+_PER_ARCHIVE = 1000  # articles; a killed run loses at most one archive
+_WORKERS = 8  # concurrent requests
 _INVENTORY = "inventory-reports/pmc-oa-opendata/metadata/"
 _DAY = re.compile(rf"<Prefix>({_INVENTORY}\d{{4}}-\d\d-\d\dT\d\d-\d\dZ/)</Prefix>")
 _KEY = re.compile(r"metadata/PMC(\d+)\.(\d+)\.json")
@@ -363,25 +365,25 @@ _SETTINGS, _CHOSEN = ".settings.json", ".articles.npy"  # hidden from the reader
 def fetch_articles(source: Source, work: Path, progress: Progress) -> None:
     """Download the articles with one of the licences of ``source`` into archives of 1,000 in the folder ``work``.
 
-    An archive that is there is complete. Raises ``InputError`` if the server refuses, or if ``work`` was begun with
-    other licences or another share.
+    An existing archive is complete. Raises ``InputError`` if the server refuses, or if ``work`` has other licences or
+    another share.
     """
     check_begun(source, work)
-    chosen = _chosen(source, work, progress)
+    chosen = _select_articles(source, work, progress)
     requests = REQUESTS_PER_ARTICLE * len(chosen)
     most = max(requests / source.rate / 3600, 0.1)
     progress.note(
         f"{counted(len(chosen), 'article')} of PMC, at most {counted(requests, 'request')}, "
         f"{source.rate:g} a second: up to {most:,.1f} hours, in {work}"
     )
-    left_out: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     with (
         progress.bar("articles", len(chosen), "articles") as bar,
         _Bucket(source) as bucket,
         ThreadPoolExecutor(_WORKERS) as pool,
     ):
         for start in range(0, len(chosen), _PER_ARCHIVE):
-            names = [_name(each) for each in chosen[start : start + _PER_ARCHIVE].tolist()]
+            names = [_article_name(number) for number in chosen[start : start + _PER_ARCHIVE].tolist()]
             archive = work / f"{start // _PER_ARCHIVE:05d}.tar.gz"
             if archive.exists():
                 bar.advance(len(names))
@@ -390,22 +392,22 @@ def fetch_articles(source: Source, work: Path, progress: Progress) -> None:
             for name, content in zip(names, pool.map(bucket.article, names), strict=True):
                 bar.advance(1)
                 if isinstance(content, str):
-                    left_out[content] += 1
+                    skipped[content] += 1
                 else:
                     contents.append((f"{name}.xml", content))
             _write_archive(archive, contents)
-    for why, n in sorted(left_out.items()):
+    for why, n in sorted(skipped.items()):
         progress.note(f"left out {counted(n, 'article')}: {why}")
 
 
 def check_begun(source: Source, folder: Path) -> None:
-    """Raise ``InputError`` if ``folder`` was begun with other settings than those of ``source``."""
+    """Raise ``InputError`` if the download in ``folder`` has other settings than ``source``."""
     path = folder / _SETTINGS
     if source.index == PMC and path.exists():
-        begun = read_own_object(path, dict[str, Any], "settings of a download")
-        if begun != _settings(source):
+        settings = read_own_object(path, dict[str, Any], "settings of a download")
+        if settings != _settings(source):
             raise InputError(
-                f"{folder} was downloaded with {begun}, the recipe has {_settings(source)}",
+                f"{folder} was downloaded with {settings}, the recipe has {_settings(source)}",
                 "remove it, or undo the change of the recipe",
             )
 
@@ -414,28 +416,30 @@ def _settings(source: Source) -> Json:
     return {"licences": sorted(source.licences), "share": source.share}
 
 
-def _chosen(source: Source, work: Path, progress: Progress) -> Int64Array:
-    """The numbers of the article versions to download; from the newest inventory in the first run."""
+def _select_articles(source: Source, work: Path, progress: Progress) -> Int64Array:
+    """The numbers of the article versions to download; the first run takes them from the newest inventory."""
     path = work / _CHOSEN
     if not path.exists():
         files = _inventory_files(source)
-        kept = work / ".inventory"
-        fetch(files, kept, progress)
-        numbers = choose((key for file in files for key in _keys(kept / file.url.rpartition("/")[2])), source.share)
+        inventory = work / ".inventory"
+        fetch(files, inventory, progress)
+        numbers = choose(
+            (key for file in files for key in _read_keys(inventory / file.url.rpartition("/")[2])), source.share
+        )
         write_json(work / _SETTINGS, _settings(source))
         part = work / f"{_CHOSEN}.part"
         with naming(part), open(part, "wb") as stream:
             np.save(stream, numbers)
         part.replace(path)
-        shutil.rmtree(kept)
+        shutil.rmtree(inventory)
     chosen: Int64Array = np.load(path)
     return chosen
 
 
 def choose(keys: Iterable[str], share: float) -> Int64Array:
-    """The last version of each article among the keys of the bucket: number of the article × 65,536 + version, sorted.
+    """Select the last version of each article among the keys of the bucket: article number × 65,536 + version, sorted.
 
-    Of a ``share`` below 1 the same articles are taken whatever else is in the inventory.
+    Whether a ``share`` below 1 includes an article depends only on the number of the article.
     """
     numbers = array("q")
     for key in keys:
@@ -443,14 +447,14 @@ def choose(keys: Iterable[str], share: float) -> Int64Array:
             numbers.append(int(match[1]) << _VERSION_BITS | int(match[2]))
     if not numbers:
         raise InputError("the inventory of PMC's bucket names no article", "its layout may have changed: report it")
-    found = np.unique(np.frombuffer(numbers, np.int64))
-    articles = found >> _VERSION_BITS
+    versions = np.unique(np.frombuffer(numbers, np.int64))
+    articles = versions >> _VERSION_BITS
     is_last = np.append(articles[1:] != articles[:-1], True)
     scattered = (articles.astype(np.uint64) * _GOLDEN) / 2.0**64  # evenly over 0 to 1
-    return found[is_last & ((scattered < share) | (share == 1))]
+    return versions[is_last & ((scattered < share) | (share == 1))]
 
 
-def _name(number: int) -> str:
+def _article_name(number: int) -> str:
     return f"PMC{number >> _VERSION_BITS}.{number & ((1 << _VERSION_BITS) - 1)}"
 
 
@@ -466,8 +470,8 @@ def _inventory_files(source: Source) -> list[Source]:
                 if [name.strip() for name in manifest["fileSchema"].split(",")][:2] != ["Bucket", "Key"]:
                     raise ValueError(manifest["fileSchema"])
                 return [
-                    Source(source.url + each["key"], size=index(each["size"]), md5=each["MD5checksum"].lower())
-                    for each in manifest["files"]
+                    Source(source.url + entry["key"], size=index(entry["size"]), md5=entry["MD5checksum"].lower())
+                    for entry in manifest["files"]
                 ]
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise InputError(f"{source.url}{day}manifest.json is no inventory in CSV ({error})", _REPORT) from None
@@ -477,14 +481,14 @@ def _inventory_files(source: Source) -> list[Source]:
 _REPORT = "the layout of the bucket may have changed: report it"
 
 
-def _keys(path: Path) -> Iterator[str]:
+def _read_keys(path: Path) -> Iterator[str]:
     with input_errors(str(path)), gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
         for row in csv.reader(stream):
             yield unquote(row[1])
 
 
 class _Bucket:
-    """Requests to the bucket from several threads, at most so many a second in all."""
+    """Requests to the bucket, from several threads, limited to ``source.rate`` per second in total."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -499,11 +503,11 @@ class _Bucket:
         self._session.close()
 
     def read(self, key: str) -> bytes | None:
-        """An object of the bucket; ``None`` if it does not exist."""
+        """Download an object; ``None`` if it does not exist."""
         return get(self._session, self._source.url + key, before=self._wait)
 
     def article(self, name: str) -> bytes | str:
-        """The XML of an article version, or why it is left out."""
+        """Download the XML of an article version; returns the reason if there is none."""
         for _ in range(ATTEMPTS):
             metadata = self.read(f"metadata/{name}.json")
             if metadata is None:
@@ -513,14 +517,14 @@ class _Bucket:
                 return "with another licence, or none"
             if not facts.get("xml_url"):
                 return "without XML"
-            where = self._place(name, str(facts["xml_url"]))
-            content = self.read(where.path.lstrip("/"))
+            address = self._split_url(name, str(facts["xml_url"]))
+            content = self.read(address.path.lstrip("/"))
             if content is None:
                 return "without XML"
-            if where.query == f"md5={hashlib.md5(content, usedforsecurity=False).hexdigest()}":
+            if address.query == f"md5={hashlib.md5(content, usedforsecurity=False).hexdigest()}":
                 return content
             # The article changed since its metadata were read.
-        raise refused(f"{self._source.url}{where.path.lstrip('/')}", "its MD5 is not that of its metadata")
+        raise download_error(f"{self._source.url}{address.path.lstrip('/')}", "its MD5 is not that of its metadata")
 
     def _facts(self, name: str, metadata: bytes) -> dict[str, Any]:
         try:
@@ -531,14 +535,14 @@ class _Bucket:
             raise InputError(f"{self._source.url}metadata/{name}.json is not a JSON object", _REPORT)
         return facts
 
-    def _place(self, name: str, url: str) -> SplitResult:
+    def _split_url(self, name: str, url: str) -> SplitResult:
         try:
             return urlsplit(url)
         except ValueError:
-            raise InputError(f"{self._source.url}metadata/{name}.json has an xml_url that is none", _REPORT) from None
+            raise InputError(f"{self._source.url}metadata/{name}.json has an invalid xml_url", _REPORT) from None
 
     def _wait(self) -> None:
-        """Until the next request may be made."""
+        """Wait until the rate allows the next request."""
         with self._lock:
             now = time.monotonic()
             at = max(now, self._next)
@@ -547,7 +551,7 @@ class _Bucket:
 
 
 def _write_archive(path: Path, contents: Iterable[tuple[str, bytes]]) -> None:
-    """A tar archive that depends on its members only."""
+    """Write a tar archive whose bytes depend only on its members."""
     part = path.with_name(f"{path.name}.part")
     with (
         naming(part),
@@ -566,10 +570,10 @@ _LINK = re.compile(r"""href\s*=\s*["']([^"'?#]+)["']""", re.IGNORECASE)
 
 
 def fetch_corpus(recipe: Recipe, folder: Path, progress: Progress | None = None) -> None:
-    """Download what is missing into ``folder``: files, and for each index a folder of the files that it names.
+    """Download the missing files into ``folder``, and for each index a folder with the files that it lists.
 
-    Such a folder is called ``NAME.part`` until it is complete; a later run goes on with it. Raises ``InputError`` and
-    ``ResourceError`` as ``fetch``, ``InputError`` also if an index names no file.
+    Such a folder is called ``NAME.part``, which a later run resumes, until it is complete. Raises ``InputError`` and
+    ``ResourceError`` like ``fetch``, and ``InputError`` if an index lists no file.
     """
     progress = progress or Silent()
     _fetch_files([source for source in recipe.sources if not source.index], folder, progress)
@@ -588,24 +592,24 @@ def fetch_corpus(recipe: Recipe, folder: Path, progress: Progress | None = None)
 
 
 def _fetch_files(sources: Sequence[Source], folder: Path, progress: Progress) -> None:
-    """Download what is missing, and note in the folder's mark what it is."""
+    """Download the missing files, and note them in the folder's mark."""
     files = {path.name: path for source in sources if source.is_remote if (path := local_path(source, folder))}
-    begun = {name for name, size in noted_files(folder).items() if size is None}
-    begun |= {name for name, path in files.items() if not path.exists()}
-    if begun:
+    incomplete = {name for name, size in noted_files(folder).items() if size is None}
+    incomplete |= {name for name, path in files.items() if not path.exists()}
+    if incomplete:
         folder.mkdir(parents=True, exist_ok=True)
-        note_files(folder, dict.fromkeys(begun))
+        note_files(folder, dict.fromkeys(incomplete))
     fetch(sources, folder, progress)
-    if begun:
-        note_files(folder, {name: files[name].stat().st_size for name in begun & files.keys()})
+    if incomplete:
+        note_files(folder, {name: files[name].stat().st_size for name in incomplete & files.keys()})
 
 
 def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
-    """The files that the page lists now; those of an earlier list, such as last year's, are removed."""
+    """Download the files that the page lists; remove files that only an earlier list had."""
     with download_session() as session:
         page = get(session, source.url)
     if page is None:
-        raise refused(source.url, "404 Not Found")
+        raise download_error(source.url, "404 Not Found")
     links = {unquote(unescape(link)) for link in _LINK.findall(page.decode("utf-8", "replace"))}
     names = sorted(link for link in links if re.fullmatch(source.files, link) and "/" not in link)
     if not names:
@@ -613,15 +617,15 @@ def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
     files = [Source(source.url + quote(name), md5_beside=source.md5_beside) for name in names]
     refuse_same_names(files, source.url)
     targets = {local_path(file, work) for file in files}
-    known = {each for target in targets for each in (target, *unfinished(target))}
-    others = [path for path in work.iterdir() if path not in known and path.name != MARK]
-    if others and not is_own(work):
+    listed = {path for target in targets for path in (target, *partial_files(target))}
+    unlisted = [path for path in work.iterdir() if path not in listed and path.name != MARK]
+    if unlisted and not is_own(work):
         raise ConflictError(
-            f"{work} holds {others[0].name}, which {source.url} does not list", "move it away, or remove the folder"
+            f"{work} holds {unlisted[0].name}, which {source.url} does not list", "move it away, or remove the folder"
         )
-    for path in others:
+    for path in unlisted:
         path.unlink()
     for target in targets:
-        if (before := work.parent / target.name).is_file():  # of a recipe that named each file
+        if (before := work.parent / target.name).is_file():  # a recipe may have named each file before
             before.replace(target)
     fetch(files, work, progress)

@@ -20,64 +20,66 @@ _BLOCK = 1 << 16  # tokens that are searched at a time
 
 @dataclass(frozen=True)
 class Context:
-    """The ``words`` around and including an occurrence, the word at ``position``."""
+    """The words around an occurrence; the word itself is ``words[position]``."""
 
     words: list[str]
     position: int
 
 
 def find_contexts(corpus: PreparedCorpus, words: Sequence[str], most: int, width: int) -> dict[str, list[Context]]:
-    """Word → its first occurrences in different lines, at most ``most``, each with at most ``width`` words around it.
+    """Find the first occurrences of each word in different lines, at most ``most``, with ``width`` words of context.
 
-    The lines of a prepared corpus are in random order, so the first ones are a random choice. A word that does not
-    occur has an empty list.
+    The lines of a prepared corpus are in random order, so the first occurrences are a random sample. A word that does
+    not occur has an empty list.
     """
     numbers = {word: number for number, word in enumerate(corpus.words)}
-    found: dict[int, dict[int, int]] = {numbers[word]: {} for word in words if word in numbers}  # line → position
-    wanted = np.zeros(len(corpus.words), bool)
-    wanted[list(found)] = True
+    positions: dict[int, dict[int, int]] = {numbers[word]: {} for word in words if word in numbers}  # line → position
+    is_pending = np.zeros(len(corpus.words), bool)
+    is_pending[list(positions)] = True
     for begin in range(0, corpus.n_tokens, _BLOCK):
         ids = np.asarray(corpus.ids[begin : begin + _BLOCK])
-        places = np.flatnonzero(wanted[ids])
-        lines = np.searchsorted(corpus.lines, places + begin, side="right") - 1
-        for place, line in zip(places.tolist(), lines.tolist(), strict=True):
-            own = found[int(ids[place])]
-            if len(own) < most:
-                own.setdefault(line, begin + place)
-        wanted[[number for number, own in found.items() if len(own) == most]] = False
-        if not wanted.any():
+        offsets = np.flatnonzero(is_pending[ids])
+        lines = np.searchsorted(corpus.lines, offsets + begin, side="right") - 1
+        for offset, line in zip(offsets.tolist(), lines.tolist(), strict=True):
+            lines_of_word = positions[int(ids[offset])]
+            if len(lines_of_word) < most:
+                lines_of_word.setdefault(line, begin + offset)
+        is_pending[[number for number, lines_of_word in positions.items() if len(lines_of_word) == most]] = False
+        if not is_pending.any():
             break
     return {
-        word: [_context(corpus, line, place, width) for line, place in found.get(numbers.get(word, -1), {}).items()]
+        word: [
+            _context(corpus, line, offset, width) for line, offset in positions.get(numbers.get(word, -1), {}).items()
+        ]
         for word in words
     }
 
 
-def _context(corpus: PreparedCorpus, line: int, place: int, width: int) -> Context:
+def _context(corpus: PreparedCorpus, line: int, position: int, width: int) -> Context:
     begin, end = corpus.lines[line : line + 2].tolist()
-    begin = max(begin, min(place - width // 2, end - width))
+    begin = max(begin, min(position - width // 2, end - width))
     ids = corpus.ids[begin : min(begin + width, end)].tolist()
-    return Context([corpus.words[i] for i in ids], place - begin)
+    return Context([corpus.words[i] for i in ids], position - begin)
 
 
 def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:
-    """The words of the files' texts.
+    """Collect the words of the files' texts.
 
-    In JSON and JSON lines (by suffix) every string is text, whatever its field; in other files every line, tags
-    included: extra words do no harm, missing ones would. Raises ``InputError`` if a file cannot be read.
+    In JSON and JSON lines (by suffix) every string is text; in other files every line, including tags, since extra
+    words do no harm and missing ones would. Raises ``InputError`` if a file cannot be read.
     """
-    found: set[str] = set()
+    words: set[str] = set()
     boundaries = _Boundaries()
     for path in paths:
         for text in _texts(str(path)):
-            found.update(splitter.split(text))
-            # Plain transformers match added tokens at the boundaries of \\w, not at the tokenizer's words.
-            found.update(splitter.normalize(text).translate(boundaries).split())
-    return found
+            words.update(splitter.split(text))
+            # Transformers alone matches added tokens at the boundaries of \\w, not at the tokenizer's words.
+            words.update(splitter.normalize(text).translate(boundaries).split())
+    return words
 
 
 class _Boundaries(dict[int, int]):
-    """Every character that no exported word contains becomes a space."""
+    """Maps every character that no exported word contains to a space."""
 
     def __missing__(self, character: int) -> int:
         self[character] = character if unicodedata.category(chr(character)) in WORD_CATEGORIES else ord(" ")
@@ -99,7 +101,7 @@ def _texts(path: str) -> Iterator[str]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    stack = [value]  # not recursive: newer Pythons parse deeper objects than they let functions call themselves
+    stack = [value]  # not recursive: json.loads accepts deeper nesting than the recursion limit
     while stack:
         value = stack.pop()
         if isinstance(value, str):
@@ -107,6 +109,6 @@ def _strings(value: Any) -> Iterator[str]:
         elif isinstance(value, dict):
             stack.extend(value.values())
         elif isinstance(value, list):
-            # Tokens of a pre-split sentence are words of one text.
+            # A list of strings is a sentence split into tokens.
             is_text = value and all(isinstance(item, str) for item in value)
             stack.extend([" ".join(value)] if is_text else value)

@@ -26,12 +26,12 @@ from greenadapt.corpus.prepared import (
     check_resources,
     count_words,
     fill,
-    first_of_each,
+    is_first_occurrence,
     n_buckets,
     read_vocabulary,
     write_by_frequency,
+    write_document_hashes,
     write_numbers,
-    write_seen,
     write_stream,
     write_vocabulary,
 )
@@ -60,7 +60,7 @@ _FACTS = "facts.json"
 
 @dataclass(frozen=True)
 class SplitJob:
-    """What all tasks need to know; ``folder`` has what they make."""
+    """The settings that all tasks share; the tasks write into ``folder``."""
 
     reading: CorpusReader
     folder: Path
@@ -69,73 +69,73 @@ class SplitJob:
 
     @property
     def splitter_file(self) -> Path:
-        """The copy of the tokenizer that nodes see."""
+        """The copy of the tokenizer in the shared folder."""
         return self.folder / TOKENIZER
 
     def text(self, part: int) -> Path:
-        """The words of a part by their own numbers."""
+        """The folder of a part's text, as word numbers of that part."""
         return self.folder / f"text-{part:06}"
 
     def lines(self, part: int) -> LineFile:
-        """These words."""
+        """The lines of a part, in the word numbers of that part."""
         return LineFile(self.text(part) / "ids", self.text(part) / "lengths")
 
     def counts(self, part: int) -> Path:
-        """Which documents of a part are kept, and how often words occur in these."""
+        """The folder of the word counts of a part without duplicates."""
         return self.folder / f"counts-{part:06}"
 
     def documents(self, share: int) -> Path:
-        """The hashes of the documents of all parts in a range, and the duplicates among them."""
+        """The folder of the document hashes in a range, and of the duplicates among them."""
         return self.folder / f"documents-{share:06}"
 
     def merged(self, level: int, group: int) -> Path:
-        """The counts of several parts, or of several such groups."""
+        """The folder of the merged counts of a group of parts or of groups."""
         return self.folder / f"merged-{level}-{group:06}"
 
     def sorted(self, part: int) -> Path:
-        """The lines of a part by key."""
+        """The folder of the lines of a part, sorted by key."""
         return self.folder / f"sorted-{part:06}"
 
 
-def made(target: Path, make: Callable[[Path], Json]) -> Json:
-    """What ``make`` returns when it fills a folder, which then becomes ``target``; if that is there already, what was
-    returned then.
+def make_once(target: Path, make: Callable[[Path], Json]) -> Json:
+    """Let ``make`` fill a temporary folder, rename it to ``target``, and return the result of ``make``.
 
-    Another node may be making the same, if it was given up for dead.
+    If ``target`` exists, returns its stored result. A node that was considered lost may still create the same folder.
     """
     if not target.is_dir():
-        own = target.with_name(f"{uuid4().hex}.part")
-        own.mkdir()
+        part = target.with_name(f"{uuid4().hex}.part")
+        part.mkdir()
         try:
             with naming(target):
-                write_json(own / _FACTS, make(own))
-            own.rename(target)
+                write_json(part / _FACTS, make(part))
+            part.rename(target)
         except OSError:
             if not target.is_dir():
                 raise
         finally:
-            shutil.rmtree(own, ignore_errors=True)
+            shutil.rmtree(part, ignore_errors=True)
     return read_own_object(target / _FACTS, dict[str, Any], "part of a corpus")
 
 
 _AT_ONCE = 16
-"""Counts that are merged at once."""
+"""Vocabularies that one task merges."""
 
 
 def number_words(cluster: Cluster, job: SplitJob, n_documents: int, folder: Path, n_parts: int) -> tuple[int, int]:
-    """Merge the counts of all parts, write the vocabulary, and have the number of each word in it where ``numbers_of``
-    looks for it; returns how many words there are, and how many levels the tree has.
+    """Merge the counts of all parts in a tree, and write the vocabulary and the word numbers for ``numbers_of``.
+
+    Returns the number of words and the number of levels of the tree.
     """
-    level, found = 0, [job.counts(part) for part in range(n_parts)]
-    while len(found) > _AT_ONCE:
-        groups = [found[i : i + _AT_ONCE] for i in range(0, len(found), _AT_ONCE)]
-        found = [job.merged(level, group) for group in range(len(groups))]
-        list(cluster.run(_merge_counts, zip(groups, found, strict=True)))
+    level, sources = 0, [job.counts(part) for part in range(n_parts)]
+    while len(sources) > _AT_ONCE:
+        groups = [sources[i : i + _AT_ONCE] for i in range(0, len(sources), _AT_ONCE)]
+        sources = [job.merged(level, group) for group in range(len(groups))]
+        list(cluster.run(_merge_counts, zip(groups, sources, strict=True)))
         level += 1
-    words, counts, numbers = _merged(found)
+    words, counts, numbers = _merge_all(sources)
     new_number = write_by_frequency(words, counts, n_documents, folder / VOCABULARY_FILE)
     job.merged(level, 0).mkdir(exist_ok=True)
-    _write_numbers(job.merged(level, 0), [new_number[each] for each in numbers])
+    _write_numbers(job.merged(level, 0), [new_number[local] for local in numbers])
     return len(words), level + 1
 
 
@@ -143,38 +143,38 @@ def _merge_counts(item: tuple[list[Path], Path]) -> Json:
     folders, target = item
 
     def make(folder: Path) -> Json:
-        words, counts, numbers = _merged(folders)
+        words, counts, numbers = _merge_all(folders)
         write_vocabulary(folder / VOCABULARY_FILE, words, counts)
         _write_numbers(folder, numbers)
         return {"words": len(words)}
 
-    return made(target, make)
+    return make_once(target, make)
 
 
-def _merged(folders: Sequence[Path]) -> tuple[list[str], Int64Array, list[Int32Array]]:
-    """All words in ``folders``, how often they occur, and for each folder the number among these of each of its own."""
-    numbering, found = Numbering(), []
+def _merge_all(folders: Sequence[Path]) -> tuple[list[str], Int64Array, list[Int32Array]]:
+    """Merge vocabularies: all words, their counts, and for each folder the numbers of its words among them."""
+    numbering, parts = Numbering(), []
     for folder in folders:
         words, counts = read_vocabulary(folder / VOCABULARY_FILE)
-        found.append((np.fromiter(map(numbering.__getitem__, words), np.int32, len(words)), counts))
+        parts.append((np.fromiter(map(numbering.__getitem__, words), np.int32, len(words)), counts))
     total = np.zeros(len(numbering), np.int64)
-    for numbers, counts in found:
-        total[numbers] += counts  # each word is once in a folder
-    return list(numbering), total, [numbers for numbers, _ in found]
+    for numbers, counts in parts:
+        total[numbers] += counts  # a folder has each word once
+    return list(numbering), total, [numbers for numbers, _ in parts]
 
 
 def _write_numbers(folder: Path, numbers: Sequence[Int32Array]) -> None:
-    write_arrays(folder / NUMBERS, {str(place): each for place, each in enumerate(numbers)})
+    write_arrays(folder / NUMBERS, {str(position): array for position, array in enumerate(numbers)})
 
 
 def numbers_of(part: int, job: SplitJob, n_levels: int) -> Int32Array:
-    """The number in the vocabulary of each word of a part, int32 ``(n_words,)``."""
+    """The vocabulary number of each word of a part, int32 ``(n_words,)``."""
     numbers: Int32Array | None = None
     group = part
     for level in range(n_levels):
-        group, place = divmod(group, _AT_ONCE)
-        merged = ArrayFile(job.merged(level, group) / NUMBERS)[str(place)]
-        numbers = merged if numbers is None else merged[numbers]
+        group, position = divmod(group, _AT_ONCE)
+        global_numbers = ArrayFile(job.merged(level, group) / NUMBERS)[str(position)]
+        numbers = global_numbers if numbers is None else global_numbers[numbers]
     assert numbers is not None
     return numbers
 
@@ -194,12 +194,12 @@ def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
         n_documents = {"documents": len(log.hashes), "hashes": len(log.hashes) + len(heldout)}
         return {**n_documents, "text_bytes": log.n_bytes, "read": job.reading.counts}
 
-    return made(job.text(part), make)
+    return make_once(job.text(part), make)
 
 
 @lru_cache(maxsize=1)
 def _splitter(file: Path) -> BatchSplitter:
-    """One for all parts that a process splits, since it remembers chunks of text."""
+    """The splitter of this process, shared by all parts since it caches chunks of text."""
     return BatchSplitter(WordSplitter.load(file))
 
 
@@ -213,7 +213,7 @@ def _read_words(folder: Path) -> list[str]:
 
 
 def find_duplicates(share: int, job: SplitJob, n_shares: int, n_parts: int) -> Json:
-    """The documents whose hash is in one of ``n_shares`` ranges, and which of them repeat an earlier one."""
+    """Find the duplicates among the documents whose hash is in range ``share`` of ``n_shares``."""
 
     def make(folder: Path) -> Json:
         hashes, parts, documents, heldout = [], [], [], []
@@ -224,17 +224,17 @@ def find_duplicates(share: int, job: SplitJob, n_shares: int, n_parts: int) -> J
             parts.append(np.full(len(chosen), part, np.int32))
             documents.append(chosen)
             heldout.append(arrays["heldout"][_in_share(arrays["heldout"], share, n_shares)])
-        known = np.concatenate(hashes)
-        kept = np.ones(len(known), bool) if job.config.keep_duplicates else first_of_each(known)
+        all_hashes = np.concatenate(hashes)
+        is_first = np.ones(len(all_hashes), bool) if job.config.keep_duplicates else is_first_occurrence(all_hashes)
         arrays_of_share = {
-            "hashes": np.sort(np.concatenate([known[kept], *heldout])),
-            "part": np.concatenate(parts)[~kept],
-            "document": np.concatenate(documents)[~kept],
+            "hashes": np.sort(np.concatenate([all_hashes[is_first], *heldout])),
+            "part": np.concatenate(parts)[~is_first],
+            "document": np.concatenate(documents)[~is_first],
         }
         write_arrays(folder / DOCUMENTS, arrays_of_share)
-        return {"duplicates": len(kept) - int(kept.sum())}
+        return {"duplicates": len(is_first) - int(is_first.sum())}
 
-    return made(job.documents(share), make)
+    return make_once(job.documents(share), make)
 
 
 def _in_share(hashes: UInt64Array, share: int, n_shares: int) -> Int64Array:
@@ -242,31 +242,31 @@ def _in_share(hashes: UInt64Array, share: int, n_shares: int) -> Int64Array:
 
 
 def count(part: int, job: SplitJob, n_shares: int) -> Json:
-    """Count the words of the documents of a part that do not repeat earlier ones."""
+    """Count the words of a part without its duplicate documents."""
 
     def make(folder: Path) -> Json:
         n_lines: Int64Array = ArrayFile(job.text(part) / DOCUMENTS)["n_lines"]
-        kept = np.ones(len(n_lines), bool)
+        keep = np.ones(len(n_lines), bool)
         for share in range(n_shares):
             arrays = ArrayFile(job.documents(share) / DOCUMENTS)
-            kept[arrays["document"][slice(*np.searchsorted(arrays["part"], [part, part + 1]))]] = False
-        kept_lines, words, text = np.repeat(kept, n_lines), _read_words(job.text(part)), job.lines(part)
+            keep[arrays["document"][slice(*np.searchsorted(arrays["part"], [part, part + 1]))]] = False
+        kept_lines, words, text = np.repeat(keep, n_lines), _read_words(job.text(part)), job.lines(part)
         counts = count_words(text, kept_lines, len(words))
         write_vocabulary(folder / VOCABULARY_FILE, words, counts)
         write_arrays(folder / DOCUMENTS, {"kept_lines": kept_lines})
         with_words = np.fromfile(text.lengths, np.int32) > 0
         return {"lines": int((kept_lines & with_words).sum()), "tokens": int(counts.sum())}
 
-    return made(job.counts(part), make)
+    return make_once(job.counts(part), make)
 
 
 def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
-    """The lines of a part, of which the first has the given number, with their words renumbered, sorted by key."""
-    part, first = item
+    """Renumber the words of a part and sort its lines by key; ``item`` is the part and the number of its first line."""
+    part, first_line = item
     text = job.lines(part)
 
     def make(folder: Path) -> Json:
-        shuffle = Shuffle(folder, job.config.seed, n_buckets(text.n_tokens, job.max_memory), first)
+        shuffle = Shuffle(folder, job.config.seed, n_buckets(text.n_tokens, job.max_memory), first_line)
         kept_lines = ArrayFile(job.counts(part) / DOCUMENTS)["kept_lines"]
         fill(shuffle, text, kept_lines, numbers_of(part, job, n_levels), SilentBar())
         with open(folder / "keys", "wb") as keys:
@@ -281,30 +281,30 @@ def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
         (folder / "offsets").unlink()
         return {"lines": shuffle.n_lines, "tokens": shuffle.n_tokens}
 
-    facts = made(job.sorted(part), make)
+    facts = make_once(job.sorted(part), make)
     text.remove()
     return facts
 
 
 def merge_range(number: int, job: SplitJob, n_ranges: int, parts: Sequence[int]) -> tuple[Int32Array, Int32Array]:
-    """The lines of all ``parts`` whose key is in one of ``n_ranges`` ranges, sorted by key: lengths and ids."""
+    """Merge the lines of ``parts`` with keys in range ``number`` of ``n_ranges``, sorted by key: lengths and ids."""
     width = (1 << 64) // n_ranges
-    limits = [number * width] if number + 1 == n_ranges else [number * width, (number + 1) * width]
-    found = []
+    bounds = [number * width] if number + 1 == n_ranges else [number * width, (number + 1) * width]
+    blocks = []
     for part in parts:
         keys = np.memmap(job.sorted(part) / "keys", np.uint64, "r")
-        begin, end = [*np.searchsorted(keys, np.array(limits, np.uint64)).tolist(), len(keys)][:2]
+        begin, end = [*np.searchsorted(keys, np.array(bounds, np.uint64)).tolist(), len(keys)][:2]
         arrays = ArrayFile(job.sorted(part) / STREAM_FILE)
         lines = arrays["lines"][begin : end + 1]
-        found.append((keys[begin:end], np.diff(lines).astype(np.int32), arrays["ids"][lines[0] : lines[-1]]))
-    lengths, ids = (np.concatenate([each[i] for each in found]) for i in (1, 2))
-    order = np.argsort(np.concatenate([keys for keys, _, _ in found]))
+        blocks.append((keys[begin:end], np.diff(lines).astype(np.int32), arrays["ids"][lines[0] : lines[-1]]))
+    lengths, ids = (np.concatenate([block[i] for block in blocks]) for i in (1, 2))
+    order = np.argsort(np.concatenate([keys for keys, _, _ in blocks]))
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     return lengths[order], gather(ids, starts[order], lengths[order])
 
 
 DOCUMENTS_AT_ONCE = 4 << 20
-"""Of which duplicates are found at once."""
+"""Documents whose duplicates one task finds."""
 
 
 def prepare_on_cluster(  # noqa: PLR0913
@@ -318,55 +318,54 @@ def prepare_on_cluster(  # noqa: PLR0913
     progress: Progress,
     size_hint: int | None = None,
 ) -> dict[str, int]:
-    """Read, split and write as ``prepare_corpus`` does, whose result this is, on the nodes of ``cluster``.
+    """Prepare a corpus on the nodes of ``cluster``; files and result are those of ``prepare_corpus``.
 
-    All nodes must see ``folder``, which must be empty or hold what an earlier call left when it was stopped, and the
-    sources of ``reading``. Each task holds ``max_memory`` bytes or less for the shuffle; this process holds the
-    vocabulary and a hash of each document.
-    Raises what ``prepare_corpus`` raises, and ``InputError`` if a node does not see the files.
+    All nodes must see the sources and ``folder``, which must be empty or of an interrupted call. Each task uses at most
+    ``max_memory`` bytes for the shuffle; this process holds the vocabulary and a hash of each document.
+    Raises the errors of ``prepare_corpus``, and ``InputError`` if a node does not see the files.
     """
     check_resources(folder, max_memory, size_hint, progress)
     cluster.require_shared(folder)
     cluster.require_files([Path(path) for path in reading.paths])
     parts = parts_of(reading.pieces(), reading.recipe.format, cluster.run, reading.recipe.sample_by)
     job = SplitJob(reading, _job_folder(folder, parts, splitter_file, config, max_memory), config, max_memory)
-    split = _split(cluster, job, parts, progress, size_hint)
-    n_documents = sum(each["documents"] for each in split)
-    n_shares = 1 + sum(each["hashes"] for each in split) // DOCUMENTS_AT_ONCE
-    found = list(cluster.run(find_duplicates, range(n_shares), job, n_shares, len(parts)))
-    kept = list(cluster.run(count, range(len(parts)), job, n_shares))
+    split_facts = _split_parts(cluster, job, parts, progress, size_hint)
+    n_documents = sum(facts["documents"] for facts in split_facts)
+    n_shares = 1 + sum(facts["hashes"] for facts in split_facts) // DOCUMENTS_AT_ONCE
+    duplicates = list(cluster.run(find_duplicates, range(n_shares), job, n_shares, len(parts)))
+    line_counts = list(cluster.run(count, range(len(parts)), job, n_shares))
     n_words, n_levels = number_words(cluster, job, n_documents, folder, len(parts))
-    n_lines, n_tokens = ([each[name] for each in kept] for name in ("lines", "tokens"))
+    n_lines, n_tokens = ([facts[name] for facts in line_counts] for name in ("lines", "tokens"))
     stream = NumberedLines(_by_key(cluster, job, n_lines, n_levels, progress), sum(n_lines), sum(n_tokens))
     write_stream(stream, job.folder / "offsets", folder / STREAM_FILE, progress)
-    write_seen(folder, *(ArrayFile(job.documents(share) / DOCUMENTS)["hashes"] for share in range(n_shares)))
+    write_document_hashes(folder, *(ArrayFile(job.documents(share) / DOCUMENTS)["hashes"] for share in range(n_shares)))
     if config.heldout:
-        _join([job.text(part) / HELDOUT for part in range(len(parts))], folder / HELDOUT)
+        _concatenate([job.text(part) / HELDOUT for part in range(len(parts))], folder / HELDOUT)
     if lost := cluster.lost():
         progress.warn(f"{counted(len(lost), 'node')} of the cluster died; the others did the work again")
     shutil.rmtree(job.folder)
     return {
         "documents": n_documents,
-        "duplicates": sum(each["duplicates"] for each in found),
-        "text_bytes": sum(each["text_bytes"] for each in split),
+        "duplicates": sum(facts["duplicates"] for facts in duplicates),
+        "text_bytes": sum(facts["text_bytes"] for facts in split_facts),
         "lines": stream.n_lines,
         "tokens": stream.n_tokens,
         "words": n_words,
     }
 
 
-def _split(
+def _split_parts(
     cluster: Cluster, job: SplitJob, parts: list[tuple[Piece, ...]], progress: Progress, size_hint: int | None
 ) -> list[Json]:
-    """Split all parts, and have ``job.reading`` count what was read."""
+    """Split all parts, and add their counts to ``job.reading``."""
     if done := sum(job.text(part).is_dir() for part in range(len(parts))):
         progress.note(f"{done:,} of {counted(len(parts), 'part')} of the text were split before")
     facts = []
     with progress.bar("splitting text into words", size_hint, "bytes") as bar:
-        for each in cluster.run(split, enumerate(parts), job):
-            facts.append(each)
-            job.reading.add(each["read"])
-            bar.advance(each["text_bytes"])
+        for part_facts in cluster.run(split, enumerate(parts), job):
+            facts.append(part_facts)
+            job.reading.add(part_facts["read"])
+            bar.advance(part_facts["text_bytes"])
     job.reading.require_text()
     return facts
 
@@ -374,13 +373,13 @@ def _split(
 def _by_key(
     cluster: Cluster, job: SplitJob, n_lines: list[int], n_levels: int, progress: Progress
 ) -> Iterator[tuple[Int32Array, Int32Array]]:
-    """The lines of all parts, ``n_lines`` of each, in the order of their keys, in blocks of lengths and ids."""
+    """Sort the parts, of ``n_lines`` each, then yield all lines in the order of keys: blocks of lengths and ids."""
     n_tokens = 0
     with progress.bar("numbering words by frequency", sum(n_lines), "lines") as bar:
         firsts = accumulate(n_lines[:-1], initial=0)
-        for each in cluster.run(sort, enumerate(firsts), job, n_levels):
-            n_tokens += each["tokens"]
-            bar.advance(each["lines"])
+        for facts in cluster.run(sort, enumerate(firsts), job, n_levels):
+            n_tokens += facts["tokens"]
+            bar.advance(facts["lines"])
     n_ranges = n_buckets(n_tokens, job.max_memory)
     filled = [part for part, n in enumerate(n_lines) if n]
     yield from cluster.run(merge_range, range(n_ranges), job, n_ranges, filled)
@@ -389,23 +388,23 @@ def _by_key(
 def _job_folder(
     folder: Path, parts: list[tuple[Piece, ...]], splitter_file: Path, config: CorpusConfig, max_memory: int
 ) -> Path:
-    """The folder in ``folder`` of exactly this job, with the tokenizer in it; what else is there is removed."""
+    """Create the folder of this job in ``folder``, with the tokenizer; remove folders of other jobs."""
     texts = [[asdict(piece) for piece in part] for part in parts]
     tokenizer = tokenizer_json(splitter_file)
     key = hash_json([__version__, asdict(config), max_memory, sha256(tokenizer).hexdigest(), texts])
-    own = folder / f"parts-{key[:16]}"
-    for other in folder.iterdir():
-        if other.is_dir() and other != own:
-            shutil.rmtree(other)
-    own.mkdir(exist_ok=True)
-    for unfinished in own.glob("*.part"):
+    job_folder = folder / f"parts-{key[:16]}"
+    for path in folder.iterdir():
+        if path.is_dir() and path != job_folder:
+            shutil.rmtree(path)
+    job_folder.mkdir(exist_ok=True)
+    for unfinished in job_folder.glob("*.part"):
         shutil.rmtree(unfinished)
-    (own / TOKENIZER).write_bytes(tokenizer)
-    return own
+    (job_folder / TOKENIZER).write_bytes(tokenizer)
+    return job_folder
 
 
-def _join(files: Sequence[Path], target: Path) -> None:
-    with open(target, "wb") as joined:
+def _concatenate(files: Sequence[Path], target: Path) -> None:
+    with open(target, "wb") as output:
         for file in files:
-            with suppress(FileNotFoundError), open(file, "rb") as own:
-                shutil.copyfileobj(own, joined)
+            with suppress(FileNotFoundError), open(file, "rb") as source:
+                shutil.copyfileobj(source, output)

@@ -1,4 +1,4 @@
-"""Sources opened: decompressed, remote or piped; what their names say, and their hashes."""
+"""Open local, remote, compressed and piped sources; tell formats by name, and hash content."""
 
 import hashlib
 import logging
@@ -32,7 +32,7 @@ STDIN = "-"
 
 @contextmanager
 def input_errors(name: str) -> Iterator[None]:
-    """Turn the errors of a missing, unreadable, truncated or damaged file into one line with its name."""
+    """Turn the errors of a missing, unreadable or damaged file into errors that name the file."""
     if sys.version_info >= (3, 14):
         from compression.zstd import ZstdError
     else:
@@ -52,8 +52,8 @@ def input_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def open_binary(path: str, limits: TextLimits = UNALTERABLE) -> Iterator[IO[bytes]]:
-    """A file's bytes, from disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst); see ``unpacked``."""
-    _log.debug("reads %s", short(path) if "://" in path else path)  # an address may have a password
+    """Open a file on disk, http(s) or s3, decompressed by suffix (gz, bz2, xz, zst); see ``unpacked``."""
+    _log.debug("reads %s", short(path) if "://" in path else path)  # an address may contain a password
     with input_errors(path), _opened(path, limits) as stream:
         yield stream
 
@@ -63,21 +63,21 @@ def _opened(path: str, limits: TextLimits) -> IO[bytes]:
         check_path(path, "a file's name")
         file = open(path, "rb")  # noqa: SIM115
         return unpacked(file, path, limits) if is_compressed(path) else file
-    import smart_open  # a fifth of a second
+    import smart_open  # takes 0.2 seconds
 
     opened: IO[bytes] = smart_open.open(path, "rb", compression="disable")
     return unpacked(opened, urlsplit(path).path, limits)
 
 
 def is_read_once(source: str) -> bool:
-    """Whether it can be read only once: standard input or another pipe, such as a shell's ``<(…)``."""
+    """Whether ``source`` can be read only once: standard input or another pipe, such as a shell's ``<(…)``."""
     path = Path(source)
     is_pipe = path.exists() and not path.is_file() and not path.is_dir() and not path.samefile(os.devnull)
     return source == STDIN or is_pipe
 
 
 def note_terminal(source: str, progress: Progress) -> None:
-    """Say that text is awaited if ``source`` is standard input and that is a terminal."""
+    """Tell the user to type the text if ``source`` is standard input and a terminal."""
     if source == STDIN and sys.stdin is not None and sys.stdin.buffer.isatty():
         progress.note("standard input is this terminal: type the text, and end it with Ctrl-D")
 
@@ -95,7 +95,7 @@ def input_name(source: str) -> str:
 
 @contextmanager
 def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
-    """A file's bytes as from ``open_binary``, or those of standard input for ``-``, and its name in messages."""
+    """Open a file as ``open_binary`` does, or standard input for ``-``; yields the stream and its name in messages."""
     if source == STDIN:
         if sys.stdin is None:  # closed by the parent process
             raise MissingError("standard input is closed", "give a file to read")
@@ -107,7 +107,7 @@ def open_input(source: str) -> Iterator[tuple[IO[bytes], str]]:
 
 @contextmanager
 def open_member(stream: IO[bytes], name: str, limits: TextLimits = UNALTERABLE) -> Iterator[IO[bytes]]:
-    """The bytes of an archive's member, decompressed by the suffix of its name; see ``unpacked``."""
+    """Open an archive's member, decompressed by the suffix of its name; see ``unpacked``."""
     with input_errors(name), unpacked(stream, name, limits) as content:
         yield content
 
@@ -118,8 +118,9 @@ def squeeze(text: str) -> str:
 
 
 def data_suffix(path: str) -> str:
-    """The suffix that tells a file's format, such as ``.jsonl`` of ``A.JSONL.GZ``: in lower case and without that of
-    the compression; "" if there is none.
+    """The suffix of a file's format, in lower case and without the compression: ``.jsonl`` for ``A.JSONL.GZ``.
+
+    Returns "" if there is none.
     """
     name = Path(path)
     if name.suffix.lower() in COMPRESSIONS:
@@ -128,30 +129,30 @@ def data_suffix(path: str) -> str:
 
 
 def is_compressed(path: str) -> bool:
-    """Whether it is the name of a compressed file."""
+    """Whether ``path`` has the suffix of a compressed file."""
     return path.lower().endswith((*COMPRESSIONS, ".tgz"))
 
 
 def is_tar(path: str) -> bool:
-    """Whether it is the name of a tar archive, compressed or not."""
+    """Whether ``path`` has the suffix of a tar archive, compressed or not."""
     return bool(_TAR.search(path.lower()))
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file, or a folder that it is in, is hidden, as the copies ``._a.txt`` in archives of some systems."""
+    """Whether a part of a path is hidden, such as the copies ``._a.txt`` in archives made on macOS."""
     return any(part.startswith(".") and part not in (".", "..") for part in PurePosixPath(name).parts)
 
 
 def visible_files(folder: Path) -> list[Path]:
-    """All in a folder that is not hidden, in order of path; raises ``InputError`` for a name that is not UTF-8."""
-    found = [path for path in sorted(folder.rglob("*")) if not is_hidden(path.relative_to(folder).as_posix())]
-    for path in found:
+    """The paths in a folder that are not hidden, sorted; raises ``InputError`` for a name that is not UTF-8."""
+    paths = [path for path in sorted(folder.rglob("*")) if not is_hidden(path.relative_to(folder).as_posix())]
+    for path in paths:
         require_utf8(path)
-    return found
+    return paths
 
 
 def require_names(source: str) -> None:
-    """Raise ``InputError`` if the path of a file or a folder, or of anything in it, is not UTF-8."""
+    """Raise ``InputError`` if the path of a file or folder, or of a file in the folder, is not UTF-8."""
     path = expanded(source)
     if path.exists():
         require_utf8(path.resolve())
@@ -160,7 +161,7 @@ def require_names(source: str) -> None:
 
 
 def path_sha256(path: Path) -> str:
-    """SHA-256 of a file (streamed), or of names and contents of a folder's files but hidden ones, in hexadecimal."""
+    """SHA-256 of a file, or of the names and contents of the visible files of a folder, in hexadecimal."""
     if not path.is_dir():
         with input_errors(str(path)), open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -173,22 +174,22 @@ def path_sha256(path: Path) -> str:
 
 
 def refuse_twice(paths: Iterable[str]) -> None:
-    """Raise ``UsageError`` for a path that is given twice."""
-    seen = set()
+    """Raise ``UsageError`` if ``paths`` repeats a path."""
+    unique = set()
     for path in paths:
-        if path in seen:
+        if path in unique:
             raise UsageError(f"{input_name(path)} is given twice", "give it once")
-        seen.add(path)
+        unique.add(path)
 
 
 def require_source(source: str) -> None:
-    """Raise ``MissingError`` unless it is an existing file or folder, a data set on the hub, or a URL."""
+    """Raise ``MissingError`` unless ``source`` is an existing file or folder, a data set on the hub, or a URL."""
     if not (expanded(source).exists() or "://" in source or is_hub_id(source)):
         raise MissingError(f"{source} does not exist", "check the path")
 
 
 def source_input(source: str) -> Json:
-    """A file, folder or data set as an input in a manifest: by content, a data set by id.
+    """The manifest entry of an input: the hash of a file or folder, or of the id of a data set.
 
     Raises ``MissingError`` for a file that does not exist, ``InputError`` for a pipe.
     """
@@ -219,13 +220,14 @@ _FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *CONLL_SUFFI
 _PART = r"\w[\w.-]*"
 
 
-# A name without an owner may be that of a format: the hub's library would then read the current folder.
+# Without an owner the name may be a format, such as json, and the hub's library would read the current folder.
 HUB_ID = re.compile(rf"(?P<name>{_PART}/{_PART})(/(?P<configuration>{_PART}))?(:(?P<split>.+))?")
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether ``source`` is a data set on the hub, ``owner/name[/configuration][:split]``, and neither an existing file
-    nor named like one.
+    """Whether ``source`` is the id of a data set on the hub, ``owner/name[/configuration][:split]``.
+
+    Existing files and names with the suffix of a data file are not ids.
     """
     if "://" in source or Path(source).exists() or Path(source).suffix.lower() in _FILES:
         return False
@@ -233,6 +235,6 @@ def is_hub_id(source: str) -> bool:
 
 
 def hub_data_set(source: str) -> str | None:
-    """The hub's id of the data set that ``source`` names; ``None`` for a file."""
-    named = HUB_ID.fullmatch(source) if is_hub_id(source) else None
-    return named and named["name"]
+    """The ``owner/name`` of a data set on the hub; ``None`` for a file."""
+    match = HUB_ID.fullmatch(source) if is_hub_id(source) else None
+    return match and match["name"]

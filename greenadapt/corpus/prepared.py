@@ -1,9 +1,8 @@
 """The prepared corpus: a vocabulary with counts, and the text as word numbers, its lines in random order.
 
-Documents are split into words, numbered, counted, shuffled and written; on a cluster, each part of them by itself. A
-random key of its number decides a line's position, and the lines are sorted by key, one range of keys at a time. So
-neither memory nor the number of processes changes the order, and lines that are added later are merged to the same
-bytes as if all had been shuffled at once.
+Documents are split into words, numbered, counted, shuffled and written; on a cluster, in parts. A line's number
+determines a random key, and lines are sorted by key, one range of keys at a time. The order therefore depends neither
+on memory nor on the number of processes, and adding lines later gives the same bytes as shuffling all at once.
 """
 
 import re
@@ -55,7 +54,7 @@ _KEYED = np.dtype([("key", "<u8"), ("length", "<i4")])
 
 @dataclass(frozen=True)
 class LineFile:
-    """Lines of numbers in two plain files: all numbers, int32, and the number of them in each line, int32."""
+    """Lines of word numbers in two plain files: all numbers, int32, and the length of each line, int32."""
 
     ids: Path
     lengths: Path
@@ -71,17 +70,17 @@ class LineFile:
         self.lengths.unlink(missing_ok=True)
 
     def blocks(self) -> Iterator[tuple[int, Int32Array, Int32Array]]:
-        """Consecutive lines, about ``_BLOCK_TOKENS`` numbers at a time: index of the first, lengths, ids."""
+        """Yield consecutive lines, about ``_BLOCK_TOKENS`` numbers at a time: index of the first line, lengths, ids."""
         with open(self.ids, "rb") as ids, open(self.lengths, "rb") as lengths:
-            first = 0
+            line = 0
             while len(block := np.fromfile(lengths, np.int32, _BLOCK_LINES)):
                 for part in split_by_tokens(block):
-                    yield first, part, np.fromfile(ids, np.int32, int(part.sum(dtype=np.int64)))
-                    first += len(part)
+                    yield line, part, np.fromfile(ids, np.int32, int(part.sum(dtype=np.int64)))
+                    line += len(part)
 
 
 def split_by_tokens(lengths: Int32Array) -> Iterator[Int32Array]:
-    """Consecutive parts of ``lengths``, ``(n_lines,)``, that sum to at most ``_BLOCK_TOKENS`` or are one line."""
+    """Yield consecutive parts of ``lengths``, ``(n_lines,)``, that sum to at most ``_BLOCK_TOKENS`` or are one line."""
     ends = np.cumsum(lengths, dtype=np.int64)
     begin = 0
     while begin < len(lengths):
@@ -91,9 +90,9 @@ def split_by_tokens(lengths: Int32Array) -> Iterator[Int32Array]:
         begin = end
 
 
-def line_keys(first: int, n: int, seed: int) -> UInt64Array:
-    """Random keys, uint64 ``(n,)``, of the lines from ``first`` on."""
-    key = np.arange(first + 1, first + n + 1, dtype=np.uint64) * SPLITMIX_STEP
+def line_keys(start: int, n: int, seed: int) -> UInt64Array:
+    """Random keys, uint64 ``(n,)``, of ``n`` lines from number ``start`` on."""
+    key = np.arange(start + 1, start + n + 1, dtype=np.uint64) * SPLITMIX_STEP
     key += np.uint64(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
     return mixed(key)
 
@@ -101,14 +100,14 @@ def line_keys(first: int, n: int, seed: int) -> UInt64Array:
 class Shuffle:
     """Puts lines in random order through one temporary file per range of keys.
 
-    ``n_buckets`` ranges are made in ``folder``; one at a time is in memory. Lines are numbered from ``first`` on.
+    ``folder`` holds ``n_buckets`` ranges, one of which is in memory. Lines are numbered from ``first_line`` on.
     """
 
-    def __init__(self, folder: Path, seed: int, n_buckets: int, first: int = 0) -> None:
+    def __init__(self, folder: Path, seed: int, n_buckets: int, first_line: int = 0) -> None:
         self._folder = folder
         self._seed = seed
         self._n_buckets = n_buckets
-        self._first = first
+        self._first = first_line
         self.n_lines = 0
         self.n_tokens = 0
 
@@ -127,11 +126,11 @@ class Shuffle:
             _append(self._ids_file(number), gather(ids, starts[chosen], lengths[chosen]))
 
     def lines(self) -> Iterator[tuple[Int32Array, Int32Array]]:
-        """All lines, sorted by key, in blocks of lengths and ids; temporary files are deleted as they are read."""
+        """Yield all lines, sorted by key, in blocks of lengths and ids, and delete the temporary files."""
         return ((lengths, ids) for _, lengths, ids in self.keyed_lines())
 
     def keyed_lines(self) -> Iterator[tuple[UInt64Array, Int32Array, Int32Array]]:
-        """As ``lines``, with the keys before the lengths."""
+        """Like ``lines``, in blocks of keys, lengths and ids."""
         for number in range(self._n_buckets):
             if not self._keyed_file(number).exists():
                 continue
@@ -164,13 +163,13 @@ def _append(path: Path, array: Array) -> None:
         write_array(file, array)
 
 
-_LINES = re.compile(rb"(?:[^\t\n]++\t[0-9]++\n)*+")  # possessive: it never goes back, and takes no memory
+_LINES = re.compile(rb"(?:[^\t\n]++\t[0-9]++\n)*+")  # possessive: no backtracking, constant memory
 
 
 def write_vocabulary(path: Path, words: Sequence[str], counts: Int64Array) -> None:
     """Write ``words`` and ``counts``, int64 ``(n_words,)``, as UTF-8 lines ``word TAB count``.
 
-    Raises ``InputError`` for a word that cannot be read back: an empty one, or one with a tab or line break.
+    Raises ``InputError`` for an empty word, or one with a tab or line break, which could not be read back.
     """
     with open(path, "w", encoding="utf-8", newline="") as file:
         for row, (word, count) in enumerate(zip(words, counts.tolist(), strict=True)):
@@ -182,7 +181,7 @@ def write_vocabulary(path: Path, words: Sequence[str], counts: Int64Array) -> No
 
 
 def read_vocabulary(path: Path) -> tuple[list[str], Int64Array]:
-    """Read words and their counts, int64 ``(n_words,)``; raises ``InputError`` with file and line if it cannot."""
+    """Read words and counts, int64 ``(n_words,)``; raises ``InputError`` with file and line for an invalid file."""
     content = path.read_bytes()
     if _LINES.fullmatch(content):
         with suppress(UnicodeDecodeError):
@@ -192,7 +191,7 @@ def read_vocabulary(path: Path) -> tuple[list[str], Int64Array]:
 
 
 def _read_by_line(path: Path) -> tuple[list[str], Int64Array]:
-    """The same, slower, for a file in which a line is wrong."""
+    """Like ``read_vocabulary``, slower, for a file with an invalid line."""
     words: list[str] = []
     counts: list[int] = []
     with open(path, encoding="utf-8", newline="\n") as file:  # words may contain other line separators
@@ -220,7 +219,7 @@ DISK_PER_TEXT_BYTE = 2
 
 @dataclass(frozen=True)
 class NumberedLines:
-    """Lines in blocks of lengths and ids, and how many lines and ids there are."""
+    """Lines in blocks of lengths and ids, with the numbers of lines and ids."""
 
     blocks: Iterator[tuple[Int32Array, Int32Array]]
     n_lines: int
@@ -228,7 +227,7 @@ class NumberedLines:
 
 
 def check_resources(folder: Path, max_memory: int, size_hint: int | None, progress: Progress) -> None:
-    """Raise ``ResourceError`` if memory would not suffice, or disk for ``size_hint`` bytes of text."""
+    """Raise ``ResourceError`` if there is too little memory, or too little disk for ``size_hint`` bytes of text."""
     if max_memory < MIN_MEMORY:
         raise ResourceError(
             f"--max-memory is {byte_size(max_memory)}, preparing a corpus needs at least {byte_size(MIN_MEMORY)}"
@@ -263,19 +262,19 @@ def write_numbers(batches: Iterable[SplitBatch], numbers: Numbering, text: LineF
         write_array(lengths_file, unfinished)
 
 
-def first_of_each(hashes: "array[int] | Array") -> BoolArray:
-    """Which of ``hashes``, uint64 ``(n,)``, do not repeat an earlier one."""
-    first = np.zeros(len(hashes), bool)
-    first[np.unique(np.frombuffer(hashes, np.uint64), return_index=True)[1]] = True
-    return first
+def is_first_occurrence(hashes: "array[int] | Array") -> BoolArray:
+    """Whether each of ``hashes``, uint64 ``(n,)``, is the first with its value, bool ``(n,)``."""
+    is_first = np.zeros(len(hashes), bool)
+    is_first[np.unique(np.frombuffer(hashes, np.uint64), return_index=True)[1]] = True
+    return is_first
 
 
 def count_words(text: LineFile, kept_lines: BoolArray, n_words: int) -> Int64Array:
     """How often each word occurs in the kept lines of ``text``, int64 ``(n_words,)``."""
     counts = np.zeros(n_words, np.int64)
-    for first, lengths, ids in text.blocks():
-        kept = np.repeat(kept_lines[first : first + len(lengths)], lengths)
-        counts += np.bincount(ids[kept], minlength=n_words)
+    for line, lengths, ids in text.blocks():
+        keep = np.repeat(kept_lines[line : line + len(lengths)], lengths)
+        counts += np.bincount(ids[keep], minlength=n_words)
     return counts
 
 
@@ -297,22 +296,20 @@ def write_by_frequency(words: list[str], counts: Int64Array, n_documents: int, p
 
 
 def n_buckets(n_tokens: int, max_memory: int) -> int:
-    """Enough that a bucket, its lines' keys and its sorted copy stay well within ``max_memory``."""
+    """The number of buckets such that a bucket, its keys and its sorted copy fit in ``max_memory`` bytes."""
     return 1 + 8 * 4 * n_tokens // max_memory
 
 
 def fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, new_number: Int32Array, bar: Bar) -> None:
-    """Give ``shuffle`` the kept lines of ``text`` that have words, renumbered."""
-    for first, lengths, ids in text.blocks():
-        kept = kept_lines[first : first + len(lengths)] & (lengths > 0)
-        shuffle.add(lengths[kept], new_number[ids[np.repeat(kept, lengths)]])
+    """Add the kept lines of ``text`` that have words to ``shuffle``, renumbered."""
+    for line, lengths, ids in text.blocks():
+        keep = kept_lines[line : line + len(lengths)] & (lengths > 0)
+        shuffle.add(lengths[keep], new_number[ids[np.repeat(keep, lengths)]])
         bar.advance(len(ids))
 
 
 def write_stream(stream: NumberedLines, offsets: Path, path: Path, progress: Progress) -> None:
-    """Write ``ids`` and ``lines``; the offsets are only known once the ids are written, so they are kept in a file
-    until then.
-    """
+    """Write the arrays ``ids`` and ``lines``; the file ``offsets`` holds the lines until all ids are written."""
 
     def ids() -> Iterator[Int32Array]:
         end = 0
@@ -336,28 +333,28 @@ def write_stream(stream: NumberedLines, offsets: Path, path: Path, progress: Pro
     write_arrays(path, arrays)
 
 
-SEEN_FILE = "documents.safetensors"
+HASHES_FILE = "documents.safetensors"
 
 
-def write_seen(folder: Path, *hashes: UInt64Array) -> None:
+def write_document_hashes(folder: Path, *hashes: UInt64Array) -> None:
     """Write ``hashes``, uint64, sorted, to ``documents.safetensors``: eight bytes per document."""
-    write_arrays(folder / SEEN_FILE, {"hashes": np.sort(np.concatenate(hashes))})
+    write_arrays(folder / HASHES_FILE, {"hashes": np.sort(np.concatenate(hashes))})
 
 
-def read_seen(folder: Path) -> UInt64Array:
-    """The hashes that ``write_seen`` wrote to ``folder``, ``(n_documents,)``."""
-    return ArrayFile(folder / SEEN_FILE)["hashes"]
+def read_document_hashes(folder: Path) -> UInt64Array:
+    """The hashes that ``write_document_hashes`` wrote to ``folder``, ``(n_documents,)``."""
+    return ArrayFile(folder / HASHES_FILE)["hashes"]
 
 
-class SeenDocuments:
-    """Documents by their ``hashes``, uint64 ``(n_documents,)``, sorted; it takes twelve bytes for each.
+class DocumentHashes:
+    """Recognizes documents by their ``hashes``, uint64 ``(n_documents,)``, sorted; takes 12 bytes per document.
 
-    With ``repeats`` a document is new if it is read more often than ``hashes`` has it, otherwise only if they lack it.
+    A document is new if ``hashes`` lacks it; with ``repeats`` also if it is read more often than ``hashes`` has it.
     """
 
     def __init__(self, hashes: UInt64Array, *, repeats: bool) -> None:
         self._hashes = array("Q", hashes.tobytes())
-        self._read = array("I", bytes(4 * len(hashes)))  # how often, at the first of equal hashes
+        self._read = array("I", bytes(4 * len(hashes)))  # times read, at the first of equal hashes
         self._repeats = repeats
         self._n_read = 0
 
@@ -367,49 +364,50 @@ class SeenDocuments:
         return len(self._hashes) - self._n_read
 
     def new(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Those of ``documents`` that are new; counts the others as read."""
+        """Yield the new documents, and count the others as read."""
         for document in documents:
-            if not self._is_seen(document_hash(document)):
+            if not self._count_repeat(document_hash(document)):
                 yield document
 
-    def _is_seen(self, value: int) -> bool:
+    def _count_repeat(self, value: int) -> bool:
         hashes, read = self._hashes, self._read
-        at = bisect_left(hashes, value)
-        if at == len(hashes) or hashes[at] != value:
+        start = bisect_left(hashes, value)
+        if start == len(hashes) or hashes[start] != value:
             return False
-        this = at + read[at]
-        if this == len(hashes) or hashes[this] != value:  # read as often as it was before
+        next_copy = start + read[start]
+        if next_copy == len(hashes) or hashes[next_copy] != value:  # read as often as before
             return not self._repeats
-        read[at] += 1
+        read[start] += 1
         self._n_read += 1
         return True
 
 
 class Lines(Protocol):
-    """Lines of numbers: ``ids``, int32 ``(n_tokens,)``, and ``lines``, int64 ``(n_lines + 1,)``, where each begins."""
+    """Lines of numbers: ``ids``, int32 ``(n_tokens,)``, and the offsets ``lines``, int64 ``(n_lines + 1,)``."""
 
     ids: Int32Array
     lines: Int64Array
 
 
 def added_positions(n_before: int, n_lines: int, seed: int) -> Int64Array:
-    """Where in the order of ``n_lines`` lines those from number ``n_before`` on are, ascending: int64
-    ``(n_lines - n_before,)``.
+    """Positions, ascending, of the lines from number ``n_before`` on among all ``n_lines`` shuffled lines.
+
+    Returns int64 ``(n_lines - n_before,)``.
     """
     added = np.sort(line_keys(n_before, n_lines - n_before, seed))
-    before = np.zeros(len(added) + 1, np.int64)  # old lines whose key lies before that of an added line
-    for first in range(0, n_before, _BLOCK_LINES):
-        keys = line_keys(first, min(_BLOCK_LINES, n_before - first), seed)
-        before += np.bincount(np.searchsorted(added, keys, "left"), minlength=len(before))
-    return np.cumsum(before)[:-1] + np.arange(len(added))
+    n_between = np.zeros(len(added) + 1, np.int64)  # old lines with keys between two added lines
+    for begin in range(0, n_before, _BLOCK_LINES):
+        keys = line_keys(begin, min(_BLOCK_LINES, n_before - begin), seed)
+        n_between += np.bincount(np.searchsorted(added, keys, "left"), minlength=len(n_between))
+    return np.cumsum(n_between)[:-1] + np.arange(len(added))
 
 
 def merged_lines(
-    old: Lines, added: Lines, positions: Int64Array, new_number: Int32Array
+    existing: Lines, added: Lines, positions: Int64Array, new_number: Int32Array
 ) -> Iterator[tuple[Int32Array, Int32Array]]:
-    """Blocks of lengths and ids of ``old``, renumbered by ``new_number``, with ``added`` at ``positions``."""
-    n_lines = len(old.lines) + len(added.lines) - 2
-    sources = [_Source(old), _Source(added)]
+    """Yield ``existing``, renumbered by ``new_number``, with ``added`` at ``positions``: blocks of lengths and ids."""
+    n_lines = len(existing.lines) + len(added.lines) - 2
+    sources = [_LineReader(existing), _LineReader(added)]
     for begin in range(0, n_lines, _BLOCK_LINES):
         end = min(begin + _BLOCK_LINES, n_lines)
         is_added = np.zeros(end - begin, bool)
@@ -417,17 +415,17 @@ def merged_lines(
         lengths = np.empty(end - begin, np.int32)
         for source, chosen in zip(sources, (~is_added, is_added), strict=True):
             lengths[chosen] = source.next_lengths(int(chosen.sum()))
-        first = 0
+        line = 0
         for part in split_by_tokens(lengths):
-            of_added = np.repeat(is_added[first : first + len(part)], part)
+            of_added = np.repeat(is_added[line : line + len(part)], part)
             ids = np.empty(len(of_added), np.int32)
             ids[~of_added] = new_number[sources[0].next_ids(int((~of_added).sum()))]
             ids[of_added] = sources[1].next_ids(int(of_added.sum()))
             yield part, ids
-            first += len(part)
+            line += len(part)
 
 
-class _Source:
+class _LineReader:
     def __init__(self, source: Lines) -> None:
         self._source = source
         self._line = self._token = 0
@@ -457,9 +455,7 @@ class PreparedCorpus:
         self.n_tokens = len(self.ids)
         self.n_lines = len(self.lines) - 1
         if self.n_lines < 0 or self.lines[-1] != self.n_tokens:
-            raise InputError(
-                f"{arrays.path}: its lines end elsewhere than at its {self.n_tokens} words", "prepare it again"
-            )
+            raise InputError(f"{arrays.path}: its lines do not end at its {self.n_tokens} words", "prepare it again")
 
     @classmethod
     def open(cls, folder: Path) -> "PreparedCorpus":
@@ -482,7 +478,7 @@ class PreparedCorpus:
     @cached_property
     def documents(self) -> UInt64Array:
         """A hash of each document, sorted, uint64 ``(n_documents,)``."""
-        return read_seen(self.folder)
+        return read_document_hashes(self.folder)
 
     @cached_property
     def _vocabulary(self) -> tuple[list[str], Int64Array]:
@@ -499,43 +495,43 @@ def prepare_corpus(  # noqa: PLR0913
     max_memory: int,
     progress: Progress,
     size_hint: int | None = None,
-    former: PreparedCorpus | None = None,
+    previous: PreparedCorpus | None = None,
     appended: bool = False,
 ) -> dict[str, int]:
-    """Split ``documents`` as the tokenizer in ``splitter_file`` does, and write the files of a prepared corpus.
+    """Split ``documents`` with the tokenizer in ``splitter_file``, and write the files of a prepared corpus.
 
     ``splitter_file`` is a ``tokenizer.json`` or a model's folder.
-    One line of the result is one line of a document; lines without words are left out, and so are documents that
-    repeat an earlier one exactly (blank lines aside), unless ``config.keep_duplicates``. The bytes written do not
-    depend on ``workers`` or ``max_memory`` (bytes; the shuffle holds a quarter of it or less). ``folder`` also takes
-    temporary files. ``size_hint`` is the size of the text in bytes, if known.
+    A line of the result is a line of a document. Lines without words are dropped, and so are documents that repeat an
+    earlier one (except for blank lines), unless ``config.keep_duplicates``. The bytes written do not depend on
+    ``workers`` or on ``max_memory`` (bytes; the shuffle takes at most a quarter). ``folder`` also holds temporary
+    files. ``size_hint`` is the size of the text in bytes, if known.
 
-    With ``former``, which was prepared with the same tokenizer and ``config``, only documents that it does not have
-    are split, and the result is ``former`` with these: the same bytes as if all its documents had been read before
-    them. ``appended``: ``documents`` are only those after all of ``former``.
+    With ``previous``, a corpus prepared with the same tokenizer and ``config``, only documents that it lacks are split
+    and added to it; the bytes are the same as if all documents had been read at once, those of ``previous`` first.
+    ``appended`` says that ``documents`` holds only documents that follow those of ``previous``.
 
-    Returns counts: ``documents``, ``duplicates`` and ``text_bytes`` of what was split, ``lines``, ``tokens`` and
-    ``words`` of the result, and with ``former`` the documents that were held out now (``heldout``), and those of
-    ``former`` that were not read again but stay counted (``gone``).
+    Returns counts: ``documents``, ``duplicates`` and ``text_bytes`` of the documents split, ``lines``, ``tokens`` and
+    ``words`` of the result, and with ``previous`` the documents held out in this call (``heldout``) and the documents
+    of ``previous`` that were not read again but stay in the corpus (``gone``).
 
     All processes together take about 150 MB plus 40 MB per worker plus 200 bytes per distinct word (measured by
-    ``benchmarks/corpus.py``), and 40 bytes per document, however long the text is.
-    Raises ``InputError`` if there are no words, ``ResourceError`` if memory or disk would not suffice.
+    ``benchmarks/corpus.py``) and 40 bytes per document, regardless of the length of the text.
+    Raises ``InputError`` if there are no words, ``ResourceError`` if there is too little memory or disk.
     """
     check_resources(folder, max_memory, size_hint, progress)
     temporary = folder / "temporary"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     (folder / HELDOUT).unlink(missing_ok=True)
-    seen, numbers = None, Numbering()
-    if former is not None:
-        seen = SeenDocuments(former.documents, repeats=config.keep_duplicates)
-        numbers.update(zip(former.words, range(len(former.words)), strict=True))
+    known_documents, numbers = None, Numbering()
+    if previous is not None:
+        known_documents = DocumentHashes(previous.documents, repeats=config.keep_duplicates)
+        numbers.update(zip(previous.words, range(len(previous.words)), strict=True))
         if not (appended and config.keep_duplicates):
-            documents = seen.new(documents)
+            documents = known_documents.new(documents)
         size_hint = None
-        if (former.folder / HELDOUT).is_file():
-            shutil.copyfile(former.folder / HELDOUT, folder / HELDOUT)
+        if (previous.folder / HELDOUT).is_file():
+            shutil.copyfile(previous.folder / HELDOUT, folder / HELDOUT)
     try:
         text, log, heldout = LineFile(temporary / "ids", temporary / "lengths"), DocumentLog(), array("Q")
         documents = without_heldout(documents, config.heldout, folder, heldout)
@@ -547,43 +543,47 @@ def prepare_corpus(  # noqa: PLR0913
             write_numbers(split, numbers, text, bar)
         words = list(numbers)
         del numbers
-        kept = np.ones(len(log.hashes), bool) if config.keep_duplicates else first_of_each(log.hashes)
-        kept_lines = np.repeat(kept, np.frombuffer(log.n_lines, np.int64))
+        is_kept = np.ones(len(log.hashes), bool) if config.keep_duplicates else is_first_occurrence(log.hashes)
+        kept_lines = np.repeat(is_kept, np.frombuffer(log.n_lines, np.int64))
         counts = count_words(text, kept_lines, len(words))
-        if former is not None:
-            counts[: len(former.counts)] += former.counts
+        if previous is not None:
+            counts[: len(previous.counts)] += previous.counts
         new_number = write_by_frequency(words, counts, len(log.hashes), folder / VOCABULARY_FILE)
         del words
-        first = former.n_lines if former else 0
-        shuffle = Shuffle(temporary, config.seed, n_buckets(text.n_tokens, max_memory), first)
+        first_line = previous.n_lines if previous else 0
+        shuffle = Shuffle(temporary, config.seed, n_buckets(text.n_tokens, max_memory), first_line)
         with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
             fill(shuffle, text, kept_lines, new_number, bar)
         text.remove()
         stream = NumberedLines(shuffle.lines(), shuffle.n_lines, shuffle.n_tokens)
-        if former is not None:
-            stream = _added(former, stream, new_number, config.seed, temporary)
+        if previous is not None:
+            stream = _merge(previous, stream, new_number, config.seed, temporary)
         write_stream(stream, temporary / "offsets", folder / STREAM_FILE, progress)
-        hashes = [np.frombuffer(log.hashes, np.uint64)[kept], np.frombuffer(heldout, np.uint64)]
-        write_seen(folder, *hashes, *([former.documents] if former is not None else []))
+        hashes = [np.frombuffer(log.hashes, np.uint64)[is_kept], np.frombuffer(heldout, np.uint64)]
+        write_document_hashes(folder, *hashes, *([previous.documents] if previous is not None else []))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return {
-        "documents": len(kept),
-        "duplicates": int(len(kept) - kept.sum()),
+        "documents": len(is_kept),
+        "duplicates": int(len(is_kept) - is_kept.sum()),
         "text_bytes": log.n_bytes,
         "lines": stream.n_lines,
         "tokens": stream.n_tokens,
         "words": len(new_number),
-        **({} if seen is None else {"gone": 0 if appended else seen.n_gone, "heldout": len(heldout)}),
+        **(
+            {}
+            if known_documents is None
+            else {"gone": 0 if appended else known_documents.n_gone, "heldout": len(heldout)}
+        ),
     }
 
 
-def _added(
-    former: PreparedCorpus, new: NumberedLines, new_number: Int32Array, seed: int, temporary: Path
+def _merge(
+    previous: PreparedCorpus, added: NumberedLines, new_number: Int32Array, seed: int, temporary: Path
 ) -> NumberedLines:
-    """``former``, its words renumbered, with the lines of ``new``."""
-    n_lines = former.n_lines + new.n_lines
-    write_stream(new, temporary / "offsets", temporary / STREAM_FILE, Silent())
-    positions = added_positions(former.n_lines, n_lines, seed)
-    blocks = merged_lines(former, PreparedCorpus(temporary), positions, new_number)
-    return NumberedLines(blocks, n_lines, former.n_tokens + new.n_tokens)
+    """Merge the lines of ``added`` into ``previous``, whose words are renumbered."""
+    n_lines = previous.n_lines + added.n_lines
+    write_stream(added, temporary / "offsets", temporary / STREAM_FILE, Silent())
+    positions = added_positions(previous.n_lines, n_lines, seed)
+    blocks = merged_lines(previous, PreparedCorpus(temporary), positions, new_number)
+    return NumberedLines(blocks, n_lines, previous.n_tokens + added.n_tokens)

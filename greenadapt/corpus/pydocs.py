@@ -1,6 +1,6 @@
-"""The corpus ``pydocs``: docstrings of installed packages and the standard library, parsed and never imported.
+"""The corpus ``pydocs``: docstrings of installed packages and the standard library, without importing them.
 
-Paragraphs are plain text, without reStructuredText, Markdown and HTML mark-up, code and tables.
+Paragraphs are plain text, without mark-up (reStructuredText, Markdown, HTML), code and tables.
 """
 
 import ast
@@ -36,7 +36,7 @@ _FIELD = re.compile(
     r"^:(?:param|parameter|arg|argument|key|keyword|var|ivar|cvar|type|vartype|rtype|raises|returns?|yields?)\b([^:]*):\s*"
 )
 _BULLET = re.compile(r"^(?:[-*+•]|\(?\d{1,2}[.)]|#\.)\s+(?=\S)")
-# What begins a paragraph without an empty line before it: a list item, a field, or "name (type): description".
+# Begins a paragraph without an empty line before it: a list item, a field, or "name (type): description".
 _ITEM = re.compile(
     r"""^\s*(?:[-*+•]|\(?\d{1,2}[.)]|\#\.|@\w+|\\[a-z]+)\s+\S
     | ^\s*:[\w\ -]+:(?:\s|$)
@@ -86,7 +86,7 @@ _INLINE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<![\w*])\*(?=[^\s*,)])([^*]+?)(?<=[^\s*(,])\*(?![\w*])"), r"\1"),
     (re.compile(r"(?<!\w)\[[\d#*]+\]_"), ""),  # footnote mark
     (re.compile(r"\b(?:https?|ftp)://[^\s<>)\]]+"), " "),
-    (re.compile(r"\s*\((?:see)?\s+\)"), ""),  # left over from a link
+    (re.compile(r"\s*\((?:see)?\s+\)"), ""),  # the rest of a link
     (re.compile(r"</?[A-Za-z][A-Za-z0-9]*(?:\s+[\w-]+=(?:\"[^\"]*\"|'[^']*'))*\s*/?>"), " "),
     (re.compile(r"\\([*_`|<>\\ ])"), r"\1"),
     (re.compile(r"\b(\w+)_(?=[\s.,;:)]|$)(?<!__)"), r"\1"),  # reference
@@ -95,7 +95,7 @@ _MARKED = re.compile(r"[`*|<\[\\]|_\b|://")
 
 
 def strip_inline(text: str) -> str:
-    """One paragraph without inline mark-up: roles, literals, emphasis, links, HTML tags and entities."""
+    """Remove inline mark-up from a paragraph: roles, literals, emphasis, links, HTML tags and entities."""
     if _MARKED.search(text):
         for pattern, replacement in _INLINE:
             text = pattern.sub(replacement, text)
@@ -105,8 +105,8 @@ def strip_inline(text: str) -> str:
 def paragraphs(docstring: str) -> list[str]:
     """The prose of a docstring, one paragraph (or list item, or parameter's description) per line.
 
-    Left out: doctests, literal and fenced blocks, tables, underlines, comments, directives that are not prose,
-    section headings of the numpydoc and Google styles, and whole Examples and References sections under them.
+    Skips doctests, literal and fenced blocks, tables, underlines, comments, directives without prose, section headings
+    in numpydoc and Google style, and whole Examples and References sections.
     """
     lines = [line.expandtabs() for line in inspect.cleandoc(docstring).splitlines()]
     result: list[str] = []
@@ -148,8 +148,8 @@ def _prose_lines(lines: list[str]) -> list[str]:
             position = _after_section(lines, position)
             result.append("")
         elif _COMMENT.match(line.lstrip()):
-            kept, position = _directive(lines, position)
-            result.extend(["", *kept, ""])
+            prose, position = _directive(lines, position)
+            result.extend(["", *prose, ""])
         elif _UNDERLINE.match(line) or _TABLE.match(line) or _LABEL.match(line.strip()):
             position += 1
             result.append("")
@@ -217,7 +217,7 @@ ReadFile = TypeVar("ReadFile")
 
 
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What Python's parser raises for a source; the last for one that is nested too deep."""
+"""Errors of Python's parser; ``MemoryError`` for a source that is nested too deep."""
 
 
 @dataclass(frozen=True)
@@ -227,76 +227,76 @@ class Package:
     name: str
     version: str
     root: Path
-    listed: Callable[[], Iterable[Path]]
-    """Lists its files, relative to ``root``, which takes a while: only where they are wanted."""
+    list_files: Callable[[], Iterable[Path]]
+    """Lists the files, relative to ``root``; slow, so called only if they are needed."""
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """Paths of its Python sources, relative to ``root``, sorted."""
-        wanted = {path.as_posix() for path in self.listed() if _is_wanted(path)}
-        return tuple(sorted(file for file in wanted if (self.root / file).is_file()))
+        """Paths of the Python sources, relative to ``root``, sorted."""
+        sources = {path.as_posix() for path in self.list_files() if _is_wanted(path)}
+        return tuple(sorted(file for file in sources if (self.root / file).is_file()))
 
 
 def find_packages(names: Sequence[str] = ()) -> list[Package]:
-    """The packages installed for the running interpreter, sorted by name, optionally limited to ``names``.
+    """Find the packages installed for the running interpreter, sorted by name, optionally limited to ``names``.
 
-    A name with extras, ``package[extra]``, stands for what these need, directly or not, as far as it is installed.
-    Tests and greenadapt itself are left out. Raises MissingError for a name that is not installed.
+    A name with extras, ``package[extra]``, stands for their installed dependencies, direct and indirect.
+    Excludes tests and greenadapt itself. Raises MissingError for a name that is not installed.
     """
-    found, requires = {"python": _standard_library()}, dict[str, list[str]]()
+    packages, requirements = {"python": _standard_library()}, dict[str, list[str]]()
     for root in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}):
         for distribution in metadata.distributions(path=[root]):
             package = _package(distribution, Path(root))
-            if not package.name:  # a removed package can leave behind a folder without metadata
+            if not package.name:  # pip can leave a folder without metadata
                 continue
-            requires[canonicalize_name(package.name)] = distribution.requires or []
+            requirements[canonicalize_name(package.name)] = distribution.requires or []
             if package.name != _OWN:
-                found[package.name] = package
-    chosen = set(found) if not names else {name for name in names if "[" not in name}
-    for asked in names:
-        if "[" in asked:
-            needed = _needed(_requirement(asked), requires)
-            chosen |= {name for name in found if canonicalize_name(name) in needed}
-    if unknown := sorted(chosen - set(found)):
+                packages[package.name] = package
+    chosen = set(packages) if not names else {name for name in names if "[" not in name}
+    for requirement in names:
+        if "[" in requirement:
+            needed = _collect_needed(_parse_requirement(requirement), requirements)
+            chosen |= {name for name in packages if canonicalize_name(name) in needed}
+    if unknown := sorted(chosen - set(packages)):
         raise MissingError(
             f"no package {', '.join(unknown)} installed for this Python",
-            f"install it, or choose among: {', '.join(sorted(found))}",
+            f"install it, or choose among: {', '.join(sorted(packages))}",
         )
-    return [found[name] for name in sorted(chosen)]
+    return [packages[name] for name in sorted(chosen)]
 
 
-def _requirement(asked: str) -> Requirement:
+def _parse_requirement(text: str) -> Requirement:
     try:
-        return Requirement(asked)
+        return Requirement(text)
     except InvalidRequirement:
-        raise InputError(f"{asked!r} is no package", "give a name, or a name with extras: package[extra]") from None
+        raise InputError(f"{text!r} is no package", "give a name, or a name with extras: package[extra]") from None
 
 
-def _needed(asked: Requirement, requires: Mapping[str, Sequence[str]]) -> set[str]:
-    """The packages that ``asked`` needs, directly or not, as far as they are installed: ``requires`` has them all."""
-    if canonicalize_name(asked.name) not in requires:
-        raise MissingError(f"no package {asked.name} installed for this Python", "install it")
-    seen, waiting = set(), [asked]
-    while waiting:
-        package = waiting.pop()
+def _collect_needed(requirement: Requirement, requirements: Mapping[str, Sequence[str]]) -> set[str]:
+    """The direct and indirect dependencies of ``requirement`` among the installed packages of ``requirements``."""
+    if canonicalize_name(requirement.name) not in requirements:
+        raise MissingError(f"no package {requirement.name} installed for this Python", "install it")
+    visited, pending = set(), [requirement]
+    while pending:
+        package = pending.pop()
         name = canonicalize_name(package.name)
         for extra in {"", *package.extras}:
-            if (name, extra) not in seen:
-                seen.add((name, extra))
-                needs = map(Requirement, requires.get(name, ()))
-                waiting += [each for each in needs if not each.marker or each.marker.evaluate({"extra": extra})]
-    return {str(name) for name, _ in seen} - {canonicalize_name(asked.name)}
+            if (name, extra) not in visited:
+                visited.add((name, extra))
+                needs = map(Requirement, requirements.get(name, ()))
+                pending += [need for need in needs if not need.marker or need.marker.evaluate({"extra": extra})]
+    return {str(name) for name, _ in visited} - {canonicalize_name(requirement.name)}
 
 
 def pydocs_versions(names: Sequence[str] = ()) -> dict[str, str]:
-    """Versions of the packages in the corpus, and of Python."""
+    """Versions of the packages in the corpus, including Python."""
     return {package.name: package.version for package in find_packages(names)}
 
 
 def read_pydocs(
     names: Sequence[str] = (), *, counts: Counter[str] | None = None, workers: int = 1
 ) -> Iterator[Document]:
-    """Each docstring as a document named ``package/path.py:qualified.name``, in order of package, path and line.
+    """Yield each docstring as a document ``package/path.py:qualified.name``, in order of package, path and line.
 
     The order does not depend on ``workers``, the number of processes. ``counts`` receives ``unparsable_files``.
     """
@@ -306,7 +306,7 @@ def read_pydocs(
 
 
 def read_sources(read: Callable[[Code], ReadFile], sources: Iterable[Code], workers: int) -> Iterator[ReadFile]:
-    """The results of ``read`` for ``sources``, in order, computed by ``workers`` processes.
+    """Yield the results of ``read`` for ``sources``, in order, computed by ``workers`` processes.
 
     Raises ``ResourceError`` if one of them was killed.
     """
@@ -346,7 +346,7 @@ def fingerprint_pydocs(names: Sequence[str] = ()) -> dict[str, str]:
 
 
 def docstrings(source: str | bytes) -> Iterator[tuple[str, str]]:
-    """Qualified name ("" for the module) and raw docstring of every module, class and function, in line order.
+    """Yield qualified name ("" for the module) and raw docstring of every module, class and function, in line order.
 
     Raises one of ``UNPARSABLE`` for a source that this Python cannot parse.
     """
@@ -362,7 +362,7 @@ def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
         text := ast.get_docstring(node, clean=False)
     ):
         yield name, text
-    # Only statements contain definitions: expressions, the bulk of a tree, are not visited.
+    # Only statements contain definitions; skipping expressions saves most of the time.
     for block in ("body", "handlers", "orelse", "finalbody", "cases"):
         children = getattr(node, block, ())
         for child in children if isinstance(children, list) else ():
@@ -371,16 +371,16 @@ def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _read_file(task: tuple[str, Path, str]) -> list[Document] | None:
-    """The documents of one source; None if it cannot be parsed."""
+    """Read the documents of one source; None if it cannot be parsed."""
     package, root, file = task
     content = (root / file).read_bytes()
     if b'"""' not in content and b"'''" not in content:
         return []
     try:
-        found = [(name, paragraphs(text)) for name, text in docstrings(content)]
+        texts = [(name, paragraphs(text)) for name, text in docstrings(content)]
     except UNPARSABLE:
         return None
-    return [Document(tuple(lines), f"{package}/{file}:{name}") for name, lines in found if lines]
+    return [Document(tuple(lines), f"{package}/{file}:{name}") for name, lines in texts if lines]
 
 
 def _is_wanted(path: Path) -> bool:
@@ -394,13 +394,13 @@ def _is_wanted(path: Path) -> bool:
 
 
 def _package(distribution: metadata.Distribution, root: Path) -> Package:
-    def listed() -> list[Path]:
+    def list_files() -> list[Path]:
         return [Path(file) for file in distribution.files or ()]
 
     headers = distribution.metadata
-    # Protocol PackageMetadata has no get in Python 3.11's types.
+    # The type PackageMetadata has no method get in Python 3.11.
     name, version = (headers[key] if key in headers else "" for key in ("Name", "Version"))  # noqa: SIM401
-    return Package(name.lower().replace("_", "-"), version, root, listed)
+    return Package(name.lower().replace("_", "-"), version, root, list_files)
 
 
 def _standard_library() -> Package:

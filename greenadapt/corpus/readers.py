@@ -1,7 +1,7 @@
-"""From files to documents: the choice of reader, and the readers of plain text, JSON lines, CSV and TSV.
+"""Read documents from files: select the reader of a format, and read plain text, JSON lines, CSV and TSV.
 
-Files, releases of CORD-19 and ranges of lines of large plain files are pieces that different processes can read;
-documents are in the order of the pieces.
+A piece is a file, a release of CORD-19, or a range of lines of a large plain file. Different processes can read
+pieces; documents keep the order of the pieces.
 """
 
 import hashlib
@@ -39,10 +39,10 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 
 _LINEWISE = ("text", "jsonl")
-"""Formats in which a line says all of a document, so that some lines can be read alone."""
+"""Formats in which a line is a document, so that any range of lines can be read alone."""
 _PARTS = 512
 SMALLEST, LARGEST = 4 << 20, 64 << 20
-"""Bytes of a part: enough for the start of a task not to count, and little to lose with a node."""
+"""Bytes of a part: large enough to amortize the start of a task, small enough to repeat if a node fails."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class _Block:
 
 
 def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
-    """A file or an archive, or a folder's files in order of path, of the format ``kind``.
+    """Yield a file or archive of the format ``kind``, or a folder's files in order of path.
 
-    Hidden files are left out, and so are symlinks to folders, counted as ``linked_folders``, and to files that do not
-    exist, counted as ``dangling_links``.
+    Skips hidden files, symlinks to folders (counted as ``linked_folders``) and symlinks to missing files (counted as
+    ``dangling_links``).
     """
     if articles.is_release(path, kind):
         yield Piece(path, is_release=True)
@@ -84,7 +84,7 @@ def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
 
 
 def warn_symlinks(name: str, counts: Mapping[str, int], progress: Progress) -> None:
-    """Say how many symlinks ``pieces_of`` left out of the folder ``name``."""
+    """Warn about the symlinks that ``pieces_of`` skipped in the folder ``name``."""
     if linked := counts.get("linked_folders"):
         what = counted(linked, "symlink to a folder", "symlinks to folders")
         progress.warn(f"{name}: skipped {what}: name the folders themselves")
@@ -93,7 +93,7 @@ def warn_symlinks(name: str, counts: Mapping[str, int], progress: Progress) -> N
 
 
 def is_linewise(path: str, kind: str, sample_by: SampleBy = "line") -> bool:
-    """Whether it is a plain file in which a line says all of a document; ``kind`` is its format or ``auto``."""
+    """Whether ``path`` is a plain file in which a line is a document; ``kind`` is its format or ``auto``."""
     kind = format_of(path) if kind == "auto" else kind
     if kind == "text" and sample_by != "line":
         return False
@@ -106,10 +106,10 @@ def parts_of(
     run: Callable[[Callable[[_Block], Any], Iterable[_Block]], Iterator[Any]] = map,
     sample_by: SampleBy = "line",
 ) -> list[tuple[Piece, ...]]:
-    """Consecutive ``pieces`` together; large plain files of lines are cut, others are not.
+    """Group consecutive ``pieces`` into parts; only large files with one document per line are cut.
 
-    A part has a 512th of all bytes on disk, but at least 4 MB and at most 64, so that the parts depend on the text
-    alone, and a long text does not have too many. ``run`` counts the lines of large files, as ``map`` does.
+    A part has 1/512 of all bytes on disk, but at least 4 MB and at most 64 MB, so that the parts depend only on the
+    text, and a long text has a limited number of parts. ``run``, called like ``map``, counts the lines of large files.
     """
     sized = [(piece, _size(piece)) for piece in pieces]
     size = min(max(sum(n for piece, n in sized if not piece.is_release) // _PARTS, SMALLEST), LARGEST)
@@ -122,43 +122,43 @@ def parts_of(
     )
     cut = {piece: _cut(piece, n_bytes, size, islice(counted, -(-n_bytes // size))) for piece, n_bytes in large}
     parts: list[list[Piece]] = []
-    taken = 0
-    for piece, n_bytes in (one for whole in sized for one in cut.get(whole[0], [whole])):
-        if not parts or taken + n_bytes > size:
+    n_part_bytes = 0
+    for piece, n_bytes in (part for unit in sized for part in cut.get(unit[0], [unit])):
+        if not parts or n_part_bytes + n_bytes > size:
             parts.append([])
-            taken = 0
+            n_part_bytes = 0
         parts[-1].append(piece)
-        taken += n_bytes
+        n_part_bytes += n_bytes
     return list(map(tuple, parts))
 
 
 def _size(piece: Piece) -> int:
-    """Its bytes on disk; any number will do for a folder, which is a part of its own."""
+    """The bytes of a piece on disk; a huge number for a release, which is always a part by itself."""
     return 1 << 62 if piece.is_release else Path(piece.path).stat().st_size
 
 
 def _cut(piece: Piece, n_bytes: int, size: int, counted: Iterable[tuple[int, int]]) -> list[tuple[Piece, int]]:
-    """The lines that begin in each ``size`` bytes of a file, given ``_count_lines`` of them; and their bytes."""
+    """Cut a file into the lines that begin in each ``size`` bytes, by ``_count_lines``; pieces and their bytes."""
     begins, n_lines = [(0, 0)], 0
-    for number, (n, first) in enumerate(counted):
-        begin = number * size + first
+    for number, (n, n_before_line) in enumerate(counted):
+        begin = number * size + n_before_line
         if number and n and begin < n_bytes:
             begins.append((begin, n_lines + 1))
         n_lines += n
-    spans = [LineRange(*begin, last=end[1]) for begin, end in pairwise(begins)] + [LineRange(*begins[-1])]
+    spans = [LineRange(*begin, last_line=end[1]) for begin, end in pairwise(begins)] + [LineRange(*begins[-1])]
     ends = [*(begin for begin, _ in begins[1:]), n_bytes]
     return [(replace(piece, span=span), end - span.n_bytes) for span, end in zip(spans, ends, strict=True)]
 
 
 def _count_lines(block: _Block) -> tuple[int, int]:
-    """How many lines end in ``block``, and how many of its bytes are up to the first end."""
+    """Count the line ends in ``block``, and the bytes up to the first of them."""
     with input_errors(block.path), open(block.path, "rb") as file:
         file.seek(block.begin)
         data = file.read(block.size)
     return data.count(b"\n"), data.find(b"\n") + 1
 
 
-# An archive of PMC contains file lists as well as articles, and its .txt files are articles with section marks.
+# An archive of PMC also contains lists of files; its .txt files are articles with section marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
 _LENIENT = "give one JSON object per line, or use --lenient to skip such lines"
 _BLOCK = 1 << 20
@@ -167,7 +167,7 @@ _Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document
 
 
 class CorpusReader:
-    """One pass over a corpus: iterate over ``documents()``, then look at ``counts``.
+    """Reads a corpus once: iterate over ``documents()``, then use ``counts``.
 
     ``counts``: ``documents``, ``lines``, and if not 0 ``replaced`` (broken UTF-8 sequences),
     ``empty_documents``, ``skipped_files`` (of unknown kinds, in a folder or an archive),
@@ -179,64 +179,66 @@ class CorpusReader:
     def __init__(self, recipe: Recipe, paths: tuple[str, ...], decoder: Decoder, workers: int) -> None:
         self.recipe = recipe
         self.paths = paths
-        """Of the sources on this machine."""
+        """Paths of the sources on this machine."""
         self._decoder = decoder
         self._workers = workers
         self._before: Json = {}
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was read and skipped so far."""
+        """Counts of what has been read and skipped."""
         return dict(sorted(self._decoder.counts.items()))
 
     def documents(self) -> Iterator[Document]:
-        """The documents in order of the sources; ``InputError`` if a file is invalid, or none has text."""
-        self._count_afresh(self._before)
+        """Yield the documents in order of the sources; ``InputError`` if a file is invalid, or no file has text."""
+        self._reset_counts(self._before)
         yield from self._checked(self._read())
         self.require_text()
 
     def pieces(self) -> list[Piece]:
-        """What ``documents`` reads, in that order; counts the symlinks that are left out. Not for pydocs."""
-        self._count_afresh({})
+        """The pieces that ``documents`` reads, in order; counts the skipped symlinks. Not for pydocs."""
+        self._reset_counts({})
         return [piece for path in self.paths for piece in pieces_of(path, self.recipe.format, self._decoder.counts)]
 
     def documents_of(self, pieces: Iterable[Piece]) -> Iterator[Document]:
-        """The documents of some ``pieces``; ``counts`` is then about these alone."""
-        self._count_afresh({})
+        """Yield the documents of ``pieces``; ``counts`` then covers only these."""
+        self._reset_counts({})
         yield from self._checked(self._read_pieces(pieces))
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Add the ``counts`` of another reading, of some pieces, to these."""
+        """Add the ``counts`` of another reader."""
         self._decoder.counts.update(counts)
 
     def require_text(self) -> None:
         """Raise ``InputError`` if no document has been read."""
         if not self._decoder.counts["documents"]:
             raise InputError(
-                f"corpus {self.recipe.asked or self.recipe.name} has no text in {counted(len(self.paths), 'source')}",
-                self._what_to_do(),
+                f"corpus {self.recipe.argument or self.recipe.name} has no text in "
+                f"{counted(len(self.paths), 'source')}",
+                self._empty_hint(),
             )
 
     def fingerprint(self) -> dict[str, str]:
         """SHA-256 of each source by its URL or path, one for a folder; for pydocs of each package's sources."""
         if self.recipe.format == "pydocs":
             return pydocs.fingerprint_pydocs(self.recipe.packages)
-        found = {}
+        hashes = {}
         for source, path in zip(self.recipe.sources, self.paths, strict=True):
-            found[source.url] = path_sha256(Path(path))
-            check_local(source, found[source.url])
-        return found
+            hashes[source.url] = path_sha256(Path(path))
+            check_local(source, hashes[source.url])
+        return hashes
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each source that is a file read line by line, by its URL or path."""
-        found = zip(self.recipe.sources, self.paths, strict=True)
-        how = self.recipe.format, self.recipe.sample_by
-        return {source.url: Path(path).stat().st_size for source, path in found if is_linewise(path, *how)}
+        sources = zip(self.recipe.sources, self.paths, strict=True)
+        reading = self.recipe.format, self.recipe.sample_by
+        return {source.url: Path(path).stat().st_size for source, path in sources if is_linewise(path, *reading)}
 
-    def go_on(self, sources: Mapping[str, str], sizes: Mapping[str, int], counts: Json) -> bool:
-        """Read from now on only what was appended, if every source still begins as it was read then; returns whether.
+    def continue_from(self, sources: Mapping[str, str], sizes: Mapping[str, int], counts: Json) -> bool:
+        """Read only appended text from now on, if every source still begins with the text of an earlier reading.
 
-        ``sources`` is the ``fingerprint`` of that reading, and ``sizes`` and ``counts`` are its own.
+        ``sources`` is the ``fingerprint`` of that reading, with its ``sizes`` and ``counts``. Returns whether all
+        sources qualify.
         """
         paths = {source.url: path for source, path in zip(self.recipe.sources, self.paths, strict=True)}
         spans = {}
@@ -254,7 +256,7 @@ class CorpusReader:
             if source.sha256 or source.size:
                 check_local(source, path_sha256(Path(path)))
 
-    def _what_to_do(self) -> str:
+    def _empty_hint(self) -> str:
         skipped = self._decoder.counts["skipped_files"]
         return (
             f"skipped {counted(skipped, 'file')} of unknown kinds: give their format with --format"
@@ -271,12 +273,12 @@ class CorpusReader:
 
     def _read_pieces(self, pieces: Iterable[Piece]) -> Iterator[Document]:
         readers = {**_READERS, "text": _TEXT_READERS[self.recipe.sample_by]}
-        manner = _Manner(self.recipe.format, self.recipe.fields, readers)
+        formats = _Formats(self.recipe.format, self.recipe.fields, readers)
         for piece in pieces:
-            yield from _read_piece(piece, manner, self._decoder)
+            yield from _read_piece(piece, formats, self._decoder)
 
     def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Those with text, counted, within the limits and without lone surrogates."""
+        """Yield the documents with text, without lone surrogates; count them and check the limits."""
         counts = self._decoder.counts
         for document in documents:
             if not document.lines:
@@ -289,7 +291,7 @@ class CorpusReader:
             lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
             yield replace(document, lines=tuple(lines))
 
-    def _count_afresh(self, before: Mapping[str, int]) -> None:
+    def _reset_counts(self, before: Mapping[str, int]) -> None:
         self._decoder.counts.clear()
         self._decoder.counts.update(before)
 
@@ -303,14 +305,14 @@ def open_corpus(
     limits: TextLimits | None = None,
     workers: int = 1,
 ) -> CorpusReader:
-    """A reading of a corpus whose remote sources are in ``download_folder``; ``limits`` default to the recipe's.
+    """Create a reader of a corpus whose downloads are in ``download_folder``; ``limits`` default to the recipe's.
 
-    Raises ``MissingError`` if one is not downloaded yet, or a local source or a package is missing.
+    Raises ``MissingError`` if a source is not downloaded yet, or a local source or a package is missing.
     """
     if not is_fetched(recipe, download_folder):
         raise MissingError(
             f"corpus {recipe.name} is not downloaded to {download_folder}",
-            f"run greenadapt corpus prepare {shlex.quote(recipe.asked or recipe.name)} --download",
+            f"run greenadapt corpus prepare {shlex.quote(recipe.argument or recipe.name)} --download",
         )
     require_local(recipe)
     paths = tuple(str(local_path(source, download_folder)) for source in recipe.sources)
@@ -318,8 +320,9 @@ def open_corpus(
 
 
 def require_local(recipe: Recipe) -> None:
-    """Raise ``MissingError`` if a file, folder or package of the recipe is missing on this machine, ``InputError`` if a
-    source is something else, such as a pipe, which cannot be read twice.
+    """Raise ``MissingError`` if a file, folder or package of the recipe is missing.
+
+    Raises ``InputError`` for another kind of source, such as a pipe, which cannot be read twice.
     """
     if recipe.format == "pydocs" and recipe.packages:
         pydocs.find_packages(recipe.packages)
@@ -331,21 +334,22 @@ def require_local(recipe: Recipe) -> None:
 def read_whole(
     source: str, kind: str, fields: tuple[str, ...], decoder: Decoder, sample_by: SampleBy = "document"
 ) -> Iterator[Document]:
-    """The documents of a file, folder or archive of the format ``kind``, or of standard input for ``-``, verbatim if
-    possible: what ``sample_by`` makes a document of plain text, like each field of JSON lines, is one of the ``lines``
-    with all its line breaks. Other formats are read as for a corpus.
+    """Yield the documents of a file, folder or archive of the format ``kind``, or of standard input for ``-``.
+
+    Plain text, cut into documents by ``sample_by``, and fields of JSON lines are verbatim: each is one of the ``lines``
+    of a document, with its line breaks. Other formats are read as for a corpus.
     """
-    manner = _Manner(kind, fields, {**_WHOLE_READERS, "text": _WHOLE_TEXT_READERS[sample_by]})
+    formats = _Formats(kind, fields, {**_WHOLE_READERS, "text": _WHOLE_TEXT_READERS[sample_by]})
     if source != STDIN:
         for piece in pieces_of(source, kind, decoder.counts):
-            yield from _read_piece(piece, manner, decoder)
+            yield from _read_piece(piece, formats, decoder)
         return
     with open_input(source) as (stream, name):
-        yield from manner.readers[kind](stream, name, fields, decoder)
+        yield from formats.readers[kind](stream, name, fields, decoder)
 
 
 @dataclass(frozen=True)
-class _Manner:
+class _Formats:
     """The format of the sources, their fields with text, and the readers of the formats."""
 
     format: str
@@ -353,62 +357,62 @@ class _Manner:
     readers: Mapping[str, _Reader]
 
 
-def _read_piece(piece: Piece, manner: _Manner, decoder: Decoder) -> Iterator[Document]:
+def _read_piece(piece: Piece, formats: _Formats, decoder: Decoder) -> Iterator[Document]:
     if piece.is_release:
         yield from articles.read_release(piece.path, decoder)
         return
     if piece.span is not None:
         decoder.spans[piece.path] = piece.span
-    yield from _read_file(piece.path, manner, decoder)
+    yield from _read_file(piece.path, formats, decoder)
 
 
-def _read_file(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Document]:
+def _read_file(path: str, formats: _Formats, decoder: Decoder) -> Iterator[Document]:
     if not is_tar(path):
-        yield from _read_stream(path, open_binary(path, decoder.limits), manner, decoder)
+        yield from _read_stream(path, open_binary(path, decoder.limits), formats, decoder)
         return
     with open_binary(path, decoder.limits) as stream:
         for name, content in tar_members(stream, path):
             if not is_hidden(name):
                 member = f"{path}:{name}"
                 opening = open_member(content, member, decoder.limits)
-                yield from _read_stream(member, opening, manner, decoder)
+                yield from _read_stream(member, opening, formats, decoder)
 
 
 def _appended(path: Path, size: int, sha256: str) -> LineRange | None:
-    """What follows the first ``size`` bytes of a file; ``None`` if they are others, or end within a line."""
-    digest, n_lines, left, last = hashlib.sha256(), 0, size, b"\n"
+    """The text after the first ``size`` bytes of a file; ``None`` if these have changed, or end within a line."""
+    digest, n_lines, n_unread, last_byte = hashlib.sha256(), 0, size, b"\n"
     with input_errors(str(path)), open(path, "rb") as file:
-        while left and (block := file.read(min(left, _BLOCK))):
+        while n_unread and (block := file.read(min(n_unread, _BLOCK))):
             digest.update(block)
             n_lines += block.count(b"\n")
-            left, last = left - len(block), block[-1:]
-        is_whole = last == b"\n" or not file.read(1)
-    return LineRange(size, n_lines) if is_whole and not left and digest.hexdigest() == sha256 else None
+            n_unread, last_byte = n_unread - len(block), block[-1:]
+        is_whole = last_byte == b"\n" or not file.read(1)
+    return LineRange(size, n_lines) if is_whole and not n_unread and digest.hexdigest() == sha256 else None
 
 
 def _read_stream(
-    name: str, opening: AbstractContextManager[IO[bytes]], manner: _Manner, decoder: Decoder
+    name: str, opened: AbstractContextManager[IO[bytes]], formats: _Formats, decoder: Decoder
 ) -> Iterator[Document]:
     guessed = format_of(name)
-    kind = {"auto": guessed, "pmc": _PMC_MEMBERS.get(guessed, "")}.get(manner.format, manner.format)
-    if kind not in manner.readers:
+    kind = {"auto": guessed, "pmc": _PMC_MEMBERS.get(guessed, "")}.get(formats.format, formats.format)
+    if kind not in formats.readers:
         decoder.counts["skipped_files"] += 1
         return
-    with opening as stream:
+    with opened as stream:
         if name in decoder.spans:
             stream.seek(decoder.spans[name].n_bytes)
-        yield from manner.readers[kind](stream, name, manner.fields, decoder)
+        yield from formats.readers[kind](stream, name, formats.fields, decoder)
 
 
 def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Plain text: each non-empty line is a document of one line."""
+    """Read plain text: each non-empty line is a document of one line."""
     for number, line in decoder.lines(stream, name):
         if text := line.strip():
             yield Document((text,), f"{name}:{number}")
 
 
 def _read_paragraphs(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Plain text: the lines between empty ones are a document of these lines."""
+    """Read plain text: each paragraph between empty lines is a document."""
     for document in _read_whole_paragraphs(stream, name, fields, decoder):
         yield replace(document, lines=tuple(_text_lines(document.lines[0])))
 
@@ -416,33 +420,33 @@ def _read_paragraphs(stream: IO[bytes], name: str, fields: tuple[str, ...], deco
 def _read_whole_paragraphs(
     stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder
 ) -> Iterator[Document]:
-    """The same, as a document of one line that may contain line breaks."""
+    """Read plain text: each paragraph is a document with one entry, which may contain line breaks."""
     lines = decoder.lines(stream, name)
     for number, line in lines:
         if line.strip():
-            rest = takewhile(lambda numbered: numbered[1].strip(), lines)
-            yield Document((decoder.joined(chain([(number, line)], rest), name).strip(),), f"{name}:{number}")
+            following = takewhile(lambda numbered: numbered[1].strip(), lines)
+            yield Document((decoder.joined(chain([(number, line)], following), name).strip(),), f"{name}:{number}")
 
 
 def _read_file_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Plain text, all of it, as one document of its non-empty lines."""
+    """Read plain text as one document of its non-empty lines."""
     for document in _read_whole_text(stream, name, fields, decoder):
         yield replace(document, lines=tuple(_text_lines(document.lines[0])))
 
 
 def _read_whole_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Plain text, all of it, as one document of one line that may contain line breaks."""
+    """Read plain text as one document with one entry, which may contain line breaks."""
     yield Document((decoder.joined(decoder.lines(stream, name), name),), name)
 
 
 def read_json_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """JSON lines: the texts in ``fields`` of each object, in that order; a line break inside one ends a paragraph."""
+    """Read JSON lines: the texts in ``fields`` of each object, in that order; line breaks separate paragraphs."""
     for document in _read_whole_records(stream, name, fields, decoder):
         yield replace(document, lines=tuple(line for text in document.lines for line in _text_lines(text)))
 
 
 def _read_whole_records(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """JSON lines: the texts in ``fields`` of each object, as they are."""
+    """Read JSON lines: the texts in ``fields`` of each object, verbatim."""
     for number, line in decoder.lines(stream, name):
         if not line.strip():
             continue
@@ -455,28 +459,28 @@ def _read_whole_records(stream: IO[bytes], name: str, fields: tuple[str, ...], d
             decoder.counts["broken_lines"] += 1
         else:
             texts = tuple(_record_texts(record, fields, where))
-            yield Document(texts, f"{name}:{number}", _own_id(record), _own_title(record))
+            yield Document(texts, f"{name}:{number}", _record_id(record), _record_title(record))
 
 
 def _record_texts(record: dict[str, Any], fields: tuple[str, ...], where: str) -> Iterator[str]:
-    for wanted in fields:
-        if wanted not in record:
-            raise _no_field(where, "field", wanted, list(record))
-        value = record[wanted]
+    for field in fields:
+        if field not in record:
+            raise _missing_field_error(where, "field", field, list(record))
+        value = record[field]
         if value is None:
             continue
         if not isinstance(value, str):
-            raise InputError(f"{where}: field {wanted} is {json_kind(value)}, not text", "choose another with --field")
+            raise InputError(f"{where}: field {field} is {json_kind(value)}, not text", "choose another with --field")
         yield value
 
 
-def _own_id(record: Mapping[str, Any]) -> str:
-    """The first of the usual id fields with a string or a number (``true`` does not count)."""
+def _record_id(record: Mapping[str, Any]) -> str:
+    """The value of the first usual id field with a string or a number, but no boolean."""
     values = (record.get(name) for name in _IDS)
     return next((str(value) for value in values if type(value) in (str, int) and str(value).strip()), "")
 
 
-def _own_title(record: Mapping[str, Any]) -> str:
+def _record_title(record: Mapping[str, Any]) -> str:
     value = record.get("title")
     return squeeze(value) if isinstance(value, str) else ""
 
@@ -485,17 +489,17 @@ def _text_lines(text: str) -> Iterator[str]:
     return (stripped for line in text.split("\n") if (stripped := line.strip()))
 
 
-def _no_field(where: str, what: str, wanted: str, present: list[str]) -> InputError:
-    return InputError(f"{where} has no {what} {wanted}, it has: {', '.join(present)}", "choose one with --field")
+def _missing_field_error(where: str, what: str, name: str, present: list[str]) -> InputError:
+    return InputError(f"{where} has no {what} {name}, it has: {', '.join(present)}", "choose one with --field")
 
 
 def read_csv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Comma-separated values with a header: the columns ``fields`` of each row, in that order."""
+    """Read comma-separated values with a header: the columns ``fields`` of each row, in that order."""
     yield from _read_table(stream, name, fields, decoder, SEPARATORS[".csv"])
 
 
 def read_tsv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Tab-separated values with a header, quoted as by spreadsheets."""
+    """Read tab-separated values with a header, quoted as spreadsheets do."""
     yield from _read_table(stream, name, fields, decoder, SEPARATORS[".tsv"])
 
 
@@ -506,15 +510,15 @@ def _read_table(
     header = next(rows, None)
     if header is None:
         return
-    for wanted in fields:
-        if wanted not in header.fields:
-            raise _no_field(name, "column", wanted, header.fields)
-    columns = [header.fields.index(wanted) for wanted in fields]
-    for _, last, row in rows:
+    for column in fields:
+        if column not in header.fields:
+            raise _missing_field_error(name, "column", column, header.fields)
+    columns = [header.fields.index(column) for column in fields]
+    for _, last_line, row in rows:
         cells = (row[column] for column in columns if column < len(row))
         lines = tuple(line for cell in cells for line in _text_lines(cell))
         record = dict(zip(header.fields, row, strict=False))
-        yield Document(lines, f"{name}:{last}", _own_id(record), _own_title(record))
+        yield Document(lines, f"{name}:{last_line}", _record_id(record), _record_title(record))
 
 
 _READERS: dict[str, _Reader] = {

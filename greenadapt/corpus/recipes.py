@@ -1,6 +1,6 @@
 """Recipes: the name of a corpus, the sources of its text, and their format.
 
-Text that is in no file (standard input, records of a Python program) is saved and named by its content.
+Text from standard input or from records of a Python program is saved and named by its content.
 """
 
 import difflib
@@ -34,7 +34,7 @@ _MOST_NUMBERED = 100_000
 _NUMBER = re.compile(r"\{number(?::(0\dd))?\}")
 
 
-_OF_INDEX = {LISTING: {"files", "md5_beside"}, PMC: {"licences", "share", "rate"}}
+_INDEX_KEYS = {LISTING: {"files", "md5_beside"}, PMC: {"licences", "share", "rate"}}
 
 
 @dataclass(frozen=True)
@@ -44,46 +44,46 @@ class Source:
     url: str
     sha256: str = ""
     md5: str = ""
-    """Of files that an index names; no key of a recipe."""
+    """MD5 of a file that an index lists; not a key of recipes."""
     size: int = 0
     """In bytes, as published; 0: unknown."""
     md5_beside: bool = False
-    """Whether the publisher provides each file's MD5 at its address + ``.md5``."""
+    """Whether the publisher has the MD5 of each file at its URL + ``.md5``."""
     index: str = ""
-    """What is at ``url`` if it is not the file itself: ``LISTING`` or ``PMC``."""
+    """Kind of the index at ``url``, ``LISTING`` or ``PMC``; empty if ``url`` is a file."""
     files: str = ""
     """``LISTING``: a regular expression for the names of the files."""
     licences: tuple[str, ...] = ()
     """``PMC``: only articles whose ``license_code`` is one of these."""
     share: float = 1.0
-    """``PMC``: the share of the articles to take, always the same ones."""
+    """``PMC``: the share of the articles to download; the selection is deterministic."""
     rate: float = 10.0
-    """``PMC``: at most so many requests per second."""
+    """``PMC``: the highest number of requests per second."""
 
     @property
     def is_remote(self) -> bool:
-        """Whether it has to be downloaded."""
+        """Whether the source has to be downloaded."""
         return "://" in self.url
 
 
 @dataclass(frozen=True)
 class Stated:
-    """How large a corpus is according to ``source``; None is unknown."""
+    """The size of a corpus according to ``source``; None if unknown."""
 
     on: date
     source: str
     documents: int | None = None
     bytes: int | None = None
-    """To download."""
+    """Size of the download."""
     words: int | None = None
     at_most: bool = False
-    """Whether the corpus has only some of these documents."""
+    """Whether the numbers are upper bounds."""
 
 
 def file_name(url: str) -> str:
-    """The file name that a download gets: the last part of its URL, letters, digits and ``._-`` only, never hidden."""
-    last = PurePosixPath(url.partition("?")[0].partition("#")[0].rstrip("/")).name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).lstrip(".-") or "download"
+    """The file name of a download: the last part of its URL, reduced to letters, digits and ``._-``; never hidden."""
+    name = PurePosixPath(url.partition("?")[0].partition("#")[0].rstrip("/")).name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip(".-") or "download"
 
 
 def refuse_same_names(sources: Iterable[Source], where: str) -> None:
@@ -94,7 +94,7 @@ def refuse_same_names(sources: Iterable[Source], where: str) -> None:
 
 
 def refuse_password(url: str, where: str) -> None:
-    """Raise ``InputError``, which does not repeat it, for an address with a password: manifests and logs have it."""
+    """Raise ``InputError`` for an address with a password, which manifests and logs would store."""
     try:
         user, _, host = urlsplit(url).netloc.rpartition("@") if "://" in url else ("", "", "")
     except ValueError as error:
@@ -106,19 +106,19 @@ def refuse_password(url: str, where: str) -> None:
         )
 
 
-def check_keys(table: Mapping[str, Any], known: Iterable[str], required: Iterable[str], where: str) -> None:
-    """Raise ``InputError`` for a key of ``table`` that is not known, and for a required one that is missing."""
-    known = sorted(known)
+def check_keys(table: Mapping[str, Any], allowed: Iterable[str], required: Iterable[str], where: str) -> None:
+    """Raise ``InputError`` if ``table`` has a key that is not allowed, or lacks a required key."""
+    allowed = sorted(allowed)
     for key in table:
-        if key not in known:
-            raise InputError(f"{where}: unknown key {key}", f"the keys are {', '.join(known)}")
+        if key not in allowed:
+            raise InputError(f"{where}: unknown key {key}", f"the keys are {', '.join(allowed)}")
     for key in required:
         if key not in table:
-            raise InputError(f"{where}: key {key} is missing", f"the keys are {', '.join(known)}")
+            raise InputError(f"{where}: key {key} is missing", f"the keys are {', '.join(allowed)}")
 
 
 def read_stated(table: Any, where: str) -> Stated | None:
-    """The table ``stated`` of a recipe; ``InputError`` if it is invalid."""
+    """Read the table ``stated`` of a recipe; ``InputError`` if it is invalid."""
     if table is None:
         return None
     if not isinstance(table, dict):
@@ -134,36 +134,36 @@ def read_stated(table: Any, where: str) -> Stated | None:
 
 
 def read_sources(tables: Any, where: str, folder: Path) -> tuple[Source, ...]:
-    """The sources of a recipe, whose relative paths begin in ``folder``; ``InputError`` if one is invalid."""
+    """Read the sources of a recipe; paths are relative to ``folder``. ``InputError`` if a source is invalid."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InputError(f"{where}: sources is not a list of tables", "write each as [[sources]] with a url")
     return tuple(source for table in tables for source in _expand(table, where, folder))
 
 
 def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
-    """A source, or the numbered ones of a URL with ``{number:04d}`` from ``first`` to ``last``."""
+    """Read a source, or the numbered sources of a URL with ``{number:04d}`` from ``first`` to ``last``."""
     check_keys(table, {*(f.name for f in fields(Source)), "first", "last"} - {"md5"}, ("url",), where)
     kinds = {
         "url": str, "sha256": str, "size": int, "md5_beside": bool, "first": int, "last": int, "index": str,
         "files": str, "licences": list, "share": (int, float), "rate": (int, float),
     }  # fmt: skip
     _check_types(table, kinds, where, "a source")
-    rest = {key: value for key, value in table.items() if key not in ("url", "first", "last")}
+    options = {key: value for key, value in table.items() if key not in ("url", "first", "last")}
     url = str(table["url"])
     if not url:
         raise InputError(f"{where}: url of a source is empty", "give a file, a folder or a URL")
-    if "sha256" in rest and not re.fullmatch(r"[0-9a-fA-F]{64}", rest["sha256"]):
+    if "sha256" in options and not re.fullmatch(r"[0-9a-fA-F]{64}", options["sha256"]):
         raise InputError(
-            f"{where}: sha256 of {url} is {rest['sha256']!r}, {counted(len(rest['sha256']), 'character')}",
+            f"{where}: sha256 of {url} is {options['sha256']!r}, {counted(len(options['sha256']), 'character')}",
             "it must be 64 hexadecimal digits, as sha256sum prints them",
         )
     if "://" not in url:
         url = str((folder / url).resolve())
     refuse_password(url, where)
-    if "index" in table or set(table) & (_OF_INDEX[LISTING] | _OF_INDEX[PMC]) - {"md5_beside"}:
+    if "index" in table or set(table) & (_INDEX_KEYS[LISTING] | _INDEX_KEYS[PMC]) - {"md5_beside"}:
         return [_indexed(url, table, where)]
     if "first" not in table and "last" not in table:
-        return [Source(url, **rest)]
+        return [Source(url, **options)]
     if not {"first", "last"} <= set(table) or not _NUMBER.search(url):
         raise InputError(f"{where}: {url} is not a numbered source", "give first, last and a url with {number:04d}")
     n = table["last"] + 1 - table["first"]
@@ -172,22 +172,22 @@ def _expand(table: Mapping[str, Any], where: str, folder: Path) -> list[Source]:
             f"{where}: {url} from first = {table['first']} to last = {table['last']} is {counted(max(n, 0), 'source')}",
             f"need from 1 to {_MOST_NUMBERED:,}",
         )
-    return [Source(_numbered(url, number), **rest) for number in range(table["first"], table["last"] + 1)]
+    return [Source(_numbered(url, number), **options) for number in range(table["first"], table["last"] + 1)]
 
 
 def _numbered(url: str, number: int) -> str:
-    """Not by ``str.format``, which would evaluate whatever else stands in braces."""
+    """Insert ``number``; ``str.format`` would evaluate any other braces."""
     return _NUMBER.sub(lambda match: format(number, match[1] or ""), url)
 
 
 def _indexed(url: str, table: Mapping[str, Any], where: str) -> Source:
     kind = table.get("index")
-    if kind not in _OF_INDEX:
-        raise InputError(f"{where}: index of {url} is {kind!r}", f"it must be one of {', '.join(_OF_INDEX)}")
+    if kind not in _INDEX_KEYS:
+        raise InputError(f"{where}: index of {url} is {kind!r}", f"it must be one of {', '.join(_INDEX_KEYS)}")
     if not url.startswith(("http://", "https://")):
         raise InputError(f"{where}: {url} with an index is not an http(s) address", "leave out index")
     needed = "files" if kind == LISTING else "licences"
-    check_keys(table, {"url", "index", *_OF_INDEX[kind]}, (needed,), f"{where}, index {kind}")
+    check_keys(table, {"url", "index", *_INDEX_KEYS[kind]}, (needed,), f"{where}, index {kind}")
     try:
         re.compile(table.get("files", ""))
     except re.error as error:
@@ -212,7 +212,7 @@ def _check_types(table: Mapping[str, Any], kinds: Mapping[str, Any], where: str,
 
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
-"""``xml`` is PubMed or JATS, detected by root element; ``auto`` goes by the suffix of each file."""
+"""``xml`` is PubMed or JATS, detected by root element; ``auto`` uses the suffix of each file."""
 
 
 _SUFFIXES = {
@@ -222,7 +222,7 @@ _SUFFIXES = {
 
 
 _WITH_FIELDS = ("jsonl", "csv", "tsv", "auto")
-"""Formats whose documents may have fields with names."""
+"""Formats whose documents may have named fields."""
 
 
 _LIMITS = {"max_document_bytes", "max_word_chars", "max_compression"}
@@ -242,20 +242,20 @@ class Recipe:
     sample_by: SampleBy = "line"
     """What a document is in plain text."""
     packages: tuple[str, ...] = ()
-    """pydocs: only these packages, or ``name[extra]`` for what that needs; empty means all."""
+    """pydocs: the packages, or ``name[extra]`` for the dependencies of an extra; empty means all."""
     about: str = ""
     limits: TextLimits = field(default_factory=TextLimits)
-    """Its keys ``max_document_bytes``, ``max_word_chars`` and ``max_compression``."""
+    """The keys ``max_document_bytes``, ``max_word_chars`` and ``max_compression``."""
     stated: Stated | None = None
-    """How large it is, as somebody stated."""
-    given: str = ""
+    """The published size of the corpus."""
+    public_argument: str = ""
     """The value of ``--corpus``, without private paths; for the command in a model card."""
-    asked: str = ""
-    """Its name on this machine's command line."""
+    argument: str = ""
+    """The value of ``--corpus`` as given on this machine."""
 
     @property
     def is_local(self) -> bool:
-        """Whether it needs no network."""
+        """Whether the corpus needs no network."""
         return not any(source.is_remote for source in self.sources)
 
 
@@ -265,23 +265,23 @@ def list_recipes() -> list[Recipe]:
 
 
 def find_recipe(name_or_path: str, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """The recipe of that name or ``.toml`` file, or one that reads that file, folder or URL as text.
+    """Find a recipe by name or ``.toml`` file, or create one for a file, folder or URL.
 
-    ``overrides`` replaces ``format``, ``fields`` or ``sample_by``. The corpus of a path is named after its last part
+    ``overrides`` replaces ``format``, ``fields`` or ``sample_by``. The name of a corpus from a path is the last part
     and eight digits of the hash of the whole path. Raises ``MissingError``, with similar names, if there is no such
     recipe or file, and ``InputError`` if the recipe is invalid or the suffix does not tell the format.
     """
     recipe = _find(name_or_path, dict(overrides or {}))
-    own = {key: _as_tuple(value) for key, value in (overrides or {}).items()}
-    recipe = replace(recipe, given=short(name_or_path), asked=name_or_path, **own)
+    values = {key: _as_tuple(value) for key, value in (overrides or {}).items()}
+    recipe = replace(recipe, public_argument=short(name_or_path), argument=name_or_path, **values)
     _check(recipe, name_or_path)
     return recipe
 
 
 def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
-    known = {recipe.name: recipe for recipe in list_recipes()}
-    if name_or_path in known:
-        return known[name_or_path]
+    recipes = {recipe.name: recipe for recipe in list_recipes()}
+    if name_or_path in recipes:
+        return recipes[name_or_path]
     path = Path(name_or_path)
     if path.suffix == ".toml" and path.is_file():
         return replace(read_recipe(path), name=path_name(str(path.resolve())))
@@ -289,10 +289,10 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
     if not is_url:
         require_names(name_or_path)
     if not is_url and not path.exists():
-        near = difflib.get_close_matches(name_or_path, known, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(name_or_path, recipes, n=3, cutoff=0.4)
         raise MissingError(
             f"no corpus or file is called {name_or_path}",
-            f"did you mean {' or '.join(near)}?" if near else f"choose among {', '.join(known)}, or give a path",
+            f"did you mean {' or '.join(near)}?" if near else f"choose among {', '.join(recipes)}, or give a path",
         )
     if is_url:
         refuse_password(name_or_path, "--corpus")
@@ -314,7 +314,7 @@ def _begins_like_json(path: Path) -> bool:
 
 
 def corpus_name(name_or_path: str) -> str:
-    """The workspace name of a value of ``--corpus``, whether it exists or not."""
+    """The workspace name for a value of ``--corpus``, even if it does not exist."""
     path = Path(name_or_path)
     if name_or_path in {recipe.name for recipe in list_recipes()}:
         return name_or_path
@@ -324,21 +324,21 @@ def corpus_name(name_or_path: str) -> str:
 
 
 def _may_have_fields(name_or_path: str, format: str | None = None) -> bool:  # noqa: A002  (the option's name)
-    """Whether documents of a corpus, a file or a folder may have fields with names; ``format`` is that of the user."""
-    known = {recipe.name: recipe.format for recipe in list_recipes()}
-    kind = format or known.get(name_or_path) or format_of(name_or_path)
+    """Whether documents of a corpus, file or folder may have named fields; ``format`` is the user's."""
+    formats = {recipe.name: recipe.format for recipe in list_recipes()}
+    kind = format or formats.get(name_or_path) or format_of(name_or_path)
     return not kind or kind in _WITH_FIELDS or Path(name_or_path).is_dir()
 
 
 def why_no_fields(sources: Sequence[str], format: str | None = None) -> str | None:  # noqa: A002
-    """Why --field has no effect on documents of these ``sources``; ``None`` if one of them may have fields."""
+    """Explain why --field has no effect on ``sources``; ``None`` if one of them may have fields."""
     if not sources or any(_may_have_fields(source, format) for source in sources):
         return None
-    return f"is for JSON lines and tables, and {sources[0]} is neither: leave it out, or say what it is with --format"
+    return f"is for JSON lines and tables, and {sources[0]} is neither: leave it out, or give its format with --format"
 
 
 def format_of(name: str) -> str:
-    """The format by a file's suffix, after that of compression; "" if unknown."""
+    """The format for a file's suffix, without the compression suffix; "" if unknown."""
     path = PurePosixPath(name.partition("?")[0].lower() if "://" in name else name.lower())
     if path.suffix in COMPRESSIONS:
         path = path.with_suffix("")
@@ -346,7 +346,7 @@ def format_of(name: str) -> str:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a TOML file, with its name; paths are relative to the file.
+    """Read the recipe in a TOML file; paths are relative to the file.
 
     Raises InputError naming the file and the key that is unknown, missing or of the wrong type.
     """
@@ -354,7 +354,7 @@ def read_recipe(path: Path) -> Recipe:
     where = str(path)
     check_keys(
         content,
-        {f.name for f in fields(Recipe)} - {"name", "given", "asked", "limits"} | _LIMITS,
+        {f.name for f in fields(Recipe)} - {"name", "public_argument", "argument", "limits"} | _LIMITS,
         ("title", "licence", "format"),
         where,
     )
@@ -372,11 +372,11 @@ def read_recipe(path: Path) -> Recipe:
     return recipe
 
 
-def _limits(given: dict[str, Any], where: str) -> TextLimits:
-    for key, value in given.items():
+def _limits(limits: dict[str, Any], where: str) -> TextLimits:
+    for key, value in limits.items():
         if type(value) is not int or value < 1:
             raise InputError(f"{where}: {key} is {value!r}", "it must be a whole number of at least 1")
-    return TextLimits(**given)
+    return TextLimits(**limits)
 
 
 def _as_tuple(value: Any) -> Any:
@@ -406,7 +406,7 @@ def _check(recipe: Recipe, where: str) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Raise ``MissingError`` where nothing is at ``path``, ``InputError`` if it is neither a file nor a folder."""
+    """Raise ``MissingError`` if ``path`` does not exist, ``InputError`` if it is neither a file nor a folder."""
     if not path.exists():
         raise MissingError(f"{path} does not exist", "check the path")
     if not path.is_file() and not path.is_dir() and not path.samefile(os.devnull):
@@ -417,20 +417,19 @@ def require_file(path: Path) -> None:
 
 _BLOCK = 1 << 20
 _NAME = re.compile(r"(stdin|records)-[0-9a-f]{8}")
-# The others infer formats from file names, or read no files.
+# The other formats need file names, or read no files.
 _FORMATS = tuple(name for name in FORMATS if name not in ("auto", "pmc", "pydocs"))
 
 
-def keep_input(stream: IO[bytes], root: Path, said: Mapping[str, Any], progress: Progress) -> Recipe:
-    """The recipe of the content of ``stream``, copied to ``NAME/.sources/stdin`` in the workspace ``root``, block by
-    block.
+def keep_input(stream: IO[bytes], root: Path, options: Mapping[str, Any], progress: Progress) -> Recipe:
+    """Copy ``stream`` to ``NAME/.sources/stdin`` in the workspace ``root``, in blocks, and return its recipe.
 
     ``NAME`` is ``stdin-`` and eight digits of the SHA-256 of the content, so that the same text is the same corpus and
-    another text never replaces it. ``said`` may have ``format``, ``fields`` and ``sample_by``; a text that begins with
-    a JSON object is read as JSON lines. Raises ``UsageError`` for a format that needs file names, ``InputError`` for no
-    input.
+    no other text replaces it. ``options`` may have ``format``, ``fields`` and ``sample_by``; text that begins with a
+    JSON object is read as JSON lines. Raises ``UsageError`` for a format that needs file names, ``InputError`` for
+    empty input.
     """
-    kind = said.get("format")
+    kind = options.get("format")
     if kind is not None and kind not in _FORMATS:
         raise UsageError(f"{kind!r} is not a format for standard input", f"the formats are {', '.join(_FORMATS)}")
     with progress.bar("reading standard input", None, "bytes") as bar:
@@ -439,12 +438,13 @@ def keep_input(stream: IO[bytes], root: Path, said: Mapping[str, Any], progress:
         raise InputError("standard input is empty", "pipe text into it, or give --corpus or --text a file")
     name = _name_of(path)
     progress.note(f"standard input is corpus {name}, {byte_size(size)}, kept in {path}")
-    return _recipe(name, path, said)
+    return _recipe(name, path, options)
 
 
 def keep_records(lines: Iterable[bytes], root: Path) -> tuple[str, Path] | None:
-    """The name of records, ``records-`` and eight digits of the SHA-256 of their JSON ``lines``, and the file they are
-    written to, ``NAME/.sources/NAME.jsonl`` in the workspace ``root``; ``None`` if there are none.
+    """Write records, as JSON ``lines``, to ``NAME/.sources/NAME.jsonl`` in the workspace ``root``.
+
+    Returns ``NAME``, ``records-`` and eight digits of the SHA-256 of the lines, and the file; ``None`` for no records.
     """
     path, _ = _keep(lines, root, "records")
     return None if path is None else (_name_of(path), path)
@@ -457,9 +457,9 @@ def _blocks(stream: IO[bytes], bar: Bar) -> Iterator[bytes]:
 
 
 def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[Path | None, int]:
-    """Write ``blocks`` to a file that is named by their content, complete or not at all; the file and its size."""
+    """Write ``blocks`` atomically to a file named by their hash; returns the file and its size."""
     root.mkdir(parents=True, exist_ok=True)
-    part = root / f".{kind}-{uuid4().hex}"  # a file of tempfile could be read by its owner only
+    part = root / f".{kind}-{uuid4().hex}"  # a file of tempfile would be readable only by its owner
     try:
         digest, size = hashlib.sha256(), 0
         with open(part, "xb") as file:
@@ -469,7 +469,7 @@ def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[Path | None, 
                 size += len(block)
         if not size:
             return None, 0
-        path = _kept(root, f"{kind}-{digest.hexdigest()[:8]}")
+        path = _kept_path(root, f"{kind}-{digest.hexdigest()[:8]}")
         path.parent.mkdir(parents=True, exist_ok=True)
         part.replace(path)
         return path, size
@@ -477,13 +477,13 @@ def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[Path | None, 
         part.unlink(missing_ok=True)
 
 
-def kept_input(root: Path, name: str, said: Mapping[str, Any]) -> Recipe | None:
-    """The recipe of what ``keep_input`` or ``keep_records`` kept under ``name``; ``None`` if there is none."""
-    path = _kept(root, name)
-    return _recipe(name, path, said) if _NAME.fullmatch(name) and path.is_file() else None
+def kept_input(root: Path, name: str, options: Mapping[str, Any]) -> Recipe | None:
+    """The recipe of text that ``keep_input`` or ``keep_records`` saved as ``name``; ``None`` if there is none."""
+    path = _kept_path(root, name)
+    return _recipe(name, path, options) if _NAME.fullmatch(name) and path.is_file() else None
 
 
-def _kept(root: Path, name: str) -> Path:
+def _kept_path(root: Path, name: str) -> Path:
     return root / name / ".sources" / ("stdin" if name.startswith("stdin-") else f"{name}.jsonl")
 
 
@@ -491,11 +491,21 @@ def _name_of(path: Path) -> str:
     return path.parent.parent.name
 
 
-def _recipe(name: str, path: Path, said: Mapping[str, Any]) -> Recipe:
+def _recipe(name: str, path: Path, options: Mapping[str, Any]) -> Recipe:
     with open(path, "rb") as file:
-        begins = file.read(2)
-    kind = said.get("format") or ("jsonl" if begins == b'{"' else "text")
-    fields = tuple(said.get("fields") or Recipe.fields)
-    title, given = ("standard input", "-") if path.name == "stdin" else ("records of a Python program", name)
-    by = said.get("sample_by") or Recipe.sample_by
-    return Recipe(name, title, "unknown", kind, (Source(str(path)),), fields, by, given=given, asked=name)
+        beginning = file.read(2)
+    kind = options.get("format") or ("jsonl" if beginning == b'{"' else "text")
+    fields = tuple(options.get("fields") or Recipe.fields)
+    title, public_argument = ("standard input", "-") if path.name == "stdin" else ("records of a Python program", name)
+    sample_by = options.get("sample_by") or Recipe.sample_by
+    return Recipe(
+        name,
+        title,
+        "unknown",
+        kind,
+        (Source(str(path)),),
+        fields,
+        sample_by,
+        public_argument=public_argument,
+        argument=name,
+    )

@@ -1,6 +1,6 @@
-"""Documents to word numbers, over several processes, in the order of the documents.
+"""Split documents into word numbers, in several processes, in the order of the documents.
 
-Some documents are held out of training, chosen by their content, so that every run chooses the same.
+Documents are held out of training by a hash of their content, so that every run holds out the same documents.
 """
 
 from array import array
@@ -21,12 +21,12 @@ from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.workers import worker_pool
 
 BATCH_BYTES = 1 << 20
-_MEMORY_OF_CHUNKS = 32 << 20  # bytes of chunks and their words that a process remembers, roughly
+_MEMORY_OF_CHUNKS = 32 << 20  # approximate bytes of the chunks and words that a process caches
 
 
 @dataclass
 class DocumentLog:
-    """A hash and the number of lines of every document that has text, filled while the documents are read."""
+    """The hash and the number of lines of every document with text, added while the documents are read."""
 
     hashes: "array[int]" = field(default_factory=lambda: array("Q"))
     n_lines: "array[int]" = field(default_factory=lambda: array("q"))
@@ -35,7 +35,7 @@ class DocumentLog:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Lines joined by line breaks; if ``continues``, the first continues the last line of the previous batch."""
+    """Lines joined by line breaks; with ``continues``, the first is the rest of the previous batch's last line."""
 
     text: bytes
     continues: bool
@@ -43,10 +43,10 @@ class TextBatch:
 
 @dataclass(frozen=True)
 class SplitBatch:
-    """A batch as numbers.
+    """A batch as word numbers.
 
     ``ids``, int32 ``(n_tokens,)``, are rows of ``words``, the batch's distinct words; ``lengths``, int32
-    ``(n_lines,)``, says how many of them each line has.
+    ``(n_lines,)``, are the numbers of words of its lines.
     """
 
     words: list[str]
@@ -57,7 +57,7 @@ class SplitBatch:
 
 
 def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: bool) -> Iterator[TextBatch]:
-    """The lines of ``documents`` in batches of about ``BATCH_BYTES``; longer lines are cut if ``cut_lines``."""
+    """Yield the lines of ``documents`` in batches of about ``BATCH_BYTES``; ``cut_lines`` cuts longer lines."""
     lines: list[bytes] = []
     size, continues = 0, False
     for document in documents:
@@ -81,7 +81,7 @@ def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: boo
 
 
 def document_hash(document: Document) -> int:
-    """The hash that a ``DocumentLog`` has of ``document``: 64 bits of its lines with text."""
+    """The hash of ``document`` in a ``DocumentLog``: 64 bits over its lines with text."""
     digest = blake2b(digest_size=8)
     for data in _encoded_lines(document):
         digest.update(data)
@@ -96,7 +96,7 @@ def _encoded_lines(document: Document) -> Iterator[bytes]:
 
 
 def _parts(line: bytes) -> Iterator[bytes]:
-    """``line`` cut before spaces: a part keeps the space it begins with, since some splitters depend on it."""
+    """Cut ``line`` before spaces; a part keeps its leading space, since some splitters depend on it."""
     begin = 0
     while len(line) - begin > BATCH_BYTES:
         end = line.rfind(b" ", begin + 1, begin + BATCH_BYTES)
@@ -110,7 +110,7 @@ def _parts(line: bytes) -> Iterator[bytes]:
 
 
 class BatchSplitter:
-    """Splits batches, and caches the words of each chunk of text between two spaces, since most chunks recur."""
+    """Splits batches, and caches the words of each chunk of text between spaces, since most chunks recur."""
 
     def __init__(self, splitter: WordSplitter) -> None:
         self._splitter = splitter
@@ -139,7 +139,7 @@ class BatchSplitter:
 
 
 class _ChunkTable(dict[str, int]):
-    """Chunk → row of a table of its words; a chunk at the start of a line is preceded by a line break."""
+    """Chunk → row of a table of words; a chunk at the start of a line has a leading line break."""
 
     def __init__(self, splitter: WordSplitter) -> None:
         super().__init__()
@@ -148,26 +148,26 @@ class _ChunkTable(dict[str, int]):
         self._ids = array("i")
         self._starts = array("q", [0])
         self.size = 0
-        """Rough number of bytes held."""
+        """Approximate bytes of memory."""
 
     def __missing__(self, chunk: str) -> int:
         words = self._splitter.split(chunk[1:]) if chunk[:1] == "\n" else self._splitter.split_chunk(chunk)
         self._ids.extend(map(self._words.__getitem__, words))
         self._starts.append(len(self._ids))
         self[chunk] = row = len(self)
-        self.size += len(chunk) + 160 + 4 * len(words)  # a string, a dictionary entry, a number, and its words
+        self.size += len(chunk) + 160 + 4 * len(words)  # a string, a dictionary entry, an offset, and the words
         return row
 
     def words_of(self, rows: Int64Array) -> tuple[list[str], Int32Array, Int32Array]:
-        """The distinct words of the chunks ``rows``, all their words as rows of those, and the number of each chunk."""
+        """The distinct words of the chunks ``rows``, all their words as rows of these, and the length of each chunk."""
         starts = np.frombuffer(self._starts, np.int64)
         lengths = np.diff(starts).astype(np.int32)[rows]
         ids = gather(np.frombuffer(self._ids, np.int32), starts[rows], lengths)
         used = np.zeros(len(self._words), bool)
         used[ids] = True
         local = np.cumsum(used, dtype=np.int32) - np.int32(1)
-        known = list(self._words)
-        return [known[i] for i in np.flatnonzero(used).tolist()], local[ids], lengths
+        vocabulary = list(self._words)
+        return [vocabulary[i] for i in np.flatnonzero(used).tolist()], local[ids], lengths
 
 
 class Numbering(dict[str, int]):
@@ -179,8 +179,8 @@ class Numbering(dict[str, int]):
 
 
 def gather(values: Int32Array, starts: Int64Array, lengths: Int32Array) -> Int32Array:
-    """``values[starts[i] : starts[i] + lengths[i]]`` for each ``i``, one after the other; both are ``(n,)``."""
-    if len(starts) == 1:  # one line may be as long as a whole corpus
+    """Concatenate ``values[starts[i] : starts[i] + lengths[i]]`` for all ``i``; both are ``(n,)``."""
+    if len(starts) == 1:  # one line may be as long as a corpus: no copy
         return np.asarray(values[starts[0] : starts[0] + lengths[0]])
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.asarray(values[np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)])
@@ -189,21 +189,20 @@ def gather(values: Int32Array, starts: Int64Array, lengths: Int32Array) -> Int32
 def split_batches(batches: Iterable[TextBatch], splitter_file: Path, workers: int) -> Generator[SplitBatch, None, None]:
     """Split ``batches`` in ``workers`` processes (1: in this one) and yield the results in order.
 
-    Only a few batches are processed at a time, so memory does not grow with the text. Raises ``ResourceError`` where a
-    process is killed from outside.
+    At most a few batches are in memory. Raises ``ResourceError`` if a process is killed.
     """
     if workers == 1:
         yield from map(BatchSplitter(WordSplitter.load(splitter_file)), batches)
         return
     pool = worker_pool(workers, _start_worker, splitter_file)
-    waiting: deque[Future[SplitBatch]] = deque()
+    futures: deque[Future[SplitBatch]] = deque()
     try:
         for batch in batches:
-            waiting.append(pool.submit(_split_in_worker, batch))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            futures.append(pool.submit(_split_in_worker, batch))
+            if len(futures) > 2 * workers:
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()
     except BrokenProcessPool:
         raise ResourceError(
             f"one of the {workers} processes that split text was killed, perhaps for lack of memory",
@@ -231,8 +230,10 @@ HELDOUT = "heldout.txt"
 def without_heldout(
     documents: Iterable[Document], share: float, folder: Path, hashes: "array[int] | None" = None
 ) -> Iterator[Document]:
-    """The documents to train on; the others, a ``share`` of all, are added to ``heldout.txt`` in ``folder``, one
-    paragraph per line, and to ``hashes``."""
+    """Yield the documents to train on; hold out a ``share``.
+
+    Held-out documents are appended to ``heldout.txt`` in ``folder``, one paragraph per line, and to ``hashes``.
+    """
     if not share:
         yield from documents
         return
@@ -247,6 +248,6 @@ def without_heldout(
 
 
 def draw(document: Document) -> float:
-    """A number in [0, 1) that depends only on the text."""
+    """A pseudo-random number in [0, 1) that depends only on the text."""
     digest = blake2b("\n".join(document.lines).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

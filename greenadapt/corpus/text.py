@@ -1,4 +1,4 @@
-"""Bytes to text, line by line and within limits, also from a pipe and from compressed files and archives."""
+"""Decode text by line and within limits, also from pipes, compressed files and archives."""
 
 import codecs
 import io
@@ -23,7 +23,7 @@ _BLOCK = 1 << 16
 
 
 _LINES_CHECKED = 100
-"""A NUL byte in one of the first lines means that a file is binary; later ones are noise in the text."""
+"""Lines in which a NUL byte means a binary file; in later lines it is noise."""
 
 
 _TEXT = re.compile(rb"\S")
@@ -31,7 +31,7 @@ _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
 
 
 UNALTERABLE = TextLimits(option="", compression_option="")
-"""Limits that no option changes."""
+"""Limits that no option can change."""
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -39,41 +39,43 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Document:
-    """A text: its paragraphs, one line each, and where it comes from."""
+    """A text: its paragraphs, one line each, and its source."""
 
     lines: tuple[str, ...]
     name: str = ""
     id: str = ""
     """The record's own id, if any."""
     title: str = ""
-    """Of the paper or the record, if it has one."""
+    """Title of the paper or the record, if any."""
 
 
 @dataclass(frozen=True)
 class LineRange:
-    """The lines of a file to read: those after ``n_bytes`` bytes, which hold ``n_lines`` lines, up to line ``last``."""
+    """A range of lines of a file: after the first ``n_bytes`` bytes, which hold ``n_lines`` lines, up to
+    ``last_line``.
+    """
 
     n_bytes: int = 0
     n_lines: int = 0
-    last: int | None = None
-    """Counted from 1; ``None``: to the end of the file."""
+    last_line: int | None = None
+    """From 1; ``None``: to the end of the file."""
 
 
 @dataclass
 class Decoder:
-    """UTF-8 bytes to text: a broken byte sequence is counted and replaced by U+FFFD, or refused if ``strict``."""
+    """Decodes UTF-8: a broken byte sequence is counted and replaced by U+FFFD, or refused if ``strict``."""
 
     strict: bool = False
     lenient: bool = False
     """Whether JSON lines that are not JSON objects are skipped and counted as ``broken_lines``."""
     limits: TextLimits = UNALTERABLE
     counts: Counter[str] = field(default_factory=Counter)
-    """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and what they skipped."""
+    """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and counts of what they skip."""
     spans: dict[str, LineRange] = field(default_factory=dict)
-    """By name, the lines of files of which not all are read."""
+    """File name → the lines to read, for files that are not read whole."""
 
     def decode(self, data: bytes, where: str) -> str:
-        """``data`` as text; InputError naming ``where`` and the byte if it is not UTF-8 and ``strict``."""
+        """Decode ``data``; if ``strict``, raises InputError with ``where`` and the byte that is not UTF-8."""
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -87,7 +89,7 @@ class Decoder:
             return text
 
     def without_surrogates(self, text: str, where: str) -> str:
-        """``text`` as it can be written: a lone surrogate, which JSON and Python can escape, is replaced."""
+        """Replace lone surrogates, which JSON and Python can escape but no file can hold."""
         if text.isascii():
             return text
         try:
@@ -103,35 +105,35 @@ class Decoder:
         return text
 
     def record_without_surrogates(self, record: Json, where: str) -> Json:
-        """The same for all texts and names in a record of JSON's types."""
+        """Replace lone surrogates in all texts and names of a JSON object."""
         text = json.dumps(record, ensure_ascii=False)
-        whole = self.without_surrogates(text, where)
-        if whole is text:
+        replaced = self.without_surrogates(text, where)
+        if replaced is text:
             return record
-        clean: Json = json.loads(whole)
+        clean: Json = json.loads(replaced)
         return clean
 
     def warn_replaced(self, name: str, progress: Progress) -> None:
-        """Warn how much of ``name`` was replaced, if any."""
+        """Warn about replaced bytes and characters in ``name``."""
         if replaced := self.counts["replaced"]:
-            one, many = "byte sequence or character is", "byte sequences or characters are"
-            progress.warn(f"{name}: {counted(replaced, one, many)} not UTF-8, replaced by U+FFFD")
+            singular, plural = "byte sequence or character is", "byte sequences or characters are"
+            progress.warn(f"{name}: {counted(replaced, singular, plural)} not UTF-8, replaced by U+FFFD")
 
     def lines(self, stream: "LineSource", name: str) -> Iterator[tuple[int, str]]:
-        """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
+        """Yield line numbers (from 1) and lines with their ends, without a BOM; InputError if the file is binary."""
         span = self.spans.get(name, LineRange())
         number, most = span.n_lines, min(_BLOCK, self.limits.max_document_bytes + 1)
-        while number != span.last and (line := stream.readline(most)):
+        while number != span.last_line and (line := stream.readline(most)):
             number += 1
             if number <= _LINES_CHECKED:
                 _refuse_binary(line, name, is_first=number == 1)
             if not line.endswith(b"\n"):
-                line += self._rest_of_line(stream, len(line), f"{name}, line {number}")
+                line += self._read_rest(stream, len(line), f"{name}, line {number}")
             text = line.removeprefix(_BOM) if number == 1 else line
             yield number, self.decode(text, f"{name}, line {number}")
 
     def joined(self, lines: Iterable[tuple[int, str]], name: str) -> str:
-        """Numbered lines as one text; ``InputError`` if they are longer than the limit of a document."""
+        """Join numbered lines; ``InputError`` if they are longer than the limit of a document."""
         size, text = 0, io.StringIO()  # a list of short lines would take 30 times as much memory
         for _, line in lines:
             size += len(line) if line.isascii() else len(line.encode(errors="surrogatepass"))
@@ -140,16 +142,16 @@ class Decoder:
         return text.getvalue()
 
     def blocks(self, stream: IO[bytes], name: str, begin: bytes = b"") -> Iterator[bytes]:
-        """``begin`` and the rest of the file as valid UTF-8, in blocks of whole characters, and of whole lines unless
-        these are very long.
+        """Yield ``begin`` and the rest of the file as valid UTF-8, in blocks of whole lines, or of whole characters of
+        very long lines.
         """
-        start, rest = 1, begin
+        start, remainder = 1, begin
         while read := stream.read(_BLOCK):
-            block, rest = _whole_characters(rest + read + stream.readline(_BLOCK))
+            block, remainder = _whole_characters(remainder + read + stream.readline(_BLOCK))
             yield self.decode(block, f"{name}, from line {start}").encode()
             start += block.count(b"\n")
-        if rest:
-            yield self.decode(rest, f"{name}, from line {start}").encode()
+        if remainder:
+            yield self.decode(remainder, f"{name}, from line {start}").encode()
 
     def check_size(self, n_bytes: int, where: str) -> None:
         """Raise ``InputError`` if a document of ``n_bytes`` or more is longer than the limit."""
@@ -160,7 +162,7 @@ class Decoder:
             )
 
     def check_words(self, line: str, where: str) -> None:
-        """Raise ``InputError`` if there are more characters between two spaces than the limit."""
+        """Raise ``InputError`` if ``line`` has more characters between two spaces than the limit."""
         if len(line) <= self.limits.max_word_chars:
             return
         longest, begin = self.limits.max_word_chars, 0
@@ -175,22 +177,22 @@ class Decoder:
                 )
             begin = space + 1
 
-    def _rest_of_line(self, stream: "LineSource", n_read: int, where: str) -> bytes:
-        """The rest of a line after its first ``n_read`` bytes, up to the limit."""
-        rest = stream.readline(max(0, self.limits.max_document_bytes + 1 - n_read))
-        self.check_size(n_read + len(rest), where)
-        return rest
+    def _read_rest(self, stream: "LineSource", n_read: int, where: str) -> bytes:
+        """Read the rest of a line after its first ``n_read`` bytes, up to the limit."""
+        remainder = stream.readline(max(0, self.limits.max_document_bytes + 1 - n_read))
+        self.check_size(n_read + len(remainder), where)
+        return remainder
 
 
 class LineSource(Protocol):
-    """Bytes that are read by line: an open binary file, or ``ArrivingLines``."""
+    """A source of lines: an open binary file, or ``ArrivingLines``."""
 
     def readline(self, size: int = -1, /) -> bytes:
         """The next line with its end, or its first ``size`` bytes; nothing at the end of the input."""
 
 
 class ArrivingLines:
-    """The lines of a pipe or a terminal, which knows whether the next one is there already."""
+    """The lines of a pipe or a terminal; tells whether the next line has arrived."""
 
     def __init__(self, stream: io.BufferedReader) -> None:
         self._stream = stream
@@ -199,17 +201,17 @@ class ArrivingLines:
 
     @classmethod
     def of(cls, stream: IO[bytes]) -> "ArrivingLines | None":
-        """``None`` for a file, and for a compressed pipe, of which nobody knows what more is in it."""
+        """Wrap a pipe or a terminal; ``None`` for a file, and for a compressed pipe, whose content is not known."""
         if not isinstance(stream, io.BufferedReader) or not isinstance(stream.raw, io.FileIO):
             return None
         return None if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else cls(stream)
 
     def readline(self, size: int = -1, /) -> bytes:
-        """See ``LineSource``; waits for it."""
-        seen = 0
-        while (end := self._held.find(b"\n", seen) + 1) == 0:
-            seen = len(self._held)
-            if 0 <= size <= seen or not self._read():
+        """Read a line as ``LineSource`` does; waits for it."""
+        n_searched = 0
+        while (end := self._held.find(b"\n", n_searched) + 1) == 0:
+            n_searched = len(self._held)
+            if 0 <= size <= n_searched or not self._read():
                 break
         end = end or len(self._held)
         end = end if size < 0 else min(end, size)
@@ -218,7 +220,7 @@ class ArrivingLines:
         return line
 
     def would_wait(self, *, for_paragraph: bool = False) -> bool:
-        """Whether no line with text, or no paragraph with the blank line after it, is there yet, nor the end."""
+        """Whether reading a line with text, or a paragraph with the blank line after it, would wait for input."""
         end = _PARAGRAPH_END if for_paragraph else _LINE_END
         while not self._has_text_before(end) and len(self._held) < _BLOCK and not self._has_ended:
             if not select.select([self._stream], [], [], 0)[0]:
@@ -231,8 +233,8 @@ class ArrivingLines:
         return text is not None and end.search(self._held, text.end()) is not None
 
     def _read(self) -> bool:
-        """Read what is there, or wait for something; whether there was anything."""
-        if not self._has_ended:  # a terminal may be read again after its end
+        """Read available bytes, or wait for some; returns False at the end of the input."""
+        if not self._has_ended:  # a terminal could be read again after its end
             read = self._stream.read1(_BLOCK)
             self._held += read
             self._has_ended = not read
@@ -240,7 +242,7 @@ class ArrivingLines:
 
 
 def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
-    """``data`` up to the last UTF-8 character, which may be incomplete, and the rest."""
+    """Split ``data`` before its last UTF-8 character, which may be incomplete."""
     for back in range(1, min(4, len(data)) + 1):
         if data[-back] >= 0xC0:
             return data[:-back], data[-back:]
@@ -257,8 +259,8 @@ def _refuse_binary(line: bytes, name: str, *, is_first: bool) -> None:
 
 
 ALWAYS_UNPACKED = 64 << 20
-"""Bytes that any compressed file may unpack to: some small ones repeat one line."""
-_LONGEST_HEADER = 1 << 20  # bytes; names that are longer than those of a plain header, which are read at once
+"""Bytes to which any compressed file may unpack; small files that repeat a line have a high ratio."""
+_LONGEST_HEADER = 1 << 20  # bytes of a header with a long name, which is read at once
 _LONG_HEADERS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -269,9 +271,9 @@ _LONG_HEADERS = (
 
 
 def unpacked(packed: IO[bytes], name: str, limits: TextLimits) -> IO[bytes]:
-    """The bytes of a compressed file or member by the suffix of its ``name``; ``packed`` itself for other names.
+    """Decompress a file or member by the suffix of its ``name``; returns ``packed`` itself for other suffixes.
 
-    Reading raises ``InputError`` when it unpacks to more than the limits allow; closes ``packed`` with it.
+    Reading raises ``InputError`` beyond the limits. Closing the stream closes ``packed``.
     """
     from smart_open.compression import compression_wrapper
 
@@ -284,7 +286,7 @@ def unpacked(packed: IO[bytes], name: str, limits: TextLimits) -> IO[bytes]:
 
 
 class _Counted:
-    """A stream that knows how much was read of it."""
+    """A stream that counts the bytes read."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -300,7 +302,7 @@ class _Counted:
 
 
 class _Unpacked(io.RawIOBase):
-    """An unpacked stream that ends with ``InputError`` beyond the limit."""
+    """A decompressed stream that raises ``InputError`` beyond the limit."""
 
     def __init__(self, stream: IO[bytes], packed: _Counted, name: str, limits: TextLimits) -> None:
         self._stream, self._packed, self._name, self._limits = stream, packed, name, limits
@@ -318,7 +320,7 @@ class _Unpacked(io.RawIOBase):
             raise InputError(
                 f"{self._name}: {byte_size(self._packed.n)} unpack to over {byte_size(self._n)}, more than "
                 f"{times:,} times as much",
-                f"{option}unpack it yourself if it is what it should be",
+                f"{option}unpack it yourself if you trust it",
             )
         return read
 
@@ -330,7 +332,7 @@ class _Unpacked(io.RawIOBase):
 
 
 class _Member(tarfile.TarInfo):
-    """A header whose long names have a limit, since they are read at once, and whose numbers are numbers."""
+    """A header with a limit for long names, which are read at once, and with an error for invalid numbers."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
         if self.type in _LONG_HEADERS and not 0 <= self.size <= _LONGEST_HEADER:
@@ -342,17 +344,17 @@ class _Member(tarfile.TarInfo):
 
 
 def tar_members(stream: IO[bytes], name: str) -> Iterator[tuple[str, IO[bytes]]]:
-    """The files of the tar archive ``name`` in order, each with a stream; nothing is extracted. Of names that are not
-    UTF-8 other bytes are replaced.
+    """Yield name and stream of the files in the tar archive ``name``, in order, without extracting them.
 
-    Raises ``InputError`` for a link, a device or a pipe, and for a path that is absolute or leads out.
+    Replaces bytes of names that are not UTF-8. Raises ``InputError`` for a link, a device or a pipe, and for a path
+    that is absolute or leads out of the archive.
     """
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member, errors="replace") as archive:
         while member := archive.next():
             _refuse(member, name)
             if member.isfile() and (content := archive.extractfile(member)):
                 yield member.name, content
-            # tarfile remembers every member; a bulk archive has hundreds of thousands of them.
+            # Free the members, which tarfile collects; a bulk archive has hundreds of thousands.
             archive.members = []  # type: ignore[attr-defined]
 
 

@@ -132,7 +132,7 @@ def _substitute(
         return None
     chosen = np.sort(np.random.default_rng(_SEED).permutation(len(predicted.heldout))[:n_words])
     known = predicted.heldout[chosen]
-    words = [predicted.known.words[i] for i in known.tolist()]
+    words = [predicted.overlap.words[i] for i in known.tolist()]
     alone = [Context([word], 0) for word in words]
     texts = {} if corpus is None else find_contexts(corpus, words, _CONTEXTS, _WIDTH)
 
@@ -145,7 +145,7 @@ def _substitute(
     for number, one in enumerate(alone):
         for context in texts.get(words[number]) or [one]:
             pieces = vocabulary.pieces(context.words)
-            row, own = pieces[context.position], list(predicted.known.pieces[known[number]])
+            row, own = pieces[context.position], list(predicted.overlap.pieces[known[number]])
             split = [own if one == row else one for one in pieces]
             whole, position = _cut(encoder, pieces, context.position)
             occurrences.append(Occurrence(whole, position, number, *_cut(encoder, split, context.position)))
@@ -158,8 +158,8 @@ def _substitute(
     of_word = np.array([one.word for one in occurrences])
     n_texts = np.bincount(of_word, minlength=len(words))
     means = {name: np.bincount(of_word, each, len(words)) / n_texts for name, each in cosines.items()}
-    counts = predicted.known.counts[known]
-    each = bands(counts) if has_counts(predicted.known.counts) else []
+    counts = predicted.overlap.counts[known]
+    each = bands(counts) if has_counts(predicted.overlap.counts) else []
     found = {
         name: {
             "state_cosine": float(mean.mean()),

@@ -11,7 +11,7 @@ from greenadapt.config import CorpusConfig, SampleBy, TextLimits, TextOptions, W
 from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, fetch_corpus, is_fetched, local_path
 from greenadapt.corpus.on_cluster import prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
-from greenadapt.corpus.prepared import SEEN_FILE, PreparedCorpus, added_positions, prepare_corpus
+from greenadapt.corpus.prepared import HASHES_FILE, PreparedCorpus, added_positions, prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local, warn_symlinks
 from greenadapt.corpus.recipes import PMC, Recipe, Source, find_recipe, kept_input, list_recipes
@@ -126,7 +126,7 @@ def former_corpus(session: Session, earlier: Result | None, inputs: dict[str, Js
         return None
     if earlier.manifest.inputs["tokenizer"]["sha256"] != inputs["tokenizer"]["sha256"]:
         why = "the tokenizer changed"
-    elif not (earlier.folder / SEEN_FILE).is_file():
+    elif not (earlier.folder / HASHES_FILE).is_file():
         why = f"{earlier.path} was made by an earlier version, which kept no list of documents"
     else:
         return earlier
@@ -209,7 +209,7 @@ def prepare(session: Session, corpus: str | None, model: str | None, text: TextO
     if model is None and not session.workspace.models(recipe.name):
         _require_fetched(session, recipe)
         open_corpus(recipe, session.workspace.downloads(recipe.name)).check()
-        return recipe.asked
+        return recipe.argument
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
         return _run(session, session.place(recipe.name, chosen.name, CORPUS), recipe, chosen, text)
@@ -260,7 +260,12 @@ def _recipe_of(prepared: Result) -> Recipe:
     fields, packages = tuple(config["fields"]), tuple(config.get("packages", ()))
     is_installed = config["format"] == "pydocs"  # then the sources are names of packages
     sources = () if is_installed else tuple(map(Source, prepared.manifest.inputs["text"]["sources"]))
-    names = {"name": facts["corpus"], "title": facts["title"], "licence": facts["licence"], "given": facts["given"]}
+    names = {
+        "name": facts["corpus"],
+        "title": facts["title"],
+        "licence": facts["licence"],
+        "public_argument": facts["given"],
+    }
     return Recipe(
         **names,
         format=config["format"],
@@ -268,7 +273,7 @@ def _recipe_of(prepared: Result) -> Recipe:
         fields=fields,
         sample_by=_sample_by(config),
         packages=packages,
-        asked=facts["corpus"],
+        argument=facts["corpus"],
     )
 
 
@@ -340,7 +345,7 @@ def _run(
 
     sizes = reading.sizes()
     former = former_corpus(session, earlier, inputs) if update else None
-    appended = former is not None and reading.go_on(
+    appended = former is not None and reading.continue_from(
         former.manifest.inputs["text"]["sources"], former.manifest.facts.get("sizes", {}), former.manifest.facts["read"]
     )
 
@@ -361,13 +366,18 @@ def _run(
                 work,
                 config,
                 workers=session.workers,
-                former=PreparedCorpus.open(verified(former).folder) if former else None,
+                previous=PreparedCorpus.open(verified(former).folder) if former else None,
                 appended=appended,
                 **common,
             )
         _report_counts(session, reading, counts)
         updates = count_update(session, former, counts) if former else []
-        facts: Json = {"corpus": recipe.name, "given": recipe.given, "title": recipe.title, "licence": recipe.licence}
+        facts: Json = {
+            "corpus": recipe.name,
+            "given": recipe.public_argument,
+            "title": recipe.title,
+            "licence": recipe.licence,
+        }
         facts |= {"model": model_facts(model), "read": reading.counts, "sizes": sizes, "said": said}
         if earlier is not None and text == TextOptions() and "command" in earlier.manifest.facts:
             facts["command"] = earlier.manifest.facts["command"]  # which tells how the text is read
@@ -403,7 +413,8 @@ def _require_fetched(session: Session, recipe: Recipe) -> None:
     if not session.download:
         raise MissingError(
             f"corpus {recipe.name} is not downloaded yet",
-            f"add --download, or run greenadapt corpus prepare {shlex.quote(recipe.asked or recipe.name)} --download",
+            "add --download, or run greenadapt corpus prepare "
+            f"{shlex.quote(recipe.argument or recipe.name)} --download",
         )
     if session.plan is not None:
         session.plan.stop(Step("download", WOULD_RUN, str(folder), "not downloaded yet"))
@@ -428,11 +439,11 @@ def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> Non
         session.progress.note(
             f"dropped {counted(counts['duplicates'], 'exact duplicate')} of {counted(counts['documents'], 'document')}"
         )
-    warn_symlinks(reading.recipe.asked, reading.counts, session.progress)
+    warn_symlinks(reading.recipe.argument, reading.counts, session.progress)
     if broken := reading.counts.get("broken_lines", 0):
         what = counted(broken, "line that is", "lines that are")
-        session.progress.warn(f"{reading.recipe.asked}: skipped {what} not a JSON object")
+        session.progress.warn(f"{reading.recipe.argument}: skipped {what} not a JSON object")
     replaced = reading.counts.get("replaced", 0)
     if replaced:
         what = counted(replaced, "broken UTF-8 sequence")
-        session.progress.warn(f"{reading.recipe.asked}: replaced {what} (--strict refuses such text)")
+        session.progress.warn(f"{reading.recipe.argument}: replaced {what} (--strict refuses such text)")

@@ -348,7 +348,9 @@ def _documents(readings: Sequence[CorpusReader], label: str, progress: Progress)
                 bar.advance(1)
                 yield document
             if replaced := reading.counts.get("replaced", 0):
-                progress.warn(f"{reading.recipe.given}: replaced {counted(replaced, 'broken UTF-8 sequence')}")
+                progress.warn(
+                    f"{reading.recipe.public_argument}: replaced {counted(replaced, 'broken UTF-8 sequence')}"
+                )
 
 
 def _open(session: Session, text: str, said: Json) -> CorpusReader:

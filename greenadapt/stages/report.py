@@ -159,8 +159,10 @@ class Adapted:
         encoding = self.tokenizer.encode(taken)
         by_view = []
         for view in (encoding.base, encoding.expanded):
-            assert view.given is not None
-            by_view.append(np.bincount(np.bincount(view.given, minlength=len(taken)), weights=weights).astype(np.int64))
+            assert view.input_words is not None
+            by_view.append(
+                np.bincount(np.bincount(view.input_words, minlength=len(taken)), weights=weights).astype(np.int64)
+            )
         share = float(weights.sum() / max(int(counts.sum()), 1))
         return PieceCounts(self.name, len(taken), share, *by_view)
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.source import PretrainedModel, find_model, model_here, model_name
+from greenadapt.checkpoints.source import PretrainedModel, find_local_model, find_model, model_name
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
@@ -180,7 +180,7 @@ class Session:
 def model_of(result: Result, asked: str | None = None) -> PretrainedModel:
     """The model that a result was made for; downloaded only if it is what the user ``asked`` for."""
     source: str = result.manifest.facts["model"]["source"]
-    return find_model(source) if source == asked else model_here(source, result.path)
+    return find_model(source) if source == asked else find_local_model(source, result.path)
 
 
 def require_made_for(session: Session, result: Result, option: str, corpus: str | None, model: str | None) -> None:

@@ -277,7 +277,7 @@ class _View:
     def of(cls, pieces: Pieces, encoder: Encoder) -> "_View":
         """Without the pieces of a word that are more than the model reads at once."""
         room = encoder.max_length - 2
-        ids, given = pieces.ids, pieces.given
+        ids, given = pieces.ids, pieces.input_words
         assert given is not None
         begins = np.ones(len(ids), bool)
         np.not_equal(given[1:], given[:-1], out=begins[1:])

@@ -1,4 +1,4 @@
-"""The vocabulary entries that added words need, and the table on disk that finds their ids."""
+"""The vocabulary entries of added words, and the table on disk that maps words to their ids."""
 
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -22,11 +22,11 @@ _ASCII_WHITESPACE = frozenset(" \t\n\r")  # byte-level BPE has pre-tokens of spa
 class NewEntries:
     """The new vocabulary strings, one per new embedding row, in the order of their ids.
 
-    ``words`` are the added words and ``word`` (n_entries,) says which of them a row belongs to. With byte-level BPE a
-    word has up to two rows, with the leading-space mark (``marked``, (n_entries,)) and without; both get the same
-    vector. With SentencePiece it has one row, with the mark or without; if the model reads whole texts, only with it.
-    ``exported`` (n_entries,) are those that the exported tokenizer can find: always the last ones, since the
-    library gives an ``AddedToken`` the next free id on loading, behind the vocabulary, whatever id its file says.
+    ``words`` are the added words, and ``word`` (n_entries,) is the index of each row's word. With byte-level BPE a word
+    has up to two rows, with the leading-space mark (``marked``, (n_entries,)) and without; both get the same vector.
+    With SentencePiece a word has one row for both forms; if the model reads whole texts, only for the marked form.
+    ``exported`` (n_entries,) marks the entries that the exported tokenizer can find. They are always the last entries,
+    since the library ignores the id of an ``AddedToken`` on loading and assigns the next free id.
     """
 
     words: list[str]
@@ -38,7 +38,7 @@ class NewEntries:
         return len(self.word)
 
     def surfaces(self) -> list[str]:
-        """The word of each entry, without any mark."""
+        """The word of each entry, without the mark."""
         return [self.words[i] for i in self.word.tolist()]
 
     def strings(self, vocabulary: BaseVocabulary) -> list[str]:
@@ -49,21 +49,21 @@ class NewEntries:
 
 
 def new_forms(words: Sequence[str], vocabulary: BaseVocabulary) -> BoolArray:
-    """Which rows each word needs, (n_words, 2): the word alone, and with byte-level BPE the one without its mark.
+    """Which rows each word needs, (n_words, 2): with the mark, and with byte-level BPE also without it.
 
-    A word that needs none cannot be added: the tokenizer has a row for it already, or never produces it, such as
-    ``EGFR`` if it lower-cases, or ``beta-blocker`` and a literal ``[SEP]``.
+    A word that needs no row cannot be added: the tokenizer has a row for it, or never produces it, such as ``EGFR`` if
+    it lower-cases, ``beta-blocker``, or a literal ``[SEP]``.
     """
-    found, several = np.zeros((2, len(words), 2), bool)
+    is_alone, is_cut = np.zeros((2, len(words), 2), bool)
     forms = (True, False) if vocabulary.kind == "bytelevel" else (True,)
     for column, marked in enumerate(forms):
         pieces = vocabulary.pieces(words, marked=marked)
-        several[:, column] = list(map(vocabulary.is_cut, words, pieces))
-    cut = np.flatnonzero(several.any(axis=1))  # the others need no row
+        is_cut[:, column] = list(map(vocabulary.is_cut, words, pieces))
+    cut = np.flatnonzero(is_cut.any(axis=1))
     for column, marked in enumerate(forms):
-        found[cut, column] = _found_alone([words[i] for i in cut.tolist()], vocabulary, marked=marked)
-    has_row = found[:, :1] & ~several[:, :1]  # the base row of a word is that of the marked form
-    return found & several & ~has_row
+        is_alone[cut, column] = _is_alone([words[i] for i in cut.tolist()], vocabulary, marked=marked)
+    has_row = is_alone[:, :1] & ~is_cut[:, :1]  # the marked form has the base row of a word
+    return is_alone & is_cut & ~has_row
 
 
 def addable(forms: BoolArray) -> BoolArray:
@@ -76,34 +76,34 @@ def addable(forms: BoolArray) -> BoolArray:
 def new_entries(
     words: Sequence[str], vocabulary: BaseVocabulary, oov: OovRule = "base", forms: BoolArray | None = None
 ) -> NewEntries:
-    """The vocabulary strings that ``words``, all of them ``addable``, add to ``vocabulary``.
+    """The entries that ``words``, all ``addable``, add to ``vocabulary``.
 
-    ``forms`` are their ``new_forms``, if already known. Raises ``InputError`` for
+    ``forms`` are their ``new_forms``, computed if ``None``. Raises ``InputError`` for
     ``oov="greedy"`` with byte-level BPE, ``ValueError`` for a word that is not addable.
     """
     words = list(words)
     if oov == "greedy" and vocabulary.kind != "wordpiece":
         name = {"bytelevel": "byte-level BPE", "sentencepiece": "SentencePiece"}[vocabulary.kind]
         raise InputError(f"--oov greedy is for WordPiece tokenizers, this one is {name}", "use --oov base")
-    new = new_forms(words, vocabulary) if forms is None else forms
-    if not new.any(axis=1).all():
-        word = words[int(np.argmin(new.any(axis=1)))]
+    forms_of_words = new_forms(words, vocabulary) if forms is None else forms
+    if not forms_of_words.any(axis=1).all():
+        word = words[int(np.argmin(forms_of_words.any(axis=1)))]
         raise ValueError(f"{word!r} is in the base vocabulary, or the tokenizer never finds it")
-    if vocabulary.at_spaces:  # the library would give a piece, of other words, the id that it has
+    if vocabulary.at_spaces:  # the library would keep the id of a word that is also a piece
         exportable = np.array([vocabulary.tokenizer.token_to_id(word) is None for word in words], bool)
     elif vocabulary.kind == "wordpiece" and oov == "base":
         exportable = _exportable(words, vocabulary.tokenizer)
     else:
         exportable = np.ones(len(words), bool)
-    word_of, unmarked = np.nonzero(new)
+    word_of, unmarked = np.nonzero(forms_of_words)
     order = np.argsort(exportable[word_of], kind="stable")
     word_of = word_of[order].astype(np.int32)
     return NewEntries(words, word_of, unmarked[order] == 0, exportable[word_of])
 
 
-def _found_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bool) -> BoolArray:
-    """Whether the word (byte-level BPE: after a space, or without one) is exactly one pre-token, itself."""
-    # The tokenizer with a vocabulary of whole pre-tokens: one fast call instead of a Python loop over pre-tokens.
+def _is_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bool) -> BoolArray:
+    """Whether each word, ``marked`` after a space, is exactly one pre-token, (n_words,)."""
+    # A tokenizer with a vocabulary of whole pre-tokens avoids a Python loop over pre-tokens.
     tokenizer, entries = vocabulary.tokenizer, list(vocabulary.entries(words, marked=marked))
     ids = {entry: i for i, entry in enumerate(entries)}
     probe = Tokenizer(models.WordLevel({**ids, " ": len(ids)}, unk_token=" "))
@@ -111,25 +111,25 @@ def _found_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bo
     if tokenizer.normalizer is not None:
         probe.normalizer = tokenizer.normalizer
     added = [token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
-    taken = {token.content for token in added}  # these are matched in a text before any word
+    special_texts = {token.content for token in added}  # matched before any word
     probe.add_tokens(added)
     before = " " if marked and vocabulary.kind != "wordpiece" else ""
-    if vocabulary.whole_texts:  # at the beginning of a text there may be a mark more, or one less
-        own = [] if tokenizer.pre_tokenizer is None else [tokenizer.pre_tokenizer]
-        probe.pre_tokenizer = pre_tokenizers.Sequence([*own, pre_tokenizers.Split(SPACE, "merged_with_next")])
+    if vocabulary.whole_texts:  # the number of marks at the beginning of a text varies
+        steps = [] if tokenizer.pre_tokenizer is None else [tokenizer.pre_tokenizer]
+        probe.pre_tokenizer = pre_tokenizers.Sequence([*steps, pre_tokenizers.Split(SPACE, "merged_with_next")])
         before = "a "
     encodings = probe.encode_batch_fast([before + word for word in words], add_special_tokens=False)
     n_before = int(vocabulary.whole_texts)
     alone = (encoding.ids[n_before:] == [ids[entry]] for encoding, entry in zip(encodings, entries, strict=True))
-    no_words = (word in taken or word.isspace() or not _ASCII_WHITESPACE.isdisjoint(word) for word in words)
-    return np.array([found and not no_word for found, no_word in zip(alone, no_words, strict=True)], bool)
+    no_words = (word in special_texts or word.isspace() or not _ASCII_WHITESPACE.isdisjoint(word) for word in words)
+    return np.array([is_single and not no_word for is_single, no_word in zip(alone, no_words, strict=True)], bool)
 
 
 def _exportable(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:
     r"""Whether a word can be an ``AddedToken``: characters that are ``\w``, and unchanged by the normalizer.
 
-    No such word contains another between word boundaries, so none masks another. The normalizer sets
-    spaces around ideographs, and an added token would then swallow them.
+    No such word contains another between word boundaries, so none masks another. Ideographs are excluded because the
+    normalizer inserts spaces around them, which the added token would consume.
     """
     characters = {c for word in words for c in word}
     allowed = {c for c in characters if unicodedata.category(c) in WORD_CATEGORIES}
@@ -142,12 +142,12 @@ WORDS_FILE = "words.safetensors"
 
 @dataclass(frozen=True)
 class AddedWords:
-    """The added words of an expanded model: a memory-mapped table from base pieces to new ids.
+    """A memory-mapped table of the added words of an expanded model, from base pieces to new ids.
 
-    ``pieces`` finds a new entry by its base pieces, of which there are at least two; ``surfaces`` finds it by its UTF-8
-    bytes where the base tokenizer gives only ``[UNK]`` (``unknown`` (n_unknown,) are those entries). With SentencePiece
-    an entry has pieces with the space mark and without, which may be a single one; ``owners`` (n_pieces,) are their
-    entries, ``None`` if each entry has one. Entry ``i`` has id ``first_id + i``.
+    ``pieces`` finds an entry by its base pieces, at least two. ``surfaces`` finds an entry by its UTF-8 bytes if the
+    base tokenizer gives only ``[UNK]``; ``unknown`` (n_unknown,) are these entries. With SentencePiece an entry has
+    pieces with the space mark, and pieces without it, possibly a single one; ``owners`` (n_pieces,) maps them to their
+    entries, and is ``None`` if each entry has one list of pieces. Entry ``i`` has id ``first_id + i``.
     """
 
     first_id: int
@@ -172,42 +172,42 @@ class AddedWords:
         return [text[begin:end].decode(errors="replace") for begin, end in pairwise(offsets)]
 
     def find(self, pieces: Sequences) -> IntArray:
-        """The new id of each word (n_words,) from its base pieces; -1 if none."""
-        found = self.pieces.find(pieces)
+        """The new id of each word (n_words,) by its base pieces; -1 if none."""
+        rows = self.pieces.find(pieces)
         if self.owners is not None:
-            found = np.where(found < 0, -1, self.owners[found])
-        return self._ids(found)
+            rows = np.where(rows < 0, -1, self.owners[rows])
+        return self._ids(rows)
 
     def find_surfaces(self, words: Sequence[str]) -> IntArray:
-        """The new id of each normalised word (n_words,) that the base tokenizer has no pieces for; -1: none."""
-        found = self.surfaces.find(_bytes_of(words))
+        """The new id of each normalised word (n_words,) that is ``[UNK]`` to the base tokenizer; -1 if none."""
+        rows = self.surfaces.find(_bytes_of(words))
         if not len(self.unknown):
-            return found
-        return self._ids(np.where(found < 0, -1, self.unknown[found]))
+            return rows
+        return self._ids(np.where(rows < 0, -1, self.unknown[rows]))
 
     def _ids(self, entries: IntArray) -> IntArray:
         return np.where(entries < 0, -1, entries + self.first_id)
 
     @classmethod
     def build(cls, entries: NewEntries, vocabulary: BaseVocabulary, first_id: int, oov: OovRule) -> "AddedWords":
-        """The table for ``entries`` whose ids start at ``first_id``."""
+        """Build the table of ``entries``, with ids from ``first_id`` on."""
         surfaces = entries.surfaces()
         pieces = _pieces(surfaces, entries.marked, vocabulary)
-        unknown = np.flatnonzero([own == [vocabulary.unk_id] for own in pieces]).astype(np.int32)
+        unknown = np.flatnonzero([ids == [vocabulary.unk_id] for ids in pieces]).astype(np.int32)
         text, owners = _bytes_of(surfaces), None
         if vocabulary.at_spaces:
             inner = vocabulary.pieces(surfaces, marked=False)
-            also = [i for i, own in enumerate(inner) if vocabulary.is_one_word(own)]
-            owners = np.array([*range(len(pieces)), *also], np.int32)
-            pieces = [*pieces, *(inner[i] for i in also)]
+            unmarked = [i for i, ids in enumerate(inner) if vocabulary.is_one_word(ids)]
+            owners = np.array([*range(len(pieces)), *unmarked], np.int32)
+            pieces = [*pieces, *(inner[i] for i in unmarked)]
         surface_table = SequenceTable.build(text.take(unknown))
         return cls(first_id, oov, SequenceTable.build(Sequences.of(pieces)), surface_table, unknown, text, owners)
 
     @classmethod
     def none(cls, first_id: int) -> "AddedWords":
-        """No words, for a model that was not expanded."""
-        nothing = SequenceTable.build(Sequences.of([]))
-        return cls(first_id, "base", nothing, nothing, np.zeros(0, np.int32), Sequences.of([]))
+        """An empty table, for a model that is not expanded."""
+        empty = SequenceTable.build(Sequences.of([]))
+        return cls(first_id, "base", empty, empty, np.zeros(0, np.int32), Sequences.of([]))
 
     def write(self, path: Path) -> None:
         """Write the table as one safetensors file."""
@@ -232,7 +232,7 @@ class AddedWords:
 
     @classmethod
     def open(cls, path: Path) -> "AddedWords":
-        """Map a written table. Raises ``InputError`` for another kind of file, and for one whose parts do not match."""
+        """Memory-map a table on disk. Raises ``InputError`` for another kind of file, or inconsistent arrays."""
         file = ArrayFile(path)
         try:
             first_id, oov = int(file.metadata["first_id"]), file.metadata["oov"]
@@ -253,17 +253,17 @@ class AddedWords:
             raise InputError(f"{path} is not a table of added words ({error!r})", "run expand again") from None
 
     def _check(self) -> None:
-        """Raise ``ValueError`` if an entry would be looked up where there is none."""
+        """Raise ``ValueError`` if the arrays are inconsistent."""
         self._text.check()
         self.pieces.check()
         self.surfaces.check()
         n_pieces = len(self.pieces.stored)
-        places = [(self.unknown, len(self), len(self.surfaces.stored))]
+        checks = [(self.unknown, len(self), len(self.surfaces.stored))]
         if self.owners is not None:
-            places.append((self.owners, len(self), n_pieces))
+            checks.append((self.owners, len(self), n_pieces))
         elif n_pieces != len(self):
             raise ValueError(f"pieces of {n_pieces:,} entries, of which there are {len(self):,}")
-        for array, n, length in places:
+        for array, n, length in checks:
             if array.shape != (length,) or not np.issubdtype(array.dtype, np.integer):
                 raise ValueError(f"entries of shape {array.shape} and type {array.dtype}, need {length:,}")
             if length and not 0 <= int(array.min()) <= int(array.max()) < n:

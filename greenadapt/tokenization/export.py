@@ -1,4 +1,4 @@
-"""Write the expanded tokenizer for plain transformers, and the base tokenizer beside it."""
+"""Write the expanded tokenizer for transformers, and the base tokenizer beside it."""
 
 import json
 import shutil
@@ -37,13 +37,13 @@ _SECOND_SPACE = f"^ (?=[ {SPACE}])"
 
 
 def with_words(base: Json, words: list[str], first_id: int) -> Json:
-    r"""``base`` with an ``AddedToken`` for each of ``words``, from ``first_id`` on.
+    r"""Add an ``AddedToken`` for each of ``words`` to ``base``, with ids from ``first_id`` on.
 
-    The library takes added tokens out of the text before the pre-tokenizer sets a mark before what is left, so that
-    the text behind a word would get a mark of its own. Here the normalizer sets it: it runs before normalized tokens
-    are taken out, and once for each text between special ones. Tokens also take the space before them (``lstrip``).
-    Since the normalizer is run on a token's content, too, it sets no mark before a word alone; the pre-tokenizer does
-    where a text begins. A pre-tokenizer that does more than to split at spaces stays as it is, with marks of its own.
+    The library extracts added tokens before the pre-tokenizer adds space marks, so that the text after a word would get
+    an extra mark. Here the normalizer adds the marks: it runs before normalized tokens are extracted, once for each
+    text between special tokens. Tokens also consume the space before them (``lstrip``). The normalizer also runs on the
+    content of a token, so it adds no mark to a single word; the pre-tokenizer does at the beginning of a text. A
+    pre-tokenizer that does more than split at spaces does not change.
     """
     tokens = [_token(word, first_id + i) for i, word in enumerate(words)]
     changed = {**base, "added_tokens": [*base["added_tokens"], *tokens]}
@@ -51,7 +51,7 @@ def with_words(base: Json, words: list[str], first_id: int) -> Json:
     if not _is_known(steps):
         return changed
     normalizers = [*map(_with_spaces, _steps(base["normalizer"], "normalizers"))]
-    if len(steps) > 1:  # WhitespaceSplit, which drops the spaces that the tokens are to take
+    if len(steps) > 1:  # WhitespaceSplit, which drops the spaces that tokens consume
         normalizers += [_replace(_WHITE, " "), {"type": "Strip", "strip_left": False, "strip_right": True}]
     normalizers += [{"type": "Prepend", "prepend": " "}, _replace(_OF_ONE_TOKEN, ""), _replace(_SECOND_SPACE, "")]
     pre_tokenizer = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": True}
@@ -59,23 +59,23 @@ def with_words(base: Json, words: list[str], first_id: int) -> Json:
 
 
 def with_pre_tokens(base: Json, entries: Iterable[str]) -> Json:
-    """``base``, a BPE that reads whole texts, with a pre-token of its own for each word behind a space.
+    """Make each word after a space a pre-token of ``base``, a BPE that reads whole texts.
 
-    ``entries`` are what its merges make. Two characters that stand side by side in one of them are not parted, so that
-    every text is still merged as before: merges stay within the pre-tokens.
+    ``entries`` are the results of its merges. Adjacent characters of an entry are never split, so every merge stays
+    within a pre-token, and the pieces of a text do not change.
     """
-    left: set[str] = set()
-    right: defaultdict[str, set[str]] = defaultdict(set)
+    before_space: set[str] = set()
+    successors: defaultdict[str, set[str]] = defaultdict(set)
     for before, after in chain.from_iterable(map(pairwise, entries)):
         if after == SPACE:
-            left.add(before)
+            before_space.add(before)
         elif is_of_spaced_word(before) and not is_of_spaced_word(after):
-            right[before].add(after)
-    not_behind = f"(?<!{_one_of(left)})" if left else ""
-    not_before = "".join(f"(?!(?<={_one_of(before)}){_one_of(after)})" for before, after in sorted(right.items()))
+            successors[before].add(after)
+    not_behind = f"(?<!{_one_of(before_space)})" if before_space else ""
+    not_before = "".join(f"(?!(?<={_one_of(before)}){_one_of(after)})" for before, after in sorted(successors.items()))
     pattern = f"{not_behind}{SPACE}{_WORD}+(?!{_WORD}){not_before}"
-    cut = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    steps = [*_steps(base["pre_tokenizer"], "pretokenizers"), cut]
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    steps = [*_steps(base["pre_tokenizer"], "pretokenizers"), split]
     return {**base, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
 
 
@@ -84,12 +84,12 @@ def _one_of(characters: Iterable[str]) -> str:
 
 
 def is_pre_token(entry: str) -> bool:
-    """Whether an entry can be one of those pre-tokens."""
+    """Whether an entry can be a pre-token of ``with_pre_tokens``."""
     return entry.startswith(SPACE) and len(entry) > 1 and all(map(is_of_spaced_word, entry[1:]))
 
 
 def _is_known(steps: list[Json]) -> bool:
-    """Whether the pre-tokenizer only splits at spaces and sets a mark before each part."""
+    """Whether the pre-tokenizer only splits at spaces and adds a mark to each part."""
     kinds = [step["type"] for step in steps]
     return kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]) and (
         steps[-1].get("prepend_scheme", "always") == "always" and steps[-1].get("add_prefix_space", True)
@@ -97,7 +97,7 @@ def _is_known(steps: list[Json]) -> bool:
 
 
 def _with_spaces(normalizer: Json) -> Json:
-    """The same, writing spaces in place of marks, which become one later."""
+    """Let a normalizer write spaces instead of marks."""
     return {**normalizer, "content": " "} if normalizer.get("content") == SPACE else normalizer
 
 
@@ -124,20 +124,20 @@ _BASE_FILES = (*FILES_OF_SETTINGS, ADDED_FILE, "vocab.txt", "vocab.json", "merge
 
 @dataclass(frozen=True)
 class ExportReport:
-    """Where the exported tokenizer deviates from the word rule; DualTokenizer never does."""
+    """Deviations of the exported tokenizer from ``DualTokenizer``."""
 
     hidden_words: int
-    r"""Added words that plain transformers will not find: some character is not ``\w``, or is an ideograph; with
-    SentencePiece, a piece of other words is spelled so.
+    r"""Added words that transformers cannot find: a character is an ideograph or not ``\w``, or the word is also a
+    SentencePiece piece of other words.
     """
     changed_entries: list[str]
-    """Base entries that BPE merges never produce, but ``ignore_merges`` now does for such a word."""
+    """Base entries that BPE merges never produce, but that ``ignore_merges`` now produces for a whole word."""
 
 
 def copy_tokenizers(source: Path, folder: Path) -> None:
-    """Copy the tokenizer of a model's folder; if expanded, also the base tokenizer and the added words.
+    """Copy the tokenizer of a model; of an expanded model, also the base tokenizer and the added words.
 
-    A ``tokenizer.json`` is written even if the folder has only a vocabulary.
+    Writes a ``tokenizer.json`` even if the folder has only a vocabulary.
     """
     (folder / TOKENIZER_FILE).write_bytes(tokenizer_json(source))
     _copy_base_files(source, folder)
@@ -145,7 +145,7 @@ def copy_tokenizers(source: Path, folder: Path) -> None:
 
 
 def copy_views(source: Path, folder: Path) -> None:
-    """Copy what an expanded model's folder has beside its exported tokenizer, if anything."""
+    """Copy the base tokenizer and the added words of an expanded model, if any."""
     _copy_files(source, folder, (WORDS_FILE,))
     if (source / BASE_FOLDER).is_dir():
         (folder / BASE_FOLDER).mkdir(exist_ok=True)
@@ -162,13 +162,13 @@ def export_tokenizers(  # noqa: PLR0913
     *,
     is_generative: bool = False,
 ) -> ExportReport:
-    """Write the tokenizer of ``source``, expanded, into ``folder``, and unchanged into ``base_tokenizer/``.
+    """Write the expanded tokenizer of ``source`` into ``folder``, and the base tokenizer into ``base_tokenizer/``.
 
-    The files are copied from ``source`` byte for byte, except that truncation and padding are off in ``tokenizer.json``
-    of both (they would cut what transformers should encode whole); the expanded one is in ``tokenizer.json`` alone,
-    since transformers would rebuild it from a ``vocab.txt`` beside it. New entry ``i`` has id ``first_id + i``.
-    ``is_generative``: of a generative language model, which has no special tokens to frame a text with.
-    Raises ``InputError`` if the library would give other ids.
+    Files are copied byte for byte, except that both ``tokenizer.json`` are without truncation and padding, so that
+    transformers encodes whole texts. The expanded tokenizer has no ``vocab.txt``, from which transformers would rebuild
+    it. New entry ``i`` has id ``first_id + i``. ``is_generative``: the model is a generative language model, without
+    special tokens around a text.
+    Raises ``InputError`` if the library assigns other ids.
     """
     base = _without_truncation(json.loads(tokenizer_json(source)))
     _write_base(source, folder / BASE_FOLDER, base)
@@ -191,9 +191,9 @@ def export_tokenizers(  # noqa: PLR0913
 
 
 def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
-    """``base`` with every exported word as an ``AddedToken`` that is matched as a whole word, after normalization.
+    """Add every exported word to ``base`` as an ``AddedToken``, matched as a whole word after normalization.
 
-    Placeholders take the ids of hidden words, which come first.
+    Placeholders have the ids of hidden words, which come first.
     """
     n_hidden = _n_hidden(entries)
     padded = _padded(base, vocabulary, first_id + n_hidden)
@@ -203,10 +203,10 @@ def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntrie
 
 
 def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
-    """``base`` with every new entry in the vocabulary of its model.
+    """Add every new entry to the vocabulary of ``base``.
 
-    BPE matches it as a whole pre-token, with ``ignore_merges``; WordPiece also at the start of longer words, as the
-    paper's own code does. A BPE that reads whole texts gets a pre-token of each word behind a space.
+    With ``ignore_merges`` BPE matches it as a whole pre-token; WordPiece also at the start of longer words, as in the
+    paper's code. In a BPE that reads whole texts each word after a space becomes a pre-token.
     """
     model = _with_placeholders(base, vocabulary, first_id)
     model["vocab"] |= {string: first_id + i for i, string in enumerate(entries.strings(vocabulary))}
@@ -217,10 +217,10 @@ def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, fi
 
 
 def unreachable_entries(vocabulary: BaseVocabulary) -> list[str]:
-    """Base vocabulary strings of a BPE that its merges cut into several pieces.
+    """Base entries of a BPE that its merges cut into several pieces.
 
-    ``ignore_merges`` keeps such a string as one piece if it is a whole pre-token; a vocabulary trained together with
-    its merges has none.
+    ``ignore_merges`` makes such an entry one piece if it is a whole pre-token. A vocabulary trained together with its
+    merges has no such entry.
     """
     tokenizer = vocabulary.tokenizer
     special = set(tokenizer.get_added_tokens_decoder())
@@ -235,26 +235,26 @@ def _n_hidden(entries: NewEntries) -> int:
 
 
 def _padded(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
-    """``base`` with placeholders for all ids below ``end`` that it lacks."""
+    """Add placeholders for all ids below ``end`` that ``base`` lacks."""
     return {**base, "model": _with_placeholders(base, vocabulary, end)} if end > vocabulary.size else base
 
 
 def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
-    """The model of ``base``, whose vocabulary has all ids below ``end``, also where ``vocab.txt`` repeats an entry.
+    """The model of ``base`` with placeholders for missing ids below ``end``, such as repeated lines of ``vocab.txt``.
 
-    So embedding rows that no text can produce (of hidden words, and padding) have an id in the tokenizer, and a token
-    added by a user gets none of them. Added tokens of the base go into the vocabulary, since the library would
-    otherwise number them after it.
+    Embedding rows that no text can produce (hidden words, padding) thus have an id in the tokenizer, which tokens added
+    by a user cannot take. Added tokens of the base become entries, since the library would number them after the
+    vocabulary.
     """
     added = {token["content"]: token["id"] for token in base["added_tokens"]}
-    # A string with a space is never a pre-token, nor the start of one, so no text produces it, not even its own.
+    # No pre-token contains a space, so no text produces a placeholder.
     pieces = base["model"]["vocab"]
     used = set() if base["model"]["type"] == "Unigram" else {*pieces.values(), *added.values()}
-    first = vocabulary.size if base["model"]["type"] == "Unigram" else 0
-    placeholders = {f"unused row {i}": i for i in range(first, end) if i not in used}
+    start = vocabulary.size if base["model"]["type"] == "Unigram" else 0
+    placeholders = {f"unused row {i}": i for i in range(start, end) if i not in used}
     if base["model"]["type"] == "Unigram":
-        more = sorted((added | placeholders).items(), key=lambda each: each[1])
-        return {**base["model"], "vocab": [*pieces, *([entry, 0.0] for entry, row in more if row >= len(pieces))]}
+        missing = sorted((added | placeholders).items(), key=lambda item: item[1])
+        return {**base["model"], "vocab": [*pieces, *([entry, 0.0] for entry, row in missing if row >= len(pieces))]}
     return {**base["model"], "vocab": {**pieces, **added, **placeholders}}
 
 
@@ -280,27 +280,27 @@ def _write_base(source: Path, folder: Path, base: Json) -> None:
 
 
 def _copy_base_files(source: Path, folder: Path) -> None:
-    """Copy what a tokenizer has beside ``tokenizer.json``, without settings that name code.
+    """Copy the files beside ``tokenizer.json``, without settings that name code.
 
-    Settings of a folder with only a vocabulary get the class that its ``config.json`` tells.
+    Settings of a folder with only a vocabulary get the tokenizer's class, from ``config.json``.
     """
     _copy_files(source, folder, _BASE_FILES)
     file = folder / SETTINGS_FILE
     names_code = file.is_file() and b'"auto_map"' in file.read_bytes()
     if names_code or not (source / TOKENIZER_FILE).is_file():
         copied = read_object(file, "model folder", "download the model again") if file.is_file() else {}
-        _write_json(file, _own_settings(source, copied))
+        _write_json(file, _clean_settings(source, copied))
 
 
-def _own_settings(source: Path, settings: Json) -> Json:
-    """``settings`` without ``auto_map``, which names code of the model that is not copied, and with the tokenizer's
-    class and the special tokens that this has, if ``source`` has only a vocabulary.
+def _clean_settings(source: Path, settings: Json) -> Json:
+    """Remove ``auto_map``, which names code that is not copied; of a ``source`` with only a vocabulary, add the
+    tokenizer's class and its special tokens.
     """
-    own = {name: value for name, value in settings.items() if name != "auto_map"}
+    cleaned = {name: value for name, value in settings.items() if name != "auto_map"}
     if not (source / TOKENIZER_FILE).is_file():
-        found = VocabularyFolder.find(source)
-        own |= {"tokenizer_class": found.tokenizer_class, **found.unsaid}
-    return own
+        source_folder = VocabularyFolder.find(source)
+        cleaned |= {"tokenizer_class": source_folder.tokenizer_class, **source_folder.default_tokens}
+    return cleaned
 
 
 def _copy_files(source: Path, folder: Path, names: Iterable[str]) -> None:
@@ -312,18 +312,20 @@ def _copy_files(source: Path, folder: Path, names: Iterable[str]) -> None:
 
 def _settings(source: Path, vocabulary: BaseVocabulary, *, is_generative: bool) -> Json:
     """``tokenizer_config.json`` of the expanded tokenizer."""
-    settings = _own_settings(source, read_settings(source))
+    settings = _clean_settings(source, read_settings(source))
     if vocabulary.kind == "wordpiece":
         return settings
-    # The classes of transformers would rebuild the model and drop ignore_merges, or another normalizer; their built-in
-    # settings have to be written here.
+    # A specific class of transformers would rebuild the tokenizer and drop ignore_merges and normalizers; a generic
+    # class lacks its built-in settings, so they are written here.
     if is_generative:
-        own = end_names(vocabulary.tokenizer, read_object(source / "config.json", "model folder", "download it again"))
+        special_settings = end_names(
+            vocabulary.tokenizer, read_object(source / "config.json", "model folder", "download it again")
+        )
     else:
         names = special_names(vocabulary.tokenizer, settings)
-        own = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
+        special_settings = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}
     types = ["token_type_ids"] if any(vocabulary.tokenizer.encode("a", "a").type_ids) else []
-    settings = {"model_input_names": ["input_ids", *types, "attention_mask"], **own, **settings}
+    settings = {"model_input_names": ["input_ids", *types, "attention_mask"], **special_settings, **settings}
     return {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}
 
 

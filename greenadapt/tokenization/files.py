@@ -1,4 +1,4 @@
-"""Special tokens and tokenizers of a model's files, with or without ``tokenizer.json``, without transformers."""
+"""Read special tokens and tokenizers from a model's files, with or without ``tokenizer.json``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _USUAL_NAMES = {  # BERT's, then RoBERTa's
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids that frame a model input."""
+    """The ids of BERT's special tokens."""
 
     cls: int
     sep: int
@@ -37,7 +37,7 @@ class SpecialIds:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """``tokenizer_config.json`` over ``special_tokens_map.json``, if ``folder`` has them.
+    """Read ``tokenizer_config.json`` and ``special_tokens_map.json``, if present; the former takes precedence.
 
     Raises ``InputError`` if a file is not a JSON object.
     """
@@ -50,15 +50,15 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def special_names(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, str]:
-    """``cls_token`` and so on → the token's text: as in ``settings``, else BERT's or RoBERTa's usual name.
+    """``cls_token`` and so on → the token's text, from ``settings``, else the name in BERT or RoBERTa.
 
-    Raises ``InputError`` if the tokenizer has none of these.
+    Raises ``InputError`` if the tokenizer lacks one.
     """
     names: dict[str, str] = {}
     for role, usual in _USUAL_NAMES.items():
-        given = settings.get(role)
-        given = given.get("content") if isinstance(given, dict) else given
-        candidates = (given, *usual) if given else usual
+        setting = settings.get(role)
+        setting = setting.get("content") if isinstance(setting, dict) else setting
+        candidates = (setting, *usual) if setting else usual
         name = next((name for name in candidates if tokenizer.token_to_id(name) is not None), None)
         if name is None:
             raise InputError(
@@ -72,13 +72,13 @@ def special_names(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, s
 def end_names(tokenizer: Tokenizer, config: dict[str, Any]) -> dict[str, str]:
     """``bos_token`` and ``eos_token`` → the token's text, if the ``config`` of a generative language model has them."""
     ids = {role: config.get(f"{role}_id") for role in ("bos_token", "eos_token")}
-    first = {role: found[0] if isinstance(found, list) and found else found for role, found in ids.items()}
-    named = {role: tokenizer.id_to_token(found) for role, found in first.items() if isinstance(found, int)}
-    return {role: name for role, name in named.items() if name is not None}
+    first_ids = {role: value[0] if isinstance(value, list) and value else value for role, value in ids.items()}
+    named_tokens = {role: tokenizer.id_to_token(value) for role, value in first_ids.items() if isinstance(value, int)}
+    return {role: name for role, name in named_tokens.items() if name is not None}
 
 
 def special_ids(tokenizer: Tokenizer, settings: dict[str, Any]) -> SpecialIds:
-    """The ids of ``special_names``; raises ``InputError`` where one is missing."""
+    """The ids of ``special_names``; raises ``InputError`` if one is missing."""
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     names = special_names(tokenizer, settings)
     return SpecialIds(**{role.removesuffix("_token"): vocabulary[name] for role, name in names.items()})
@@ -89,45 +89,45 @@ _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 _EXTRA, _OLD_EXTRA = "extra_special_tokens", "additional_special_tokens"
 _BY_TRANSFORMERS = "load it with transformers' AutoTokenizer and save it there with save_pretrained"
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-_UNIGRAM = 1  # among the model types of SentencePiece
-_CONTROL, _USER_DEFINED = 3, 4  # among its types of pieces
+_UNIGRAM = 1  # a model type of SentencePiece
+_CONTROL, _USER_DEFINED = 3, 4  # types of pieces
 Token = str | AddedToken
 
 
 @dataclass(frozen=True)
 class VocabularyFolder:
-    """A folder with a model's vocabulary, and what its files say of the tokenizer.
+    """A model's folder with a vocabulary but no ``tokenizer.json``, and the settings of its tokenizer.
 
-    ``find`` raises ``InputError`` if no tokenizer can be made of them.
+    ``find`` raises ``InputError`` if the files are not enough to create a tokenizer.
     """
 
     folder: Path
     tokenizer_class: str
-    """That of transformers, without ``Fast``."""
+    """Name of the class in transformers, without ``Fast``."""
 
     @classmethod
     def find(cls, folder: Path) -> "VocabularyFolder":
-        """Look which files are there, and which class of transformers reads them."""
+        """Find the tokenizer class, and check that the files of its vocabulary exist."""
         config = read_object(folder / "config.json", "model folder", "download the model again")
         model_type = stated_type(config, {path.name for path in folder.iterdir()})
         settings = _read(folder / SETTINGS_FILE)
-        known = ARCHITECTURES.get(model_type or "")
-        default = None if known is None else known.tokenizer_class
+        architecture = ARCHITECTURES.get(model_type or "")
+        default = None if architecture is None else architecture.tokenizer_class
         name = settings.get("tokenizer_class") or config.get("tokenizer_class") or default
         if name is None:
             raise InputError(f"{folder} has no {TOKENIZER_FILE}", _BY_TRANSFORMERS)
         name = str(name).removesuffix("Fast")
         if name not in _KINDS:
             raise InputError(
-                f"{folder} has no {TOKENIZER_FILE}, and a {name} is not made without one", _BY_TRANSFORMERS
+                f"{folder} has no {TOKENIZER_FILE}, and a {name} cannot be created without one", _BY_TRANSFORMERS
             )
-        found = cls(folder, name)
-        if missing := [file.name for file in found.vocabulary if not file.is_file()]:
+        vocabulary_folder = cls(folder, name)
+        if missing := [file.name for file in vocabulary_folder.vocabulary if not file.is_file()]:
             raise InputError(
-                f"{folder} has no {TOKENIZER_FILE}, and no {' and '.join(missing)}, of which a {name} could be made",
+                f"{folder} has no {TOKENIZER_FILE}, and no {' and '.join(missing)} to create a {name} from",
                 "download the model again, or " + _BY_TRANSFORMERS,
             )
-        return found
+        return vocabulary_folder
 
     @property
     def vocabulary(self) -> list[Path]:
@@ -144,7 +144,7 @@ class VocabularyFolder:
 
     @property
     def may_be_cased(self) -> bool:
-        """Whether its texts are lower-cased only because nothing says otherwise, and it has entries with capitals."""
+        """Whether texts are lower-cased by default although the vocabulary has entries with capitals."""
         if _KINDS[self.tokenizer_class].make is not _wordpiece or "do_lower_case" in self.settings:
             return False
         entries = self.vocabulary[0].read_text("utf-8", "replace").splitlines()
@@ -152,8 +152,8 @@ class VocabularyFolder:
 
     @cached_property
     def settings(self) -> Json:
-        """Those of ``tokenizer_config.json``, and if that lists no added tokens, those of ``special_tokens_map.json``
-        above them, as transformers reads both.
+        """The settings of ``tokenizer_config.json``; if it lists no added tokens, ``special_tokens_map.json`` takes
+        precedence, as in transformers.
         """
         settings = _read(self.folder / SETTINGS_FILE)
         if _OLD_EXTRA in settings and not settings.get(_EXTRA):
@@ -165,7 +165,7 @@ class VocabularyFolder:
 
     @cached_property
     def listed(self) -> dict[str, AddedToken]:
-        """Text → token of those that files list with their ids, in the order of these."""
+        """Text → token, for the tokens that files list with ids, in the order of ids."""
         listed = self.settings.get("added_tokens_decoder")
         if listed is not None:
             with described_in(self.folder / SETTINGS_FILE):
@@ -181,49 +181,51 @@ class VocabularyFolder:
         }
 
     @cached_property
-    def named(self) -> dict[str, Token]:
-        """Role → token: as the files say, else transformers' own for the class; also of roles that only they know."""
-        known = {**_KINDS[self.tokenizer_class].tokens}
-        for name, given in self.settings.items():
-            is_own = name.endswith("_token") and isinstance(given, str)
-            if given is not None and (name in _ROLES or is_own):
-                token = _token(given)
-                known[name] = self.listed.get(str(token), token)
-        if self.tokenizer_class in _MASK_TAKES_SPACE and isinstance(known["mask_token"], str):
-            known["mask_token"] = AddedToken(known["mask_token"], lstrip=True, special=True)
-        return {role: known[role] for role in (*_ROLES, *known) if role in known}
+    def named_tokens(self) -> dict[str, Token]:
+        """Role → token, from the files or else the default of the class; includes roles that only the files have."""
+        tokens = {**_KINDS[self.tokenizer_class].tokens}
+        for name, value in self.settings.items():
+            is_extra_role = name.endswith("_token") and isinstance(value, str)
+            if value is not None and (name in _ROLES or is_extra_role):
+                token = _token(value)
+                tokens[name] = self.listed.get(str(token), token)
+        if self.tokenizer_class in _MASK_TAKES_SPACE and isinstance(tokens["mask_token"], str):
+            tokens["mask_token"] = AddedToken(tokens["mask_token"], lstrip=True, special=True)
+        return {role: tokens[role] for role in (*_ROLES, *tokens) if role in tokens}
 
     def name(self, role: str) -> str:
-        """The text of the token that has a role."""
-        return str(self.named[role])
+        """The text of the token with this role."""
+        return str(self.named_tokens[role])
 
     @property
-    def unsaid(self) -> dict[str, str]:
-        """Role → text of the tokens that transformers' class has, and that no file names."""
-        return {role: self.name(role) for role in _ROLES if role in self.named and not self.settings.get(role)}
+    def default_tokens(self) -> dict[str, str]:
+        """Role → text of the default tokens of the class that no file sets."""
+        return {role: self.name(role) for role in _ROLES if role in self.named_tokens and not self.settings.get(role)}
 
     def flag(self, name: str, default: bool) -> bool:
-        """A setting that is on or off."""
-        given = self.settings.get(name)
-        return default if given is None else bool(given)
+        """The value of a boolean setting."""
+        value = self.settings.get(name)
+        return default if value is None else bool(value)
 
     @cached_property
     def proto(self) -> Any:
         """The model of SentencePiece.
 
-        Raises ``MissingError`` without the packages that read it, ``InputError`` if it is no Unigram model.
+        Raises ``MissingError`` if a package that reads it is not installed, ``InputError`` for other kinds of model.
         """
         (file,) = self.vocabulary
         try:
             reader: Any = import_module("sentencepiece.sentencepiece_model_pb2")
-        except Exception as error:  # protobuf raises its own if it is older than what wrote the module
+        except Exception as error:  # protobuf raises its own errors if it is too old
             raise MissingError(
                 f"{file} needs sentencepiece and protobuf, which cannot be imported ({first_line(error)})",
                 "install greenadapt[sentencepiece], or " + _BY_TRANSFORMERS,
             ) from None
         proto = reader.ModelProto.FromString(file.read_bytes())
         if proto.trainer_spec.model_type != _UNIGRAM:
-            raise InputError(f"{file} is no Unigram model, of which alone a tokenizer is made", _BY_TRANSFORMERS)
+            raise InputError(
+                f"{file} is no Unigram model, the only kind from which a tokenizer can be created", _BY_TRANSFORMERS
+            )
         return proto
 
     @property
@@ -233,16 +235,16 @@ class VocabularyFolder:
 
     @property
     def extra(self) -> list[Token]:
-        """Special tokens without a role: those that the files name, else those of SentencePiece."""
-        given = self.settings.get(_EXTRA)
-        if given is None and self.vocabulary[0].suffix == ".model":
+        """Special tokens without a role, from the settings or else from SentencePiece."""
+        tokens = self.settings.get(_EXTRA)
+        if tokens is None and self.vocabulary[0].suffix == ".model":
             pieces = [piece for piece in self.proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)]
-            return [AddedToken(one.piece, normalized=False, special=one.type == _CONTROL) for one in pieces]
-        return list(map(_token, given or self.settings.get(_OLD_EXTRA) or ()))
+            return [AddedToken(piece.piece, normalized=False, special=piece.type == _CONTROL) for piece in pieces]
+        return list(map(_token, tokens or self.settings.get(_OLD_EXTRA) or ()))
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """``tokenizer.json`` of a model's folder, or the files that determine what it would be.
+    """The ``tokenizer.json`` of a model's folder, or the files from which it would be created.
 
     Raises ``InputError`` if there are none.
     """
@@ -254,38 +256,40 @@ def tokenizer_hash(folder: Path) -> str:
     """SHA-256 of ``tokenizer_files``, hexadecimal."""
     if (folder / TOKENIZER_FILE).is_file():
         return hash_file(folder / TOKENIZER_FILE)
-    found = VocabularyFolder.find(folder)
-    return hash_json([found.tokenizer_class, {file.name: hash_file(file) for file in found.files}])
+    source = VocabularyFolder.find(folder)
+    return hash_json([source.tokenizer_class, {file.name: hash_file(file) for file in source.files}])
 
 
 def tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """``read_settings``, where ``folder`` has only a vocabulary with the special tokens of its class, too."""
+    """``read_settings``, and the default special tokens of the class if ``folder`` has only a vocabulary."""
     settings = read_settings(folder)
     if (folder / TOKENIZER_FILE).is_file() or not (folder / "config.json").is_file():
         return settings
-    return {**settings, **VocabularyFolder.find(folder).unsaid}
+    return {**settings, **VocabularyFolder.find(folder).default_tokens}
 
 
-def make_tokenizer(found: VocabularyFolder) -> Tokenizer:
-    """The tokenizer of a folder without ``tokenizer.json``: ids, spans and frame as transformers' class has them.
+def make_tokenizer(source: VocabularyFolder) -> Tokenizer:
+    """Create the tokenizer of a folder without ``tokenizer.json``, equivalent to transformers' class.
 
-    Raises ``InputError`` for files that hold something else, ``MissingError`` if a package that reads them is missing;
-    the library's own errors pass.
+    Raises ``InputError`` for invalid files, ``MissingError`` if a package that reads them is missing, and errors of the
+    tokenizers library.
     """
-    kind = _KINDS[found.tokenizer_class]
-    tokenizer: Tokenizer = kind.make(found)
+    kind = _KINDS[source.tokenizer_class]
+    tokenizer: Tokenizer = kind.make(source)
     for role in ("unk_token", "cls_token", "sep_token") if "cls_token" in kind.tokens else ():
-        if tokenizer.token_to_id(found.name(role)) is None:
-            raise InputError(f"{found.vocabulary[0]} has no {found.name(role)}, the {role}", "download the model again")
-    named = {str(token) for token in found.named.values()}
-    others = (token for token in (*found.named.values(), *found.extra) if str(token) not in found.listed)
+        if tokenizer.token_to_id(source.name(role)) is None:
+            raise InputError(
+                f"{source.vocabulary[0]} has no {source.name(role)}, the {role}", "download the model again"
+            )
+    named_tokens = {str(token) for token in source.named_tokens.values()}
+    unlisted = (token for token in (*source.named_tokens.values(), *source.extra) if str(token) not in source.listed)
     tokens = []
-    for given in (*found.listed.values(), *others):  # of several with the same text the last one counts
-        token = AddedToken(given, special=True) if isinstance(given, str) else given
-        token.special |= str(token) in named
+    for candidate in (*source.listed.values(), *unlisted):  # a later token replaces one with the same text
+        token = AddedToken(candidate, special=True) if isinstance(candidate, str) else candidate
+        token.special |= str(token) in named_tokens
         tokens.append(token)
     tokenizer.add_tokens(tokens)
-    tokenizer.post_processor = kind.frame(found, tokenizer)
+    tokenizer.post_processor = kind.frame(source, tokenizer)
     return tokenizer
 
 
@@ -293,117 +297,117 @@ def _read(file: Path) -> Json:
     return read_object(file, "model folder", "download the model again") if file.is_file() else {}
 
 
-def _token(given: Any) -> Token:
-    """A token as a file of settings has it."""
-    if not isinstance(given, dict):
-        return str(given)
-    return AddedToken(given["content"], **{name: bool(given[name]) for name in _FLAGS if name in given})
+def _token(value: Any) -> Token:
+    """Parse a token in a file of settings."""
+    if not isinstance(value, dict):
+        return str(value)
+    return AddedToken(value["content"], **{name: bool(value[name]) for name in _FLAGS if name in value})
 
 
-def _wordpiece(found: VocabularyFolder) -> Tokenizer:
-    model = models.WordPiece(models.WordPiece.read_file(str(found.vocabulary[0])), unk_token=found.name("unk_token"))
+def _wordpiece(source: VocabularyFolder) -> Tokenizer:
+    model = models.WordPiece(models.WordPiece.read_file(str(source.vocabulary[0])), unk_token=source.name("unk_token"))
     tokenizer = Tokenizer(model)
-    strips = found.settings.get("strip_accents")
+    strips = source.settings.get("strip_accents")
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=found.flag("tokenize_chinese_chars", True),
+        handle_chinese_chars=source.flag("tokenize_chinese_chars", True),
         strip_accents=None if strips is None else bool(strips),
-        lowercase=found.flag("do_lower_case", True),
+        lowercase=source.flag("do_lower_case", True),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     return tokenizer
 
 
-def _bytelevel(found: VocabularyFolder) -> Tokenizer:
-    vocabulary, merges = models.BPE.read_file(*map(str, found.vocabulary))
+def _bytelevel(source: VocabularyFolder) -> Tokenizer:
+    vocabulary, merges = models.BPE.read_file(*map(str, source.vocabulary))
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix=""))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=found.flag("add_prefix_space", False))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=source.flag("add_prefix_space", False))
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _unigram(found: VocabularyFolder, pieces: list[tuple[str, float]], unk_id: int, steps: list[Any]) -> Tokenizer:
-    """With the normalizers ``steps``, and spaces as ALBERT and XLM-RoBERTa have them."""
+def _unigram(source: VocabularyFolder, pieces: list[tuple[str, float]], unk_id: int, steps: list[Any]) -> Tokenizer:
+    """Create a Unigram tokenizer with the normalizers ``steps`` and the space marks of ALBERT and XLM-RoBERTa."""
     tokenizer = Tokenizer(models.Unigram(pieces, unk_id))
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps) if len(steps) > 1 else steps[0]
-    scheme = "always" if found.flag("add_prefix_space", True) else "never"
+    scheme = "always" if source.flag("add_prefix_space", True) else "never"
     spaces = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, scheme)]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(spaces)
     tokenizer.decoder = decoders.Metaspace(SPACE, scheme)
     return tokenizer
 
 
-def _charsmap(found: VocabularyFolder) -> list[Any]:
-    charsmap = found.proto.normalizer_spec.precompiled_charsmap
+def _charsmap(source: VocabularyFolder) -> list[Any]:
+    charsmap = source.proto.normalizer_spec.precompiled_charsmap
     return [normalizers.Precompiled(charsmap)] if charsmap else []
 
 
-def _xlm_roberta(found: VocabularyFolder) -> Tokenizer:
-    first = [(found.name(role), 0.0) for role in ("bos_token", "pad_token", "eos_token", "unk_token")]
-    pieces = [*first, *found.pieces[3:], (found.name("mask_token"), 0.0)]
-    return _unigram(found, pieces, 3, _charsmap(found))
+def _xlm_roberta(source: VocabularyFolder) -> Tokenizer:
+    control_pieces = [(source.name(role), 0.0) for role in ("bos_token", "pad_token", "eos_token", "unk_token")]
+    pieces = [*control_pieces, *source.pieces[3:], (source.name("mask_token"), 0.0)]
+    return _unigram(source, pieces, 3, _charsmap(source))
 
 
-def _camembert(found: VocabularyFolder) -> Tokenizer:
-    pad, unknown = ((found.name(role), 0.0) for role in ("pad_token", "unk_token"))
-    first = [("<s>NOTUSED", 0.0), pad, ("</s>NOTUSED", 0.0), unknown, ("<unk>NOTUSED", -100.0)]
-    pieces = [*first, *found.pieces[1:], (found.name("mask_token"), 0.0)]
-    return _unigram(found, pieces, [piece for piece, _ in pieces].index(unknown[0]), _charsmap(found))
+def _camembert(source: VocabularyFolder) -> Tokenizer:
+    pad, unknown = ((source.name(role), 0.0) for role in ("pad_token", "unk_token"))
+    control_pieces = [("<s>NOTUSED", 0.0), pad, ("</s>NOTUSED", 0.0), unknown, ("<unk>NOTUSED", -100.0)]
+    pieces = [*control_pieces, *source.pieces[1:], (source.name("mask_token"), 0.0)]
+    return _unigram(source, pieces, [piece for piece, _ in pieces].index(unknown[0]), _charsmap(source))
 
 
-def _albert(found: VocabularyFolder) -> Tokenizer:
+def _albert(source: VocabularyFolder) -> Tokenizer:
     steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    if not found.flag("keep_accents", False):
+    if not source.flag("keep_accents", False):
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    if found.flag("do_lower_case", True):
+    if source.flag("do_lower_case", True):
         steps.append(normalizers.Lowercase())
-    return _unigram(found, found.pieces, 1, [*steps, *_charsmap(found)])
+    return _unigram(source, source.pieces, 1, [*steps, *_charsmap(source)])
 
 
-def _deberta(found: VocabularyFolder) -> Tokenizer:
-    pieces, unknown = found.pieces, (found.name("unk_token"), 0.0)
-    stated = int(found.settings.get("unk_id") or 1)
-    tokenizer = Tokenizer(models.Unigram(pieces, pieces.index(unknown) if unknown in pieces else stated))
-    steps: list[Any] = [normalizers.Lowercase()] if found.flag("do_lower_case", False) else []
+def _deberta(source: VocabularyFolder) -> Tokenizer:
+    pieces, unknown = source.pieces, (source.name("unk_token"), 0.0)
+    default_id = int(source.settings.get("unk_id") or 1)
+    tokenizer = Tokenizer(models.Unigram(pieces, pieces.index(unknown) if unknown in pieces else default_id))
+    steps: list[Any] = [normalizers.Lowercase()] if source.flag("do_lower_case", False) else []
     steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC()]
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Strip(left=False, right=True)])
-    scheme = "always" if found.flag("add_prefix_space", True) else "first"
-    apart = [pre_tokenizers.Punctuation("isolated")] if found.flag("split_by_punct", False) else []
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*apart, pre_tokenizers.Metaspace(SPACE, scheme)])
+    scheme = "always" if source.flag("add_prefix_space", True) else "first"
+    punctuation = [pre_tokenizers.Punctuation("isolated")] if source.flag("split_by_punct", False) else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*punctuation, pre_tokenizers.Metaspace(SPACE, scheme)])
     tokenizer.decoder = decoders.Metaspace(SPACE, scheme)
     return tokenizer
 
 
-def _ids(found: VocabularyFolder, tokenizer: Tokenizer, *roles: str) -> list[tuple[str, int]]:
+def _ids(source: VocabularyFolder, tokenizer: Tokenizer, *roles: str) -> list[tuple[str, int]]:
     vocabulary: dict[str, int] = tokenizer.get_vocab()
-    return [(name, vocabulary[name]) for name in map(found.name, roles)]
+    return [(name, vocabulary[name]) for name in map(source.name, roles)]
 
 
-def _frame_bert(found: VocabularyFolder, tokenizer: Tokenizer) -> Any:
-    (cls, _), (sep, _) = special = _ids(found, tokenizer, "cls_token", "sep_token")
+def _frame_bert(source: VocabularyFolder, tokenizer: Tokenizer) -> Any:
+    (cls, _), (sep, _) = special = _ids(source, tokenizer, "cls_token", "sep_token")
     single = f"{cls}:0 $A:0 {sep}:0"
     return processors.TemplateProcessing(single=single, pair=f"{single} $B:1 {sep}:1", special_tokens=special)
 
 
-def _frame_roberta(found: VocabularyFolder, tokenizer: Tokenizer) -> Any:
-    cls, sep = _ids(found, tokenizer, "cls_token", "sep_token")
-    is_bytelevel = found.tokenizer_class == "RobertaTokenizer"
-    trims = not is_bytelevel or found.flag("trim_offsets", True)
-    return processors.RobertaProcessing(sep, cls, trims, is_bytelevel and found.flag("add_prefix_space", False))
+def _frame_roberta(source: VocabularyFolder, tokenizer: Tokenizer) -> Any:
+    cls, sep = _ids(source, tokenizer, "cls_token", "sep_token")
+    is_bytelevel = source.tokenizer_class == "RobertaTokenizer"
+    trims = not is_bytelevel or source.flag("trim_offsets", True)
+    return processors.RobertaProcessing(sep, cls, trims, is_bytelevel and source.flag("add_prefix_space", False))
 
 
-def _frame_xlm_roberta(found: VocabularyFolder, tokenizer: Tokenizer) -> Any:
-    (bos, _), (eos, _) = special = _ids(found, tokenizer, "bos_token", "eos_token")
+def _frame_xlm_roberta(source: VocabularyFolder, tokenizer: Tokenizer) -> Any:
+    (bos, _), (eos, _) = special = _ids(source, tokenizer, "bos_token", "eos_token")
     return processors.TemplateProcessing(
         single=[bos, "$A", eos], pair=[bos, "$A", eos, eos, "$B", eos], special_tokens=special
     )
 
 
-def _frame_gpt2(found: VocabularyFolder, tokenizer: Tokenizer) -> Any:
-    bos, eos = _ids(found, tokenizer, "bos_token", "eos_token")
-    begins, ends = found.flag("add_bos_token", False), found.flag("add_eos_token", False)
+def _frame_gpt2(source: VocabularyFolder, tokenizer: Tokenizer) -> Any:
+    bos, eos = _ids(source, tokenizer, "bos_token", "eos_token")
+    begins, ends = source.flag("add_bos_token", False), source.flag("add_eos_token", False)
     parts = [
         " ".join([*([f"{bos[0]}:{i}"] if begins else []), f"${text}:{i}", *([f"{eos[0]}:{i}"] if ends else [])])
         for i, text in enumerate("AB")
@@ -414,7 +418,7 @@ def _frame_gpt2(found: VocabularyFolder, tokenizer: Tokenizer) -> Any:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A class of transformers: its files, its own special tokens, and what it makes of them."""
+    """A class of transformers: its files, its default special tokens, and how to create its tokenizer."""
 
     files: tuple[str, ...]
     tokens: Mapping[str, Token]

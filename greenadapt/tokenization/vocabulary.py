@@ -1,4 +1,4 @@
-"""Text to words, exactly as a model's own tokenizer pre-tokenizes it, and its vocabulary seen word by word."""
+"""Split text into words as a model's tokenizer pre-tokenizes it, and look up words in its vocabulary."""
 
 import json
 import re
@@ -25,11 +25,11 @@ from greenadapt.tokenization.words import (
 
 Kind = Literal["wordpiece", "bytelevel", "sentencepiece"]
 
-# These treat the text between two ASCII spaces independently: they look at single characters or runs of combining
-# marks, and a space ends a run.
+# These treat chunks between ASCII spaces independently: they read single characters or runs of combining marks, and
+# a space ends a run.
 _CHUNKWISE_NORMALIZERS = {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"}
 _OF_SENTENCEPIECE = _CHUNKWISE_NORMALIZERS | {"Precompiled", "Nmt", "Strip"}
-_CHUNKWISE_REPLACEMENTS = {  # of SentencePiece models; between two spaces there are no runs of them
+_CHUNKWISE_REPLACEMENTS = {  # of SentencePiece models; a chunk has no runs of spaces
     *((pattern, " ") for pattern in (" {2,}", r"\s", r"\s{2,}|[\n\r\t]")),
     *((" {2,}", SPACE), ("``", '"'), ("''", '"'), ("\u200b", "")),
 }
@@ -37,47 +37,47 @@ _ASCII_WORD = {
     "wordpiece": re.compile(r"[A-Za-z0-9]+|[!-/:-@\[-`{-~]"),
     "bytelevel": re.compile(r"(?!^)'(?:[sdmt]|re|ve|ll)|[A-Za-z]+|[0-9]+|[!-/:-@\[-`{-~]+"),
 }
-"""What the pre-tokenizer matches in a printable ASCII chunk that follows a space."""
+"""The words of a printable ASCII chunk after a space."""
 _PLAIN_WORD = re.compile(r"\w+|[^\w\s]")
 _ASCII_WHITESPACE = re.compile(r"[ \t\n\r]+")
 _AGAIN = "download the files of the model's tokenizer again"
 _MOST_GAPS, _GAPS_PER_ENTRY = 100_000, 10
-"""Ids that no entry has: some models keep a few for later."""
+"""Limit of unused ids, some of which many models reserve."""
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Read ``tokenizer.json`` (``path`` is the file or its folder) with truncation and padding switched off.
+    """Load ``tokenizer.json`` (``path`` is the file or its folder) without truncation and padding.
 
-    That of a model's folder without the file is made of its vocabulary. Raises ``MissingError`` if there is no such
-    file, ``InputError`` if it cannot be read.
+    In a model's folder without the file, creates the tokenizer from the vocabulary. Raises ``MissingError`` if there is
+    neither, ``InputError`` if the files cannot be read.
     """
     file = path / TOKENIZER_FILE if path.is_dir() else path
-    is_made = not file.is_file() and (path / "config.json").is_file()
-    found = VocabularyFolder.find(path) if is_made else None
-    if found is not None:
-        file = found.vocabulary[0]
+    has_vocabulary = not file.is_file() and (path / "config.json").is_file()
+    source = VocabularyFolder.find(path) if has_vocabulary else None
+    if source is not None:
+        file = source.vocabulary[0]
     elif not file.is_file():
         raise MissingError(f"no tokenizer file {file}", f"give a model folder that has a {TOKENIZER_FILE}")
     try:
-        tokenizer = Tokenizer.from_file(str(file)) if found is None else make_tokenizer(found)
+        tokenizer = Tokenizer.from_file(str(file)) if source is None else make_tokenizer(source)
     except GreenadaptError:
         raise
-    except BaseException as error:  # the library raises nothing narrower, and a panic of Rust is no Exception
+    except BaseException as error:  # the library raises Exception; a panic of Rust is no Exception
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         raise InputError(f"{file} cannot be read by the tokenizers library ({error})", _AGAIN) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     ids = tokenizer.get_vocab(with_added_tokens=True).values()
-    if (last := max(ids, default=0)) > _MOST_GAPS + _GAPS_PER_ENTRY * len(ids):  # the library has a list of all gaps
-        raise InputError(f"{file} has {len(ids):,} entries, one of them with the id {last:,}", _AGAIN)
+    if (highest := max(ids, default=0)) > _MOST_GAPS + _GAPS_PER_ENTRY * len(ids):  # the library stores all gaps
+        raise InputError(f"{file} has {len(ids):,} entries, but {highest:,} as an id", _AGAIN)
     return tokenizer
 
 
 def tokenizer_json(path: Path) -> bytes:
-    """The bytes of ``tokenizer.json`` (``path`` is the file or its folder), or what they would be in a folder without.
+    """The bytes of ``tokenizer.json`` (``path`` is the file or its folder), created if the folder has none.
 
-    Raises as ``load_tokenizer``.
+    Raises the errors of ``load_tokenizer``.
     """
     file = path / TOKENIZER_FILE if path.is_dir() else path
     return file.read_bytes() if file.is_file() else load_tokenizer(path).to_str().encode()
@@ -86,10 +86,10 @@ def tokenizer_json(path: Path) -> bytes:
 class WordSplitter:
     """Splits text into words with the tokenizer's normalizer and pre-tokenizer.
 
-    Those of SentencePiece models are split further, as ``bounds`` says.
-    Special tokens in the text (a literal ``[SEP]``) are split like other text.
-    ``kind`` says how the model cuts a word into pieces; ``lowercases`` whether words are lower-cased.
-    Raises ``InputError`` for tokenizers whose words are not supported.
+    Pre-tokens of SentencePiece models are split further, at ``bounds``. Special tokens in the text (a literal
+    ``[SEP]``) are split like other text. ``kind`` is the kind of the model; ``lowercases`` says whether words are
+    lower-cased.
+    Raises ``InputError`` for unsupported kinds of tokenizer.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -97,17 +97,17 @@ class WordSplitter:
         self._pre_tokenizer = tokenizer.pre_tokenizer
         self.kind = _kind(tokenizer)
         self.bounds = word_bounds(tokenizer)
-        """Of a SentencePiece model, where words end between its pieces."""
+        """Word bounds between the pieces of a SentencePiece model; ``None`` for other models."""
         self._pieces = _without_added_tokens(tokenizer)
         self._special = frozenset(tokenizer.get_added_tokens_decoder())
         self.lowercases = self.normalize("A") == "a"
         self.chunkwise = _is_chunkwise(tokenizer)
-        """Whether a text can be split chunk by chunk: its first chunk, then the others by ``split_chunk``."""
+        """Whether chunks between spaces can be split separately: the first by ``split``, others by ``split_chunk``."""
         self._ascii_word = _ASCII_WORD.get(self.kind)
 
     @classmethod
     def load(cls, path: Path) -> "WordSplitter":
-        """The splitter of a ``tokenizer.json`` (``path`` is the file or its folder), which its errors name."""
+        """Load the splitter of a ``tokenizer.json`` (``path`` is the file or its folder)."""
         tokenizer = load_tokenizer(path)
         try:
             return cls(tokenizer)
@@ -115,7 +115,7 @@ class WordSplitter:
             raise InputError(f"{path}: {error.message}", error.hint) from None
 
     def split(self, text: str) -> list[str]:
-        """The words of ``text``: its pre-tokens without whitespace.
+        """Split ``text`` into words: its pre-tokens without white space.
 
         No word contains a space, tab or line break.
         """
@@ -126,7 +126,7 @@ class WordSplitter:
         return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
 
     def split_chunk(self, chunk: str) -> list[str]:
-        """The words of ``chunk``, a piece of text without spaces that follows a space; only if ``chunkwise``."""
+        """Split ``chunk``, text without spaces after a space; only if ``chunkwise``."""
         if self._ascii_word is not None and chunk.isascii() and chunk.isprintable():
             words: list[str] = self._ascii_word.findall(chunk.lower() if self.lowercases else chunk)
             return words
@@ -135,35 +135,35 @@ class WordSplitter:
     def _split_pieces(self, text: str, bounds: WordBounds) -> list[str]:
         encoding = self._pieces.encode(text, add_special_tokens=False)
         words: list[str] = []
-        last = 0
+        last_kind = 0
         pre_token: int | None = None
         for piece, token, number, (begin, end) in zip(
             encoding.ids, encoding.tokens, encoding.word_ids, encoding.offsets, strict=True
         ):
-            if piece in self._special and piece != bounds.unk_id:  # some models have them among their pieces
+            if piece in self._special and piece != bounds.unk_id:  # special tokens that are also pieces
                 words += [*_PLAIN_WORD.findall(token), ""]
                 continue
-            first, ending = bounds.of_piece(piece, text[begin:end])
-            own = text[begin:end] if piece == bounds.unk_id else bounds.of_bytes.get(piece, token)
-            if number != pre_token or ends_word(last, first):
+            first_kind, end_kind = bounds.of_piece(piece, text[begin:end])
+            text_of_piece = text[begin:end] if piece == bounds.unk_id else bounds.of_bytes.get(piece, token)
+            if number != pre_token or ends_word(last_kind, first_kind):
                 words.append("")
-            words[-1] += own
-            last, pre_token = ending, number
+            words[-1] += text_of_piece
+            last_kind, pre_token = end_kind, number
         texts = (_of_bytes(word).replace(SPACE, " ") for word in words)
         return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
 
     def normalize(self, text: str) -> str:
-        """``text`` after the tokenizer's normalizer."""
+        """Apply the tokenizer's normalizer."""
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
 
 
 def _of_bytes(word: str) -> str:
-    """``word``, in which surrogates stand for the bytes of characters that the model has no piece for."""
+    """Decode the surrogates in ``word`` that represent bytes of characters without a piece."""
     return word if word.isprintable() else word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def find_kind(tokenizer: Tokenizer) -> Kind | None:
-    """How a tokenizer cuts text into words and these into pieces, if it is one whose words are known."""
+    """The kind of a tokenizer; ``None`` if it is not supported."""
     model = type(tokenizer.model).__name__
     steps = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
     if model == "WordPiece" and steps and "Metaspace" not in steps:
@@ -175,16 +175,16 @@ def find_kind(tokenizer: Tokenizer) -> Kind | None:
 
 
 def reads_whole_texts(tokenizer: Tokenizer) -> bool:
-    """Whether a text is one pre-token, spaces and all, to a SentencePiece BPE, as Llama 2 and Gemma have it."""
+    """Whether a text with its spaces is one pre-token, as in the SentencePiece BPE of Llama 2 and Gemma."""
     if type(tokenizer.model).__name__ != "BPE":
         return False
     steps = _steps(tokenizer.pre_tokenizer, "pretokenizers")
     at_space: dict[str, Any] = {"pattern": {"String": " "}}
     marks = {"type": "Replace", "content": SPACE, **at_space} in _steps(tokenizer.normalizer, "normalizers")
     by_metaspace = [step["type"] == "Metaspace" and not step["split"] for step in steps]
-    # Gemma splits at the spaces that its normalizer has replaced.
-    idle = [marks and step["type"] == "Split" and step["pattern"] == at_space["pattern"] for step in steps]
-    return (marks or any(by_metaspace)) and all(map(max, by_metaspace, idle))
+    # Gemma splits at spaces, which its normalizer has replaced.
+    has_no_effect = [marks and step["type"] == "Split" and step["pattern"] == at_space["pattern"] for step in steps]
+    return (marks or any(by_metaspace)) and all(map(max, by_metaspace, has_no_effect))
 
 
 def _kind(tokenizer: Tokenizer) -> Kind:
@@ -201,7 +201,7 @@ def _kind(tokenizer: Tokenizer) -> Kind:
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """The id of what a tokenizer's model has no piece for, if any."""
+    """The id of the unknown token, if any."""
     if type(tokenizer.model).__name__ == "Unigram":
         return find_unknown(tokenizer)
     name = tokenizer.model.unk_token
@@ -209,7 +209,7 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
 
 
 def word_bounds(tokenizer: Tokenizer) -> WordBounds | None:
-    """Where words end between the pieces of a SentencePiece model; ``None`` for others, whose words are pre-tokens."""
+    """The word bounds of a SentencePiece model; ``None`` for other models, whose words are pre-tokens."""
     return WordBounds.of(tokenizer, unknown_id(tokenizer)) if find_kind(tokenizer) == "sentencepiece" else None
 
 
@@ -226,12 +226,12 @@ def _is_chunkwise(tokenizer: Tokenizer) -> bool:
     if reads_whole_texts(tokenizer):
         return False
     normalizers = _steps(tokenizer.normalizer, "normalizers")
-    *before, last = _steps(tokenizer.pre_tokenizer, "pretokenizers")
-    if last["type"] == "Metaspace":
-        splits = last["prepend_scheme"] == "always" and last["split"]
-        at_spaces = bool(splits) and all(step["type"] == "WhitespaceSplit" for step in before)
+    *preceding, final = _steps(tokenizer.pre_tokenizer, "pretokenizers")
+    if final["type"] == "Metaspace":
+        splits = final["prepend_scheme"] == "always" and final["split"]
+        at_spaces = bool(splits) and all(step["type"] == "WhitespaceSplit" for step in preceding)
         return at_spaces and all(map(_normalizes_chunkwise, normalizers))
-    alone = not before and (last["type"] == "BertPreTokenizer" or bool(last.get("use_regex")))
+    alone = not preceding and (final["type"] == "BertPreTokenizer" or bool(final.get("use_regex")))
     return alone and _CHUNKWISE_NORMALIZERS.issuperset(step["type"] for step in normalizers)
 
 
@@ -242,7 +242,7 @@ def _normalizes_chunkwise(step: dict[str, Any]) -> bool:
 
 
 def _steps(component: Any, members: str) -> list[dict[str, Any]]:
-    """The configuration of a normalizer or pre-tokenizer, sequences unrolled."""
+    """The configurations of the steps of a normalizer or pre-tokenizer."""
     if component is None:
         return []
     state: dict[str, Any] = json.loads(component.__getstate__())
@@ -253,10 +253,10 @@ _CONTINUES = "##"  # WordPiece's mark of pieces that do not begin a word
 
 
 class BaseVocabulary:
-    """How a tokenizer treats single words; a word is a normalised pre-token, of a SentencePiece model a part of one.
+    """Looks up words in a tokenizer's vocabulary; a word is a normalised pre-token, or a part of it (SentencePiece).
 
     With byte-level BPE and SentencePiece a word includes its leading-space mark unless ``marked=False``.
-    Raises ``InputError`` for other kinds of tokenizer.
+    Raises ``InputError`` for unsupported kinds of tokenizer.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -264,9 +264,9 @@ class BaseVocabulary:
         splitter = WordSplitter(tokenizer)
         self.kind, self._bounds = splitter.kind, splitter.bounds
         self.whole_texts = reads_whole_texts(tokenizer)
-        """Whether a SentencePiece model also sees spaces: a row is of a word behind a space, and only of that."""
+        """Whether a SentencePiece model reads whole texts: a row belongs only to the word after a space."""
         self.at_spaces = self.kind == "sentencepiece" and not self.whole_texts
-        """Whether a SentencePiece model's text is split at spaces: a row is of a word with a mark and without."""
+        """Whether a SentencePiece model splits at spaces: a row belongs to the word with and without the mark."""
         self._entries: dict[str, int] = tokenizer.get_vocab(with_added_tokens=False)
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids: frozenset[int] = frozenset(row for row, token in added.items() if token.special)
@@ -277,7 +277,7 @@ class BaseVocabulary:
                 f"the tokenizer's vocabulary lacks its unknown token {tokenizer.model.unk_token}",
                 "use the model's own tokenizer.json",
             )
-        self._model = Tokenizer(tokenizer.model)  # only the model: its input is one pre-token
+        self._model = Tokenizer(tokenizer.model)  # without pre-tokenizer: the input is one pre-token
 
     @property
     def merged(self) -> list[str]:
@@ -288,59 +288,58 @@ class BaseVocabulary:
 
     @cached_property
     def whole_words(self) -> dict[str, int]:
-        """Word → id of the base row of this word alone; without special tokens."""
+        """Word → id of its base row, for words that are one piece; without special tokens."""
         entries = sorted((row, entry) for entry, row in self._entries.items() if row not in self.special_ids)
         candidates = {word: row for row, entry in entries if (word := self._word(entry))}
-        pieces = self._own_pieces(candidates)
+        pieces = self._usual_pieces(candidates)
         if self._bounds is not None:
-            return {word: own[0] for word, own in zip(candidates, pieces, strict=True) if len(own) == 1}
-        return {word: row for (word, row), own in zip(candidates.items(), pieces, strict=True) if own == [row]}
+            return {word: ids[0] for word, ids in zip(candidates, pieces, strict=True) if len(ids) == 1}
+        return {word: row for (word, row), ids in zip(candidates.items(), pieces, strict=True) if ids == [row]}
 
-    def _own_pieces(self, words: Iterable[str]) -> list[list[int]]:
-        """The pieces of each word, as it stands most often.
+    def _usual_pieces(self, words: Iterable[str]) -> list[list[int]]:
+        """The pieces of each word in its most frequent form.
 
-        With SentencePiece without a space mark that is a piece of its own; punctuation and scripts without spaces stand
-        behind other words more often than behind spaces.
+        With SentencePiece, punctuation and scripts without spaces are without the mark, since they follow other words
+        more often than spaces; a separate piece for the mark is dropped.
         """
         if self._bounds is None:
-            return self._encoded(self.entries(words))
+            return self._encode(self.entries(words))
         entries = (SPACE + word if all(map(is_of_spaced_word, word)) else word for word in words)
         mark = self._entries.get(SPACE)
-        return [own[1:] if own[0] == mark else own for own in self._encoded(entries)]
+        return [ids[1:] if ids[0] == mark else ids for ids in self._encode(entries)]
 
     def is_cut(self, word: str, pieces: Sequence[int]) -> bool:
-        """Whether a word has these several ``pieces`` and no row of its own; ``[UNK]`` counts as several.
+        """Whether ``pieces``, those of ``word``, are more than one; ``[UNK]`` counts as more than one.
 
-        Those of a SentencePiece model must be pieces of no other word, and none of them unknown.
+        The pieces of a SentencePiece model must also belong to no other word, and none may be unknown.
         """
         if self._bounds is None:
             return len(pieces) > 1 or pieces == [self.unk_id]
-        n_pieces = len(pieces) - (
-            pieces[:1] == [self._entries.get(SPACE)]
-        )  # a mark alone, and a piece that is the word
+        has_mark = pieces[:1] == [self._entries.get(SPACE)]
+        n_pieces = len(pieces) - has_mark
         return n_pieces > 1 and all(map(is_of_spaced_word, word)) and self.is_one_word(pieces)
 
     def is_one_word(self, pieces: Sequence[int]) -> bool:
-        """Whether a SentencePiece model's ``pieces`` of a word, found beside others, are known as one word."""
+        """Whether ``pieces`` of a SentencePiece model are recognized as one word within a text."""
         assert self._bounds is not None
         return self.unk_id not in pieces and self._bounds.is_one_word(pieces)
 
     def pieces(self, words: Sequence[str], *, marked: bool = True) -> list[list[int]]:
-        """The base ids of each word's pieces, as the tokenizer cuts the word; a WordPiece word may be ``[UNK]``."""
-        return self._encoded(self.entries(words, marked=marked))
+        """The base ids of each word's pieces; a WordPiece word may be ``[UNK]``."""
+        return self._encode(self.entries(words, marked=marked))
 
-    def _encoded(self, entries: Iterable[str]) -> list[list[int]]:
+    def _encode(self, entries: Iterable[str]) -> list[list[int]]:
         encodings = self._model.encode_batch_fast(list(entries), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def pieces_without_row(self, words: Iterable[str]) -> list[list[int]]:
-        """The base ids of the pieces of each of the ``whole_words`` if it had no row; empty if nothing else spells it.
+        """The base ids of the pieces of each of the ``whole_words`` without its row; empty if no other pieces spell it.
 
-        WordPiece begins with the longest other entry; BPE leaves out the merge that makes the whole word; Unigram takes
-        the likeliest other pieces.
+        WordPiece begins with the longest other entry, BPE skips the last merge, and Unigram uses the most likely other
+        pieces.
         """
         if self.kind == "wordpiece":
-            return [self._next_best(word) for word in words]
+            return [self._find_spelling(word) for word in words]
         words = list(words)
         entries = [str(self.tokenizer.id_to_token(self.whole_words[word])) for word in words]
         model = json.loads(self.tokenizer.to_str())["model"]
@@ -355,18 +354,18 @@ class BaseVocabulary:
             halves.setdefault("".join(pair), pair)
         return [[self._entries[half] for half in halves.get(entry, [])] for entry in entries]
 
-    def _next_best(self, word: str) -> list[int]:
+    def _find_spelling(self, word: str) -> list[int]:
         for end in range(len(word) - 1, 0, -1):
             if word[:end] in self._entries:
-                rest = self._model.encode(_CONTINUES + word[end:], add_special_tokens=False)
-                is_spelled = rest.tokens[0].startswith(_CONTINUES) and self.unk_id not in rest.ids
-                return [self._entries[word[:end]], *rest.ids] if is_spelled else []
+                encoding = self._model.encode(_CONTINUES + word[end:], add_special_tokens=False)
+                is_spelled = encoding.tokens[0].startswith(_CONTINUES) and self.unk_id not in encoding.ids
+                return [self._entries[word[:end]], *encoding.ids] if is_spelled else []
         return []
 
     def entries(self, words: Iterable[str], *, marked: bool = True) -> Iterable[str]:
-        """The vocabulary string of each word: itself, or with byte-level BPE its bytes.
+        """The vocabulary string of each word: the word, or its bytes with byte-level BPE.
 
-        If ``marked``, that of byte-level BPE begins with ``Ġ``, of SentencePiece with ``▁``.
+        If ``marked``, it begins with ``Ġ`` in byte-level BPE and with ``▁`` in SentencePiece.
         """
         if self.kind == "wordpiece":
             return words
@@ -376,7 +375,7 @@ class BaseVocabulary:
         return (mark + to_byte_characters(word) for word in words)
 
     def _word(self, entry: str) -> str | None:
-        """The word of ``entry``, ``None`` if it is only a part of words."""
+        """The word of ``entry``; ``None`` if it is only a part of words."""
         if self.kind == "wordpiece":
             return None if entry.startswith(_CONTINUES) else entry
         if self.kind == "sentencepiece":

@@ -1,9 +1,9 @@
-"""Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints, and training on with added text.
+"""Train CBOW word vectors on a prepared corpus: vocabulary, epochs, checkpoints, and updates with added text.
 
-The rule: the new lines and a sample of the old ones, ``OLD_PER_NEW`` times as many words, are read as often as a full
-run reads its text, at ``RATE`` times its learning rate, which falls to the same end. Rows of words with a row go on
-from where they are, in both tables of word2vec; new words start as in a full run. Counts for subsampling and negative
-samples are those of the whole corpus.
+An update trains on the new lines and on a sample of the old lines with ``OLD_PER_NEW`` times as many words, for the
+same number of epochs as a full run. The learning rate starts at ``RATE`` times that of a full run and ends at the same
+value. Existing words keep their rows in both tables of word2vec; new words are initialized as in a full run. Counts for
+subsampling and negative sampling are those of the whole corpus.
 """
 
 import importlib.util
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 _FIXED_BYTES: dict[ResolvedEngine, int] = {
     "gensim": 170 << 20,
     "fast": 290 << 20,
-}  # interpreter and packages, plus gensim's text of a part or a compiler
+}  # interpreter and packages, plus the text of a part (gensim) or the compiler
 _BYTES_A_WORD = 110  # per word of the corpus, with its count
 _BYTES_A_TRAINED_WORD = 330  # per word in gensim
 CHECKPOINT_SECONDS = 10
-"""What a killed run may lose, beside the epoch that it was in: saving the tables can take as long as a short epoch."""
+"""Minimum time between checkpoints: saving the tables can take as long as a short epoch."""
 _INSTALL_GENSIM = "install gensim, which has wheels for Python 3.11 to 3.13"
 _ENGINES = Path(__file__).with_name("engines")
 
@@ -54,20 +54,20 @@ def train(  # noqa: PLR0913
     earlier: "EarlierVectors | None" = None,
     cluster: "Cluster | None" = None,
 ) -> WordVectors:
-    """Train vectors of width ``config.dim`` on ``corpus``; the words are in the corpus's order, most frequent first.
+    """Train vectors of width ``config.dim`` on ``corpus``; words are ordered by frequency, as in the corpus.
 
-    ``config`` must be resolved: its ``dim`` is a number, and its ``engine`` not ``auto`` (``resolve_engine``).
-    ``earlier`` vectors, of a part of the corpus, are trained on as ``continuation`` says. On a ``cluster`` the fast
-    engine trains on all nodes, merging as ``averaging`` says; they must see the corpus and ``work`` as this process.
+    ``config`` must be resolved: ``dim`` is a number, and ``engine`` is not ``auto`` (``resolve_engine``). ``earlier``
+    vectors, of a part of the corpus, are updated. On a ``cluster`` the fast engine trains on all nodes
+    (``on_cluster``), which must see the corpus and ``work`` under the same paths.
 
-    ``work`` holds the text that the engine reads (as large as the corpus) while it runs, and a checkpoint of both
-    tables, from which a killed or stopped run resumes: after an epoch if ``CHECKPOINT_SECONDS`` have passed, and where
-    it is stopped. With one worker the vectors depend on corpus, configuration and the engine's build only, whether it
-    was killed or not; several workers share the tables without locks, and no two runs are equal. The caller removes
+    ``work`` holds the engine's text (as large as the corpus) during training, and a checkpoint of both tables, from
+    which an interrupted run resumes. A checkpoint is saved after an epoch if ``CHECKPOINT_SECONDS`` have passed, and
+    when training is stopped. With one worker the vectors depend only on corpus, configuration and the engine's build,
+    even after an interruption; several workers share the tables without locks, so that runs differ. The caller removes
     ``work``.
 
-    Raises ``InputError`` if no word is frequent enough, or training diverges, ``ResourceError`` where
-    ``max_memory`` bytes are too few, ``MissingError`` if the engine's package is not installed.
+    Raises ``InputError`` if no word is frequent enough or training diverges, ``ResourceError`` if ``max_memory`` bytes
+    are too few, ``MissingError`` if the engine's package is not installed.
     """
     require_engine(config)
     n_words = vocabulary_size(corpus.counts, config)
@@ -102,29 +102,29 @@ def _start(words: list[str], config: W2VConfig, earlier: "EarlierVectors | None"
 
 
 def _train_epochs(
-    open_: Callable[[], Engine], words: int, state: "_State", config: W2VConfig, checkpoints: "_Checkpoints"
+    create_engine: Callable[[], Engine], words: int, state: "_State", config: W2VConfig, checkpoints: "_Checkpoints"
 ) -> None:
     with (
-        closing(open_()) as engine,
+        closing(create_engine()) as engine,
         checkpoints.progress.bar("training", words * (config.epochs - state.epochs), "words") as bar,
         stoppable() as stop,
     ):
         if engine.note:
             checkpoints.progress.note(engine.note)
-        first = state.part
+        part = state.part
         for epoch in range(state.epochs, config.epochs):
 
-            def advance(words: int, rate: float, shown: str = f"{epoch + 1}/{config.epochs}") -> None:
-                bar.advance(words, epoch=shown, lr=f"{rate:.4f}")
+            def advance(words: int, rate: float, label: str = f"{epoch + 1}/{config.epochs}") -> None:
+                bar.advance(words, epoch=label, lr=f"{rate:.4f}")
 
-            first = engine.train_epoch(state.weights, epoch, advance, first=first, stop=lambda: stop.wanted)
+            part = engine.train_epoch(state.weights, epoch, advance, first_part=part, stop=lambda: stop.wanted)
             if stop.wanted or checkpoints.is_due():
-                checkpoints.save(_State(state.weights, epoch if first else epoch + 1, first))
+                checkpoints.save(_State(state.weights, epoch if part else epoch + 1, part))
             stop.leave()
 
 
 def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
-    """The engine that ``config`` names, for ``stream``; gensim's text is written to ``folder``."""
+    """Create the engine of ``config`` for ``stream``; gensim's text is written to ``folder``."""
     if _engine(config) == "fast":
         from greenadapt.vectors.engines.fast import FastEngine
 
@@ -137,7 +137,7 @@ def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
 def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
     """Raise ``MissingError`` if the package that ``config.engine`` or ``config.gradient`` needs is not installed.
 
-    ``is_kept``: the engine was not requested but is that of the existing vectors.
+    ``is_kept``: the engine is that of the existing vectors, not requested by the user.
     """
     if config.gradient == "corrected":
         require("fast", "numba", by="--gradient corrected", otherwise="use --gradient word2vec")
@@ -153,15 +153,16 @@ def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
         raise MissingError(f"{by} needs gensim, not installed", f"{_INSTALL_GENSIM}, or use {instead}")
 
 
-def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: Progress) -> W2VConfig:
-    """``config`` with ``auto`` replaced by the engine of the existing result ``before``, if any, else by the fast
-    engine, or, with a note, by gensim's if numba is not installed."""
+def resolve_engine(config: W2VConfig, existing: ResolvedEngine | None, progress: Progress) -> W2VConfig:
+    """Replace the engine ``auto`` with the engine of ``existing`` vectors, else with ``fast``, or with ``gensim`` and a
+    note if numba is not installed.
+    """
     if config.engine != "auto":
         return config
     if config.gradient == "corrected":
         return replace(config, engine="fast")
-    if before is not None:
-        return replace(config, engine=before)
+    if existing is not None:
+        return replace(config, engine=existing)
     if _has("numba"):
         return replace(config, engine="fast")
     progress.note('numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"')
@@ -173,7 +174,7 @@ def _has(package: str) -> bool:
 
 
 def vocabulary_size(counts: Array, config: W2VConfig) -> int:
-    """How many words are trained: the first ones, since ``counts`` is descending."""
+    """Number of words to train, the first ones in descending ``counts``."""
     frequent = int(np.searchsorted(-counts, -config.min_count, side="right"))
     if not frequent:
         highest = int(counts[0]) if len(counts) else 0
@@ -185,7 +186,7 @@ def vocabulary_size(counts: Array, config: W2VConfig) -> int:
 
 
 def memory_needed(trained: int, words: int, dim: int, engine: ResolvedEngine) -> int:
-    """Approximate bytes to train ``trained`` of a corpus's ``words`` words at width ``dim``."""
+    """Approximate bytes to train ``trained`` of the ``words`` words of a corpus at width ``dim``."""
     width = padded_width(dim)
     numbers = dim + width if engine == "fast" and width > dim else dim
     return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * numbers)
@@ -193,12 +194,12 @@ def memory_needed(trained: int, words: int, dim: int, engine: ResolvedEngine) ->
 
 def _require_memory(trained: int, words: int, config: W2VConfig, limit: int) -> None:
     dim, engine = _dim(config), _engine(config)
-    need, none = (memory_needed(n, words, dim, engine) for n in (trained, 0))
-    if need > limit:
-        fitting = (limit - none) * trained // (need - none)
+    needed, base = (memory_needed(n, words, dim, engine) for n in (trained, 0))
+    if needed > limit:
+        fitting = (limit - base) * trained // (needed - base)
         advice = f"use --max-vocab {fitting}, a higher --min-count or" if fitting > 0 else "use"
         raise ResourceError(
-            f"{trained} words of {dim} dimensions need about {need >> 20} MB, and --max-memory is {limit >> 20} MB",
+            f"{trained} words of {dim} dimensions need about {needed >> 20} MB, and --max-memory is {limit >> 20} MB",
             f"{advice} a higher --max-memory",
         )
 
@@ -226,7 +227,7 @@ def initial_weights(n_words: int, config: W2VConfig) -> Weights:
 
 
 def _identity(words: list[str], stream: Stream, config: W2VConfig, earlier: str) -> str:
-    """A hash of everything that determines the vectors, including the engines' code; a checkpoint must match it."""
+    """Everything that determines the vectors, with a hash of the engines' code; a checkpoint must match it."""
     hashes = {
         "vocabulary": sha256("\n".join(words).encode() + stream.counts.tobytes()).hexdigest(),
         "engines": sha256(b"".join(path.read_bytes() for path in sorted(_ENGINES.glob("*.py")))).hexdigest(),
@@ -234,13 +235,13 @@ def _identity(words: list[str], stream: Stream, config: W2VConfig, earlier: str)
     hashes |= {"earlier": earlier} if earlier else {}
     sizes = {"tokens": len(stream.ids), "lines": len(stream.lines) - 1}
     settings = {**asdict(config), "workers": min(config.workers, 2)}
-    del settings["sync_words"]  # like the number of workers, it may change from one run to the next
+    del settings["sync_words"]  # may change when a run is resumed
     return json.dumps({**hashes, **sizes, **settings}, sort_keys=True)
 
 
 @dataclass(frozen=True)
 class _State:
-    """Both tables after ``epochs`` epochs and the parts before ``part`` of the next one."""
+    """Both tables after ``epochs`` epochs and the parts before ``part`` of the next epoch."""
 
     weights: Weights
     epochs: int = 0
@@ -248,7 +249,7 @@ class _State:
 
 
 class _Checkpoints:
-    """The last state, ``epoch-N.safetensors`` after N epochs, of the run that ``identity`` describes."""
+    """Saves the last state of the run ``identity``: ``epoch-N.safetensors`` after N epochs."""
 
     def __init__(self, folder: Path, identity: str, progress: Progress) -> None:
         self.folder = folder
@@ -257,24 +258,24 @@ class _Checkpoints:
         self._saved = monotonic()
 
     def is_due(self) -> bool:
-        """Whether the last one was saved, or training began, long enough ago."""
+        """Whether ``CHECKPOINT_SECONDS`` have passed since the last checkpoint or the start."""
         return monotonic() - self._saved >= CHECKPOINT_SECONDS
 
     def save(self, state: _State) -> None:
-        """Write the state atomically, and remove older ones."""
+        """Save a state atomically, and remove older states."""
         path = self.folder / f"epoch-{state.epochs}.safetensors"
         part = path.with_suffix(".part")
         facts = {"run": self._identity, "part": str(state.part)}
         write_arrays(part, {"input": state.weights.input, "output": state.weights.output}, facts)
         sync_file(part)
         part.replace(path)
-        for other in self.folder.glob("epoch-*.safetensors"):
-            if other != path:
-                other.unlink()
+        for older in self.folder.glob("epoch-*.safetensors"):
+            if older != path:
+                older.unlink()
         self._saved = monotonic()
 
     def latest(self, shape: tuple[int, int]) -> _State | None:
-        """The newest usable state, in memory."""
+        """Load the newest valid state."""
         numbers = [int(path.stem.removeprefix("epoch-")) for path in self.folder.glob("epoch-*.safetensors")]
         for epochs in sorted(numbers, reverse=True):
             path = self.folder / f"epoch-{epochs}.safetensors"
@@ -299,37 +300,37 @@ class _Checkpoints:
 
 
 OLD_PER_NEW = 1
-"""Words of old text that are read again per word of new text."""
+"""Words of old text to train on per word of new text."""
 RATE = 0.5
-"""Learning rate at the start, as a share of a full run's."""
+"""Initial learning rate, as a share of a full run's."""
 _BLOCK_LINES = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class EarlierVectors:
-    """Vectors of an earlier state of a corpus."""
+    """Word vectors of an earlier state of a corpus."""
 
     vectors: WordVectors
     output: Array
     """The output table of word2vec, float32, ``(n_words, dim)``."""
     new_lines: Int64Array
-    """Lines of the corpus that they have not seen, ascending, ``(n_new,)``."""
+    """Lines that were added to the corpus since, ascending, ``(n_new,)``."""
     digest: str
-    """Hash of their content."""
+    """Hash of the vectors."""
 
     def config(self, config: W2VConfig) -> W2VConfig:
-        """``config`` of a full run with the rate of an update."""
+        """``config`` with the initial learning rate of an update."""
         return replace(config, alpha=max(RATE * config.alpha, config.min_alpha))
 
     def fill(self, words: list[str], weights: Weights) -> None:
-        """Copy the rows of ``words`` that have one into ``weights``."""
+        """Copy the rows of existing words among ``words`` into ``weights``."""
         rows = np.array([self.vectors.index.get(word, -1) for word in words], np.int64)
-        known = np.flatnonzero(rows >= 0)
-        weights.input[known] = self.vectors.matrix[rows[known]]
-        weights.output[known] = self.output[rows[known]]
+        existing = np.flatnonzero(rows >= 0)
+        weights.input[existing] = self.vectors.matrix[rows[existing]]
+        weights.output[existing] = self.output[rows[existing]]
 
     def stream(self, corpus: "PreparedCorpus", counts: Int64Array, seed: int, path: Path) -> Stream:
-        """The text to train on, written to ``path``; ``counts`` are those of the trained words in the whole corpus."""
+        """Write the text of an update to ``path``; ``counts`` are those of the trained words in the whole corpus."""
         lengths = np.diff(corpus.lines)
         chosen = np.zeros(corpus.n_lines, bool)
         chosen[self.new_lines] = True
@@ -344,7 +345,7 @@ class EarlierVectors:
 
 
 def _lines(corpus: "PreparedCorpus", chosen: Int64Array) -> Iterator[Array]:
-    """The words of the ``chosen`` lines, block by block."""
+    """Yield the words of the ``chosen`` lines."""
     for begin in range(0, len(chosen), _BLOCK_LINES):
         for line in chosen[begin : begin + _BLOCK_LINES].tolist():
             yield corpus.ids[corpus.lines[line] : corpus.lines[line + 1]]

@@ -1,4 +1,4 @@
-"""The paper's table of nearest neighbours, within and across the two spaces, and vectors on a plane."""
+"""Nearest neighbours within and across the two spaces, as in the paper, and vectors projected on a plane."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ import numpy as np
 
 from greenadapt.storage.arrays import Array, FloatArray, Int64Array, row_blocks
 
-_MANY_NAMES = 50_000  # a tenth of a second for difflib
+_MANY_NAMES = 50_000  # takes difflib 0.1 seconds
 _GROUP = 64  # columns
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The nearest entries of one word in one view: ``(label, cosine)``, nearest first."""
+    """The nearest entries of a word in a view: ``(label, cosine)``, nearest first."""
 
     word: str
     view: str
     neighbours: tuple[tuple[str, float], ...]
     count: int | None = None
-    """How often the word occurs in the corpus; ``None`` if it is not known."""
+    """Count of the word in the corpus; ``None`` if unknown."""
     precision_at_10: float | None = None
-    """Of held-out words about as frequent, the share whose own row is among the ten nearest of their mapped vector."""
+    """Share of similarly frequent held-out words whose row is among the ten nearest to their mapped vector."""
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
     """Labelled vectors: ``vectors`` ``(n, dim)``, ``labels[row]`` the text of a row, ``rows`` word → its row.
 
-    ``hidden`` rows are nobody's neighbours (special tokens).
+    ``hidden`` rows (special tokens) are never neighbours.
     """
 
     labels: Sequence[str]
@@ -55,10 +55,10 @@ def nearest(
 ) -> tuple[Int64Array, FloatArray]:
     """The ``k`` rows of ``candidates`` ``(n, d)`` with the highest cosine to each of ``queries`` ``(q, dim)``.
 
-    ``exclude`` ``(q, m)`` holds candidate rows that do not count for a query, −1 for none. ``transform`` turns a block
-    of candidates into ``dim`` columns before they are compared, so that word vectors on disk are aligned in blocks.
-    Returns indices and cosines, ``(q, k)``, nearest first, equal cosines by index (which of the rows with the
-    ``k``-th cosine are among them is open); where fewer than ``k`` rows are left, the index is −1 and the cosine −inf.
+    ``exclude`` ``(q, m)`` holds the candidate rows to exclude per query, −1 for none. ``transform`` maps a block of
+    candidates to ``dim`` columns, so that word vectors on disk are aligned in blocks. Returns indices and cosines,
+    ``(q, k)``, nearest first, equal cosines by index (ties for the last place are broken arbitrarily). If fewer than
+    ``k`` rows remain, the index is −1 and the cosine −inf.
     """
     unit = unit_rows(queries)
     indices: Int64Array = np.full((len(unit), k), -1, np.int64)
@@ -70,11 +70,11 @@ def nearest(
         if exclude is not None:
             query, slot = np.nonzero((exclude >= begin) & (exclude < begin + len(block)))
             scores[query, exclude[query, slot] - begin] = -np.inf
-        # Sorting only the k best of a block: a block of narrow vectors has many thousand rows.
+        # Sort only the k best of a block, which can have thousands of rows.
         best = _largest(scores, min(k, len(block)))
-        found = np.take_along_axis(scores, best, axis=1)
-        indices = np.concatenate([indices, np.where(np.isneginf(found), -1, best + begin)], axis=1)
-        cosines = np.concatenate([cosines, found], axis=1)
+        best_scores = np.take_along_axis(scores, best, axis=1)
+        indices = np.concatenate([indices, np.where(np.isneginf(best_scores), -1, best + begin)], axis=1)
+        cosines = np.concatenate([cosines, best_scores], axis=1)
         order = np.lexsort((indices, -cosines), axis=1)[:, :k]
         indices = np.take_along_axis(indices, order, axis=1)
         cosines = np.take_along_axis(cosines, order, axis=1)
@@ -83,19 +83,19 @@ def nearest(
 
 
 def _largest(scores: FloatArray, k: int) -> Int64Array:
-    """The columns of the ``k`` largest of each row of ``scores`` (n, m), in any order, (n, k)."""
+    """The columns of the ``k`` largest values in each row of ``scores`` (n, m), unordered, (n, k)."""
     n, m = scores.shape
     n_groups = m // _GROUP
     if n_groups <= k:
         return np.argpartition(-scores, k - 1, axis=1)[:, :k]
-    # Maxima are much faster than a partition, and the k largest lie in the k groups with the largest maxima.
+    # Maxima are faster than a partition; the k largest are in the k groups with the largest maxima.
     maxima = np.fmax.reduce(scores[:, : n_groups * _GROUP].reshape(n, n_groups, _GROUP), axis=2)
     groups = np.argpartition(-maxima, k - 1, axis=1)[:, :k, None]
-    rest = np.broadcast_to(np.arange(n_groups * _GROUP, m), (n, m % _GROUP))
-    columns = np.concatenate([(groups * _GROUP + np.arange(_GROUP)).reshape(n, -1), rest], axis=1)
+    ungrouped = np.broadcast_to(np.arange(n_groups * _GROUP, m), (n, m % _GROUP))
+    columns = np.concatenate([(groups * _GROUP + np.arange(_GROUP)).reshape(n, -1), ungrouped], axis=1)
     best = np.argpartition(-np.take_along_axis(scores, columns, axis=1), k - 1, axis=1)[:, :k]
-    found: Int64Array = np.take_along_axis(columns, best, axis=1)
-    return found
+    largest: Int64Array = np.take_along_axis(columns, best, axis=1)
+    return largest
 
 
 def neighbour_table(
@@ -103,16 +103,16 @@ def neighbour_table(
 ) -> list[Neighbours]:
     """The nearest domain words (``domain``) and wordpieces (``base``) of ``words``, word by word.
 
-    ``align`` maps rows of ``domain`` into the space of ``base``. A word with a word vector gets the views that start at
-    it, a word with a base row those that start at that row, a word with neither gets none. Word vectors are compared
-    with wordpieces before alignment only where both have the same width. Within a space a word is not its own
-    neighbour; across spaces it may be, which shows that the map finds it.
+    ``align`` maps rows of ``domain`` into the space of ``base``. A word with a word vector has the views from that
+    vector, a word with a base row the views from that row. Word vectors and wordpieces are compared before alignment
+    only if they have the same width. A word is not its own neighbour within a space; across spaces it can be, which
+    shows that the map retrieves it.
     """
 
     def plain(vectors: Array) -> Array:
         return vectors
 
-    # title, the space and map of the words' own vectors, the space and map of the candidates
+    # title, space and map of the queries, space and map of the candidates
     views = [
         ("word vector → word vectors", domain, plain, domain, plain),
         ("word vector → wordpieces, before alignment", domain, plain, base, plain),
@@ -123,27 +123,28 @@ def neighbour_table(
     ]
     if domain.vectors.shape[1] != base.vectors.shape[1]:
         del views[1]
-    found = [
+    table = [
         row
-        for title, own, own_map, other, other_map in views
-        for row in _view(title, [word for word in words if word in own.rows], (own, own_map), (other, other_map), k)
+        for title, source, source_map, target, target_map in views
+        for row in _view(title, words, (source, source_map), (target, target_map), k)
     ]
-    return sorted(found, key=lambda row: words.index(row.word))  # stable: the views stay in order
+    return sorted(table, key=lambda row: words.index(row.word))  # stable: the views stay in order
 
 
 _Mapped = tuple[Space, Callable[[Array], Array]]
 
 
-def _view(title: str, words: list[str], own: _Mapped, other: _Mapped, k: int) -> list[Neighbours]:
+def _view(title: str, words: Sequence[str], source: _Mapped, target: _Mapped, k: int) -> list[Neighbours]:
+    (source_space, source_map), (target_space, target_map) = source, target
+    words = [word for word in words if word in source_space.rows]
     if not words:
         return []
-    (own_space, own_map), (other_space, other_map) = own, other
-    queries = own_map(own_space.vectors[[own_space.rows[word] for word in words]])
-    hidden = sorted(other_space.hidden)
-    own_rows = [own_space.rows[word] if own_space is other_space else -1 for word in words]
-    exclude = np.array([[row, *hidden] for row in own_rows], np.int64)
-    labels = other_space.labels
-    indices, cosines = nearest(queries, other_space.vectors, min(k, len(labels)), exclude, other_map)
+    queries = source_map(source_space.vectors[[source_space.rows[word] for word in words]])
+    hidden = sorted(target_space.hidden)
+    excluded_rows = [source_space.rows[word] if source_space is target_space else -1 for word in words]
+    exclude = np.array([[row, *hidden] for row in excluded_rows], np.int64)
+    labels = target_space.labels
+    indices, cosines = nearest(queries, target_space.vectors, min(k, len(labels)), exclude, target_map)
     return [
         Neighbours(word, title, tuple((labels[i], float(c)) for i, c in zip(row, near, strict=True) if i >= 0))
         for word, row, near in zip(words, indices, cosines, strict=True)
@@ -151,28 +152,28 @@ def _view(title: str, words: list[str], own: _Mapped, other: _Mapped, k: int) ->
 
 
 def near_names(word: str, names: Iterable[str]) -> list[str]:
-    """Up to three of ``names`` that look like ``word``, for an error message.
+    """Up to three of ``names`` that are similar to ``word``, for an error message.
 
-    Of more than 50,000 names only those with the same first letter and about the same length are compared.
+    Of more than 50,000 names, compares only those with the same initial and a similar length.
     """
     candidates = list(names)
     if len(candidates) > _MANY_NAMES:
-        first = word[:1].lower()
-        candidates = [name for name in candidates if name[:1].lower() == first and abs(len(name) - len(word)) <= 2]
+        initial = word[:1].lower()
+        candidates = [name for name in candidates if name[:1].lower() == initial and abs(len(name) - len(word)) <= 2]
     return get_close_matches(word, candidates)
 
 
-def on_plane(rows: Array, also: Array) -> tuple[FloatArray, FloatArray, float]:
-    """The coordinates of ``rows`` (n, dim) and ``also`` (m, dim) on the two principal axes of ``rows``: (n, 2), (m, 2).
+def on_plane(rows: Array, added: Array) -> tuple[FloatArray, FloatArray, float]:
+    """Project ``rows`` (n, dim) and ``added`` (m, dim) on the two principal axes of ``rows`` (Pearson 1901).
 
-    And the share of the variance of ``rows`` that lies along these axes (Pearson 1901).
+    Returns coordinates (n, 2) and (m, 2), and the share of the variance of ``rows`` along these axes.
     """
     mean = rows.mean(axis=0)
     centred = rows - mean
-    # By the products of the rows, which are usually fewer than their columns: faster than singular values.
+    # Eigenvectors of the products of rows: faster than singular values if rows are fewer than columns.
     variances, weights = np.linalg.eigh(centred @ centred.T)
     axes = centred.T @ weights[:, :-3:-1]
     plane = axes / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float32).tiny)
     total = float(variances.sum())
     share = float(variances[-2:].sum()) / total if total else 1.0
-    return centred @ plane, (also - mean) @ plane, share
+    return centred @ plane, (added - mean) @ plane, share

@@ -1,4 +1,4 @@
-"""Quality of the map, or of any other rows, on held-out overlapping words."""
+"""Quality of the map and of the recipes for rows, on held-out words of the overlap."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -16,12 +16,12 @@ PieceIds = Sequence[Sequence[int]]
 
 MIN_OVERLAP = 50
 CSLS_NEIGHBOURS = 10
-COUNT_BANDS = (1, 20, 100, 500)  # the least count of each band of words
+COUNT_BANDS = (1, 20, 100, 500)  # the lowest count of each band of words
 SPLIT = "split"
-"""Beside the recipes of rows: a word without a row, in pieces."""
+"""Baseline of the recipes for rows: the word is split into pieces."""
 _SILENT = Silent()
-_CANDIDATES = 2048  # candidates compared with all queries at a time
-_ROUNDING = 1e-6  # in float32 the score of one pair can differ by less, with what it is computed with
+_CANDIDATES = 2048  # candidates per block
+_ROUNDING = 1e-6  # float32 scores of a pair differ by less between blocks
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Retrieval:
 
 @dataclass(frozen=True)
 class Band:
-    """Held-out words that occur at least ``min_count`` times, but less often than those of the next band."""
+    """Held-out words that occur at least ``min_count`` times, but less often than those in the next band."""
 
     min_count: int
     n_words: int
@@ -76,55 +76,57 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """``figures`` on held-out words, or ``None`` and a ``note`` with the reason."""
+    """``figures`` on held-out words; ``None``, with the reason in ``note``, if there are too few words."""
 
     n_overlap: int
     figures: HeldOut | None
     note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as nested dictionaries with the same names, ready for JSON."""
+        """Convert to nested dictionaries for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
 class KnownWords:
-    """The overlapping words and what is known of each: n words of a model with the rows ``base`` (n_base, dim)."""
+    """The n overlapping words of a model with the rows ``base`` (n_base, dim)."""
 
     vectors: Array
     """(n, source_dim)"""
     counts: Int64Array
     """(n,)"""
     rows: Int64Array
-    """Their rows of ``base``, (n,)."""
+    """Rows of the words in ``base``, (n,)."""
     base: Array
     pieces: PieceIds = ()
-    """What each word would be cut into without its row, for recipes that read pieces."""
+    """Pieces of each word without its row, for recipes that use pieces."""
     special_ids: Collection[int] = ()
-    """Rows that nothing is compared with."""
+    """Rows to exclude from comparisons."""
     words: Sequence[str] = ()
-    """The words themselves, if they are wanted."""
+    """The words; may be empty."""
 
     def targets(self, among: Int64Array) -> FloatArray:
-        """The model's rows of some of the words, float32 (n_some, dim)."""
+        """The model's rows of the words ``among``, float32 (n_some, dim)."""
         return np.asarray(self.base[self.rows[among]], np.float32)
 
 
-def diagnose(known: KnownWords, config: AlignConfig, progress: Progress = _SILENT) -> tuple[Diagnostics, Alignment]:
-    """Fit on all but a seeded share ``config.heldout`` of the words, measure on that share, and fit on all words.
+def diagnose(overlap: KnownWords, config: AlignConfig, progress: Progress = _SILENT) -> tuple[Diagnostics, Alignment]:
+    """Fit on all words but a random share ``config.heldout``, measure on that share, and fit on all words.
 
-    Raises what ``fit`` raises.
+    Raises the errors of ``fit``.
     """
-    n = len(known.rows)
-    order, part = np.arange(n), None
+    n = len(overlap.rows)
+    order, partial_fit = np.arange(n), None
     diagnostics = Diagnostics(n, None, f"{_too_few(n)}: skipped")
     if n >= MIN_OVERLAP:
-        held, fitted = split(n, config)
-        part = fit(known.vectors[fitted], known.targets(fitted), config)
-        diagnostics = Diagnostics(n, measure(part.apply(known.vectors[held]), known, held, part.rank, progress))
-        order = np.concatenate([fitted, held])
-    words = [known.words[i] for i in order.tolist()] if known.words else None
-    return diagnostics, fit(known.vectors[order], known.targets(order), config, words, part)
+        heldout, fitted = split(n, config)
+        partial_fit = fit(overlap.vectors[fitted], overlap.targets(fitted), config)
+        diagnostics = Diagnostics(
+            n, measure(partial_fit.apply(overlap.vectors[heldout]), overlap, heldout, partial_fit.rank, progress)
+        )
+        order = np.concatenate([fitted, heldout])
+    words = [overlap.words[i] for i in order.tolist()] if overlap.words else None
+    return diagnostics, fit(overlap.vectors[order], overlap.targets(order), config, words, partial_fit)
 
 
 def _too_few(n: int) -> str:
@@ -133,85 +135,91 @@ def _too_few(n: int) -> str:
 
 
 def split(n: int, config: AlignConfig) -> tuple[Int64Array, Int64Array]:
-    """Which of n words are held out, and which are not."""
+    """Indices of the held-out words and of the other words, of n words."""
     order = np.random.default_rng(config.seed).permutation(n)
     n_heldout = min(max(1, round(n * config.heldout)), n - 2)
     return np.sort(order[:n_heldout]), np.sort(order[n_heldout:])
 
 
 def measure(
-    made: FloatArray, known: KnownWords, held: Int64Array, rank: int | None = None, progress: Progress = _SILENT
+    predicted: FloatArray,
+    overlap: KnownWords,
+    heldout: Int64Array,
+    rank: int | None = None,
+    progress: Progress = _SILENT,
 ) -> HeldOut:
-    """Compare the rows ``made`` (n_heldout, dim) of the words ``held`` with the model's rows."""
-    specials = np.fromiter(known.special_ids, np.int64, len(known.special_ids))
-    candidates = np.setdiff1d(np.arange(len(known.base)), specials)
-    if not np.isin(known.rows, candidates).all():
+    """Compare ``predicted`` rows (n_heldout, dim) of the words ``heldout`` with the model's rows."""
+    specials = np.fromiter(overlap.special_ids, np.int64, len(overlap.special_ids))
+    candidates = np.setdiff1d(np.arange(len(overlap.base)), specials)
+    if not np.isin(overlap.rows, candidates).all():
         raise ValueError("an overlapping word has the row of a special token, or none of the model's rows")
-    own, table = np.searchsorted(candidates, known.rows), np.asarray(known.base[candidates], np.float32)
-    target = table[own[held]]
-    errors = np.square(made - target, dtype=np.float64).sum()
+    own_rows, table = np.searchsorted(candidates, overlap.rows), np.asarray(overlap.base[candidates], np.float32)
+    target = table[own_rows[heldout]]
+    errors = np.square(predicted - target, dtype=np.float64).sum()
     spread = np.square(target - target.mean(axis=0, dtype=np.float64)).sum()
-    queries, unit = unit_rows(made), unit_rows(table)
+    queries, unit = unit_rows(predicted), unit_rows(table)
     with progress.bar("measuring the map", len(unit), "rows") as bar:
-        among_all, among_own = _ranks(queries, unit, own, held, bar)
+        among_all, among_overlap = _ranks(queries, unit, own_rows, heldout, bar)
     return HeldOut(
-        n_fitted=len(own) - len(held),
-        n_heldout=len(held),
+        n_fitted=len(own_rows) - len(heldout),
+        n_heldout=len(heldout),
         rank=rank,
         r2=float(1 - errors / spread) if spread else float("nan"),
-        cosine=float((queries * unit[own[held]]).sum(axis=1).mean()),
-        mapped_norm=_mean_norm(made),
+        cosine=float((queries * unit[own_rows[heldout]]).sum(axis=1).mean()),
+        mapped_norm=_mean_norm(predicted),
         target_norm=_mean_norm(target),
         base_norm=_mean_norm(table),
         base_rows={name: _retrieval(ranks, len(table)) for name, ranks in among_all.items()},
-        overlap_rows={name: _retrieval(ranks, len(own)) for name, ranks in among_own.items()},
-        by_count=_by_count(known.counts[held], among_all["cosine"]),
+        overlap_rows={name: _retrieval(ranks, len(own_rows)) for name, ranks in among_overlap.items()},
+        by_count=_by_count(overlap.counts[heldout], among_all["cosine"]),
     )
 
 
 def has_counts(counts: Int64Array) -> bool:
-    """Whether words come with counts: vectors that came without have 1 each."""
+    """Whether ``counts`` are known; vectors without counts have the count 1."""
     return len(np.unique(counts)) > 1
 
 
 def bands(counts: Int64Array) -> list[tuple[int, BoolArray]]:
-    """The least count of each band, and which words (n,) with these ``counts`` (n,) it has."""
+    """The lowest count of each band, and which words, by ``counts`` (n,), are in the band (n,)."""
     most = [*COUNT_BANDS[1:], np.inf]
     return [(least, (counts >= least) & (counts < end)) for least, end in zip(COUNT_BANDS, most, strict=True)]
 
 
 def _by_count(counts: Int64Array, ranks: Int64Array) -> list[Band]:
-    each = bands(counts) if has_counts(counts) else []
-    found = [(least, ranks[some] <= 10) for least, some in each]
-    return [Band(least, len(among), float(among.mean()) if len(among) else None) for least, among in found]
+    count_bands = bands(counts) if has_counts(counts) else []
+    hits = [(least, ranks[in_band] <= 10) for least, in_band in count_bands]
+    return [
+        Band(least, len(in_top_10), float(in_top_10.mean()) if len(in_top_10) else None) for least, in_top_10 in hits
+    ]
 
 
 def _ranks(
-    queries: FloatArray, unit: FloatArray, own: Int64Array, held: Int64Array, bar: Bar
+    queries: FloatArray, unit: FloatArray, own_rows: Int64Array, heldout: Int64Array, bar: Bar
 ) -> tuple[dict[str, Int64Array], dict[str, Int64Array]]:
-    """Rank of each query's own row among all rows of ``unit``, and among the rows ``own``, by cosine and by CSLS.
+    """Rank of each query's own row among all rows of ``unit``, and among ``own_rows``, by cosine and by CSLS.
 
-    CSLS is 2 cos − r(x) − r(y); r(x) is the same for all candidates of a query and cannot change a rank.
+    CSLS is 2 cos − r(x) − r(y); r(x) is equal for all candidates of a query and does not affect ranks.
     """
-    is_own = np.isin(np.arange(len(unit)), own)
+    is_overlap = np.isin(np.arange(len(unit)), own_rows)
     to_beat = {name: np.empty(len(queries), np.float32) for name in ("cosine", "csls")}
-    for begin in range(0, len(held), _CANDIDATES):
+    for begin in range(0, len(heldout), _CANDIDATES):
         block = slice(begin, begin + _CANDIDATES)
-        for name, scores in _scores(unit[own[held[block]]], queries).items():
+        for name, scores in _scores(unit[own_rows[heldout[block]]], queries).items():
             to_beat[name][block] = np.diagonal(scores, begin)
-    among_all, among_own = ({name: np.ones(len(queries), np.int64) for name in to_beat} for _ in range(2))
+    among_all, among_overlap = ({name: np.ones(len(queries), np.int64) for name in to_beat} for _ in range(2))
     for begin in range(0, len(unit), _CANDIDATES):
         block = slice(begin, begin + _CANDIDATES)
         for name, scores in _scores(unit[block], queries).items():
             better = scores > to_beat[name] + _ROUNDING
             among_all[name] += np.count_nonzero(better, axis=0)
-            among_own[name] += np.count_nonzero(better[is_own[block]], axis=0)
+            among_overlap[name] += np.count_nonzero(better[is_overlap[block]], axis=0)
         bar.advance(len(unit[block]))
-    return among_all, among_own
+    return among_all, among_overlap
 
 
 def _scores(candidates: FloatArray, queries: FloatArray) -> dict[str, FloatArray]:
-    """Cosine and CSLS, but for r(x), of each of ``candidates`` and each of ``queries``, (n_candidates, n_queries).
+    """Cosine and CSLS without r(x) of all ``candidates`` and ``queries``, (n_candidates, n_queries).
 
     r(y) is the mean cosine of a candidate with its 10 nearest queries.
     """

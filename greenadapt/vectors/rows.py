@@ -265,11 +265,11 @@ def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Align
 
 @dataclass(frozen=True, eq=False)
 class PredictedRows:
-    """Rows of held-out words, each predicted from a fit on the other words of ``known``."""
+    """Rows of held-out words, each predicted from a fit on the other words of ``overlap``."""
 
-    known: KnownWords
+    overlap: KnownWords
     heldout: Int64Array
-    """Which of the known words are held out, (n_heldout,)."""
+    """Indices of the held-out words, (n_heldout,)."""
     rows: dict[RowRecipe, FloatArray]
     """Recipe → its rows of them, (n_heldout, dim)."""
 
@@ -279,23 +279,23 @@ class PredictedRows:
 
     def measure(self, rows: FloatArray) -> HeldOut:
         """How near any ``rows`` (n_heldout, dim) of the held-out words are to the model's."""
-        return measure(rows, self.known, self.heldout)
+        return measure(rows, self.overlap, self.heldout)
 
     def random(self, norm: float, seed: int) -> FloatArray:
         """As a baseline, random rows (n_heldout, dim) of the length ``norm``, drawn by the mean and deviation of the
         rows of the words that are not held out.
         """
-        targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.rows)), self.heldout))
+        targets = self.overlap.targets(np.setdiff1d(np.arange(len(self.overlap.rows)), self.heldout))
         drawn = np.random.default_rng(seed).standard_normal((len(self.heldout), targets.shape[1]), np.float32)
         return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
 
 
-def predict_rows(known: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig) -> PredictedRows:
+def predict_rows(overlap: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig) -> PredictedRows:
     """Rows of the recipes ``names``, otherwise like ``recipe``, fitted on the same words as ``diagnose`` does.
 
     Raises ``InputError`` for fewer than 50 words.
     """
-    n = len(known.rows)
+    n = len(overlap.rows)
     if n < MIN_OVERLAP:
         raise InputError(
             f"{n} of the words in both vocabularies can be spelled without their row, held-out figures need "
@@ -303,10 +303,10 @@ def predict_rows(known: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], 
             "use a larger corpus, or --rows norm",
         )
     held, fitted = split(n, config)
-    recipe = replace(recipe, alignment=fit(known.vectors[fitted], known.targets(fitted), config))
-    words = known.vectors[held], known.counts[held], [known.pieces[i] for i in held.tolist()]
-    rows = {name: recipe.named(name).fitted(known, fitted).rows(*words) for name in names}
-    return PredictedRows(known, held, rows)
+    recipe = replace(recipe, alignment=fit(overlap.vectors[fitted], overlap.targets(fitted), config))
+    words = overlap.vectors[held], overlap.counts[held], [overlap.pieces[i] for i in held.tolist()]
+    rows = {name: recipe.named(name).fitted(overlap, fitted).rows(*words) for name in names}
+    return PredictedRows(overlap, held, rows)
 
 
 AUTO_RECIPES: tuple[RowRecipe, ...] = ("norm", "pieces", "form")

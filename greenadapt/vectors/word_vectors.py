@@ -1,4 +1,4 @@
-"""Word vectors: words, counts and one matrix, in the formats of word2vec, GloVe and fastText too."""
+"""Word vectors: words, counts and a matrix; also in the formats of word2vec, GloVe and fastText."""
 
 import codecs
 import re
@@ -27,7 +27,7 @@ OUTPUT = "output.safetensors"
 class WordVectors:
     """Words, most frequent first, and their vectors.
 
-    Vectors that were trained elsewhere may come without counts; each count is then 1, the least a word has.
+    Vectors of other programs may lack counts; each count is then 1.
     """
 
     words: list[str]
@@ -36,7 +36,7 @@ class WordVectors:
     matrix: Array
     """float32, ``(n_words, dim)``; may be memory-mapped."""
     output: Array | None = None
-    """The output table of word2vec, of the same shape, of vectors that were just trained; to train them on."""
+    """The output table of word2vec, of the same shape, after training; needed to update the vectors."""
 
     def __post_init__(self) -> None:
         if not len(self.words) == len(self.counts) == len(self.matrix):
@@ -53,9 +53,7 @@ class WordVectors:
         return int(self.matrix.shape[1])
 
     def save(self, folder: Path) -> None:
-        """Write ``vectors.safetensors``, ``vocabulary.tsv`` and, of an output table, ``output.safetensors`` into
-        ``folder``.
-        """
+        """Write ``vectors.safetensors``, ``vocabulary.tsv`` and, for an output table, ``output.safetensors``."""
         write_arrays(folder / VECTORS, {"vectors": self.matrix})
         write_vocabulary(folder / VOCABULARY, self.words, self.counts)
         if self.output is not None:
@@ -63,9 +61,9 @@ class WordVectors:
 
     @classmethod
     def load(cls, folder: Path) -> "WordVectors":
-        """Read what ``save`` wrote, without the output table; the matrix is memory-mapped.
+        """Read the files of ``save``, without the output table; the matrix is memory-mapped.
 
-        Raises ``MissingError`` if a file is not there, ``InputError`` if the two do not belong together.
+        Raises ``MissingError`` if a file does not exist, ``InputError`` if the files do not match.
         """
         _require(folder / name for name in (VECTORS, VOCABULARY))
         words, counts = read_vocabulary(folder / VOCABULARY)
@@ -78,7 +76,7 @@ class WordVectors:
 
 
 def read_output(folder: Path) -> Array | None:
-    """The output table that ``WordVectors.save`` wrote, memory-mapped; ``None`` if there is none."""
+    """Read the output table of ``WordVectors.save``, memory-mapped; ``None`` if there is none."""
     return ArrayFile(folder / OUTPUT)["output"] if (folder / OUTPUT).is_file() else None
 
 
@@ -89,7 +87,7 @@ def _require(paths: Iterable[Path]) -> None:
 
 
 MAGIC = struct.pack("<i", 793712314)
-"""The first bytes of a model."""
+"""The first bytes of a fastText model."""
 _ARGUMENTS = struct.Struct("<2i12id")
 _DIM, _BUCKETS = 2, 10  # among the arguments
 _DICTIONARY = struct.Struct("<3i2q")
@@ -102,7 +100,7 @@ _AGAIN = "download or create it again"
 
 
 def check_model(path: Path) -> None:
-    """Raise ``InputError`` unless a model's words and its table are as many as it says, and all there."""
+    """Raise ``InputError`` unless a fastText model is complete, and its words and table match its header."""
     if is_compressed(str(path)):
         raise InputError(f"{path} is a compressed model of fastText, which gensim does not read", "unpack it first")
     with open_binary(str(path)) as stream:
@@ -129,33 +127,33 @@ def check_model(path: Path) -> None:
                 f"table of {n_rows:,} x {dim:,}",
                 _AGAIN,
             )
-    size, left = 4 * n_rows * dim, path.stat().st_size - file.n
-    if left < size:
+    size, n_left = 4 * n_rows * dim, path.stat().st_size - file.n
+    if n_left < size:
         raise InputError(
-            f"{path} is truncated: its table of {n_rows:,} x {dim:,} takes {byte_size(size)}, {byte_size(left)} are "
+            f"{path} is truncated: its table of {n_rows:,} x {dim:,} takes {byte_size(size)}, {byte_size(n_left)} are "
             "left",
             _AGAIN,
         )
 
 
 class _Bytes:
-    """A file that is read in chunks, and ends with ``InputError``."""
+    """Reads a file in chunks; raises ``InputError`` at its end."""
 
     def __init__(self, stream: IO[bytes], path: Path) -> None:
         self._stream, self._path = stream, path
         self._chunk, self._at = b"", 0
         self.n = 0
-        """How many bytes were taken."""
+        """Number of bytes read."""
 
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
-        """The next numbers."""
+        """Read the next numbers."""
         self._need(form.size)
-        found = form.unpack_from(self._chunk, self._at)
+        numbers = form.unpack_from(self._chunk, self._at)
         self._take(form.size)
-        return found
+        return numbers
 
     def skip_word(self) -> None:
-        """Leave out bytes up to a zero."""
+        """Skip bytes up to and including a zero byte."""
         end = self._chunk.find(b"\0", self._at)
         if end < 0:
             self._need(1)
@@ -188,16 +186,15 @@ _MAX_DIM = 1 << 20
 _SPACE = re.compile(b" ")
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s*")
 _NOT_TEXT = "give one word and its numbers a line, or name a binary file .bin"
-_END_OF_LINE_WORD = "</s>"  # word2vec's own, not a word of the text
+_END_OF_LINE_WORD = "</s>"  # of word2vec, not a word of the text
 
 
 def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
     """Read word2vec binary (``.bin``) or text (any other name), with or without a header; fastText's ``.bin`` too.
 
-    ``.gz``, ``.bz2``, ``.xz`` and ``.zst`` are unpacked on the way. Of several vectors of a word the first
-    counts, and ``</s>`` is left out. Formats without counts give each word the count 1. Raises ``InputError`` if
-    the file is truncated, has a row of another width or a number that is not finite, or is a Python pickle, which is
-    never loaded.
+    Decompresses ``.gz``, ``.bz2``, ``.xz`` and ``.zst``. Uses the first of several vectors of a word, and skips
+    ``</s>``. Words of formats without counts have the count 1. Raises ``InputError`` if the file is truncated, has a
+    row of another width or a number that is not finite, or is a Python pickle, which is never loaded.
     """
     progress = progress or Silent()
     if not path.is_file():
@@ -221,15 +218,15 @@ def read_vectors(path: Path, progress: Progress | None = None) -> WordVectors:
             _refuse_phrases(path)
         raise
     if is_binary and not all(map(_is_sound, row_blocks(vectors.matrix))):
-        _refuse_phrases(path)  # reading the rest of a phrase as numbers does not always fail
+        _refuse_phrases(path)  # words with spaces do not always cause an error
     return vectors
 
 
 def write_vectors(vectors: WordVectors, path: Path) -> None:
     """Write word2vec binary (``.bin``) or text (any other name), compressed if the suffix says so; see ``open_file``.
 
-    Text has nine significant digits, which restore every float32 exactly. Raises ``InputError`` for a word with white
-    space, which neither format can hold.
+    Text has nine significant digits, which represent float32 exactly. Raises ``InputError`` for a word with white
+    space, which neither format supports.
     """
     for word in vectors.words:
         if not word or any(character in word for character in " \t\n\r"):
@@ -258,31 +255,33 @@ def _text_rows(vectors: WordVectors) -> Iterator[bytes]:
 
 
 class _Rows:
-    """Words and vectors as they are read; the matrix grows in place, so a wrong header costs no memory."""
+    """Collects words and vectors; the matrix grows in place, so that a wrong header costs no memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.dim = 0
         self.expected: int | None = None
-        """From the header, if any."""
+        """Number of rows in the header, if any."""
         self.read = 0
         self._rows: dict[str, int] = {}
         self._matrix: Array = np.empty((0, 0), np.float32)
         self._broken = self._repeated = 0
 
-    def expect(self, dim: int, rows: int | None = None, least: int = 0) -> None:
-        """Set the width and the number of rows in the header, each of at ``least`` so many bytes in the file."""
-        said = f"{self.path}: the header says {rows or 0:,} rows of {dim:,} numbers"
+    def expect(self, dim: int, rows: int | None = None, min_bytes: int = 0) -> None:
+        """Set the width, and the number of rows in the header; a row takes at least ``min_bytes`` in the file."""
+        header = f"{self.path}: the header says {rows or 0:,} rows of {dim:,} numbers"
         if not 1 <= dim <= _MAX_DIM:
-            raise InputError(f"{said}, which may be from 1 to {_MAX_DIM:,}", _AGAIN)
+            raise InputError(f"{header}, which may be from 1 to {_MAX_DIM:,}", _AGAIN)
         size = self.path.stat().st_size
-        if rows is not None and not is_compressed(str(self.path)) and size + _CHUNK < rows * least:
-            raise InputError(f"{said}, at least {byte_size(rows * least)}, the file has {byte_size(size)}", _AGAIN)
+        if rows is not None and not is_compressed(str(self.path)) and size + _CHUNK < rows * min_bytes:
+            raise InputError(
+                f"{header}, at least {byte_size(rows * min_bytes)}, the file has {byte_size(size)}", _AGAIN
+            )
         self.dim, self.expected = dim, rows
         self._matrix = np.empty((min(rows or 1024, _CHUNK // (4 * dim) + 1), dim), np.float32)
 
     def add(self, raw: bytes, vector: Array) -> None:
-        """Take one row: the word's bytes and its numbers, ``(dim,)``."""
+        """Add a row: the word's bytes and its numbers, ``(dim,)``."""
         self.read += 1
         word = raw.decode(errors="replace")
         self._broken += "\ufffd" in word and "\ufffd".encode() not in raw
@@ -298,7 +297,7 @@ class _Rows:
         self._matrix[row] = vector
 
     def finish(self, progress: Progress) -> WordVectors:
-        """The vectors read, after the final checks."""
+        """Check and return the vectors."""
         if self.expected is not None and self.read != self.expected:
             raise InputError(
                 f"{self.path}: the header says {self.expected} rows, the file has {self.read}",
@@ -378,11 +377,11 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
         )
     rows.expect(int(header[2]), int(header[1]), 1 + 4 * int(header[2]))
     size = 4 * rows.dim
-    rest, begin = b"", 0
+    buffer, begin = b"", 0
     while rows.read < int(header[1]):
-        space = rest.find(b" ", begin)
-        if space < 0 or len(rest) < space + 1 + size:
-            if space - begin > _MAX_WORD or (space < 0 and len(rest) - begin > _MAX_WORD):
+        space = buffer.find(b" ", begin)
+        if space < 0 or len(buffer) < space + 1 + size:
+            if space - begin > _MAX_WORD or (space < 0 and len(buffer) - begin > _MAX_WORD):
                 raise InputError(
                     f"{rows.path}, row {rows.read + 1}: a word of over {_MAX_WORD} bytes", "is it float32?"
                 )
@@ -392,17 +391,17 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
                     f"{rows.path} is truncated in row {rows.read + 1}; its header says {rows.expected} rows",
                     _AGAIN,
                 )
-            rest, begin = rest[begin:] + chunk, 0
+            buffer, begin = buffer[begin:] + chunk, 0
             continue
         # word2vec ends each row with a line break, gensim does not
-        rows.add(rest[begin:space].lstrip(b"\n"), np.frombuffer(rest, "<f4", rows.dim, space + 1))
+        rows.add(buffer[begin:space].lstrip(b"\n"), np.frombuffer(buffer, "<f4", rows.dim, space + 1))
         begin = space + 1 + size
-    if rest[begin:].strip(b"\n") or file.read(1).strip(b"\n"):
-        raise InputError(f"{rows.path} goes on after the {rows.expected} rows of its header", "is it float32?")
+    if buffer[begin:].strip(b"\n") or file.read(1).strip(b"\n"):
+        raise InputError(f"{rows.path} continues after the {rows.expected} rows of its header", "is it float32?")
 
 
 def _refuse_phrases(path: Path) -> None:
-    """Raise ``InputError`` with the first word of a binary file that has a space, if one has."""
+    """Raise ``InputError`` if a binary file has a word with a space."""
     if phrase := _first_phrase(path):
         raise InputError(
             f"{path}: the word {phrase!r} has a space, where a word ends in word2vec's binary format",
@@ -411,26 +410,23 @@ def _refuse_phrases(path: Path) -> None:
 
 
 def _first_phrase(path: Path) -> str | None:
-    """The first word with spaces in a binary file: only what follows the whole word is a vector.
-
-    ``None`` if there is none.
-    """
+    """Find the first word with spaces in a binary file, after which alone the bytes are a vector; ``None`` if none."""
     with open_binary(str(path)) as file:
         header = _HEADER.fullmatch(file.readline(100))
         if header is None or not 1 <= int(header[2]) <= _MAX_DIM:
             return None
         n_rows, size = int(header[1]), 4 * int(header[2])
-        rest, begin = b"", 0
+        buffer, begin = b"", 0
         for _ in range(n_rows):
-            if len(rest) - begin < _MAX_PHRASE + size:
-                rest, begin = rest[begin:] + file.read(max(_CHUNK, size)), 0
-            ends = [match.start() for match in _SPACE.finditer(rest, begin, begin + _MAX_PHRASE)]
-            if not ends or len(rest) < ends[0] + 1 + size:
+            if len(buffer) - begin < _MAX_PHRASE + size:
+                buffer, begin = buffer[begin:] + file.read(max(_CHUNK, size)), 0
+            ends = [match.start() for match in _SPACE.finditer(buffer, begin, begin + _MAX_PHRASE)]
+            if not ends or len(buffer) < ends[0] + 1 + size:
                 return None
-            if not _has_vector(rest, ends[0] + 1, size):
+            if not _has_vector(buffer, ends[0] + 1, size):
                 for end in ends[1:]:
-                    word = rest[begin:end].lstrip(b"\n").decode(errors="replace")
-                    if word.isprintable() and "\ufffd" not in word and _has_vector(rest, end + 1, size):
+                    word = buffer[begin:end].lstrip(b"\n").decode(errors="replace")
+                    if word.isprintable() and "\ufffd" not in word and _has_vector(buffer, end + 1, size):
                         return word
             begin = ends[0] + 1 + size
     return None
@@ -442,13 +438,13 @@ def _has_vector(content: bytes, begin: int, size: int) -> bool:
 
 
 def _is_sound(numbers: Array) -> bool:
-    """Whether the numbers have the magnitude of word vectors; text read as numbers does not."""
+    """Whether numbers have the magnitude of word vectors, unlike text read as numbers."""
     sizes = np.abs(numbers)
     return bool(((sizes == 0) | ((sizes > 1e-12) & (sizes < 1e6))).all())
 
 
 def _read_fasttext_model(path: Path, progress: Progress) -> WordVectors:
-    """fastText's own model: the vectors of its words (subword units already added) and their counts."""
+    """Read a fastText model: the vectors of its words, including subword units, and their counts."""
     check_model(path)
     try:
         from gensim.models.fasttext import load_facebook_vectors
@@ -460,7 +456,7 @@ def _read_fasttext_model(path: Path, progress: Progress) -> WordVectors:
     try:
         with np.errstate(all="ignore"):  # numbers that are not finite are refused below
             model: Any = load_facebook_vectors(str(path))
-    except Exception as error:  # the library raises whatever its own reading does
+    except Exception as error:  # the library raises any kind of error
         raise InputError(f"{path} is a fastText model that cannot be read ({error})", _AGAIN) from None
     rows = [row for row, word in enumerate(model.index_to_key) if word != _END_OF_LINE_WORD]
     words = [model.index_to_key[row] for row in rows]

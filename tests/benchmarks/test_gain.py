@@ -223,7 +223,7 @@ def test_the_second_view_of_dropout_has_the_same_words_in_other_pieces(tiny_mode
         assert one.expanded.ids.tolist() == again.expanded.ids.tolist()
         for view in (one.base, one.expanded):
             words = [""] * len(text)
-            for i, word in zip(view.ids.tolist(), view.given.tolist(), strict=True):
+            for i, word in zip(view.ids.tolist(), view.input_words.tolist(), strict=True):
                 words[word] += names[i].removeprefix("##")
             assert words == [*text[:2], text[2] if text[2] == "coronavirus" else "[UNK]", *["[UNK]"] * (len(text) - 3)]
     assert any(len(one.expanded.ids) > len(one.base.ids) for one in found[0])

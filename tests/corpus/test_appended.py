@@ -25,7 +25,7 @@ def goes_on(path: Path, change: Callable[[Path], object]) -> list[tuple[str, ...
     sources, sizes, counts = before.fingerprint(), before.sizes(), before.counts
     change(path)
     after = reader(path)
-    went_on = after.go_on(sources, sizes, counts)
+    went_on = after.continue_from(sources, sizes, counts)
     documents = [document.lines for document in after.documents()]
     whole = reader(path)
     assert went_on == (len(documents) < len([*whole.documents()]))
@@ -62,7 +62,7 @@ def test_another_file_is_read_whole_and_lines_keep_their_numbers(tmp_path: Path)
     sources, sizes = before.fingerprint(), before.sizes()
     path.write_text('{"text": "one"}\n{"text": "three"}\n')
     after = reader(path, other)
-    assert after.go_on(sources, sizes, before.counts)
+    assert after.continue_from(sources, sizes, before.counts)
     read = [(document.lines, document.name) for document in after.documents()]
     assert read == [(("three",), f"{path}:2"), (("two",), f"{other}:1")]
     assert after.counts == {"documents": 3, "lines": 3}
@@ -82,4 +82,4 @@ def test_a_source_that_is_gone_is_noticed(tmp_path: Path) -> None:
     other.write_text("two\n")
     before = reader(one, other)
     [*before.documents()]
-    assert not reader(one).go_on(before.fingerprint(), before.sizes(), before.counts)
+    assert not reader(one).continue_from(before.fingerprint(), before.sizes(), before.counts)

@@ -23,7 +23,7 @@ def splitter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def update(before: Path, documents: list[Document], splitter: Path, folder: Path, **options: object) -> dict[str, int]:
-    return prepare(documents, splitter, folder, former=PreparedCorpus.open(before), **options)
+    return prepare(documents, splitter, folder, previous=PreparedCorpus.open(before), **options)
 
 
 def hashes(folder: Path) -> dict[str, str]:

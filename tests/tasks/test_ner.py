@@ -266,8 +266,8 @@ def test_a_long_word_is_cut_to_what_fits(encoders: Callable[..., Encoder]) -> No
     items = NerTask(LABELS).training([sentence], encoder, 0, told)
     assert [views.n_units for views in items] == [1, 1, 1]
     assert [len(views.base[0]) for views in items] == [3, 32, 3]
-    assert whole.given is not None
-    assert items[1].base[0].ids[1:-1].tolist() == whole.ids[whole.given == 1][:30].tolist()
+    assert whole.input_words is not None
+    assert items[1].base[0].ids[1:-1].tolist() == whole.ids[whole.input_words == 1][:30].tolist()
     assert len(told.warnings) == 1  # the span of the first two words does not fit
 
 

@@ -148,9 +148,9 @@ def test_every_given_word_has_pieces_in_both_views(dual: DualTokenizer, words: l
     encoding = dual.encode(words)
     joined = dual.encode(" ".join(words))
     for view, plain in ((encoding.base, joined.base), (encoding.expanded, joined.expanded)):
-        assert view.given is not None
-        assert sorted(set(view.given.tolist())) == list(range(len(words)))
-        assert (np.diff(view.given) >= 0).all()
+        assert view.input_words is not None
+        assert sorted(set(view.input_words.tolist())) == list(range(len(words)))
+        assert (np.diff(view.input_words) >= 0).all()
         extra = Counter(view.ids.tolist()) - Counter(plain.ids.tolist())
         assert set(extra) <= {dual.special.unk}
         rest = iter(view.ids.tolist())
@@ -169,7 +169,7 @@ def test_a_batch_is_its_texts_one_by_one(dual: DualTokenizer, texts: list[str | 
 
 def equal(first: DualEncoding, second: DualEncoding) -> None:
     for a, b in ((first.base, second.base), (first.expanded, second.expanded)):
-        for one, other in ((a.ids, b.ids), (a.words, b.words), (a.spans, b.spans), (a.given, b.given)):
+        for one, other in ((a.ids, b.ids), (a.words, b.words), (a.spans, b.spans), (a.input_words, b.input_words)):
             np.testing.assert_array_equal(one, other)
 
 
@@ -248,7 +248,7 @@ def test_given_words_map_by_characters(dual: DualTokenizer):
     text = " ".join(words)
     for view in (encoding.base, encoding.expanded):
         for i, word in enumerate(words):
-            spans = view.spans[view.given == i]
+            spans = view.spans[view.input_words == i]
             assert text[spans[0, 0] : spans[-1, 1]] == word
     assert len(encoding.expanded.ids) < len(encoding.base.ids)
 
@@ -256,10 +256,10 @@ def test_given_words_map_by_characters(dual: DualTokenizer):
 def test_given_words_without_characters_are_unk(model: Model, dual: DualTokenizer):
     encoding = dual.encode(["tachycardia", "\u200b", "", "heart"])
     for view in (encoding.base, encoding.expanded):
-        firsts = [int(np.flatnonzero(view.given == i)[0]) for i in range(4)]
+        firsts = [int(np.flatnonzero(view.input_words == i)[0]) for i in range(4)]
         assert firsts == sorted(firsts)
     if BaseVocabulary(model.tokenizer).kind == "wordpiece":
-        assert encoding.base.ids[encoding.base.given == 1].tolist() == [dual.special.unk]
+        assert encoding.base.ids[encoding.base.input_words == 1].tolist() == [dual.special.unk]
         assert encoding.expanded.ids[-3:-1].tolist() == [dual.special.unk] * 2
     assert dual.encode([""]).base.ids.tolist() == [dual.special.unk]
 

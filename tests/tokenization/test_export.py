@@ -117,8 +117,8 @@ def test_greedy_puts_words_at_the_start_of_longer_ones(tmp_path: Path):
     assert dual.encode("tachycardias").expanded.ids.tolist() == [word, s]
     assert dual.encode("tachycardias").base.ids.tolist() == dual.base.encode("tachycardias").ids
     given = dual.encode(["tachycardias", "\u200b", "x"])
-    assert given.expanded.given is not None
-    assert given.expanded.given.tolist() == [0, 0, 1, 2]
+    assert given.expanded.input_words is not None
+    assert given.expanded.input_words.tolist() == [0, 0, 1, 2]
 
 
 def test_where_the_export_differs_and_why(tmp_path: Path):

@@ -150,25 +150,25 @@ def test_inputs_are_those_of_transformers(tiny_model: TinyModel, first: str, sec
 def test_given_words_have_their_pieces(dual: DualTokenizer, plain: Any) -> None:
     words = ["beta-blocker", "tachycardia,", "日本", "x", "heart"]
     encoding, expected = dual.encode(words).base, plain(words, is_split_into_words=True, add_special_tokens=False)
-    assert encoding.given is not None
+    assert encoding.input_words is not None
     assert encoding.ids.tolist() == expected["input_ids"]
-    assert encoding.given.tolist() == expected.word_ids()
+    assert encoding.input_words.tolist() == expected.word_ids()
     text = " ".join(words)
     for i, word in enumerate(words):
-        spans = encoding.spans[encoding.given == i]
+        spans = encoding.spans[encoding.input_words == i]
         assert text[spans[0, 0] : spans[-1, 1]] == word
 
 
 def test_given_words_without_pieces_are_unk(dual: DualTokenizer) -> None:
     words = ["tachycardia", "", "\u200b", "heart", "", "", "a"]
     encoding = dual.encode(words).base
-    assert encoding.given is not None
-    assert sorted(set(encoding.given.tolist())) == list(range(len(words)))
+    assert encoding.input_words is not None
+    assert sorted(set(encoding.input_words.tolist())) == list(range(len(words)))
     has_width = isinstance(dual.base.pre_tokenizer, pre_tokenizers.Sequence)
     for i in (1, 4, 5) if has_width else (1, 2, 4, 5):
-        assert encoding.ids[encoding.given == i].tolist() == [3]
+        assert encoding.ids[encoding.input_words == i].tolist() == [3]
     for i in (0, 3, 6):
-        assert encoding.ids[encoding.given == i].tolist() == dual.encode(words[i]).base.ids.tolist()
+        assert encoding.ids[encoding.input_words == i].tolist() == dual.encode(words[i]).base.ids.tolist()
     assert dual.encode([""]).base.ids.tolist() == [3]
 
 
@@ -176,7 +176,7 @@ def test_given_words_without_pieces_are_unk(dual: DualTokenizer) -> None:
 @settings(deadline=None, max_examples=100)
 @given(words=st.lists(TEXTS, max_size=6))
 def test_every_given_word_has_pieces(dual: DualTokenizer, words: list[str]) -> None:
-    given_words = dual.encode(words).base.given
+    given_words = dual.encode(words).base.input_words
     assert given_words is not None
     assert sorted(set(given_words.tolist())) == list(range(len(words)))
 

@@ -168,8 +168,8 @@ def test_a_word_is_found_behind_any_character(expanded: Expanded) -> None:
         assert expanded.dual.encode(text).expanded.ids.tolist().count(row) == text.replace(f"{word}s", "").count(word)
         assert row not in expanded.dual.encode(text).base.ids
     given = expanded.dual.encode([f"({word})", "\u3000", word]).expanded
-    assert given.given is not None
-    assert given.given[given.ids == row].tolist() == [0, 2]
+    assert given.input_words is not None
+    assert given.input_words[given.ids == row].tolist() == [0, 2]
 
 
 def test_without_its_row_a_word_has_other_pieces(expanded: Expanded) -> None:

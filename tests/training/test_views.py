@@ -273,7 +273,7 @@ def test_the_words_of_a_sentence_are_compared_one_by_one(encoders: list[Encoder]
         for feature, pieces, (begins, ends) in zip((base, expanded), (both.base, both.expanded), places, strict=True):
             assert begins.tolist() == ends.tolist() == np.flatnonzero(feature.target != -100).tolist()
             for word, begin in enumerate(begins.tolist(), done):
-                assert feature.ids[begin] == pieces.ids[np.searchsorted(pieces.given, word)]
+                assert feature.ids[begin] == pieces.ids[np.searchsorted(pieces.input_words, word)]
         done += item.n_units
     assert done == len(words)
 

@@ -1,4 +1,4 @@
-"""What nodes learned apart is merged as if one had learned it all, and rounds are dealt fairly."""
+"""What nodes learned apart is merged as if one had learned it all, and rounds are assign_parts fairly."""
 
 import importlib.util
 from collections.abc import Callable
@@ -23,9 +23,9 @@ from greenadapt.vectors.on_cluster import (
     Curvature,
     Trainer,
     add,
+    assign_parts,
     changes,
     curvatures,
-    dealt,
     expected_steps,
     merged,
     round_size,
@@ -114,7 +114,7 @@ def test_rounds_begin_small_on_one_node_and_end_on_all(cores: list[int], each: i
 @given(st.lists(st.integers(1, 16), min_size=1, max_size=9), st.integers(0, 200), st.integers(0, 9))
 def test_each_part_is_dealt_once_and_by_cores(cores: list[int], n_parts: int, seed: int) -> None:
     parts = [StreamPart(number, np.zeros(0, np.int64), 0, 1) for number in range(n_parts)]
-    own = dealt(parts, cores, np.random.default_rng(seed))
+    own = assign_parts(parts, cores, np.random.default_rng(seed))
     assert sorted(part.number for given in own for part in given) == list(range(n_parts))
     assert all(
         [part.number for part in given] == sorted(part.number for part in given)

@@ -172,7 +172,7 @@ def test_repeated_and_broken_words_are_told(tmp_path: Path) -> None:
         ("v.txt", b"2 0\na\nb\n", "header says 2 rows of 0 numbers"),
         ("v.bin", b"a 1 2\n", "not a word2vec binary file"),
         ("v.bin", b"2 2\na " + bytes(8) + b"b " + bytes(7), "truncated in row 2; its header says 2 rows"),
-        ("v.bin", b"1 2\na " + bytes(16), "goes on after the 1 rows"),
+        ("v.bin", b"1 2\na " + bytes(16), "continues after the 1 rows"),
         ("v.bin", b"1 2\na " + b"\xff" * 8, "vector of 'a' holds NaN or infinity"),
         ("v.bin", b"999999999999 300\na " + bytes(1200), "999,999,999,999 rows of 300 numbers, at least"),
         ("v.bin", b"2 2\n" + b"x" * 70_000, "a word of over 65536 bytes"),

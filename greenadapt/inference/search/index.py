@@ -135,12 +135,12 @@ class Index:
     def encoder(self) -> "SentenceEncoder":
         """The model that makes the vectors; raises ``InputError`` if it is not the one that made those there."""
         from greenadapt.checkpoints.provenance import adapted_input
-        from greenadapt.checkpoints.source import find_model, model_here
+        from greenadapt.checkpoints.source import find_local_model, find_model
         from greenadapt.inference.sentence_vectors import SentenceEncoder
 
         assert self.facts.model is not None  # as there are vectors
         source = self.facts.model.source
-        found = model_here(source, self.place) if self._model is None else find_model(self._model)
+        found = find_local_model(source, self.place) if self._model is None else find_model(self._model)
         if adapted_input(found)["sha256"] != self.facts.model.sha256:
             raise InputError(
                 f"{found.source} is not, or no longer, the model {source} that {self.place} was made with",

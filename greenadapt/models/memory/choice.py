@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER, MULTITASK_FILE, TASK_FILE, is_multitask
 from greenadapt.checkpoints.provenance import check_model, model_input, read_facts
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.source import PretrainedModel, find_model, model_here
+from greenadapt.checkpoints.source import PretrainedModel, find_local_model, find_model
 from greenadapt.config import MemoryConfig, RunConfig, Strategy
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
@@ -178,7 +178,7 @@ class MemoryChoice:
                     f"--memory base, but {domain.source} is not an adapted model",
                     "name the general model with --memory",
                 )
-            found = model_here(made["model"]["source"], domain.folder, "--memory")
+            found = find_local_model(made["model"]["source"], domain.folder, "--memory")
         else:
             found = find_model(memory)
         check_model(found, whole=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.provenance import model_input, read_facts, starting_model
-from greenadapt.checkpoints.source import PretrainedModel, find_model, model_here
+from greenadapt.checkpoints.source import PretrainedModel, find_local_model, find_model
 from greenadapt.config import AssessConfig, MemoryConfig, Pool, ReadingOptions, UnlabelledConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
@@ -223,7 +223,7 @@ def _base_of(adapted: PretrainedModel) -> str:
     if facts is None:
         raise UsageError(f"{adapted.source} does not say which model it was made from", "name it with --base")
     base: str = facts["model"]["source"]
-    found = model_here(base, adapted.folder, "--base")
+    found = find_local_model(base, adapted.folder, "--base")
     made = Place(adapted.folder).current()
     if made is None or made.manifest.stage != EXPAND:  # other stages record the adapted model that they started from
         return base

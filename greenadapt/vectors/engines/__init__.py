@@ -1,4 +1,4 @@
-"""The interface of word2vec engines, and what they share: parts of the text, padded rows, divergence."""
+"""The interface of word2vec engines, and shared code: parts of the text, padded rows, checks for divergence."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,16 +22,16 @@ class Weights:
 
 @dataclass(frozen=True)
 class Stream:
-    """The training text: words as numbers, the most frequent is 0."""
+    """The training text as word numbers; 0 is the most frequent word."""
 
     ids: Array
-    """int32, ``(n_tokens,)``; numbers from ``len(counts)`` on are words too rare to be trained."""
+    """int32, ``(n_tokens,)``; numbers from ``len(counts)`` on are words too rare to train."""
     lines: Array
-    """int64, ``(n_lines + 1,)``: where each line begins in ``ids``, and the end."""
+    """int64, ``(n_lines + 1,)``: offsets of the lines in ``ids``, and the end."""
     counts: Array
-    """int64, ``(n_words,)``: how often each trained word occurs in ``ids``, or in a text of which they are a part."""
+    """int64, ``(n_words,)``: counts of the trained words in ``ids``, or in a text that includes ``ids``."""
     occurrences: int | None = None
-    """Trained words in ``ids``, where ``counts`` are of more."""
+    """Number of trained words in ``ids``, if ``counts`` are of a longer text."""
 
     @property
     def n_words(self) -> int:
@@ -45,15 +45,15 @@ class Stream:
 
 
 def never() -> bool:
-    """Do not stop."""
+    """The default of ``stop``: never stop."""
     return False
 
 
 class Engine(Protocol):
     """Trains ``Weights`` in place.
 
-    With one worker, a part of an epoch depends only on the weights at its start, the configuration and the numbers of
-    epoch and part, so a run resumed from a checkpoint gives the same result as an uninterrupted one.
+    With one worker, the result of a part depends only on the weights before it, the configuration, and the numbers of
+    epoch and part, so that a resumed run gives the same result as an uninterrupted run.
     """
 
     @property
@@ -66,13 +66,13 @@ class Engine(Protocol):
         epoch: int,
         advance: Callable[[int, float], None],
         *,
-        first: int = 0,
+        first_part: int = 0,
         stop: Callable[[], bool] = never,
     ) -> int:
-        """Train epoch number ``epoch`` (from 0) from part ``first`` on.
+        """Train epoch number ``epoch`` (from 0) from part ``first_part`` on.
 
-        Calls ``advance(words, learning_rate)`` after each part. Once ``stop()`` is true, returns the number of the part
-        to go on with; 0 where the epoch is complete.
+        Calls ``advance(words, learning_rate)`` after each part. Once ``stop()`` is true, returns the number of the next
+        part; 0 if the epoch is complete.
         """
 
     def close(self) -> None:
@@ -80,35 +80,35 @@ class Engine(Protocol):
 
 
 def learning_rate(config: W2VConfig, epoch: int, progress: float) -> float:
-    """Linear from ``alpha`` to ``min_alpha`` over all epochs; ``progress`` is the share of this epoch's words done."""
+    """Linear from ``alpha`` to ``min_alpha`` over all epochs; ``progress`` is the completed share of this epoch."""
     return config.alpha - (config.alpha - config.min_alpha) * (epoch + progress) / config.epochs
 
 
 T = TypeVar("T")
 PIECE = 64
-"""The most numbers of a row that compiled code processes at once."""
+"""Numbers of a row that compiled code processes at once, at most."""
 _LONGEST = 9_999  # words of a line in one part; gensim's kernel has room for 10,000
-_PART = 50_000  # words; a part takes less than a tenth of a second
+_PART = 50_000  # words; a part takes less than 0.1 seconds
 _MAX_PARTS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
 class StreamPart:
-    """A part of a stream: its lines' ``borders`` in the ids, (n_lines + 1,) int64, and its trained words."""
+    """A part of a stream: offsets of its lines in the ids, ``borders`` (n_lines + 1,) int64, and its trained words."""
 
     number: int
     borders: Array
     before: int
-    """Trained words in the parts before it."""
+    """Number of trained words before this part."""
     words: int
 
 
 def stream_parts(stream: Stream) -> Iterator[StreamPart]:
-    """All parts with trained words, in order; each id is in one of them."""
+    """Yield all parts with trained words, in order."""
     before = 0
     for number, (begin, end) in enumerate(cuts(stream)):
-        first, last = np.searchsorted(stream.lines, [begin, end])
-        borders = np.unique(np.concatenate([[begin], stream.lines[first:last], [end]]))
+        begin_line, end_line = np.searchsorted(stream.lines, [begin, end])
+        borders = np.unique(np.concatenate([[begin], stream.lines[begin_line:end_line], [end]]))
         words = int(np.count_nonzero(np.asarray(stream.ids[begin:end]) < stream.n_words))
         if words:
             yield StreamPart(number, borders, before, words)
@@ -116,7 +116,7 @@ def stream_parts(stream: Stream) -> Iterator[StreamPart]:
 
 
 def cuts(stream: Stream) -> Iterator[tuple[int, int]]:
-    """Where the parts begin and end in ``stream.ids``: between lines, or where a long line is cut."""
+    """Yield begin and end of parts in ``stream.ids``, between lines or within long lines."""
     n_tokens = len(stream.ids)
     size = max(_PART, n_tokens // _MAX_PARTS)
     begin = 0
@@ -136,28 +136,29 @@ def train_parts(
     advance: Callable[[int, float], None],
     stop: Callable[[], bool],
 ) -> int:
-    """``train`` each of ``parts``, ``workers`` at a time, and ``advance`` by what it returns; returns how many were
-    trained, the first ones: all, or those that had begun once ``stop()`` was true.
+    """Call ``train`` for ``parts``, ``workers`` at a time, and ``advance`` with each result.
+
+    Once ``stop()`` is true, finishes the parts that have begun. Returns the number of trained parts, the first ones.
     """
     pool = ThreadPoolExecutor(workers)
     try:
-        trained = [pool.submit(train, part) for part in parts]
-        for done in trained:  # in order: what is shown does not depend on which thread is first
-            if not done.cancelled():
-                advance(*done.result())
+        futures = [pool.submit(train, part) for part in parts]
+        for finished in futures:  # in order, so that progress does not depend on threads
+            if not finished.cancelled():
+                advance(*finished.result())
                 if stop():
-                    for one in reversed(trained):  # they begin in order, so that no part after one left out has begun
-                        one.cancel()
+                    for future in reversed(futures):  # parts begin in order: none after a cancelled part has begun
+                        future.cancel()
     finally:
         pool.shutdown(cancel_futures=True)
-    return sum(not one.cancelled() for one in trained)
+    return sum(not future.cancelled() for future in futures)
 
 
 def keep_thresholds(counts: Array, sample: float) -> Array:
-    """Subsampling: a word is kept if a random uint32 is at most this number, uint32 ``(n_words,)``.
+    """Subsampling thresholds: a word is kept if a random uint32 is at most its threshold, uint32 ``(n_words,)``.
 
     The probability is √(t/c) + t/c, at most 1, for count c; t is ``sample`` times all words, as in word2vec.c, or
-    gensim's own rule for a ``sample`` of 1 and above.
+    follows gensim's rule for ``sample`` of at least 1.
     """
     t = sample * counts.sum() if sample < 1 else int(sample * (3 + np.sqrt(5)) / 2)
     probability = np.minimum((np.sqrt(counts / t) + 1) * (t / counts), 1) if t else np.ones(len(counts))
@@ -177,10 +178,9 @@ def padded_width(dim: int) -> int:
 
 
 def padded(table: Array) -> Array:
-    """``table`` (n, dim) itself if it needs no padding, else a copy with zeros at the end of each row, (n,
-    padded_width).
+    """Pad the rows of ``table`` (n, dim) with zeros to (n, padded_width); returns ``table`` if it needs no padding.
 
-    CBOW keeps columns of zeros zero.
+    Training with CBOW does not change columns of zeros.
     """
     n_rows, dim = table.shape
     width = padded_width(dim)
@@ -191,15 +191,15 @@ def padded(table: Array) -> Array:
     return copy
 
 
-_LIMIT = 6  # of a score; at -6 and below, a word is almost impossible, and neither engine learns from it
-_LOST_SHARE = 0.25  # of words with such scores: at most 0.1 in normal training, 0.5 and more after divergence
+_LIMIT = 6  # of scores; at -6 and below, a word is almost impossible, and engines do not learn from it
+_LOST_SHARE = 0.25  # limit of the share of such words: at most 0.1 in normal training, 0.5 and more after divergence
 _FEW = 100
-_SAMPLE = 4000  # words; a tenth of a second
-_ROWS = 1 << 14  # of a table that are checked at once
+_SAMPLE = 4000  # words; takes 0.1 seconds
+_ROWS = 1 << 14  # rows to check at once
 
 
 def require_learning(epoch: int, learned: int, lost: int) -> None:
-    """Raise ``InputError`` if, of ``learned`` words, too many are ``lost``: their scores are -6 or less."""
+    """Raise ``InputError`` if too many of ``learned`` words are ``lost``, with scores of -6 or less."""
     if lost > max(_LOST_SHARE * learned, _FEW):
         raise _diverged(epoch, f"{lost:,} of {learned:,} words are almost impossible in their own context")
 
@@ -211,9 +211,9 @@ def require_finite(epoch: int, table: Array) -> None:
 
 
 def sample_lost(stream: Stream, weights: Weights, config: W2VConfig) -> tuple[int, int]:
-    """How many words, sampled evenly, have a context, and how many of them a score of -6 or less in it.
+    """Sample words evenly; count the words with a context, and those with a score of -6 or less.
 
-    For an engine that does not count them while it trains. Contexts are whole windows.
+    For an engine that does not count them during training. Contexts are whole windows.
     """
     learned, lost = 0, 0
     positions = np.linspace(0, len(stream.ids) - 1, min(_SAMPLE, len(stream.ids))).astype(np.int64)

@@ -1,31 +1,31 @@
 """CBOW with negative sampling on chunks of consecutive words, compiled by numba.
 
-**Objective.** Position i has the words C_i of its window as its context, their mean h_i = Σ_{j in C_i} v_j / |C_i|, or
-their sum without ``cbow_mean``, and its own word w_i. It shares m = 8 negatives n_1 … n_m, drawn with replacement from
-P(w) ∝ count(w)^``ns_exponent``, with seven other positions of its chunk of 64, each eight words from the next (nearer
-in a short chunk, the last of what is read at once). With k = ``negative`` and scores cut off at ±6,
-s(x) = min(max(x, -6), 6), the objective to maximise is
+**Objective.** Position i has a word w_i and the words C_i of its window as context, with the mean
+h_i = Σ_{j in C_i} v_j / |C_i|, or the sum without ``cbow_mean``. It shares m = 8 negatives n_1 … n_m, drawn with
+replacement from P(w) ∝ count(w)^``ns_exponent``, with seven other positions of its chunk of 64, eight words apart (less
+in a short chunk at the end of a buffer). With k = ``negative`` and scores clipped to ±6, s(x) = min(max(x, -6), 6), the
+objective to maximise is
 
     L = Σ_i [ log σ(s(h_i · o_{w_i})) + (k / m) Σ_{j: n_j ≠ w_i} log σ(s(-h_i · o_{n_j})) ].
 
 Its expectation over the draws is that of word2vec (Mikolov et al., arXiv 1301.3781 and 1310.4546), which draws k
 negatives for each position. Subsampling of frequent words, window widths, uniform from 1 to ``window``, and the
-learning rate, which falls with the words read, here some thousand at a time, are word2vec's; learning nothing beyond ±6
-is gensim's. A window ends with its line, or, if a line is longer than what is read at once, with that part.
+learning rate, which here is updated every few thousand words, are as in word2vec; learning nothing beyond ±6 is as in
+gensim. A window ends with its line, or with the buffer if the line is longer.
 
-**Steps.** A group is the eight positions that share negatives. Output rows are changed by α ∂L/∂o of a group, and then
-the next group follows. Input rows do not change within a chunk; then each word of a context gets α ∂L/∂h_i, as in
-word2vec, or the true gradient α ∂L/∂h_i / |C_i| of a mean (``gradient="corrected"``, İrsoy et al., arXiv 2012.15332).
+**Steps.** A group is the eight positions that share negatives. Output rows are updated by α ∂L/∂o after each group.
+Input rows are updated after each chunk: each word of a context by α ∂L/∂h_i, as in word2vec, or by the true gradient α
+∂L/∂h_i / |C_i| of a mean (``gradient="corrected"``, İrsoy et al., arXiv 2012.15332).
 
-**Why it is as good.** Neighbours have nearly the same context: a negative that is pushed away from eight of them is
-pushed eight times the same way, and a word meets the same negatives again and again. Positions eight words apart
-share little of their contexts, so steps vary about as much as with separate negatives per position. Fewer negatives,
-or the same ones for several groups of a chunk, give worse vectors.
+**Quality.** Adjacent positions have nearly the same context, so that shared negatives would be pushed in the same
+direction repeatedly, and a word would be trained with the same negatives. Positions eight words apart share little
+context, and steps vary about as much as with separate negatives. Fewer negatives, or the same negatives for several
+groups of a chunk, give worse vectors.
 
-**Why it is fast.** All h of a chunk are differences of one running sum over its input rows, and all changes of input
-rows are one running sum of gradients, added where a window begins and taken away where it ends, so that each row is
-read and written once per chunk, not once per neighbour. Eight positions times eight negatives are small products of
-matrices: each row that is read is used many times. Rows are prefetched a group or a chunk ahead.
+**Speed.** All h of a chunk are differences of a cumulative sum of input rows, and all changes of input rows are a
+cumulative sum of gradients, added at the begin of a window and subtracted at its end: each row is read and written once
+per chunk, not once per neighbour. Eight positions times eight negatives are small matrix products, which use each row
+many times. Rows are prefetched a group or a chunk ahead.
 
 Threads share the tables without locks (Hogwild), each working on its own parts.
 """
@@ -55,7 +55,7 @@ from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Setti
 
 
 class FastEngine:
-    """The ``Engine`` of this module."""
+    """The fast ``Engine``; see the module."""
 
     note = f"the fast engine runs slower, in plain numba: {WHY_PLAIN}" if WHY_PLAIN else ""
 
@@ -81,13 +81,13 @@ class FastEngine:
         epoch: int,
         advance: Callable[[int, float], None],
         *,
-        first: int = 0,
+        first_part: int = 0,
         stop: Callable[[], bool] = never,
     ) -> int:
-        """See ``Engine``; raises ``InputError`` where training diverges."""
-        parts = self.parts[first:]
+        """Train as ``Engine`` says; raises ``InputError`` if training diverges."""
+        parts = self.parts[first_part:]
         n_trained = self.train_parts(parts, weights, epoch, advance, stop=stop)
-        return first + n_trained if n_trained < len(parts) else 0
+        return first_part + n_trained if n_trained < len(parts) else 0
 
     @cached_property
     def parts(self) -> Sequence[StreamPart]:
@@ -103,9 +103,9 @@ class FastEngine:
         *,
         stop: Callable[[], bool] = never,
     ) -> int:
-        """Train on ``parts`` of epoch number ``epoch``; returns how many were trained, the first ones.
+        """Train on ``parts`` of epoch number ``epoch``; returns the number of trained parts, the first ones.
 
-        Raises ``InputError`` where training diverges.
+        Raises ``InputError`` if training diverges.
         """
         tables = padded(weights.input), padded(weights.output)
         n_trained = train_parts(
@@ -118,7 +118,7 @@ class FastEngine:
         return n_trained
 
     def _train_part(self, part: StreamPart, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
-        """Train on one part; returns its number of words and the learning rate at its end."""
+        """Train on a part; returns its number of words and the final learning rate."""
         total = self._stream.total
         rates = [learning_rate(self._config, epoch, words / total) for words in (part.before, part.before + part.words)]
         text = TextPart(self._ids, part.borders, part.words)
@@ -128,4 +128,4 @@ class FastEngine:
         return part.words, rates[1]
 
     def close(self) -> None:
-        """Does nothing: there are no temporary files."""
+        """Do nothing, since there are no temporary files."""

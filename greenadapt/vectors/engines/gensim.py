@@ -1,14 +1,14 @@
 """CBOW with negative sampling by gensim's compiled file-mode kernel, driven part by part.
 
-``Word2Vec.train(corpus_file=...)`` has flaws that its caller cannot fix: with W workers its learning rate falls only
-1/W of the way in an epoch; lines near the borders between workers are trained twice or never; it reports nothing
-before the epoch's end; an error in a worker blocks it forever. So the kernel (``train_epoch_cbow``) is called
-directly, on one small file per part, by as many threads as there are workers: each part starts at the learning rate of
-its own first word, and every word is trained exactly once per epoch, with any number of workers.
+``Word2Vec.train(corpus_file=...)`` has flaws that a caller cannot avoid: with W workers the learning rate falls only
+1/W of the way in an epoch; lines between the ranges of workers are trained twice or never; progress is reported only at
+the end of an epoch; an error in a worker blocks forever. This engine therefore calls the kernel (``train_epoch_cbow``)
+directly, on a small file per part, from one thread per worker: a part starts at the learning rate of its first word,
+and every word is trained exactly once per epoch, for any number of workers.
 
-The kernel itself has another flaw (gensim 4.4, ``next_batch``): it reads whole lines until it has over 10,000 words,
-trains on the first 10,000 left by subsampling, and drops the rest. So a line of words that are not in the vocabulary is
-inserted wherever the next line would not fit, to fill the batch.
+The kernel has another flaw (gensim 4.4, ``next_batch``): it reads whole lines until it has over 10,000 words, trains on
+the first 10,000 after subsampling, and drops the others. A line of words outside the vocabulary therefore fills a batch
+if the next line would not fit.
 """
 
 import copy
@@ -35,26 +35,26 @@ from greenadapt.vectors.engines import (
     train_parts,
 )
 
-BATCH = 9_999  # words; the kernel reads on until it has over 10,000, and has room for 10,000
+BATCH = 9_999  # words; the kernel reads until it has over 10,000 words, and has room for 10,000
 _FILLER = b"x "  # a word that is not a number
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the text for one thread at a time: its file, and the trained words before and in it."""
+    """A part of the text, trained by one thread: its file, and the trained words before it and in it."""
 
     number: int
     path: Path
     before: int
     words: int
     filler: int
-    """Words of the file that are not trained."""
+    """Number of words in the file that are not trained."""
 
 
 class GensimEngine:
-    """The ``Engine`` that calls gensim; its text lies under ``folder`` until ``close``.
+    """The ``Engine`` that calls gensim; ``folder`` holds its text until ``close``.
 
-    gensim's words are the numbers as decimal text, so the text is short and holds no odd characters.
+    gensim's words are word numbers in decimal notation: short, and without special characters.
     """
 
     note = ""
@@ -77,27 +77,27 @@ class GensimEngine:
         epoch: int,
         advance: Callable[[int, float], None],
         *,
-        first: int = 0,
+        first_part: int = 0,
         stop: Callable[[], bool] = never,
     ) -> int:
-        """See ``Engine``; the threads share the tables without locks (Hogwild).
+        """Train as ``Engine`` says; threads share the tables without locks (Hogwild).
 
         Raises ``InputError`` if training diverges.
         """
         self._model.wv.vectors, self._model.syn1neg = weights.input, weights.output
-        parts = self._parts[first:]
+        parts = self._parts[first_part:]
         n_trained = train_parts(parts, lambda part: self._train_part(part, epoch), self._config.workers, advance, stop)
         require_learning(epoch, *sample_lost(self._stream, weights, self._config))
         for table in (weights.input, weights.output):
             require_finite(epoch, table)
-        return first + n_trained if n_trained < len(parts) else 0
+        return first_part + n_trained if n_trained < len(parts) else 0
 
     def _train_part(self, part: Part, epoch: int) -> tuple[int, float]:
-        """Train on one part; returns its number of words and the learning rate at its end."""
+        """Train on a part; returns its number of words and the final learning rate."""
         from gensim.matutils import zeros_aligned
         from gensim.models.word2vec_corpusfile import train_epoch_cbow
 
-        model = copy.copy(self._model)  # shares the tables, with its own rates and random numbers
+        model = copy.copy(self._model)  # shares the tables, but not learning rates and random numbers
         model.alpha = learning_rate(self._config, epoch, part.before / self._total)
         model.min_alpha = learning_rate(self._config, epoch, (part.before + part.words) / self._total)
         model.random = np.random.RandomState([self._config.seed, epoch, part.number])
@@ -116,10 +116,10 @@ class GensimEngine:
 
 
 def _model(counts: Array, config: W2VConfig) -> Any:
-    """gensim's model with vocabulary, subsampling thresholds and table of negatives, and no weights yet.
+    """Create gensim's model with vocabulary, subsampling thresholds and table of negatives, but no weights.
 
-    The formulas are those of ``Word2Vec.prepare_vocab`` and ``make_cum_table``, which take 11 s for a million words, as
-    ``build_vocab_from_freq`` does, which would also allocate the weights a second time.
+    Uses the formulas of ``Word2Vec.prepare_vocab`` and ``make_cum_table``, which take 11 s for a million words;
+    ``build_vocab_from_freq`` is as slow and also allocates the weights again.
     """
     from gensim.models import Word2Vec
 
@@ -142,12 +142,12 @@ def _negatives(counts: Array, exponent: float) -> Array:
 
 
 def write_parts(stream: Stream, folder: Path) -> Iterator[Part]:
-    """Write the trained words as text files of about ``_PART`` words; a line without trained words is left out.
+    """Write the trained words as text files of about ``_PART`` words, without lines that have no trained words.
 
-    A line of more than ``BATCH`` words is cut after every ``BATCH`` words, rare ones included.
+    A line of more than ``BATCH`` words is cut after every ``BATCH`` words, including rare words.
     """
     digits = len(str(stream.n_words))
-    # Row n_words is the end of a line; entries are padded with zero bytes, which are deleted.
+    # Row n_words is the end of a line; the zero bytes that pad entries are deleted below.
     text = np.array([*(f"{word} " for word in range(stream.n_words)), "\n"], dtype=f"S{digits + 1}")
     before = 0
     for number, (begin, end) in enumerate(cuts(stream)):
@@ -167,16 +167,16 @@ def write_parts(stream: Stream, folder: Path) -> Iterator[Part]:
 
 
 def _batches(stream: Stream, begin: int, end: int) -> Iterator[tuple[Array, Array]]:
-    """The trained words of ``ids[begin:end]``, at most ``BATCH`` at a time, and where in them lines end."""
+    """Yield the trained words of ``ids[begin:end]``, at most ``BATCH`` at a time, and the ends of their lines."""
     ids = np.asarray(stream.ids[begin:end])
-    first, last = np.searchsorted(stream.lines, [begin, end])
-    borders = np.concatenate([[begin], stream.lines[first:last], [end]])
-    long = np.flatnonzero(np.diff(borders) > BATCH)
-    cuts = [np.arange(borders[i] + BATCH, borders[i + 1], BATCH) for i in long]
+    begin_line, end_line = np.searchsorted(stream.lines, [begin, end])
+    borders = np.concatenate([[begin], stream.lines[begin_line:end_line], [end]])
+    long_lines = np.flatnonzero(np.diff(borders) > BATCH)
+    cuts = [np.arange(borders[i] + BATCH, borders[i + 1], BATCH) for i in long_lines]
     ends = np.concatenate([borders, *cuts]) - begin
-    kept = ids < stream.n_words
-    ids = ids[kept]
-    line_ends = np.unique(np.concatenate([[0], np.cumsum(kept)])[ends])[1:]
+    is_trained = ids < stream.n_words
+    ids = ids[is_trained]
+    line_ends = np.unique(np.concatenate([[0], np.cumsum(is_trained)])[ends])[1:]
     start = 0
     while start < len(ids):
         in_batch = line_ends[slice(*np.searchsorted(line_ends, [start, start + BATCH], side="right"))]

@@ -1,11 +1,11 @@
 """Vectors of numbers in compiled code, which LLVM maps to the processor's widest registers.
 
-LLVM does not vectorize loops over single numbers that have many sums or many rows. So rows are processed in pieces of
-``LANES`` numbers, for products, or of ``WIDE`` numbers, where few values are live at once: rows must end with a piece
-(``parts.padded``).
+LLVM does not vectorize loops over single numbers with many sums or many rows. Rows are therefore processed in pieces of
+``LANES`` numbers for products, or of ``WIDE`` numbers where few values are live at once; the width of rows must be a
+multiple of a piece (``padded``).
 
-This relies on numba's internals, which any release may change: ``require_working`` detects that, and ``plain.py`` is
-used instead.
+This relies on numba's internals, which any release can change: ``require_working`` detects changes, and ``plain.py`` is
+the fallback.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ LANES = 16
 WIDE = PIECE
 """Numbers in a wide piece."""
 intrinsic: Callable[[Callable[..., Any]], Any] = extending.intrinsic
-_MAY_FUSE = ("contract",)  # a product and a sum into one operation
+_MAY_FUSE = ("contract",)  # allows fused multiply-add
 
 
 class _Lanes(types.Type):
@@ -37,7 +37,7 @@ class _Lanes(types.Type):
 
     @property
     def vector(self) -> Any:
-        """Its LLVM type."""
+        """The LLVM type."""
         return ir.VectorType(ir.FloatType(), self.width)
 
 
@@ -53,8 +53,8 @@ _NARROW, _BROAD = _Lanes(LANES), _Lanes(WIDE)
 def _item(context: Any, builder: Any, kind: Any, array: Any, row: Any, column: Any) -> Any:
     """A pointer to ``array[row, column]``."""
     view = arrayobj.make_array(kind)(context, builder, array)  # type: ignore[no-untyped-call]
-    place = [row, column]
-    return cgutils.get_item_pointer(context, builder, kind, view, place, wraparound=False)  # type: ignore[no-untyped-call]
+    indices = [row, column]
+    return cgutils.get_item_pointer(context, builder, kind, view, indices, wraparound=False)  # type: ignore[no-untyped-call]
 
 
 def _loading(lanes: _Lanes) -> Callable[..., Any]:
@@ -71,9 +71,9 @@ def _loading(lanes: _Lanes) -> Callable[..., Any]:
 def _spreading(lanes: _Lanes) -> Callable[..., Any]:
     def splat(_: Any, number: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            none, first = ir.Constant(lanes.vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-            places = ir.Constant(ir.VectorType(ir.IntType(32), lanes.width), [0] * lanes.width)
-            return builder.shuffle_vector(builder.insert_element(none, arguments[0], first), none, places)
+            undefined, zero = ir.Constant(lanes.vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes.width), [0] * lanes.width)
+            return builder.shuffle_vector(builder.insert_element(undefined, arguments[0], zero), undefined, mask)
 
         return lanes(types.float32), code
 
@@ -81,9 +81,9 @@ def _spreading(lanes: _Lanes) -> Callable[..., Any]:
 
 
 load, load_wide = intrinsic(_loading(_NARROW)), intrinsic(_loading(_BROAD))
-"""``load(array, row, column)``: a piece of a row of float32 numbers, as lanes."""
+"""``load(array, row, column)``: load a piece of a row of float32 numbers as lanes."""
 splat, splat_wide = intrinsic(_spreading(_NARROW)), intrinsic(_spreading(_BROAD))
-"""``splat(number)``: lanes that are all one float32 number."""
+"""``splat(number)``: lanes that all hold a float32 number."""
 
 
 @intrinsic
@@ -169,10 +169,10 @@ def _probe(rows: Any) -> Any:
 
 
 def require_working() -> None:
-    """Raise ``RuntimeError``, or whatever numba raises, if compiled lanes do not compute what they should."""
+    """Raise ``RuntimeError``, or an error of numba, if compiled lanes compute wrong results."""
     rows = np.zeros((3, WIDE), np.float32)
     rows[0] = np.arange(WIDE)
-    told = _probe(rows)
+    result = _probe(rows)
     narrow = np.where(np.arange(WIDE) < LANES, 5 * rows[0] - 2, 0)
-    if told != LANES * (LANES - 1) / 2 + 3 * WIDE or (rows[1:] != [narrow, 3 * rows[0]]).any():
+    if result != LANES * (LANES - 1) / 2 + 3 * WIDE or (rows[1:] != [narrow, 3 * rows[0]]).any():
         raise RuntimeError("compiled lanes compute wrong numbers")

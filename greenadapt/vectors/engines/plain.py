@@ -1,7 +1,6 @@
-"""The operations of ``lanes.py`` on single numbers, in plain numba: used if a numba release breaks ``lanes.py``.
+"""The operations of ``lanes.py`` on single numbers, in plain numba, for numba releases that break ``lanes.py``.
 
-Slower, since LLVM widens few of these loops by itself. Sums are taken in another order, so vectors differ in their
-last bits.
+Slower, since LLVM vectorizes few of these loops. The order of sums differs, and so do the last bits of vectors.
 """
 
 from typing import Any
@@ -23,13 +22,13 @@ def load(array: Any, row: Any, column: Any) -> Any:
 
 @_inlined
 def splat(number: Any) -> Any:
-    """The number itself."""
+    """Return the number."""
     return number
 
 
 @_inlined
 def store(array: Any, row: Any, column: Any, number: Any) -> None:
-    """Write one number."""
+    """Write a number."""
     array[row, column] = number
 
 
@@ -65,7 +64,7 @@ def total(number: Any) -> Any:
 
 @_inlined
 def prefetch(array: Any, row: Any, column: Any) -> None:
-    """Nothing: plain numba has no such hint."""
+    """Do nothing, since plain numba cannot prefetch."""
 
 
 load_wide, splat_wide = load, splat

@@ -283,8 +283,8 @@ def test_it_may_be_used_twice_and_other_models_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("architecture", "head", "config", "reason"),
     [
-        ("Albert", "Model", {}, "albert .*used again"),
-        ("GPT2", "Model", {"bos_token_id": 0, "eos_token_id": 0}, "gpt2 .*sees only what comes before"),
+        ("Albert", "Model", {}, "albert .*share their weights"),
+        ("GPT2", "Model", {"bos_token_id": 0, "eos_token_id": 0}, "gpt2 .*is a causal language model"),
         ("Bert", "LMHeadModel", {"is_decoder": True}, "bert .*decoder"),
         ("Roberta", "Model", {"position_embedding_type": "relative_key"}, "roberta .*relative position"),
     ],

@@ -126,7 +126,7 @@ def n_groups(n_positions: int) -> int:
 
 def negative(noise: Noise, draw: Callable[[], int]) -> int:
     cell = draw() * len(noise.keep) >> 32
-    return cell if draw() < int(noise.threshold[cell]) else int(noise.other[cell])
+    return cell if draw() < int(noise.threshold[cell]) else int(noise.alias[cell])
 
 
 def sigmoid(x: Any) -> Any:
@@ -413,7 +413,7 @@ def test_the_expectation_is_word2vecs(negatives: int) -> None:
     kind = WORD2VEC._replace(weight=negatives / NEGATIVES)
     noise, single = make_noise(3), make_tables(3, 3)
     tables = Tables(single.input.astype(np.float64), single.output.astype(np.float64))
-    shares = cell_sums(noise.threshold, noise.other)
+    shares = cell_sums(noise.threshold, noise.alias)
     at = Position(1, [0, 2, 0], [])
     shared = sum(
         np.prod(shares[list(drawn)]) * objective([replace(at, negatives=list(drawn))], tables, kind)[0]
