@@ -152,7 +152,7 @@ def _parameter(field: Field, default: Any) -> Parameter:
     option, kind = field.option, without_ranges(field.kind)
     unset = option.unset
     if option.parse is not None:
-        kind, default = str, option.shown
+        kind, default = str, option.default_text
     elif option.negated:
         default = not default
     elif get_origin(kind) is tuple:

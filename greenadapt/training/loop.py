@@ -373,6 +373,6 @@ class Stepping:
                 if after is not None:
                     after(step, ended)
                 stop.agree(self.machine.largest)
-                if stop.wanted or ended or step.number % self.run.checkpoint_steps == 0:
+                if stop.is_requested or ended or step.number % self.run.checkpoint_steps == 0:
                     training.save(state, asdict(record))
                 stop.leave()

@@ -118,8 +118,8 @@ def _train_epochs(
             def advance(words: int, rate: float, shown: str = f"{epoch + 1}/{config.epochs}") -> None:
                 bar.advance(words, epoch=shown, lr=f"{rate:.4f}")
 
-            first = engine.train_epoch(state.weights, epoch, advance, first=first, stop=lambda: stop.wanted)
-            if stop.wanted or checkpoints.is_due():
+            first = engine.train_epoch(state.weights, epoch, advance, first=first, stop=lambda: stop.is_requested)
+            if stop.is_requested or checkpoints.is_due():
                 checkpoints.save(_State(state.weights, epoch if first else epoch + 1, first))
             stop.leave()
 
