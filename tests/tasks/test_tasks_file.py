@@ -147,7 +147,7 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         ('[[task]]\nname = "a\n', "tasks.toml is not TOML (Illegal character '\\n' (at line 2, column 10))"),
         (f'{TASK}train = "dev.tsv"\n', "tasks.toml is not TOML (Cannot overwrite a value (at line 5"),
         ("[[task]]\nkind = 'ner'", "tasks.toml: task number 1 has no name"),
-        (TASK + TASK, "tasks.toml: two tasks are named a: give each a name of its own"),
+        (TASK + TASK, "tasks.toml: two tasks are named a: give each a different name"),
         (TASK + TASK.replace('"a"', '"A"'), "tasks.toml: two tasks are named a and A"),
         (TASK.replace('"a"', '"../a"'), "tasks.toml: the name of task number 1 is '../a': use letters"),
         (
