@@ -236,7 +236,7 @@ class ServedModel:
     def _result(self, example: Example, logits: Any) -> Any:
         task: Any = self.folder.task
         if isinstance(example, Question):
-            return task.found(example, logits, QaConfig.n_best)
+            return task.find_candidates(example, logits, QaConfig.n_best)
         return {name: value for name, value in task.decode(example, logits).items() if name not in _UNSAID}
 
     def answers(self, found: Sequence[AnswerCandidates], places: Sequence[tuple[int, int]], top: int) -> list[Json]:

@@ -131,7 +131,7 @@ class QaModel:
 
     def _located(self, question: Question, logits: Array) -> AnswerCandidates:
         """What is found, with the sentences of those that may be shown."""
-        found = self.task.found(question, logits, self.config.n_best)
+        found = self.task.find_candidates(question, logits, self.config.n_best)
         top = self.config.top
         located = (_in_sentence(one, question) for one in found.candidates[:top])
         candidates = (*located, *found.candidates[top:])
