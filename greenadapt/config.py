@@ -613,7 +613,7 @@ class TaskConfig(Checked):
         if self.label_range is not None:
             low, high = self.label_range
             check(low < high, f"label-range is {low} to {high}: need low < high")
-            check(self.label_kind != "classes", "label-range is for numbers, and --labels is classes")
+            check(self.label_kind != "classes", "label-range is for numbers, but labels are classes")
         for name, (task, option) in _OPTIONS_OF_A_TASK.items():
             is_given = getattr(self, name) != getattr(TaskConfig, name)
             option = "--whole-sentences" if (name, self.chunk) == ("chunk", None) else option

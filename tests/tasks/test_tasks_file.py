@@ -204,7 +204,7 @@ def test_what_is_wrong_is_named(folder: Path, text: str, message: str) -> None:
         ("label-range = [0, inf]", "label-range is [0, inf]: need two numbers"),
         ("label-range = [0]", "label-range is [0]: need two numbers such as [0, 5]"),
         ("label-range = [false, true]", "label-range is [False, True]: need two numbers"),
-        ("label-range = [0, 5]\nlabels = 'classes'", "label-range is for numbers, and labels are to be classes"),
+        ("label-range = [0, 5]\nlabels = 'classes'", "label-range is for numbers, but labels are classes"),
         ("columns = 'a'", "columns is 'a': need a list of strings"),
         ("columns = []", "columns is []: need a list of strings"),
         ("columns = ['a', 'b', 'a']", "columns has a twice"),
