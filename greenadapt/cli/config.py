@@ -79,7 +79,7 @@ def _rows(command: Any, key: str, file: str | None, group: Any) -> Iterator[dict
             "option": option,
             "value": value if isinstance(value, str | bool | int | float | list) else None,
             "source": "default" if setting is None else setting.source,
-            "place": None if setting is None else setting.place.removeprefix("in "),
+            "place": None if setting is None else setting.location.removeprefix("in "),
             "shown": (unset if len(unset) <= _WIDEST else f"{unset[: _WIDEST - 1]}…") or _shown(value),
         }
 
@@ -96,11 +96,11 @@ def _check(command: Any, parameter: Any, field: Any, setting: Setting) -> None:
 
     from greenadapt.fields import allowed
 
-    wrong = f"{setting.place} is {setting.value!r}"
+    wrong = f"{setting.location} is {setting.value!r}"
     try:
         value = parameter.process_value(typer.Context(command), setting.value)
         if field is not None and field.option.parse is not None:
-            field.option.parse(value, setting.place)
+            field.option.parse(value, setting.location)
         elif field is not None:
             TypeAdapter(field.kind).validate_python(value)
     except typer.BadParameter as error:

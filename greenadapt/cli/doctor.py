@@ -22,12 +22,12 @@ def doctor(*, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.
     from greenadapt.storage.workspace import Workspace
 
     is_fit = True
-    for each in checks(Workspace.find(options.workspace)):
-        is_fit = is_fit and each.state != "problem"
+    for result in checks(Workspace.find(options.workspace)):
+        is_fit = is_fit and result.state != "problem"
         if as_json:
-            print_json(each.as_dict())
+            print_json(result.as_dict())
         else:
-            said = ": ".join(filter(None, (each.check, each.found, each.advice)))
-            print_lines(hanging(f"{each.state:<7}  ", said, terminal_width()))
+            text = ": ".join(filter(None, (result.check, result.found, result.advice)))
+            print_lines(hanging(f"{result.state:<7}  ", text, terminal_width()))
     if not is_fit:
         raise typer.Exit(1)

@@ -38,7 +38,7 @@ def params(
     from greenadapt.cli.output.console import print_json
     from greenadapt.stages.finetune.tasks import METHODS, count_params
 
-    given = option_checks.given(ctx)
+    given = option_checks.explicit_parameters(ctx)
     adapters: Sequence[AdapterConfig] = METHODS
     if "adapter" in given:
         adapters = [adapter()]
