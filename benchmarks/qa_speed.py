@@ -41,7 +41,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question, read_questions
-from greenadapt.tasks.spans import unit_of_each, word_units
+from greenadapt.tasks.spans import find_units, word_units
 from greenadapt.tokenization.export import copy_tokenizers
 
 PAGE_WORDS = 500
@@ -147,7 +147,7 @@ def check(ours: Ours, plain: PlainProcess, questions: Sequence[Question]) -> Non
     difference = 0.0
     for question, logits in ours.opened.logits(questions):
         units = word_units(question.context, task.word_unit)
-        owner = unit_of_each(np.array(plain.call("begins", question)), units)
+        owner = find_units(np.array(plain.call("begins", question)), units)
         expected = np.full((len(units), 2), -np.inf, np.float32)
         np.maximum.at(expected, owner, plain.call("logits", question))
         seen = np.isfinite(expected)

@@ -1,4 +1,4 @@
-"""What every stage can be asked to do: one frozen dataclass per stage, with default, range and help of each setting."""
+"""The settings of every stage: frozen dataclasses whose fields have a default, a range and a help text."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -54,7 +54,7 @@ Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 HeldOutShare = Annotated[float, Interval(ge=0, lt=1)]
 Positive = Annotated[float, Gt(0)]
-# Beyond it scores overflow within an epoch, and gensim's kernel, which takes no NaN, ends the process.
+# With a higher rate, scores overflow within an epoch, and gensim's kernel crashes on NaN.
 Rate = Annotated[float, Gt(0), Le(100)]
 Niceness = Annotated[int, Interval(ge=0, le=19)]
 NotNegative = Annotated[float, Ge(0)]
@@ -62,7 +62,7 @@ Length = Annotated[int, Ge(16)]
 
 
 class Panel(StrEnum):
-    """Panels of the help."""
+    """The panels that group options in the help."""
 
     TEXT = "Text"
     VECTORS = "Word vectors"
@@ -87,12 +87,12 @@ class Panel(StrEnum):
     MACHINE = "Machine"
     OUTPUT = "Output and settings"
     ADVANCED = "Advanced"
-    """What few users change; the last panel."""
+    """Options that few users change; the last panel."""
 
 
 @dataclass(frozen=True)
 class SessionOptions(Checked):
-    """Where a command keeps its results, and what it may use."""
+    """Where a command keeps its results, and which resources it may use."""
 
     workspace: Annotated[
         Path | None,
@@ -113,7 +113,7 @@ class SessionOptions(Checked):
     ] = False
     dry_run: Annotated[
         bool,
-        Option("Check everything and say what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
+        Option("Check everything and show what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
         BASIC,
     ] = False
     download: Annotated[
@@ -135,19 +135,19 @@ class SessionOptions(Checked):
             "Refuse to use more memory than this, such as 500M or 8G.",
             panel=Panel.MACHINE,
             parse=parse_bytes,
-            shown="4G",
+            default_text="4G",
         ),
     ] = 4 << 30
     max_time: Annotated[
         Positive | None,
         Option(
-            "Stop at a checkpoint after this long, such as 45m or 6h, with exit code 75; the same command goes on.",
+            "Stop at a checkpoint after this long, such as 45m or 6h, with exit code 75; the same command resumes.",
             panel=Panel.MACHINE,
             parse=parse_duration,
         ),
     ] = None
     """Seconds."""
-    nice: Annotated[Niceness, Option("Leave the processor to others by this much, up to 19.", panel=Panel.MACHINE)] = 0
+    nice: Annotated[Niceness, Option("Niceness of the process, from 0 to 19.", panel=Panel.MACHINE)] = 0
     cluster: Annotated[
         str | None,
         Option(
@@ -181,13 +181,13 @@ _DOCUMENT_BYTES = Option(
     unset="128M, at most a sixteenth of --max-memory",
 )
 SAMPLE_BY = Option(
-    "What a document is in plain text: a line, a paragraph (lines between empty ones), or all of a file (document).",
+    "Unit that is a document in plain text: a line, a paragraph (up to an empty line), or the whole file (document).",
     panel=Panel.TEXT,
     unset="line",
 )
 _WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.ADVANCED, unset="1000000")
 _COMPRESSION = Option(
-    "Refuse compressed text that unpacks to more than so many times its size, beyond 64M.",
+    "Refuse compressed text that unpacks to more than 64M and to more than this many times its size.",
     panel=Panel.ADVANCED,
     unset="200",
 )
@@ -197,22 +197,22 @@ _COMPRESSION = Option(
 class TextLimits(Checked):
     """The longest document and word that a corpus may have.
 
-    Anything longer is not text (an archive of one endless line, say) and would take unbounded memory. It is refused, so
-    the limits never change a result.
+    Anything longer is not text (such as an archive read as a single line) and would need unbounded memory. It is
+    refused, so the limits never change a result.
     """
 
     max_document_bytes: Annotated[Count, _DOCUMENT_BYTES] = 128 << 20
-    """Of a line of plain text, a record or an article, as encoded in the file."""
+    """Of a line of plain text, a record or an article, in the file's encoding."""
     max_word_chars: Annotated[Count, _WORD_CHARS] = 1_000_000
     max_compression: Annotated[Count, _COMPRESSION] = 200
-    """How many times its size a compressed file may unpack to, beyond 64 MiB."""
+    """Largest ratio of unpacked to compressed size, for files that unpack to more than 64 MiB."""
     option: str = "--max-document-bytes"
-    """What raises ``max_document_bytes``, empty if nothing does; ``within`` may change it."""
+    """The option that raises ``max_document_bytes``, empty if there is none; ``within`` may change it."""
     compression_option: str = "--max-compression"
-    """What raises ``max_compression``, empty if nothing does."""
+    """The option that raises ``max_compression``, empty if there is none."""
 
     def within(self, max_memory: int) -> "TextLimits":
-        """The same limits, with documents that can be read in ``max_memory`` bytes."""
+        """Lower ``max_document_bytes`` so that a document can be read in ``max_memory`` bytes."""
         share = max_memory // _MEMORY_OF_A_DOCUMENT_BYTE
         return (
             replace(self, max_document_bytes=share, option="--max-memory") if share < self.max_document_bytes else self
@@ -220,12 +220,12 @@ class TextLimits(Checked):
 
 
 _MEMORY_OF_A_DOCUMENT_BYTE = 16
-"""Bytes of memory, at most, per byte of a document that is read and split."""
+"""Upper bound on the bytes of memory needed per byte of a document to read and split it."""
 
 
 @dataclass(frozen=True)
 class CorpusConfig(Checked):
-    """How documents become words."""
+    """How a corpus is prepared: duplicates, broken lines, and the held-out share."""
 
     keep_duplicates: bool = False
     strict: bool = False
@@ -233,7 +233,7 @@ class CorpusConfig(Checked):
     lenient: bool = False
     """Skip and count lines that are not JSON objects instead of refusing the file."""
     heldout: Annotated[HeldOutShare, _HELD_OUT] = 0.0
-    """Documents are chosen by their content."""
+    """Share of the documents to hold out; a document's content decides whether it is."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
 
     def __post_init__(self) -> None:
@@ -243,7 +243,7 @@ class CorpusConfig(Checked):
 
 @dataclass(frozen=True)
 class TextOptions(Checked):
-    """How to read a corpus, as far as the user said; ``None`` keeps what was used before, or the default."""
+    """How to read a corpus; ``None`` keeps the setting of the existing result, or the default."""
 
     format: Annotated[str | None, Option("Format of a text file, if its name does not say.", panel=Panel.TEXT)] = None
     fields: Annotated[
@@ -281,12 +281,12 @@ class TextOptions(Checked):
     max_compression: Annotated[Count | None, _COMPRESSION] = None
 
     def of_recipe(self) -> dict[str, Any]:
-        """What the user said about the recipe."""
-        said = {"format": self.format, "fields": self.fields, "sample_by": self.sample_by}
-        return {name: value for name, value in said.items() if value}
+        """The settings of the recipe that the user set."""
+        settings = {"format": self.format, "fields": self.fields, "sample_by": self.sample_by}
+        return {name: value for name, value in settings.items() if value}
 
-    def said(self) -> dict[str, list[str]]:
-        """The options that neither the recipe nor the configuration of a result has, as words of a command."""
+    def as_arguments(self) -> dict[str, list[str]]:
+        """The options of the recipe and the limits that the user set: option → command-line arguments."""
         limits = {
             "--max-document-bytes": self.max_document_bytes,
             "--max-word-chars": self.max_word_chars,
@@ -300,14 +300,14 @@ class TextOptions(Checked):
         }
 
     def of_config(self) -> dict[str, Any]:
-        """What the user said about the preparation."""
-        given = {
+        """The settings of ``CorpusConfig`` that the user set."""
+        settings = {
             "keep_duplicates": self.keep_duplicates,
             "strict": self.strict,
             "lenient": None if self.strict is None else not self.strict,
             "heldout": self.heldout,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -352,12 +352,12 @@ class W2VConfig(Checked):
             panel=Panel.VECTORS,
         ),
     ] = "auto"
-    """``fast`` trains on chunks of words; for ``auto`` see ``w2v.resolve_engine``."""
+    """``w2v.resolve_engine`` resolves ``auto``."""
     gradient: Annotated[
         Gradient,
         Option(
-            "Gradient of a context word: that of the mean, as in word2vec, or its own share of it (only --engine "
-            "fast).",
+            "Gradient of a context word: the gradient of the mean, as in word2vec, or that divided by the number of "
+            "context words (only --engine fast).",
             panel=Panel.ADVANCED,
         ),
     ] = "word2vec"
@@ -365,12 +365,12 @@ class W2VConfig(Checked):
     sync_words: Annotated[
         Count,
         Option(
-            "With --cluster: words that each core trains on before the nodes merge what they learned.",
+            "With --cluster: words that each core trains on before the nodes average their vectors.",
             panel=Panel.ADVANCED,
             needs=("--cluster",),
         ),
     ] = 1_000_000
-    """Fewer in the beginning: see ``vectors.averaging``."""
+    """Fewer at the start of training: see ``vectors.averaging``."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
     workers: Count = 1
 
@@ -391,7 +391,7 @@ class W2VConfig(Checked):
 
 @dataclass(frozen=True)
 class AlignConfig(Checked):
-    """The map from word vectors to wordpiece vectors."""
+    """How the map from word vectors to wordpiece vectors is fitted."""
 
     method: Annotated[AlignMethod, Option("How the map is fitted.", panel=Panel.MAP, paper="lstsq"), BASIC] = "lstsq"
     ridge: Annotated[
@@ -403,7 +403,7 @@ class AlignConfig(Checked):
         ),
     ] = 1.0
     heldout: Annotated[float, Interval(gt=0, lt=1)] = 0.1
-    """Share of the overlapping words held out by the diagnostics; the final map is fitted on all of them."""
+    """Share of the overlapping words that the diagnostics hold out; the final map is fitted on all of them."""
     random_scale: Annotated[
         RandomScaleName,
         Option(
@@ -418,14 +418,14 @@ class AlignConfig(Checked):
 
 @dataclass(frozen=True)
 class ExpandConfig(Checked):
-    """Which words get a row, what the row is, and how the checkpoint is written."""
+    """Which words get a row, how the row is computed, and how the checkpoint is written."""
 
     rows: Annotated[
         RowChoice,
         Option(
-            "What a new row is: the mapped vector, the same at the base rows' norm, the mean of the word's pieces, a "
-            "blend of vector and pieces, a fit on vector, count and pieces (form), or which of norm, pieces and form "
-            "does best on held-out words (auto).",
+            "How a new row is computed: the mapped vector (map), scaled to the norm of the base rows (norm), the mean "
+            "of the word's pieces (pieces), a blend of vector and pieces, a fit on vector, count and pieces (form), or "
+            "the best of norm, pieces and form on held-out words (auto).",
             panel=Panel.ROWS,
             paper="map",
         ),
@@ -434,7 +434,7 @@ class ExpandConfig(Checked):
     blend: Annotated[
         Share,
         Option(
-            "Weight of the mapped vector with --rows blend; the rest is the mean of pieces.",
+            "Weight of the mapped vector with --rows blend; the mean of the pieces has 1 minus it.",
             panel=Panel.ADVANCED,
             needs=("--rows blend",),
         ),
@@ -467,7 +467,7 @@ class ExpandConfig(Checked):
         tuple[str, ...],
         Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True),
     ] = ()
-    """Exactly equivalent for these files with ``oov="base"``."""
+    """Does not change the tokenization of these files with ``oov="base"``."""
     dtype: Annotated[
         DType | None, Option("Data type of the weights.", panel=Panel.ADVANCED, unset="the model's own")
     ] = None
@@ -482,24 +482,27 @@ class ExpandConfig(Checked):
 
 @dataclass(frozen=True)
 class AssessConfig(Checked):
-    """How much ``assess`` measures."""
+    """How many words, folds and seeds ``assess`` measures."""
 
     words: Annotated[Count, Option("Without --train: substitute the rows of at most this many held-out words.")] = 300
     folds: Annotated[
-        Annotated[int, Ge(2)], Option("Parts of the labelled examples, each left out once.", panel=Panel.TRAINING)
+        Annotated[int, Ge(2)],
+        Option("Number of folds of the labelled examples; each is held out once.", panel=Panel.TRAINING),
     ] = 3
-    seeds: Annotated[NumberOfSeeds, Option("Number of models to train of each fold.", panel=Panel.TRAINING), BASIC] = 1
-    seed: Annotated[Seed, Option("The first of the seeds, and that of the folds.", panel=Panel.TRAINING)] = 0
+    seeds: Annotated[NumberOfSeeds, Option("Number of models to train per fold.", panel=Panel.TRAINING), BASIC] = 1
+    seed: Annotated[
+        Seed, Option("First seed of the models, and the seed that draws the folds.", panel=Panel.TRAINING)
+    ] = 0
 
 
 @dataclass(frozen=True)
 class TableFormat(Checked):
-    """How a CSV or TSV is written if not as its suffix says."""
+    """The format of a CSV or TSV file that its suffix does not determine."""
 
     columns: tuple[str, ...] = ()
     """Names of the columns of a file without a header; empty: the first line names them."""
     quotes: bool = True
-    """Whether quotation marks enclose fields, or are text like any other character."""
+    """Whether quotation marks enclose fields; else they are ordinary characters."""
     skip_broken: bool = False
     """Skip and count rows with a different number of columns instead of refusing the file."""
 
@@ -520,12 +523,12 @@ _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
     "max_question": ("qa", "--max-question"),
     "max_answer_pieces": ("qa", "--max-answer-pieces"),
 }
-"""Fields of ``TaskConfig`` that only one task reads."""
+"""Field of ``TaskConfig`` that only one task reads → the task, and the option's name in messages."""
 
 
 @dataclass(frozen=True)
 class TaskConfig(Checked):
-    """What the examples of a task are, and how its model reads them; a setting of another task is refused."""
+    """The examples of a task, and how its model reads them; raises ``UsageError`` for a setting of another task."""
 
     task: Annotated[TaskName, Option("Kind of task."), BASIC] = "ner"
     text_fields: Annotated[
@@ -542,14 +545,14 @@ class TaskConfig(Checked):
     ] = "auto"
     label_range: tuple[float, float] | None = None
     """Classification: the range of the numbers to predict. The model learns them scaled to 0 to 1, and predictions are
-    clipped to the range. ``None`` learns them as they are."""
+    clipped to the range; ``None``: no scaling and no clipping."""
     table: TableFormat | None = None
-    """Classification: how CSV and TSV files are written; ``None``: as their suffixes say."""
+    """Classification: the format of CSV and TSV files; ``None``: their suffixes determine it."""
     head_layers: Annotated[
         Annotated[int, Interval(ge=1, le=2)],
         Option(
-            "Layers of the head: 1, which is the model's own, or 2, with another one and tanh before the last (only "
-            "greenadapt can load that).",
+            "Layers of the head: 1, as in transformers, or 2, with a linear layer and tanh before it (only greenadapt "
+            "can load that).",
             panel=Panel.ADVANCED,
         ),
     ] = 1
@@ -565,7 +568,7 @@ class TaskConfig(Checked):
     x_class: Annotated[
         bool,
         Option(
-            "Make [CLS], [SEP] and pieces inside a word a class of their own, as in BioBERT's code.",
+            "Label [CLS], [SEP] and pieces inside a word with an additional class, as in BioBERT's code.",
             panel=Panel.ADVANCED,
         ),
     ] = False
@@ -579,9 +582,9 @@ class TaskConfig(Checked):
     stride: Annotated[
         Count | None,
         Option(
-            "Begin a window every so many pieces of the context, as BERT's code for SQuAD does.",
+            "Pieces between the starts of two windows, as in BERT's code for SQuAD.",
             panel=Panel.ADVANCED,
-            unset="half of what is read at once is searched, the rest is context",
+            unset="half of each window is searched, the rest is context",
         ),
     ] = None
     max_question: Annotated[
@@ -613,14 +616,14 @@ class TaskConfig(Checked):
         if self.label_range is not None:
             low, high = self.label_range
             check(low < high, f"label-range is {low} to {high}: need low < high")
-            check(self.label_kind != "classes", "label-range is for numbers, and labels are to be classes")
+            check(self.label_kind != "classes", "label-range is for numbers, but labels are classes")
         for name, (task, option) in _OPTIONS_OF_A_TASK.items():
             is_given = getattr(self, name) != getattr(TaskConfig, name)
             option = "--whole-sentences" if (name, self.chunk) == ("chunk", None) else option
             check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
     def settings(self) -> dict[str, Any]:
-        """All fields, but what later versions added only if it is set: results of versions without it stay valid."""
+        """All fields; those that later versions added only if they are set, so that earlier results stay valid."""
         later = ("head_layers", "head_dropout", "stride", "max_question", "max_answer_pieces")
         unset = {name for name in later if getattr(self, name) == getattr(TaskConfig, name)}
         return {name: value for name, value in asdict(self).items() if name not in unset}
@@ -632,13 +635,13 @@ _MAX_TOKENS = Option("Pieces in the model at once, padding included; lower it if
 
 @dataclass(frozen=True)
 class TrainConfig(Checked):
-    """How a task's model is trained and used; ``PAPER`` has the settings of arXiv 2004.03354."""
+    """How a task's model is trained; ``PAPER`` has the settings of arXiv 2004.03354."""
 
     mix: Annotated[
         Mix,
         Option(
-            "Which tokenization a training example is read in: a random one for each example and epoch (sample), for "
-            "each example (fixed) or for each batch, both, or always the same one.",
+            "Tokenization of a training example: drawn for each example and epoch (sample), once for each example "
+            "(fixed) or for each batch, both, or always the base or the expanded tokenization.",
             panel=Panel.TRAINING,
             paper="sample",
         ),
@@ -647,8 +650,8 @@ class TrainConfig(Checked):
     agreement: Annotated[
         NotNegative,
         Option(
-            "With --mix both, read both tokenizations of an example in the same step, and add this times the symmetric "
-            "KL divergence between their predictions to the loss.",
+            "With --mix both, read both tokenizations of an example in the same step, and add the symmetric KL "
+            "divergence between their predictions to the loss, multiplied by this weight.",
             panel=Panel.ADVANCED,
         ),
     ] = 0.0
@@ -656,8 +659,8 @@ class TrainConfig(Checked):
     pool: Annotated[
         PoolChoice,
         Option(
-            "Which logits to predict with: the mean over both tokenizations, those of one, or, for each seed, the best "
-            "of these on --dev.",
+            "Logits to predict with: the mean over both tokenizations, those of one tokenization, or the best of these "
+            "on --dev, chosen for each seed.",
             panel=Panel.TRAINING,
             paper="mean",
         ),
@@ -680,7 +683,7 @@ class TrainConfig(Checked):
     clip: Annotated[Positive, Option("Maximum norm of the gradient.", panel=Panel.ADVANCED)] = 1.0
     precision: Annotated[Precision, _PRECISION] = "auto"
     keep: Annotated[
-        Keep, Option("Keep the model of the last epoch, or of the best on --dev.", panel=Panel.TRAINING)
+        Keep, Option("Keep the model of the last epoch, or of the best epoch on --dev.", panel=Panel.TRAINING)
     ] = "last"
     patience: Annotated[
         Count | None, Option("Stop after this many epochs without a better score on --dev.", panel=Panel.TRAINING)
@@ -696,7 +699,7 @@ class TrainConfig(Checked):
             )
 
     def settings(self) -> dict[str, Any]:
-        """All fields but an agreement of 0: results and training states of versions without it stay valid."""
+        """All fields, ``agreement`` only if it is not 0, so that results and states of earlier versions stay valid."""
         return {name: value for name, value in asdict(self).items() if name != "agreement" or value}
 
 
@@ -709,7 +712,7 @@ _WITH_TEXTS = ("--unlabelled",)
 
 @dataclass(frozen=True)
 class UnlabelledConfig(Checked):
-    """How texts without labels take part in the training of a task."""
+    """How unlabelled texts take part in the training of a task."""
 
     unlabelled_batch: Annotated[
         Count,
@@ -721,7 +724,7 @@ class UnlabelledConfig(Checked):
     ] = 16
     unlabelled_weight: Annotated[
         Positive,
-        Option("What the loss on texts of --unlabelled is multiplied by.", panel=Panel.TRAINING, needs=_WITH_TEXTS),
+        Option("Weight of the loss on texts of --unlabelled.", panel=Panel.TRAINING, needs=_WITH_TEXTS),
     ] = 1.0
 
 
@@ -730,7 +733,7 @@ _WITH_MEMORY = ("--memory",)
 
 @dataclass(frozen=True)
 class MemoryConfig(Checked):
-    """How the states of a general model reach the domain model that is trained (G-MAP, arXiv 2212.03613)."""
+    """How the domain model attends to the states of a general model (G-MAP, arXiv 2212.03613)."""
 
     strategy: Annotated[
         Strategy,
@@ -745,7 +748,7 @@ class MemoryConfig(Checked):
     attention: Annotated[
         MemoryVariant,
         Option(
-            "How layers attend to memory: one softmax over both, or one of the paper's two other variants.",
+            "How layers attend to memory: one softmax over text and memory, or one of the paper's two other variants.",
             "--memory-attention",
             panel=Panel.ADVANCED,
             paper="memory",
@@ -766,8 +769,8 @@ class MemoryConfig(Checked):
     source: Annotated[
         str,
         Option(
-            "Which states of the general model: paper, reference (one layer lower, as in the released code), or a "
-            "range for each layer, such as 1-6,7-12, where 0 is the embedding layer.",
+            "States of the general model that are the memory: paper, reference (one layer lower, as in the released "
+            "code), or a range for each layer, such as 1-6,7-12, where 0 is the embedding layer.",
             "--memory-source",
             panel=Panel.ADVANCED,
             needs=_WITH_MEMORY,
@@ -776,7 +779,7 @@ class MemoryConfig(Checked):
     gate_init: Annotated[
         GateInit,
         Option(
-            "Initial gates: zero, which is the mean over their layers, or N(0, 0.02), as in the released code.",
+            "Initial gates: zero, so that a gate averages its layers, or N(0, 0.02), as in the released code.",
             panel=Panel.ADVANCED,
             needs=_WITH_MEMORY,
         ),
@@ -805,7 +808,7 @@ class MemoryConfig(Checked):
         super().__post_init__()
         check(
             len(set(self.layers)) == len(self.layers) and list(self.layers) == sorted(self.layers),
-            f"--memory-layers is {','.join(map(str, self.layers))}, must ascend, each layer once",
+            f"--memory-layers is {','.join(map(str, self.layers))}, must be ascending, without repetition",
         )
         if self.strategy == "logits":
             for name in ("attention", "layers", "source"):
@@ -820,23 +823,23 @@ class MemoryConfig(Checked):
 
 @dataclass(frozen=True)
 class SamplingConfig(Checked):
-    """Which task each step of multitask training is for (arXiv 1902.02671, section 4.1)."""
+    """How multitask training chooses the task of each step (arXiv 1902.02671, section 4.1)."""
 
     sampling: Annotated[
         Sampling,
         Option(
-            "Which task each step is for: in turn, or drawn in proportion to the number of its examples, to its square "
-            "root, or moving from proportional to equal shares (anneal).",
+            "How the task of each step is chosen: in turn (round-robin), drawn in proportion to the number of its "
+            "examples or to the square root of it, or from proportional towards equal shares (anneal).",
             panel=Panel.ADAPTERS,
             paper="anneal",
         ),
     ] = "anneal"
-    """Drawn in proportion to N^a for N training examples; a is 1, 0.5, or goes from 1 in the first epoch to 0.2 in the
-    last."""
+    """A task is drawn in proportion to N^a for its N training examples; a is 1 (proportional), 0.5 (square-root), or
+    falls from 1 in the first epoch to 0.2 in the last (anneal)."""
     steps_per_epoch: Annotated[
         Count | None,
         Option(
-            "Steps of all tasks together.",
+            "Steps per epoch, of all tasks together.",
             panel=Panel.ADVANCED,
             paper="2400",
             unset="the number of batches of all tasks",
@@ -849,12 +852,12 @@ PALS_PAPER: dict[str, Any] = {"epochs": 25, "learning_rate": 2e-5, "weight_decay
 PALS_PAPER_SAMPLING: dict[str, Any] = {"steps_per_epoch": 2400}
 """Settings of ``SamplingConfig`` in arXiv 1902.02671, section 4.2."""
 NOT_WITH_ADD_TO = ("out", "sampling", "cache_memory")
-"""Options that have no use where each task is trained alone and added to a shared encoder."""
+"""Options without effect under ``--add-to``, where each task is trained alone and added to a shared encoder."""
 
 
 def preset_settings(name: str | None, *, many: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The settings of ``TrainConfig`` and ``SamplingConfig`` in a preset, for ``many`` tasks on one encoder or for one;
-    no settings for ``None``. Raises ``UsageError`` for another name than ``paper``.
+    """The settings of ``TrainConfig`` and ``SamplingConfig`` in the preset ``name``, for ``many`` tasks on one encoder
+    or for a single task; ``None`` has no settings. Raises ``UsageError`` for a name other than ``paper``.
     """
     if name is None:
         return {}, {}
@@ -867,12 +870,12 @@ def preset_settings(name: str | None, *, many: bool) -> tuple[Mapping[str, Any],
 class RunConfig(Checked):
     """How training runs on its machine.
 
-    None of this changes what is learnt, except for rounding, and for ``max_tokens``: dropout depends on the shape of
-    the inputs, as it does on the device.
+    These settings do not change the trained weights, except by rounding, and by dropout, which depends on the device
+    and on the shape of the inputs (``max_tokens``).
     """
 
     max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
-    """A batch is split into as many parts as this needs."""
+    """A larger batch is split into parts."""
     checkpoint_steps: Annotated[
         Count,
         Option("Optimizer steps between checkpoints, in addition to one per epoch.", panel=Panel.ADVANCED),
@@ -886,7 +889,7 @@ class RunConfig(Checked):
     cache_memory: Annotated[
         bool,
         Option(
-            "Keep the frozen general model's states of the training texts on disk, in the workspace, so that it reads "
+            "Cache the states of the frozen general model for the training texts in the workspace, so that it reads "
             "each text once.",
             panel=Panel.MEMORY,
         ),
@@ -897,7 +900,7 @@ class RunConfig(Checked):
             "Largest size of the cache of --cache-memory, such as 20G.",
             panel=Panel.ADVANCED,
             parse=parse_bytes,
-            shown="20G",
+            default_text="20G",
             needs=("--cache-memory",),
         ),
     ] = 20 << 30
@@ -909,17 +912,17 @@ class ReadingOptions(Checked):
 
     pool: Annotated[
         Pool | None,
-        Option("Which logits to predict with: the mean over both tokenizations, or those of one.", unset="as trained"),
+        Option("Logits to predict with: the mean over both tokenizations, or those of one.", unset="as trained"),
     ] = None
     margin: Annotated[
         Share | None,
         Option(
-            "With the mean over both, read the base tokenization only of what the expanded one leaves in doubt: where "
-            "the two most probable labels or answers are less than this apart, such as 0.7.",
-            unset="of everything",
+            "With --pool mean, read the base tokenization only where the probabilities of the two best labels or "
+            "answers in the expanded tokenization differ by less than this, such as 0.7.",
+            unset="everything is read twice",
         ),
     ] = None
-    seed: Annotated[int | None, Option("Which of the folder's seeds predicts.", unset="the first")] = None
+    seed: Annotated[int | None, Option("Seed of the model to predict with.", unset="the first in the folder")] = None
     precision: Annotated[Precision, _PRECISION] = TrainConfig.precision
     max_tokens: Annotated[Count, _MAX_TOKENS] = RunConfig.max_tokens
     max_length: Annotated[
@@ -927,14 +930,14 @@ class ReadingOptions(Checked):
     ] = None
     memory: Annotated[
         str | None,
-        Option("Folder or hub id of the general model used as memory, if it was moved.", unset="as in training"),
+        Option("Folder or hub id of the general model used as memory, if it has moved.", unset="as in training"),
     ] = None
     backend: Annotated[
         Backend | None,
-        Option("What runs the model; onnx and openvino compile it first.", unset="as compiled, else torch"),
+        Option("Library that runs the model; onnx and openvino compile it first.", unset="as compiled, else torch"),
     ] = None
     quantize: Annotated[
-        Quantize | None, Option("Numbers of the matrix products, int8 for CPUs.", unset="as compiled, else none")
+        Quantize | None, Option("Data type of the matrix products; int8 for CPUs.", unset="as compiled, else none")
     ] = None
 
 
@@ -942,22 +945,20 @@ class ReadingOptions(Checked):
 class CompileConfig(Checked):
     """How a model is compiled."""
 
-    backend: Annotated[Literal["onnx", "openvino"], Option("What is to run the model."), BASIC] = "onnx"
+    backend: Annotated[Literal["onnx", "openvino"], Option("Library that runs the model."), BASIC] = "onnx"
     quantize: Annotated[
-        Quantize, Option("Numbers of the matrix products: float32 (none), int8, or bf16 with OpenVINO."), BASIC
+        Quantize, Option("Data type of the matrix products: float32 (none), int8, or bf16 with OpenVINO."), BASIC
     ] = "none"
-    seed: Annotated[int | None, Option("Which of the folder's seeds is compiled.", unset="the first")] = None
-    task: Annotated[str | None, Option("Which task of a multitask model is compiled."), BASIC] = None
+    seed: Annotated[int | None, Option("Seed of the model to compile.", unset="the first in the folder")] = None
+    task: Annotated[str | None, Option("Task of a multitask model to compile."), BASIC] = None
 
 
 @dataclass(frozen=True)
 class QaConfig(Checked):
-    """Which answers are given; ``None`` is as the model was trained, or else as in the paper."""
+    """Which answers are predicted; ``None``: as in training, else as in the paper."""
 
     top: Annotated[int, Option("Answers to each question.", panel=Panel.ANSWERS), BASIC] = 1
-    n_best: Annotated[
-        Count, Option("Number of spans that the probabilities are computed over.", panel=Panel.ADVANCED)
-    ] = 20
+    n_best: Annotated[Count, Option("Number of spans in the softmax of the probabilities.", panel=Panel.ADVANCED)] = 20
     word_unit: Annotated[
         WordUnit | None,
         Option(
@@ -1001,7 +1002,7 @@ class IndexConfig(Checked):
     vectors: Annotated[
         bool,
         Option(
-            "Also keep a vector of each paragraph by --model, for --by dense and hybrid; takes much longer.",
+            "Also store a vector of each paragraph by --model, for --by dense and hybrid; takes much longer.",
             "--vectors",
         ),
         BASIC,
@@ -1011,12 +1012,12 @@ class IndexConfig(Checked):
 
 @dataclass(frozen=True)
 class RetrievalConfig(Checked):
-    """Which paragraphs a question is put to, of an index or of its own context, and how their scores count."""
+    """In which paragraphs of an index, or of its context, a question is answered, and how search scores count."""
 
     passages: Annotated[
         Count | None,
         Option(
-            "How many paragraphs to read: the best of the index, or else the best of each text.",
+            "Number of paragraphs to read: the best of the index, or else the best of each text.",
             panel=Panel.SEARCH,
             unset="10 of an index, all of a text",
         ),
@@ -1032,20 +1033,20 @@ class RetrievalConfig(Checked):
     search_weight: Annotated[
         NotNegative,
         Option(
-            "How much of their logit answers in a paragraph of score 0 lose; those in the best one, of the index or of "
-            "the text, lose nothing.",
+            "Subtracted from the logits of answers in a paragraph with search score 0; nothing is subtracted in the "
+            "best paragraph of the index or of the text.",
             panel=Panel.ADVANCED,
         ),
     ] = 5.0
 
     @property
     def n_passages(self) -> int:
-        """How many of an index."""
+        """Number of paragraphs to read from an index."""
         return 10 if self.passages is None else self.passages
 
     @property
     def is_weighed(self) -> bool:
-        """Whether the weight of the search was set."""
+        """Whether ``search_weight`` differs from its default."""
         return self.search_weight != RetrievalConfig.search_weight
 
     def check_index(self, index: str | None) -> None:
@@ -1056,10 +1057,10 @@ class RetrievalConfig(Checked):
 
 @dataclass(frozen=True)
 class ServeConfig(Checked):
-    """Where a server listens, and the most that it takes on."""
+    """Where a server listens, and its limits."""
 
     host: Annotated[
-        str, Option("Address to listen on; 0.0.0.0 takes requests from other machines.", panel=Panel.ADDRESS), BASIC
+        str, Option("Address to listen on; 0.0.0.0 accepts requests from other machines.", panel=Panel.ADDRESS), BASIC
     ] = "127.0.0.1"
     port: Annotated[
         Annotated[int, Interval(ge=0, le=65535)],
@@ -1069,38 +1070,39 @@ class ServeConfig(Checked):
     allow_hosts: Annotated[
         tuple[str, ...],
         Option(
-            "Name by which requests may call the server, such as that of a proxy; repeatable.",
+            "Host name that requests may use for the server, such as that of a proxy; repeatable.",
             "--allow-host",
             panel=Panel.ADDRESS,
             unset="on a loopback address localhost and the address, else any",
         ),
     ] = ()
     workers: Annotated[
-        Count, Option("Processes, each with models of its own. One that ends is replaced.", panel=Panel.MACHINE)
+        Count,
+        Option("Processes, each with its copy of the models. A process that dies is replaced.", panel=Panel.MACHINE),
     ] = 1
     max_body: Annotated[
-        Count, Option("Largest request, such as 1M.", panel=Panel.LIMITS, parse=parse_bytes, shown="1M")
+        Count, Option("Largest request, such as 1M.", panel=Panel.LIMITS, parse=parse_bytes, default_text="1M")
     ] = 1 << 20
-    max_texts: Annotated[Count, Option("Most texts or documents of a request.", panel=Panel.LIMITS)] = 64
+    max_texts: Annotated[Count, Option("Most texts or documents in a request.", panel=Panel.LIMITS)] = 64
     max_chars: Annotated[Count, Option("Longest text, in characters.", panel=Panel.LIMITS)] = 100_000
     max_queue: Annotated[
-        Count, Option("Most texts that wait in a process; further requests get 503.", panel=Panel.LIMITS)
+        Count, Option("Most texts that wait in a process; further requests are answered with 503.", panel=Panel.LIMITS)
     ] = 512
     max_seconds: Annotated[
-        Positive, Option("Longest time of a request, in seconds; then it gets 504.", panel=Panel.LIMITS)
+        Positive, Option("Longest time of a request, in seconds; then it is answered with 504.", panel=Panel.LIMITS)
     ] = 30.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check(
             self.max_texts <= self.max_queue,
-            f"--max-texts is {self.max_texts} and --max-queue {self.max_queue}: a full request would never fit",
+            f"--max-texts is {self.max_texts} and --max-queue {self.max_queue}: the largest request would never fit",
         )
 
 
 @dataclass(frozen=True)
 class PretrainConfig(Checked):
-    """What a masked language model is trained on; ``GMAP_PRETRAINING`` has the settings of the training itself."""
+    """The inputs and masks of masked language modeling; ``GMAP_PRETRAINING`` has the settings of the training."""
 
     max_length: Annotated[
         Length | None,
@@ -1110,7 +1112,7 @@ class PretrainConfig(Checked):
             unset="128, or the model's maximum if less",
         ),
     ] = None
-    """Paragraphs of an abstract have about 128; an input of 512 costs at least four times as much."""
+    """An abstract has about 128 pieces; an input of 512 costs at least four times as much."""
     heldout: Annotated[
         HeldOutShare, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper="0.3")
     ] = 0.3
@@ -1121,7 +1123,7 @@ class PretrainConfig(Checked):
     only_new_rows: Annotated[bool, Option("Train only the rows of the added words.", panel=Panel.TRAINING)] = False
     head_steps: Annotated[
         Annotated[int, Ge(0)],
-        Option("Steps that train only the head first, if the checkpoint has none.", panel=Panel.ADVANCED),
+        Option("Steps that first train only the head, if the checkpoint has none.", panel=Panel.ADVANCED),
     ] = 200
     head_learning_rate: Annotated[
         Positive, Option("Peak learning rate of --head-steps.", panel=Panel.ADVANCED, needs=("--head-steps",))
@@ -1133,7 +1135,7 @@ class PretrainConfig(Checked):
 
 
 GMAP_PRETRAINING: dict[str, Any] = {"epochs": 5, "learning_rate": 4e-5}
-"""Settings of ``TrainConfig`` in arXiv 2212.03613, table 6, which has 5 to 10 epochs."""
+"""Settings of ``TrainConfig`` in arXiv 2212.03613, table 6 (5 to 10 epochs there)."""
 
 
 AdapterName = Literal[
@@ -1147,10 +1149,10 @@ AdapterInit = Literal["paper", "zero"]
 
 @dataclass(frozen=True)
 class AdapterKind:
-    """What the adapters of one name have."""
+    """Properties of a kind of adapter."""
 
     is_in_layers: bool = True
-    """In some or all layers of the encoder; the others except ``none`` are on top of it."""
+    """Whether it is in layers of the encoder; the other kinds but ``none`` are on top of it."""
     paper_size: int | None = None
     """Width d_s of the projected states in the paper, whose model has a hidden size of 768; ``None``: no projection."""
     has_heads: bool = False
@@ -1158,11 +1160,11 @@ class AdapterKind:
     has_forms: bool = False
     """Whether the paper's released code differs from the paper."""
     can_be_serial: bool = False
-    """Whether it may also be after its layer, and not only beside it."""
+    """Whether it may also follow its layer, instead of running parallel to it."""
     has_stack: bool = False
-    """Whether it is a number of layers on top."""
+    """Whether it is a stack of layers on top."""
     can_be_shared: bool = False
-    """Whether all tasks may share its projections, and not only the layers of a task."""
+    """Whether all tasks may share its projections, which the layers of a task always share."""
 
 
 ADAPTERS: dict[AdapterName, AdapterKind] = {
@@ -1183,7 +1185,7 @@ ADAPTERS: dict[AdapterName, AdapterKind] = {
 
 
 PALS_READ = "pals_read"
-"""What a description of ``houlsby-pals`` says its PALs read; one without it is of a model whose PALs read another."""
+"""Key of the settings of ``houlsby-pals`` for the input of the PALs; models without it have PALs with another input."""
 
 
 @dataclass(frozen=True)
@@ -1191,7 +1193,9 @@ class AdapterConfig(Checked):
     """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
 
     adapter: Annotated[
-        AdapterName, Option("What each task adds to the encoder; none: only its head.", panel=Panel.ADAPTERS), BASIC
+        AdapterName,
+        Option("Adapter that each task adds to the encoder; none: only a head.", panel=Panel.ADAPTERS),
+        BASIC,
     ] = "pals"
     """Projected attention with projections shared by all layers (``pals``), low-rank layers, narrow attention or
     feed-forward layers with their own or shared projections, a factor for each element (``lhuc``), two bottlenecks per
@@ -1225,7 +1229,8 @@ class AdapterConfig(Checked):
     placement: Annotated[
         Placement,
         Option(
-            "Beside the layer, or after it with its own layer norm (much worse in the paper).", panel=Panel.ADVANCED
+            "Parallel to the layer, or after it with an additional layer norm (much worse in the paper).",
+            panel=Panel.ADVANCED,
         ),
     ] = "parallel"
     form: Annotated[
@@ -1239,18 +1244,18 @@ class AdapterConfig(Checked):
     init: Annotated[
         AdapterInit,
         Option(
-            "N(0, 0.02), or zero for the projections up, so that training starts from the plain model.",
+            "N(0, 0.02), or zero for the up projections, so that training starts from the plain model.",
             "--adapter-init",
             panel=Panel.ADVANCED,
         ),
     ] = "paper"
     top_layers: Annotated[
-        Count, Option("Layers of --adapter top-…; 3 and 12 were worse in the paper.", panel=Panel.ADVANCED)
+        Count, Option("Number of layers of --adapter top-…; 3 and 12 were worse in the paper.", panel=Panel.ADVANCED)
     ] = 6
     own_pooler: Annotated[
         bool,
         Option(
-            "Give each task that classifies texts a pooler of its own, a copy of the model's.",
+            "Give each classification task its own copy of the model's pooler.",
             "--own-pooler",
             panel=Panel.ADVANCED,
         ),
@@ -1258,7 +1263,7 @@ class AdapterConfig(Checked):
     share_projections: Annotated[
         bool,
         Option(
-            "Let all tasks share the projections to the adapters' width and back (worse in the paper).",
+            "Share the adapters' down and up projections between all tasks (worse in the paper).",
             "--share-projections",
             panel=Panel.ADVANCED,
         ),
@@ -1288,20 +1293,20 @@ class AdapterConfig(Checked):
             check(not is_given or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides what the adapter computes, as JSON; what later versions added only if it is set."""
+        """The fields as JSON, what the adapter computes; those that later versions added only if they are set."""
         later = ("top_layers", "own_pooler", "share_projections")
         unset = {key for key in later if getattr(self, key) == getattr(AdapterConfig, key)}
-        own = {key: value for key, value in asdict(self).items() if key not in unset}
-        return own | {PALS_READ: "feed-forward input"} if self.adapter == "houlsby-pals" else own
+        settings = {key: value for key, value in asdict(self).items() if key not in unset}
+        return settings | {PALS_READ: "feed-forward input"} if self.adapter == "houlsby-pals" else settings
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> "AdapterConfig":
-        """The configuration with these ``settings()``; raises ``TypeError`` or ``UsageError`` for others."""
-        own = {**settings}
-        own.pop(PALS_READ, None)
-        return cls(**own)
+        """The configuration that ``settings()`` came from; raises ``TypeError`` or ``UsageError`` if they are not
+        valid.
+        """
+        return cls(**{key: value for key, value in settings.items() if key != PALS_READ})
 
     @property
     def kind(self) -> AdapterKind:
-        """What adapters of this name have."""
+        """Properties of this adapter."""
         return ADAPTERS[self.adapter]

@@ -16,7 +16,7 @@ from typing import Any
 
 COUNTRY = "GREENADAPT_COUNTRY"
 """Environment variable of the country whose electricity is used."""
-_KEEP_EVERY = 2.0  # seconds
+_KEEP_INTERVAL = 2.0  # seconds
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes
 
 # Strubell et al. 2019 (arXiv 1906.02243), which the paper follows.
@@ -40,7 +40,7 @@ class HourlyPrice:
     high: float
 
 
-# Implied by the paper's dollars over its hours: two rows for each machine, and one price gives both.
+# The paper's dollars divided by its hours; both rows of a machine imply the same price.
 CPU_MACHINE = HourlyPrice(1.33, 6.33)
 """Twelve Xeon E7-8857 processors, 144 cores."""
 GPU_MACHINE = HourlyPrice(5.92, 19.84)
@@ -49,7 +49,7 @@ GPU_MACHINE = HourlyPrice(5.92, 19.84)
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One row of the paper's Table 1: the run, the published figures, and those of the formula."""
+    """A row of the paper's Table 1: the run, the published figures, and those of the formula."""
 
     model: str
     size: str
@@ -89,9 +89,9 @@ class Cost:
     """The cost of some work.
 
     ``seconds`` of wall time, ``cpu_seconds`` of this process and its finished children, ``peak_memory_bytes`` of the
-    largest single process (0 on Windows), ``energy_kwh`` at the computer, ``co2_kg`` including the data center's
-    overhead (``PUE``), and ``usd_low`` to ``usd_high``, the price of the core-hours in the paper. The two sources say
-    where energy and CO2 come from; an estimate is labeled so.
+    largest single process (0 on Windows), ``energy_kwh`` of the computer, ``co2_kg`` including the data center's
+    overhead (``PUE``), and ``usd_low`` to ``usd_high``, the core-hours at the paper's prices. ``energy_source`` and
+    ``co2_source`` say how energy and CO2 were measured or estimated.
     """
 
     seconds: float = 0.0
@@ -105,7 +105,7 @@ class Cost:
     usd_high: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
-        """The cost of both in sequence: sums, and the higher peak."""
+        """The cost of both in sequence: sums, and the higher peak of memory."""
         return Cost(
             seconds=self.seconds + other.seconds,
             cpu_seconds=self.cpu_seconds + other.cpu_seconds,
@@ -119,13 +119,13 @@ class Cost:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON; ``Cost(**cost.as_dict())`` gives the same cost back."""
+        """The cost for JSON; ``Cost(**cost.as_dict())`` restores it."""
         return asdict(self)
 
 
 def total(costs: Iterable[Mapping[str, Any]]) -> Cost:
-    """The cost of several stages in sequence, each as its manifest has it; what one does not state counts as 0."""
-    names = [one.name for one in fields(Cost)]
+    """The cost of several stages in sequence, from their manifests; a missing entry counts as 0."""
+    names = [field.name for field in fields(Cost)]
     return reduce(add, (Cost(**{name: cost[name] for name in names if name in cost}) for cost in costs), Cost())
 
 
@@ -134,10 +134,10 @@ def _joined(first: str, second: str) -> str:
 
 
 def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int) -> Cost:
-    """Energy from CPU time at ``WATTS_PER_CORE``, CO2 at the US average, money for the core-hours.
+    """Estimate energy from CPU time at ``WATTS_PER_CORE``, CO2 at the US average, and the price of the core-hours.
 
-    Waiting is paid for too, so the core-hours are CPU time or wall time, whichever is longer. The energy of memory,
-    disks and idle cores is not included.
+    Core-hours are CPU time or wall time, whichever is longer, since waiting is billed too. The energy of memory, disks
+    and idle cores is not included.
     """
     energy_kwh = cpu_seconds / 3600 * WATTS_PER_CORE / 1000
     core_hours = max(seconds, cpu_seconds) / 3600
@@ -160,11 +160,11 @@ def default_country() -> str:
 
 
 class Meter:
-    """Measures the work inside ``with Meter() as meter:``; ``meter.cost`` holds its cost afterwards.
+    """Measures the work inside ``with Meter() as meter:``; ``meter.cost`` is its cost afterwards.
 
     Energy and the country's carbon intensity come from codecarbon's offline tracker if installed (the extra
     ``[energy]``), else from ``estimate``. No network is used. ``keep`` is called with the cost so far every few
-    seconds, in case the work is killed.
+    seconds, so that a killed run has a cost.
     """
 
     cost: Cost
@@ -172,21 +172,21 @@ class Meter:
     def __init__(self, country: str | None = None, keep: Callable[[Cost], None] | None = None) -> None:
         self._country = country or default_country()
         self._keep = keep
-        self._over = threading.Event()
+        self._ended = threading.Event()
 
     def __enter__(self) -> "Meter":
         self._tracker = _start_tracker(self._country)
         _reset_peak()
         self._children_before = _children_peak()
         self._begin = time.perf_counter(), _cpu_seconds()
-        self._keeper = threading.Thread(target=self._keep_on, daemon=True)
+        self._keeper = threading.Thread(target=self._keep_regularly, daemon=True)
         self._keeper.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._ended.set()
         self._keeper.join()
         self.cost = self.so_far()
         data = _stop_tracker(self._tracker)
@@ -197,23 +197,23 @@ class Meter:
         """The cost so far, with estimated energy."""
         began, cpu_before = self._begin
         children = _children_peak()
-        grown = children if children > self._children_before else 0  # else it is that of earlier children
-        peak = max(_own_peak(), grown)
+        # A peak that has not grown is of children before this work.
+        peak = max(_own_peak(), children if children > self._children_before else 0)
         return estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak)
 
-    def _keep_on(self) -> None:
-        while self._keep is not None and not self._over.wait(_KEEP_EVERY):
-            with suppress(OSError):  # the work itself will report a full disk
+    def _keep_regularly(self) -> None:
+        while self._keep is not None and not self._ended.wait(_KEEP_INTERVAL):
+            with suppress(OSError):  # the work itself reports a full disk
                 self._keep(self.so_far())
 
 
 def _cpu_seconds() -> float:
-    spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _own_peak() -> int:
-    """Peak of this process in bytes; Linux's ``ru_maxrss`` includes the parent process's, if larger."""
+    """Peak memory of this process in bytes; on Linux ``ru_maxrss`` would include a larger peak of the parent."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -234,7 +234,7 @@ def _peak(whose: str) -> int:
 
 
 def _reset_peak() -> None:
-    """Reset the peak of this process if the system can (Linux); else it covers the whole process."""
+    """Reset the peak memory of this process, on Linux; elsewhere it covers the whole life of the process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -246,7 +246,7 @@ def _start_tracker(country: str) -> Any:
         from codecarbon import OfflineEmissionsTracker
     except ImportError:
         return None
-    # Set every argument by which a user's .codecarbon.config could write, send or lock something.
+    # Override every setting by which a user's .codecarbon.config could write, send or lock something.
     tracker = OfflineEmissionsTracker(
         country_iso_code=country,
         output_methods=[],
@@ -265,7 +265,7 @@ def _start_tracker(country: str) -> Any:
 
 
 def _stop_tracker(tracker: Any) -> Any:
-    """codecarbon's final data; ``None`` if it has none (it hides its own failures)."""
+    """codecarbon's final data; ``None`` without data (it hides its failures)."""
     if tracker is None:
         return None
     tracker.stop()
@@ -273,13 +273,13 @@ def _stop_tracker(tracker: Any) -> Any:
 
 
 def _with_tracked(cost: Cost, data: Any) -> Cost:
-    """``cost`` with codecarbon's energy, and CO2 at its carbon intensity for the country, overhead included."""
+    """``cost`` with codecarbon's energy, and CO2 at its carbon intensity of the country, times ``PUE``."""
     source = f"codecarbon {data.codecarbon_version}"
-    place = data.country_name or f"the world (it does not know {data.country_iso_code})"
+    country = data.country_name or f"the world (it does not know {data.country_iso_code})"
     return replace(
         cost,
         energy_kwh=data.energy_consumed,
         energy_source=source,
         co2_kg=data.emissions * PUE,
-        co2_source=f"{source}: electricity of {place}, PUE {PUE}",
+        co2_source=f"{source}: electricity of {country}, PUE {PUE}",
     )

@@ -1,4 +1,4 @@
-"""The errors that a user can cause or meet, and numbers, sizes and texts as messages show them.
+"""The errors that users can act on, and the format of numbers, sizes and texts in messages.
 
 The command line turns each error into one line and an exit code.
 """
@@ -9,16 +9,16 @@ from decimal import ROUND_HALF_UP, Decimal
 from math import isfinite
 from typing import Any
 
-_LONGEST = 1400
-"""Characters of a message, in which names and words from files may be of any length."""
+_MAX_CHARACTERS = 1400
+"""Maximum number of characters of a message, which may quote names and words from files."""
 _BEGIN, _END = 800, 500
 
 
 class GreenadaptError(Exception):
-    """Something the user can act on.
+    """An error that the user can act on.
 
-    ``message`` says what is wrong, where, and both numbers; ``hint`` says what to do. Both are one line, and the middle
-    of a very long one is left out.
+    ``message`` says what is wrong, where, and both numbers; ``hint`` says what to do. Both are one line; the middle of
+    a very long line is cut out.
     """
 
     exit_code = 1
@@ -32,30 +32,30 @@ class GreenadaptError(Exception):
         return f"{self.message}: {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[type["GreenadaptError"], tuple[str, str]]:
-        # Worker processes send their errors to the parent, which must get message and hint back.
+        # Worker processes pickle their errors for the parent, which needs message and hint.
         return type(self), (self.message, self.hint)
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_BEGIN]} … {text[-_END:]}"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_BEGIN]} … {text[-_END:]}"
 
 
 class UsageError(GreenadaptError):
-    """The command line or a setting asks for something that makes no sense (exit code 2)."""
+    """The command line or a setting is not valid (exit code 2)."""
 
     exit_code = 2
 
 
 class InputError(GreenadaptError):
-    """A file or an array is not what it should be."""
+    """The content of a file or an array is not valid."""
 
 
 class MissingError(GreenadaptError):
-    """A corpus, a model, a file or an earlier stage is not there."""
+    """A corpus, a model, a file, a package or the result of an earlier stage is missing."""
 
 
 class ConflictError(GreenadaptError):
-    """Something that is there already, or runs already, stands in the way."""
+    """An existing result or a running command prevents this one."""
 
 
 class LockedError(ConflictError):
@@ -65,16 +65,16 @@ class LockedError(ConflictError):
 
 
 class ResourceError(GreenadaptError):
-    """Memory or disk would not be enough."""
+    """Memory or disk space is not sufficient."""
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether Rust's code in a library gave up; such an error is no ``Exception``."""
+    """Whether ``error`` is a panic of a library's Rust code, which is not an ``Exception``."""
     return type(error).__name__ == "PanicException"
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what a library's error says, or the error's type if it says nothing."""
+    """The first line of the message of a library's error, or the error's type if it has no message."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -105,71 +105,71 @@ _KINDS = {
 }
 
 
-# What terminals take as commands; what turns the direction of writing; what no encoding and no XML has. The pages of
-# `serve` have the same: server/page/page.js.
-_UNSHOWN = re.compile(
+# Control characters of terminals, characters that change the direction of text, and characters that UTF-8 or XML do not
+# allow. server/page/page.js has the same list.
+_HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-_ESCAPED = re.compile(f"{_UNSHOWN.pattern}|[\u2028\u2029]")
+_ESCAPED = re.compile(f"{_HARMFUL.pattern}|[\u2028\u2029]")
 _BREAKS = re.compile("[\t\n\x0b\x0c\r\x85\u2028\u2029]+")
 
 
 def harmless(text: str) -> str:
-    """``text``, which may have several lines, with U+FFFD for characters by which a name or a word from a file could
-    control a terminal, turn the direction of what is shown after it, or end the program that draws it.
+    """Replace characters by which a name or a word from a file could control a terminal, change the direction of the
+    text after it, or crash the program that draws it, with U+FFFD; ``text`` may have several lines.
     """
-    return _UNSHOWN.sub("\ufffd", text)
+    return _HARMFUL.sub("\ufffd", text)
 
 
 def one_line(text: str) -> str:
-    """The same on one line: a name with a line break cannot pass for a line of its own."""
+    """``harmless`` text on one line: a name with a line break cannot pass for a line of output."""
     return harmless(_BREAKS.sub(" ", text))
 
 
 def harmless_json(text: str) -> str:
-    """JSON with escapes for the same, and for what ends a line elsewhere, so that the value stays as it is."""
+    """Escape the characters that ``harmless`` replaces, and line separators, in JSON, which keeps its value."""
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def counted(n: int, one: str, many: str | None = None) -> str:
-    """``n`` and what is counted, ``many`` by default with an s: ``1 file``, ``1,204 files``."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
+def counted(n: int, singular: str, plural: str | None = None) -> str:
+    """``n`` and a noun, whose plural by default adds an s: ``1 file``, ``1,204 files``."""
+    return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
 
 
 def rounded(value: float, digits: int, *, percent: bool = False, signed: bool = False) -> str:
-    """A score as tables show it: ``digits`` behind the point, half up, as papers round. 30.65 is ``30.7``.
+    """Round a score half up to ``digits`` decimals, as papers do: 30.65 is ``30.7``.
 
-    The decimal number that is meant is rounded, not the float nearest to it, which is a little less or more; it is the
-    one of twelve significant digits. ``percent`` multiplies by 100, ``signed`` always writes the sign.
+    The float is first rounded to twelve significant digits, which gives the decimal number that it stands for.
+    ``percent`` multiplies by 100, ``signed`` always writes the sign.
     """
     if not isfinite(value):
         return str(value)
     number = Decimal(f"{value:.12g}") * (100 if percent else 1)
-    shown = number.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
-    return f"{shown:+f}" if signed else f"{shown:f}"
+    result = number.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    return f"{result:+f}" if signed else f"{result:f}"
 
 
 def as_percent(share: float, digits: int = 1) -> str:
-    """A share as ``12.3%``, see ``rounded``."""
+    """Format a share as ``12.3%``, see ``rounded``."""
     return f"{rounded(share, digits, percent=True)}%"
 
 
 def byte_size(n: int) -> str:
-    """``n`` bytes as people read them: ``26 bytes``, ``3.1 MB``, ``18.7 GB``."""
+    """Format a number of bytes: ``26 bytes``, ``3.1 MB``, ``18.7 GB``."""
     if n < 100_000:
         return counted(n, "byte")
     return f"{n / 1e6:,.1f} MB" if n < 10_000_000_000 else f"{n / 1e9:,.1f} GB"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people read them: ``9.8 s``, ``12 min``, ``3.1 h``."""
+    """Format a number of seconds: ``9.8 s``, ``12 min``, ``3.1 h``."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def json_kind(value: Any) -> str:
-    """What a value of JSON is: ``a number``, ``a list``, ``null``; true and false are themselves."""
+    """The kind of a JSON value in words: ``a number``, ``a list``, ``null``, ``true``, ``false``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return _KINDS.get(type(value), f"of type {type(value).__name__}")

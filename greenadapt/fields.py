@@ -1,4 +1,4 @@
-"""What a configuration says of each field, and the checks of configurations and of the arguments of functions."""
+"""Options of configuration fields, and the checks of configurations and of function arguments."""
 
 import inspect
 import re
@@ -14,31 +14,31 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args,
 from greenadapt.errors import InputError, UsageError
 
 BASIC = "basic"
-"""Marks the annotation of an option that the short help shows."""
+"""Mark in the annotation of an option that the short help lists."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """How a field looks as an option; a field without one is not on the command line."""
+    """How a field is an option of the command line; a field without it is not."""
 
     help: str
     names: str = ""
-    """Names of the option, such as ``--a/--no-a`` or ``--learning-rate --lr``; by default made from the field's."""
+    """Names of the option, such as ``--a/--no-a`` or ``--learning-rate --lr``; empty: the field's name."""
     panel: str | None = None
     paper: str = ""
-    """What the paper uses that the stage implements."""
+    """The value in the paper that the stage implements."""
     unset: str = ""
-    """What ``None`` or an empty value stands for."""
+    """The meaning of ``None`` or an empty value."""
     is_path: bool = False
-    """Whether its texts are paths."""
+    """Whether its strings are paths."""
     parse: Callable[[str, str], Any] | None = None
-    """Turns text and the option's name into a value, for what a command line cannot hold as it is."""
-    shown: str | None = None
-    """The default as such a text."""
+    """Parses a string, such as ``4G``; the second argument is the option's name for error messages."""
+    default_text: str | None = None
+    """The default as such a string."""
     negated: bool = False
     """Whether the option is a flag that switches the field off."""
     needs: tuple[str, ...] = ()
-    """Options such as ``--memory`` or ``--rows blend``: without any of them this one has no effect."""
+    """Options such as ``--memory`` or ``--rows blend``: without one of them the option has no effect."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Field:
 
     name: str
     kind: Any
-    """Its type, with ranges."""
+    """Type with ranges."""
     default: Any
     option: Option
     is_basic: bool = False
@@ -59,55 +59,54 @@ class Field:
 
     @property
     def option_name(self) -> str:
-        """The option in messages."""
+        """The name of the option in messages."""
         return self.names[0].split("/")[0]
 
     @property
     def parameter(self) -> str:
-        """The option as a name in Python."""
+        """The name of the parameter of a Python function."""
         return self.option_name.removeprefix("--").replace("-", "_")
 
 
 @cache
 def option_fields(config: Any) -> dict[str, Field]:
     """The fields of a configuration class that are options, by name."""
-    found = {}
+    options = {}
     for field in fields(config):
         kind, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
         option = next((mark for mark in marks if isinstance(mark, Option)), None)
         if option is not None:
             ranges = [mark for mark in marks if mark not in (option, BASIC)]
             kind = Annotated[kind, *ranges] if ranges else kind
-            found[field.name] = Field(field.name, kind, field.default, option, BASIC in marks)
-    return found
+            options[field.name] = Field(field.name, kind, field.default, option, BASIC in marks)
+    return options
 
 
 def refuse_without_effect(field: Field, values: Mapping[str, Any]) -> None:
     """Raise ``UsageError`` if none of the options that ``field`` needs is among ``values``, by parameter."""
-    said = []
+    current = []
     for need in field.option.needs:
-        option, *wanted = need.split()
+        option, *needed = need.split()
         value = values.get(option.removeprefix("--").replace("-", "_"))
-        if value in wanted if wanted else value:
+        if value in needed if needed else value:
             return
-        said += [f"this is {option} {value}"] if wanted and value is not None else []
+        current += [f"this is {option} {value}"] if needed and value is not None else []
     if field.option.needs:
-        missing = ", ".join([f"{field.option_name} has no effect without {' or '.join(field.option.needs)}", *said])
-        raise UsageError(missing, f"give that too, or leave out {field.option_name}")
+        missing = ", ".join([f"{field.option_name} has no effect without {' or '.join(field.option.needs)}", *current])
+        raise UsageError(missing, f"add it, or leave out {field.option_name}")
 
 
 class Checked:
-    """A frozen dataclass whose values are checked against its types and ranges; pydantic is imported by the first."""
+    """A frozen dataclass that checks its values against its types and ranges; the first instance imports pydantic."""
 
     def __post_init__(self) -> None:
-        """Raise what ``check_types`` raises."""
+        """Raise ``UsageError`` if a value does not fit, see ``check_types``."""
         check_types(self)
 
 
 def check_types(values: Any) -> None:
-    """Compare the values of a dataclass with its types and ranges.
-
-    Raises ``UsageError`` with the option, the value and what is allowed.
+    """Raise ``UsageError`` with the option, its value and the allowed values if the values of a dataclass do not fit
+    its types and ranges.
     """
     from pydantic import ValidationError
 
@@ -115,19 +114,19 @@ def check_types(values: Any) -> None:
     try:
         _model(config).model_validate({field.name: getattr(values, field.name) for field in fields(config)})
     except ValidationError as error:
-        [first, *_] = error.errors(include_url=False, include_context=False)
+        problem = error.errors(include_url=False, include_context=False)[0]
     else:
         _check_paths(values)
         return
-    name = str(first["loc"][0])
-    known = option_fields(config).get(name)
-    option = known.option_name if known else f"{config.__name__}.{name}"
-    [kind] = [field.type for field in fields(config) if field.name == name]
-    is_inside = len(first["loc"]) > 1 and first["type"] != "missing"
+    name = str(problem["loc"][0])
+    field = option_fields(config).get(name)
+    option = field.option_name if field else f"{config.__name__}.{name}"
+    kind = next(field.type for field in fields(config) if field.name == name)
+    is_inside = len(problem["loc"]) > 1 and problem["type"] != "missing"
     words = allowed(_of_items(kind) if is_inside else kind)
-    if first["type"].startswith(("greater_", "less_")):
+    if problem["type"].startswith(("greater_", "less_")):
         words = words.split(", ", 1)[1]
-    raise UsageError(f"{option} {'has' if is_inside else 'is'} {first['input']!r}, must be {words}")
+    raise UsageError(f"{option} {'has' if is_inside else 'is'} {problem['input']!r}, must be {words}")
 
 
 def _check_paths(values: Any) -> None:
@@ -140,7 +139,7 @@ def _check_paths(values: Any) -> None:
 
 
 def check_path(path: Any, name: str) -> None:
-    """Raise ``UsageError`` for what no file can be called: a NUL, or a character that no encoding has."""
+    """Raise ``UsageError`` if ``path`` has a NUL or a character that the file system cannot encode."""
     text = fspath(path)
     with suppress(UnicodeEncodeError):
         if b"\0" not in fsencode(text):
@@ -162,7 +161,7 @@ _GENERIC: dict[Any, str] = {PathLike: "a path", Iterable: "an iterable", Mapping
 
 
 def allowed(kind: Any) -> str:
-    """What a type with ranges allows."""
+    """The values that a type with ranges allows, in words."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         limits = {
@@ -175,11 +174,11 @@ def allowed(kind: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(arguments)}" if len(arguments) > 1 else str(arguments[0])
     if origin in (Union, UnionType):
-        return " or ".join(allowed(each) for each in arguments if each is not NoneType)
+        return " or ".join(allowed(member) for member in arguments if member is not NoneType)
     if origin in _GENERIC:
         return _GENERIC[origin]
     if origin is tuple:
-        return f"a tuple, each of it {allowed(arguments[0])}"
+        return f"a tuple, each item {allowed(arguments[0])}"
     return _KINDS.get(kind) or f"a {kind.__name__}"
 
 
@@ -191,14 +190,14 @@ def _range(**limits: float) -> str:
 
 
 def _of_items(kind: Any) -> Any:
-    """The type of the items of a tuple."""
+    """The type of the items of a tuple, which may be optional or have ranges."""
     while get_origin(kind) is not tuple:
         kind = get_args(kind)[0]
     return get_args(kind)[0]
 
 
 def without_ranges(kind: Any) -> Any:
-    """The type as typer knows it."""
+    """The type without its ranges, for typer."""
     if get_origin(kind) is Annotated:
         return without_ranges(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
@@ -207,16 +206,16 @@ def without_ranges(kind: Any) -> Any:
 
 
 def by_option(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The keys of a TOML table as names of options: ``min_count`` and ``min-count`` are both ``min-count``.
+    """The values of a TOML table by name of the option: ``min_count`` and ``min-count`` are both ``min-count``.
 
     Raises ``InputError``, which begins with ``where``, if two keys are the same option.
     """
-    written: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for key in table:
-        other = written.setdefault(key.replace("_", "-"), key)
-        if other != key:
-            raise InputError(f"{where} sets the same option twice, as {other} and as {key}", "leave out one of them")
-    return {option: table[key] for option, key in written.items()}
+        first = keys.setdefault(key.replace("_", "-"), key)
+        if first != key:
+            raise InputError(f"{where} sets the same option twice, as {first} and as {key}", "leave out one of them")
+    return {option: table[key] for option, key in keys.items()}
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -232,7 +231,7 @@ def parse_bytes(text: str, option: str = "--max-memory") -> int:
     except (ValueError, OverflowError):
         raise UsageError(f"{option} is {text!r}, must be a number of bytes such as 500M or 8G") from None
     if value <= 0:
-        raise UsageError(f"{option} is {text!r}, must be more than nothing")
+        raise UsageError(f"{option} is {text!r}, must be more than 0")
     return value
 
 
@@ -260,7 +259,7 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_LONGEST = 60
+_MAX_CHARACTERS = 60
 """Characters of a value in a message."""
 
 
@@ -268,10 +267,9 @@ _EXPLICIT: ContextVar[Mapping[str, Any]] = ContextVar("explicit")
 
 
 def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``function``, which raises ``UsageError`` for an argument that it does not have, or that its annotation does not
-    allow.
+    """Make ``function`` raise ``UsageError`` for an unknown argument, and for one that its annotation does not allow.
 
-    numpy's scalars count as Python's. What an iterable yields is not looked at. pydantic is imported by the first call.
+    Scalars of numpy are converted to Python's. Items of an iterable are not checked. The first call imports pydantic.
     """
 
     @wraps(function)
@@ -284,7 +282,7 @@ def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
             if kind is inspect.Parameter.VAR_KEYWORD or annotation is inspect.Parameter.empty:
                 continue
             if kind is inspect.Parameter.VAR_POSITIONAL:
-                bound.arguments[name] = tuple(check_value(name, one, annotation) for one in value)
+                bound.arguments[name] = tuple(check_value(name, item, annotation) for item in value)
             else:
                 bound.arguments[name] = check_value(name, value, annotation)
         token = _EXPLICIT.set(
@@ -303,9 +301,9 @@ def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def explicit_arguments() -> dict[str, Any]:
-    """The arguments that the running ``checked_call`` function was called with, by name, as opposed to its defaults.
+    """The arguments, by name, that the caller of the running ``checked_call`` function passed.
 
-    ``None`` where it is the default counts as a default.
+    ``None`` does not count as passed where it is the default.
     """
     return {**_EXPLICIT.get()}
 
@@ -331,7 +329,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def check_value(name: str, value: Any, annotation: Any) -> Any:
-    """``value``, a scalar of numpy as Python's; raises ``UsageError`` if it is not as ``annotation`` says."""
+    """``value``, with a scalar of numpy as Python's; raises ``UsageError`` if ``annotation`` does not allow it."""
     from pydantic import ValidationError
 
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
@@ -343,9 +341,9 @@ def check_value(name: str, value: Any, annotation: Any) -> Any:
         if error.errors(include_url=False, include_input=False)[0]["type"].startswith(("greater_", "less_")):
             words = words.split(", ", 1)[-1]
         hint = "call collect() first" if hasattr(value, "collect") else ""  # a lazy frame of polars
-        raise UsageError(f"{name} is {_shown(value)}, must be {words}", hint) from None
+        raise UsageError(f"{name} is {_described(value)}, must be {words}", hint) from None
     kinds: set[Any] = {*map(get_origin, get_args(annotation))}
-    # What may be an iterable may also be a text.
+    # A string is a path, unless the parameter also takes an iterable.
     if isinstance(value, PathLike) or (isinstance(value, str) and PathLike in kinds and Iterable not in kinds):
         check_path(value, name)
     return value
@@ -360,8 +358,8 @@ def _adapter(annotation: Any) -> Any:
     return TypeAdapter(annotation, config=ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False))
 
 
-def _shown(value: Any) -> str:
+def _described(value: Any) -> str:
     if value is None or isinstance(value, str | int | float | bytes):
         text = repr(value)
-        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
     return f"of type {type(value).__name__}"

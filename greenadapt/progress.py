@@ -13,10 +13,10 @@ STAGE: ContextVar[str | None] = ContextVar("stage", default=None)
 
 
 class Bar(Protocol):
-    """The progress of one piece of work."""
+    """The progress of a task with a known unit."""
 
     def advance(self, amount: float, **facts: str) -> None:
-        """Count ``amount`` more units as done; ``facts`` (such as ``lr="0.021"``) are shown beside the bar."""
+        """Count ``amount`` more units as done, and show ``facts`` (such as ``lr="0.021"``) beside the bar."""
 
 
 @runtime_checkable
@@ -24,17 +24,17 @@ class Progress(Protocol):
     """Where notes and bars go: stderr under the command line, nowhere in a library call."""
 
     def note(self, message: str) -> None:
-        """Say one line."""
+        """Show a line of information."""
 
     def warn(self, message: str) -> None:
-        """Show one line that the user should not miss."""
+        """Show a warning of one line."""
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        """Show work of ``total`` units (``None``: unknown) named ``unit``, such as ``"words"`` or ``"bytes"``."""
+        """Show a bar for ``total`` units (``None``: unknown) named ``unit``, such as ``"words"`` or ``"bytes"``."""
 
 
-class Named:
+class PrefixedProgress:
     """A ``Progress`` that prefixes notes and warnings with a name."""
 
     def __init__(self, progress: Progress, name: str) -> None:
@@ -75,7 +75,7 @@ class Silent:
 
 
 class Warnings(Silent):
-    """A ``Progress`` that shows nothing, and keeps the warnings."""
+    """A ``Progress`` that shows nothing, and collects the warnings."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -85,46 +85,45 @@ class Warnings(Silent):
 
 
 TIME_UP = 75
-"""Exit code of work that stopped because its time was up, EX_TEMPFAIL of sysexits.h: run it again."""
+"""Exit code of a command that reached its time limit, EX_TEMPFAIL of sysexits.h: run it again."""
 ALARM: int = getattr(signal, "SIGALRM", 0)
-"""The signal by which the time is up; 0 where the system has none (Windows)."""
+"""The signal of the time limit; 0 where the system has none (Windows)."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_AGAIN = 2.0
-"""Seconds between two attempts to exit: Python drops an exception that a signal raises in a ``__del__``."""
+_ALARM_INTERVAL = 2.0
+"""Seconds between attempts to exit: Python drops an exception that a signal handler raises in a ``__del__``."""
 _time_was_up = False
 
 
 class Stop:
-    """Whether a stop was asked for; ``signal`` is by which signal, 0 for none. ``ALARM``: the time is up."""
+    """A request to stop: ``signal`` is its signal, ``ALARM`` for the time limit, 0 without a request."""
 
     def __init__(self) -> None:
         self.signal = ALARM if _time_was_up else 0
 
     @property
-    def wanted(self) -> bool:
-        """Whether to save and leave now."""
+    def is_requested(self) -> bool:
+        """Whether to save and exit now."""
         return self.signal != 0
 
     def agree(self, largest: Callable[[int], int]) -> None:
-        """Make all processes stop at the same step; ``largest`` is ``Machine.largest``. Call it once a step."""
+        """Make all processes stop at the same step; ``largest`` is ``Machine.largest``. Call it once per step."""
         self.signal = largest(self.signal)
 
     def leave(self) -> None:
-        """Where a stop is wanted, raise ``KeyboardInterrupt`` for SIGINT, ``SystemExit`` with the exit code for others:
-        ``TIME_UP``, or 143 for SIGTERM.
+        """If a stop is requested, raise ``KeyboardInterrupt`` for SIGINT, else ``SystemExit`` with ``TIME_UP`` for the
+        time limit or 143 for SIGTERM.
         """
         if self.signal == signal.SIGINT:
             raise KeyboardInterrupt
-        if self.wanted:
+        if self.is_requested:
             raise SystemExit(TIME_UP if self.signal == ALARM else 128 + self.signal)
 
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Within it, the first SIGINT or SIGTERM, or the end of the time, only sets ``wanted``; the second acts as it does
-    without.
+    """Turn the first SIGINT or SIGTERM, or the time limit, into a request to stop; a second signal acts as usual.
 
-    In a thread other than the main one, where Python handles no signals, nothing is changed.
+    Has no effect in threads other than the main one, where Python handles no signals.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
@@ -139,7 +138,7 @@ def stoppable() -> Iterator[Stop]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         stop.signal = stop.signal or number
-        if number != ALARM:  # which comes again and again
+        if number != ALARM:  # it repeats
             restore(_SIGNALS)
 
     for number in before:
@@ -152,7 +151,7 @@ def stoppable() -> Iterator[Stop]:
 
 @contextmanager
 def time_limits() -> Iterator[None]:
-    """End what ``limit_time`` began within it."""
+    """Remove a time limit that ``limit_time`` set in the ``with`` block at its end."""
     global _time_was_up
     before = signal.getsignal(ALARM) if ALARM else None
     try:
@@ -165,13 +164,13 @@ def time_limits() -> Iterator[None]:
 
 
 def limit_time(seconds: float, *, is_alone: bool) -> None:
-    """After ``seconds``, exit with ``TIME_UP``, at the next checkpoint within ``stoppable``.
+    """Exit with ``TIME_UP`` after ``seconds``, or within ``stoppable`` at the next checkpoint.
 
-    Not ``is_alone``, one of several processes that wait for each other, only exits at a checkpoint. The system must
+    A process that is not ``is_alone``, since other processes wait for it, only exits at a checkpoint. The system must
     have ``ALARM``.
     """
     signal.signal(ALARM, _time_is_up if is_alone else _remember_time)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _ALARM_INTERVAL)
 
 
 def _time_is_up(number: int, frame: FrameType | None) -> None:

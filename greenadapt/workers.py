@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 
 def usable_cores(system: Path = Path("/")) -> int:
-    """How many cores this process may use: its CPU affinity, and the CPU quota of its container, rounded up."""
+    """The number of cores that this process may use: its CPU affinity or its container's CPU quota, rounded up."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([cores, *(max(1, math.ceil(share)) for share in _quotas(system))])
 
 
 def memory_limit(system: Path = Path("/")) -> int | None:
-    """Bytes of memory that this process may use: the machine's, or the limit of its container; ``None`` if unknown."""
+    """The bytes of memory that this process may use: the machine's, or its container's limit; ``None`` if unknown."""
     try:
         memory = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, ValueError, OSError):
@@ -42,7 +42,7 @@ def _quotas(system: Path) -> Iterator[float]:
             if quota.strip() not in ("max", "-1"):
                 yield int(quota) / int(period)
         except (OSError, ValueError, ZeroDivisionError):
-            continue  # no quota here
+            continue  # this group has no quota
 
 
 def _memory_limits(system: Path) -> Iterator[int]:
@@ -51,7 +51,7 @@ def _memory_limits(system: Path) -> Iterator[int]:
         try:
             yield int((group / ("memory.limit_in_bytes" if is_first_version else "memory.max")).read_text())
         except (OSError, ValueError):
-            continue  # no limit here
+            continue  # this group has no limit
 
 
 def _control_groups(system: Path, controller: str) -> Iterator[tuple[Path, bool]]:
@@ -66,8 +66,8 @@ def _control_groups(system: Path, controller: str) -> Iterator[tuple[Path, bool]
         if controllers and controller not in controllers.split(","):
             continue
         top = groups / controllers if controllers else groups  # version 1 has a folder for each set of controllers
-        own = PurePosixPath(path)
-        yield from ((top / str(folder).lstrip("/"), bool(controllers)) for folder in (own, *own.parents))
+        group = PurePosixPath(path)
+        yield from ((top / str(folder).lstrip("/"), bool(controllers)) for folder in (group, *group.parents))
 
 
 def launched_processes() -> tuple[int, int]:
@@ -78,15 +78,15 @@ def launched_processes() -> tuple[int, int]:
 def worker_pool(workers: int, start: Callable[..., None] | None = None, *arguments: Any) -> ProcessPoolExecutor:
     """A pool of ``workers`` processes, each of which calls ``start(*arguments)`` first.
 
-    They are spawned, since a fork copies locks that other threads hold. Unlike Python's own they do not run the main
-    script again, which may be a user's without ``if __name__ == "__main__"``: all that they run lies in modules.
+    They are spawned, since a fork copies locks that other threads hold. Unlike in Python's own pool, they do not import
+    the main script, which may be a user's without ``if __name__ == "__main__"``: everything they run is in modules.
     """
     return ProcessPoolExecutor(workers, _Context(), _start, (start, arguments))
 
 
 class _Process(SpawnProcess):
     @staticmethod
-    def _Popen(process_obj: Any) -> Any:  # noqa: N802  (as multiprocessing calls it)
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802  (the name in multiprocessing)
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
@@ -107,7 +107,7 @@ def _start(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> Non
 
 
 def end_with_parent() -> None:
-    """Have this worker end when its parent does: a killed one cannot stop its workers, which would stay forever."""
+    """Make this worker end when its parent ends: a killed parent cannot stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
@@ -122,16 +122,16 @@ Item = TypeVar("Item")
 
 
 def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
-    """``items`` in order, each computed in a thread while the previous one is used: at most one is waiting.
+    """Compute the next of ``items`` in a thread while the caller uses the current item.
 
-    What ``items`` raises is raised in its place. To stop early, close this iterator: that waits for the item that is
-    being made, and ends the thread.
+    Errors of ``items`` are raised in order. To stop early, close this iterator: it waits for the item in progress, and
+    ends the thread.
     """
     with ThreadPoolExecutor(1, "ahead") as thread:
         following = thread.submit(_next, items)
-        while made := following.result():
+        while batch := following.result():
             following = thread.submit(_next, items)
-            yield made[0]
+            yield batch[0]
 
 
 def _next(items: Iterator[Item]) -> list[Item]:
@@ -140,12 +140,12 @@ def _next(items: Iterator[Item]) -> list[Item]:
 
 
 def grouped(items: Iterable[Item], size: Callable[[Item], int], enough: int, most: int) -> Iterator[list[Item]]:
-    """``items`` in order, so many together that their sizes add up to ``enough``, or that they are ``most``."""
+    """Group consecutive ``items`` until their sizes add up to at least ``enough``, or there are ``most`` of them."""
     group: list[Item] = []
     total = 0
-    for one in items:
-        group.append(one)
-        total += size(one)
+    for item in items:
+        group.append(item)
+        total += size(item)
         if len(group) == most or total >= enough:
             yield group
             group, total = [], 0

@@ -96,7 +96,7 @@ def test_the_fast_engine_has_both_gradients_of_a_mean_and_that_of_a_sum() -> Non
         (lambda: W2VConfig(epochs=2.5), "^--epochs is 2.5, must be a whole number"),  # type: ignore[arg-type]
         (lambda: W2VConfig(alpha=float("inf")), "^--alpha is inf, must be a finite number, above 0 and at most 100$"),
         (lambda: ExpandConfig(replace_all=1), "^--replace-all is 1, must be True or False$"),  # type: ignore[arg-type]
-        (lambda: ExpandConfig(restrict_to="a.txt"), "^--restrict-to is 'a.txt', must be a tuple, each of it text$"),  # type: ignore[arg-type]
+        (lambda: ExpandConfig(restrict_to="a.txt"), "^--restrict-to is 'a.txt', must be a tuple, each item text$"),  # type: ignore[arg-type]
         (lambda: MemoryConfig(layers=(0, 6)), "^--memory-layers has 0, must be at least 1$"),
         (lambda: W2VConfig(workers=0), "^W2VConfig.workers is 0, must be at least 1$"),
     ],

@@ -12,9 +12,9 @@ def test_sigint_waits_for_the_step_and_then_interrupts() -> None:
     handler = signal.getsignal(signal.SIGINT)
     with stoppable() as stop:
         stop.leave()
-        assert not stop.wanted
+        assert not stop.is_requested
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.wanted
+        assert stop.is_requested
         with pytest.raises(KeyboardInterrupt):
             stop.leave()
     assert signal.getsignal(signal.SIGINT) is handler
@@ -32,7 +32,7 @@ def test_sigterm_exits_with_its_code() -> None:
 def test_a_second_signal_does_not_wait() -> None:
     with pytest.raises(KeyboardInterrupt), stoppable() as stop:  # noqa: PT012
         os.kill(os.getpid(), signal.SIGINT)
-        while not stop.wanted:  # another thread may have got it
+        while not stop.is_requested:  # another thread may have got it
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(10)
@@ -51,7 +51,7 @@ def test_other_threads_are_left_alone() -> None:
 
     def run() -> None:
         with stoppable() as stop:
-            seen.append(stop.wanted)
+            seen.append(stop.is_requested)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -102,9 +102,9 @@ def test_one_of_several_processes_waits_for_the_next_checkpoint() -> None:
         limit_time(3600, is_alone=False)
         signal.raise_signal(signal.SIGALRM)
         with stoppable() as stop:
-            assert stop.wanted
+            assert stop.is_requested
     with stoppable() as stop:
-        assert not stop.wanted
+        assert not stop.is_requested
 
 
 def test_a_limit_ends_with_its_command() -> None:

@@ -1,4 +1,4 @@
-"""The command line: one file a command, and here the application with its one error boundary."""
+"""The command line: a file per command, and here the application with its error boundary."""
 
 import io
 import os
@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from greenadapt.cli.boundary import FORCED, ClosedOutput, exit_on_sigterm, in_words, require_written
-from greenadapt.cli.option_checks import leave_out_unused, read_by, require_names
+from greenadapt.cli.option_checks import leave_out_unused, paths_read, require_names
 from greenadapt.cli.options import (
     FIELDS,
     as_shown,
@@ -33,7 +33,7 @@ from greenadapt.cli.settings import (
     find_settings,
     keep_settings,
     read_for_completion,
-    with_places,
+    with_locations,
 )
 from greenadapt.errors import GreenadaptError, UsageError, one_line
 from greenadapt.fields import allowed
@@ -49,12 +49,12 @@ _PANEL_OF = {command: panel for panel, commands in _PANELS.items() for command i
 
 
 _UsageError: Any = typer.BadParameter.__base__
-"""Click's, wherever typer has it: an option that is unknown or lacks its value."""
+"""Click's usage error, such as for an unknown option, which typer does not export."""
 
 
 @contextmanager
 def _harmless() -> Iterator[None]:
-    """Let what typer says of the command line, which it repeats, control no terminal: it escapes only some of it."""
+    """Make typer's errors, which quote the command line, harmless for the terminal."""
     try:
         yield
     except _UsageError as error:
@@ -63,7 +63,7 @@ def _harmless() -> Iterator[None]:
 
 
 class _WithFullHelp:
-    """A command, or a group, with --help-all."""
+    """A command or a group with --help-all."""
 
     _full_help_option: Any = None
 
@@ -79,14 +79,14 @@ class _WithFullHelp:
 
 
 class _Group(_WithFullHelp, TyperGroup):
-    """Commands."""
+    """A group of commands with --help-all."""
 
 
 class _Main(_Group):
-    """All commands, behind the one boundary of errors."""
+    """The application: all commands inside the error boundary."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Run the command line; what it printed is written when this ends."""
+        """Run the command line, and check that its output was written."""
         try:
             return super().main(*arguments, **options)
         finally:
@@ -94,17 +94,17 @@ class _Main(_Group):
                 require_written()
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
-        """Read the command line, which may print help."""
+        """Parse the command line, which may print help."""
         with in_words(), naming(STDOUT), _harmless():
             return super().make_context(*arguments, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options before the command's name."""
+        """Parse the options before the command's name."""
         if not ctx.resilient_parsing:
             return super().parse_args(ctx, args)
-        _, rest, _ = read_for_completion(self, ctx, args)
-        ctx._protected_args, ctx.args = rest[:1], rest[1:]
-        return rest[1:]
+        _, remaining, _ = read_for_completion(self, ctx, args)
+        ctx._protected_args, ctx.args = remaining[:1], remaining[1:]
+        return remaining[1:]
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -117,43 +117,43 @@ class _Main(_Group):
 
 
 class _Command(_WithFullHelp, TyperCommand):
-    """Takes what ``--config`` and the environment set, and refuses values in one line."""
+    """A command that also reads options from ``--config`` and the environment, and reports wrong values in one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
-            given, *_ = read_for_completion(self, ctx, args)
+            values, *_ = read_for_completion(self, ctx, args)
             with suppress(GreenadaptError):
-                read_argument(self, given, [])
-                self._take_settings(ctx, given)
-            ctx.params = {name: each.value for name, each in all_settings(ctx).items()} | given
+                read_argument(self, values, [])
+                self._take_settings(ctx, values)
+            ctx.params = {name: setting.value for name, setting in all_settings(ctx).items()} | values
             return []
         try:
-            given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         except _UsageError as error:
             if not self._wants_json(ctx, args):
                 raise
             set_output(command=" ".join(command_words(ctx)), as_json=True)
             raise UsageError(error.format_message()) from None
         hide_details()
-        set_output(command=" ".join(command_words(ctx)), as_json=given.get("log_format") == "json")
-        self._refuse_empty(given)
-        order = read_argument(self, given, order)
-        if not given.keys() & {"help", "help_all"}:  # which show the defaults
+        set_output(command=" ".join(command_words(ctx)), as_json=values.get("log_format") == "json")
+        self._refuse_empty(values)
+        order = read_argument(self, values, order)
+        if not values.keys() & {"help", "help_all"}:  # help shows the defaults
             keep_settings(
-                ctx, find_settings(ctx.find_root().command, command_key(command_words(ctx)), given.get(CONFIG))
+                ctx, find_settings(ctx.find_root().command, command_key(command_words(ctx)), values.get(CONFIG))
             )
-        set_elsewhere = {name: each.value for name, each in all_settings(ctx).items() if given.get(name) is None}
-        own = [parameter for parameter in self.params if parameter.name in set_elsewhere]
-        said = {**given, **set_elsewhere}
-        set_output(as_json=said.get("log_format") == "json")  # errors in other options come in it too
-        remember(ctx, said, [*order, *own])
+        set_elsewhere = {name: setting.value for name, setting in all_settings(ctx).items() if values.get(name) is None}
+        set_parameters = [parameter for parameter in self.params if parameter.name in set_elsewhere]
+        all_values = {**values, **set_elsewhere}
+        set_output(as_json=all_values.get("log_format") == "json")  # also for errors in other options
+        remember(ctx, all_values, [*order, *set_parameters])
         try:
-            with naming(STDOUT):  # which --help prints to
-                rest: list[str] = super().parse_args(ctx, args)
+            with naming(STDOUT):  # --help prints to it
+                remaining: list[str] = super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            raise with_places(UsageError(self._in_one_line(error, said)), ctx) from None
+            raise with_locations(UsageError(self._in_one_line(error, all_values)), ctx) from None
         keep_argument(ctx)
-        return rest
+        return remaining
 
     def invoke(self, ctx: Any) -> Any:
         from greenadapt.storage.results import reading
@@ -163,17 +163,17 @@ class _Command(_WithFullHelp, TyperCommand):
             require_names(ctx)
             leave_out_unused(ctx)
             start_output(ctx)
-            with reading(read_by(ctx)):
+            with reading(paths_read(ctx)):
                 return super().invoke(ctx)
         except UsageError as error:
-            raise with_places(error, ctx) from None
+            raise with_locations(error, ctx) from None
 
-    def _take_settings(self, ctx: Any, given: dict[str, Any]) -> None:
+    def _take_settings(self, ctx: Any, values: dict[str, Any]) -> None:
         key = command_key(command_words(ctx))
-        keep_settings(ctx, find_settings(ctx.find_root().command, key, given.get(CONFIG)))
+        keep_settings(ctx, find_settings(ctx.find_root().command, key, values.get(CONFIG)))
 
     def _wants_json(self, ctx: Any, args: list[str]) -> bool:
-        """Whether messages are for machines, also if the options cannot be read."""
+        """Whether --log-format is json, even if the options cannot be parsed."""
         if "--log-format=json" in " ".join(args).replace("--log-format ", "--log-format="):
             return True
         with suppress(GreenadaptError):
@@ -181,22 +181,24 @@ class _Command(_WithFullHelp, TyperCommand):
         setting = all_settings(ctx).get("log_format")
         return setting is not None and setting.value == "json"
 
-    def _refuse_empty(self, given: dict[str, Any]) -> None:
-        """An empty value (of an unset variable, say) is no path: it would be the current folder."""
+    def _refuse_empty(self, values: dict[str, Any]) -> None:
+        """Raise ``UsageError`` for an empty value, such as of an unset variable, which as a path is the current
+        folder.
+        """
         for parameter in self.params:
-            value = given.get(parameter.name)
+            value = values.get(parameter.name)
             if value == "" or (isinstance(value, list | tuple) and "" in value):
                 name = parameter.opts[0]
-                shown = name if name.startswith("-") else parameter.metavar or name.upper()
-                raise UsageError(f"{shown} is empty", "give it a value, or leave it out (is a variable not set?)")
+                label = name if name.startswith("-") else parameter.metavar or name.upper()
+                raise UsageError(f"{label} is empty", "give it a value, or leave it out (is a variable not set?)")
 
-    def _in_one_line(self, error: typer.BadParameter, said: dict[str, Any]) -> str:
+    def _in_one_line(self, error: typer.BadParameter, values: dict[str, Any]) -> str:
         name = getattr(error.param, "name", None)
         field = getattr(self.callback, FIELDS, {}).get(name)
-        if name not in said or error.param is None:
+        if name not in values or error.param is None:
             return error.format_message()
-        wrong = f"{error.param.opts[0]} is {said[name]!r}"
-        return f"{wrong}, must be {allowed(field.kind)}" if field else f"{wrong}: {error.message}"
+        problem = f"{error.param.opts[0]} is {values[name]!r}"
+        return f"{problem}, must be {allowed(field.kind)}" if field else f"{problem}: {error.message}"
 
 
 app = typer.Typer(
@@ -232,11 +234,11 @@ def main() -> None:
     exit_on_sigterm()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started us
+        if stream is None:  # the parent process closed it
             closed = ClosedOutput() if name == "stdout" else Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
             setattr(sys, name, closed)
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal or a log without UTF-8 gets question marks
+            stream.reconfigure(errors="replace")  # question marks on a terminal without UTF-8
     warn_in_words()
     app()
 

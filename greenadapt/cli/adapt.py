@@ -49,6 +49,6 @@ def adapt(
 
     option_checks.refuse_field(ctx, [corpus], text.format)
     session = o.make_session(options)
-    named = option_checks.named(ctx, W2VConfig)
-    request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text, update, named)
+    explicit = option_checks.explicit_fields(ctx, W2VConfig)
+    request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text, update, explicit)
     print_results(stage.adapt(session, corpus, model, request), as_json)

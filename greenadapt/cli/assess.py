@@ -41,7 +41,7 @@ _OF_LABELS = {
     **names_of(TaskConfig, TrainConfig),
     **{name: f"--{name.replace('_', '-')}" for name in (*_SPLIT, *_RUN, *_SPREAD, "task", "base", "out", "force")},
 }
-"""Parameters that only cross-validation has → their options."""
+"""Parameter of cross-validation only → its option."""
 
 
 @app.command(
@@ -76,21 +76,21 @@ def assess(
     from greenadapt.cli.output.printing import print_folds, print_rows
     from greenadapt.stages.session import adapted_model
 
-    given = option_checks.given(ctx)
+    explicit = option_checks.explicit_parameters(ctx)
     if corpus is None:
         option_checks.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace: add --corpus, or leave it out")
     session = o.make_session(options, variant=variant)
-    found: dict[str, Any]
+    assessment: dict[str, Any]
     if not train:
         option_checks.refuse(ctx, _OF_LABELS, "is for cross-validation on labelled examples: add --train FILE")
         from greenadapt.stages.assess import assess_rows
 
-        found = assess_rows(session, adapted_model(session, corpus, model), config)
+        assessment = assess_rows(session, adapted_model(session, corpus, model), config)
     else:
         option_checks.refuse(
             ctx, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train"
         )
-        if "task" not in given:
+        if "task" not in explicit:
             raise UsageError("no task", "give --task ner, classification or qa")
         from greenadapt.stages.finetune.compare import cross_validate
         from greenadapt.stages.finetune.request import FinetuneRequest
@@ -98,10 +98,10 @@ def assess(
         start = adapted_model(session, corpus, model)
         seeds = tuple(range(config.seed, config.seed + config.seeds))
         request = FinetuneRequest.of_one(start, tuple(train), task=task(), training=training, run=run, seeds=seeds)
-        found = cross_validate(session, request, base, config)
+        assessment = cross_validate(session, request, base, config)
     if as_json:
-        print_json(found)
+        print_json(assessment)
     elif train:
-        print_folds(found)
+        print_folds(assessment)
     else:
-        print_rows(found)
+        print_rows(assessment)

@@ -77,21 +77,21 @@ def clean(
         keep_last=keep_last,
         downloads=downloads,
     )
-    found = stage.find(session, request)
-    kept = [stage.row(left, "kept", why) for left, why in found.kept]
-    listed = [stage.row(left, "removable") for left in found.removable]
-    if dry_run or not found.removable:
-        print_cleaning(listed, kept, as_json)
+    leftovers = stage.find(session, request)
+    kept_rows = [stage.row(leftover, "kept", why) for leftover, why in leftovers.kept]
+    removable_rows = [stage.row(leftover, "removable") for leftover in leftovers.removable]
+    if dry_run or not leftovers.removable:
+        print_cleaning(removable_rows, kept_rows, as_json)
         return
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("clean asks before it removes, and there is no terminal", "add --yes, or --dry-run")
-        print_cleaning(listed, kept, as_json=False, to_stderr=as_json)
+        print_cleaning(removable_rows, kept_rows, as_json=False, to_stderr=as_json)
         if not typer.confirm("Remove them?", err=True):
             session.progress.note("nothing was removed")
             return
-    removed = [
-        stage.row(left, "kept" if why else "removed", why)
-        for left, why in stage.remove(session, request, found.removable)
+    removed_rows = [
+        stage.row(leftover, "kept" if why else "removed", why)
+        for leftover, why in stage.remove(session, request, leftovers.removable)
     ]
-    print_removed([*removed, *kept], as_json)
+    print_removed([*removed_rows, *kept_rows], as_json)

@@ -13,7 +13,7 @@ from greenadapt.fields import BASIC
 group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
 app.add_typer(group, name="corpus")
 
-_SHOWN = 10  # entries of a list that are all printed
+_MAX_ENTRIES = 10  # longer lists are abbreviated
 
 Name = Annotated[
     str,
@@ -93,16 +93,16 @@ def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], a
     if as_json:
         print_json(facts)
         return
-    print_lines(f"{key}: {_shown(value)}".rstrip() for key, value in facts.items())
+    print_lines(f"{key}: {_format_fact(value)}".rstrip() for key, value in facts.items())
 
 
-def _shown(value: object) -> str:
-    """A mapping without what is unknown; a list in one line, a long one by its first, its last and its length."""
+def _format_fact(value: object) -> str:
+    """Format a mapping without ``None``; a list in one line, a long list by its first and last item and its length."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {each}" for key, each in value.items() if each is not None)
+        return ", ".join(f"{key} {entry}" for key, entry in value.items() if entry is not None)
     if not isinstance(value, list):
         return "unknown" if value is None else str(value)
-    if len(value) > _SHOWN:
+    if len(value) > _MAX_ENTRIES:
         return f"{value[0]} to {value[-1]} ({len(value):,} in all)"
     return ", ".join(map(str, value))
 

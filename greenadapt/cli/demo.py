@@ -23,13 +23,13 @@ def demo(
     from greenadapt.cli.output.printing import print_comparison, print_costs, print_heldout, print_neighbours
     from greenadapt.stages.demo import demo as run
 
-    shown = run(o.make_session(options))
+    report = run(o.make_session(options))
     if as_json:
-        print_json(shown.as_dict())
+        print_json(report.as_dict())
         return
-    aligned = [row for row in shown.neighbours if row.view.startswith(("aligned", "word vector → word vectors"))]
+    aligned = [row for row in report.neighbours if row.view.startswith(("aligned", "word vector → word vectors"))]
     print_neighbours(aligned, 4)
-    pieces, words = shown.fertility, shown.fertility["words"]
+    pieces, words = report.fertility, report.fertility["words"]
     print_table(
         f"Pieces per word on {words:,} words of held-out documents",
         ["tokenizer", "pieces per word", "split words now kept whole"],
@@ -38,21 +38,21 @@ def demo(
             ["expanded", f"{pieces['after']:.3f}", f"{pieces['whole_words'] / max(words, 1):.1%}"],
         ],
     )
-    print_heldout(shown.heldout, shown.adapted.manifest.facts["rows"]["recipe"])
-    if shown.task is not None:
-        train, test = (f"{shown.task['sentences'][part]:,}" for part in ("train", "test"))
-        seeds = len(shown.task["seeds"])
+    print_heldout(report.heldout, report.adapted.manifest.facts["rows"]["recipe"])
+    if report.task is not None:
+        train, test = (f"{report.task['sentences'][part]:,}" for part in ("train", "test"))
+        seeds = len(report.task["seeds"])
         print_lines([f"A task, code identifiers in docstrings: F1, {seeds} seeds, {train} sentences, tested on {test}"])
-        print_comparison(shown.task["rows"])
-    costs = [{"stage": result.path.name, **result.manifest.cost} for result in shown.results]
+        print_comparison(report.task["rows"])
+    costs = [{"stage": result.path.name, **result.manifest.cost} for result in report.results]
     print_costs(costs)
-    counts = shown.adapted.manifest.counts
+    counts = report.adapted.manifest.counts
     print_lines(
         [
-            f"Adapted model, {counts['rows']:,} new rows and {counts['base_rows']:,} base rows: {shown.adapted.path}",
+            f"Adapted model, {counts['rows']:,} new rows and {counts['base_rows']:,} base rows: {report.adapted.path}",
             "",
             "  from transformers import AutoModel, AutoTokenizer",
-            f'  model = AutoModel.from_pretrained("{shown.adapted.path}")',
-            f'  tokenizer = AutoTokenizer.from_pretrained("{shown.adapted.path}")',
+            f'  model = AutoModel.from_pretrained("{report.adapted.path}")',
+            f'  tokenizer = AutoTokenizer.from_pretrained("{report.adapted.path}")',
         ]
     )

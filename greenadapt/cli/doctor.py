@@ -36,16 +36,16 @@ def doctor(
         write_warning(f"{name} is not the variable of an option" + (f": did you mean {near}?" if near else ""))
     is_fit = True
     file = None if ctx.params[CONFIG] is None else str(ctx.params[CONFIG])
-    for each in chain(checks(Workspace.find(options.workspace), options.cluster), _settings(group, file)):
-        is_fit = is_fit and each.state != "problem"
+    for result in chain(checks(Workspace.find(options.workspace), options.cluster), _settings(group, file)):
+        is_fit = is_fit and result.state != "problem"
         if as_json:
-            for row in (each.as_dict(), *each.rows):
+            for row in (result.as_dict(), *result.rows):
                 print_json(row)
             continue
-        said = ": ".join(filter(None, (each.check, each.found, each.advice)))
-        print_lines(hanging(f"{each.state:<7}  ", said, terminal_width()))
-        if each.rows:
-            print_rows[each.rows[0]["kind"]](each.rows)
+        text = ": ".join(filter(None, (result.check, result.found, result.advice)))
+        print_lines(hanging(f"{result.state:<7}  ", text, terminal_width()))
+        if result.rows:
+            print_rows[result.rows[0]["kind"]](result.rows)
     if not is_fit:
         raise typer.Exit(1)
 
@@ -70,13 +70,13 @@ def _settings(group: Any, file: str | None) -> list["Check"]:
                 _check(command, parameter, setting)
             except UsageError as error:
                 wrong[error.message] = error.hint
-            rows[setting.place] = {
+            rows[setting.location] = {
                 "kind": "setting",
                 "command": None if setting.is_for_all else key.replace("-", " "),
                 "option": option,
                 "value": setting.value,
                 "source": setting.source,
-                "place": setting.place.removeprefix("in "),
+                "place": setting.location.removeprefix("in "),
             }
     ordered = sorted(rows.values(), key=lambda row: ("", row["option"]) if row["command"] is None else ("command", ""))
     found = f"{counted(len(rows), 'option') if rows else 'none'} set in a file or in the environment"
@@ -93,11 +93,11 @@ def _check(command: Any, parameter: Any, setting: Setting) -> None:
     from greenadapt.fields import allowed
 
     field: Any = getattr(command.callback, FIELDS, {}).get(parameter.name)
-    wrong = f"{setting.place} is {setting.value!r}"
+    wrong = f"{setting.location} is {setting.value!r}"
     try:
         value = parameter.process_value(typer.Context(command), setting.value)
         if field is not None and field.option.parse is not None:
-            field.option.parse(value, setting.place)
+            field.option.parse(value, setting.location)
         elif field is not None:
             TypeAdapter(field.kind).validate_python(value)
     except typer.BadParameter as error:

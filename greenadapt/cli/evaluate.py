@@ -86,40 +86,42 @@ def evaluate(
     from greenadapt.storage.outputs import check_files
 
     check_files(predictions, logits)
-    named = {"text_fields": tuple(text_field or ()), "label_field": label_field}
-    fields = {name: value for name, value in named.items() if value}
+    settings = {"text_fields": tuple(text_field or ()), "label_field": label_field}
+    fields = {name: value for name, value in settings.items() if value}
     reading = replace(options, seed=seed)
     request = EvaluateRequest(model, tuple(test), task, reading, fields, keep_logits=logits is not None)
-    found = score(request, make_progress())
+    evaluated = score(request, make_progress())
     if predictions is not None:
-        _write_predictions(found, predictions)
+        _write_predictions(evaluated, predictions)
     if logits is not None:
-        _write_logits(found, logits)
-    for one in found:
+        _write_logits(evaluated, logits)
+    for entry in evaluated:
         if as_json:
-            print_json(one.scores)
+            print_json(entry.scores)
         else:
-            print_evaluated(one.scores)
+            print_evaluated(entry.scores)
 
 
-def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
-    """Write each with its file and seed."""
+def _write_predictions(evaluated: "Sequence[Evaluated]", out: Path) -> None:
+    """Write the predictions with their file and seed."""
     from greenadapt.storage.outputs import open_output
 
     with open_output(out) as (stream, _):
-        for one in found:
-            for seed, evaluation in one.evaluations.items():
-                rows = ({"file": one.scores["file"], "seed": seed, **each} for each in evaluation.predictions)
+        for entry in evaluated:
+            for seed, evaluation in entry.evaluations.items():
+                rows = (
+                    {"file": entry.scores["file"], "seed": seed, **prediction} for prediction in evaluation.predictions
+                )
                 stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _write_logits(found: "Sequence[Evaluated]", out: Path) -> None:
-    """Of the only file and seed, as finetune --save-logits writes them."""
+def _write_logits(evaluated: "Sequence[Evaluated]", out: Path) -> None:
+    """Write the logits of the only file and seed, in the format of finetune --save-logits."""
     from greenadapt.storage.arrays import write_arrays
     from greenadapt.storage.outputs import replacing
     from greenadapt.training.evaluation import stacked
 
-    [one] = found
-    [evaluation] = one.evaluations.values()
+    [entry] = evaluated
+    [evaluation] = entry.evaluations.values()
     with replacing(out) as part:
         write_arrays(part, stacked(evaluation.logits))

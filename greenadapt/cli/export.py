@@ -38,7 +38,7 @@ def export(
         option_checks.refuse(
             ctx, {"variant": "--variant"}, "chooses from the workspace, and --vectors names the vectors"
         )
-        corpus, model = option_checks.own(ctx, "corpus", "model")
+        corpus, model = option_checks.own_values(ctx, "corpus", "model")
     facts = stage.export_vectors(o.make_session(options, variant=variant), file, corpus, model, vectors)
     if as_json:
         print_json(facts)

@@ -34,7 +34,7 @@ _SESSION = ("workspace", "force", "dry_run", "max_time", "nice", "cluster", "cor
 
 
 class Preset(StrEnum):
-    """Named settings."""
+    """Settings of a paper."""
 
     paper = "paper"
 
@@ -179,7 +179,7 @@ def finetune(
     if tasks is None and reference is not None and compare is None:
         raise UsageError("--reference needs --compare", "name the base model with --compare")
     arguments = FinetuneArguments(
-        explicit=option_checks.given(ctx),
+        explicit=option_checks.explicit_parameters(ctx),
         model=model,
         corpus=corpus,
         task=task,

@@ -37,7 +37,7 @@ def neighbours(
 
     if alignment is not None:
         option_checks.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace, and --alignment names the map")
-        corpus, model = option_checks.own(ctx, "corpus", "model")
+        corpus, model = option_checks.own_values(ctx, "corpus", "model")
     rows = stage.neighbours(o.make_session(options, variant=variant), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:

@@ -1,4 +1,4 @@
-"""Options that are read or written, so that nothing is written onto what is read, and options without effect."""
+"""Checks of options: paths that are read or written, values that are set for all commands, options without effect."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -19,98 +19,96 @@ READ = frozenset({
     "documents", "folder", "folders", "general", "general_text", "index", "memory", "model", "name", "questions",
     "reference", "restrict_to", "source", "tasks", "test", "text", "train", "unlabelled", "vectors",
 })  # fmt: skip
-"""Parameters of commands that are files or folders, or may be."""
+"""Parameters of commands that are, or may be, files or folders to read."""
 WRITTEN = frozenset({
     "file", "logits", "null_odds", "out", "png", "predictions", "svg", "workspace",
 })  # fmt: skip
-"""Those that a command writes or adds to."""
+"""Parameters that are files or folders to write."""
 OTHER = frozenset({
     "address", "allow_host", "cluster", "command", "exclude", "field", "format", "host", "label_field",
     "larger_than", "layers", "max_body", "max_cache", "max_document_bytes", "max_memory", "max_time",
     "memory_layers", "memory_source", "message", "older_than", "only", "query", "question", "remove",
     "report_to", "repo", "revision", "task", "text_field", "variant", "words",
 })  # fmt: skip
-"""Those whose values are texts."""
-_JOINED = {"finetune": "add_to", "tasks": "folder"}
-"""Where the purpose of a command is to change a folder that it reads."""
+"""Parameters whose values are other strings."""
+_UPDATED = {"finetune": "add_to", "tasks": "folder"}
+"""Command → parameter of a folder that it both reads and changes."""
 _KEYWORDS = {"memory": "base"}
 
 
 def require_names(ctx: Any) -> None:
-    """Raise ``InputError`` for a path, or another value, whose bytes are not UTF-8, before any work."""
-    for name, given in ctx.params.items():
-        for value in given if isinstance(given, list | tuple) else [given]:
-            if isinstance(value, str | Path):
-                require_utf8(value)
-            if isinstance(value, Path) or (isinstance(value, str) and name in READ | WRITTEN):
+    """Raise ``InputError`` for a value, or the resolved path of one, that is not UTF-8."""
+    for name, value in ctx.params.items():
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(item, str | Path):
+                require_utf8(item)
+            if isinstance(item, Path) or (isinstance(item, str) and name in READ | WRITTEN):
                 with suppress(ValueError):  # of a null byte
-                    require_utf8(os.path.realpath(expanded(value)))
+                    require_utf8(os.path.realpath(expanded(item)))
 
 
-def read_by(ctx: Any) -> dict[str, str]:
-    """The files and folders that a command was given to read, by option; those that are not there do not count."""
+def paths_read(ctx: Any) -> dict[str, str]:
+    """The existing files and folders that a command reads, by option."""
     command = " ".join(command_words(ctx))
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for parameter in ctx.command.params:
-        name, given = parameter.name, ctx.params.get(parameter.name)
-        if name not in READ or given is None or _JOINED.get(command) == name:
+        name, value = parameter.name, ctx.params.get(parameter.name)
+        if name not in READ or value is None or _UPDATED.get(command) == name:
             continue
         is_corpus = name == "corpus" or (name == "name" and command.startswith("corpus"))
         option = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.opts[0].upper()
-        for value in map(str, given if isinstance(given, list | tuple) else [given]):
-            is_name = value == _KEYWORDS.get(name) or (
-                is_corpus and (own_folder("corpora") / f"{value}.toml").is_file()
-            )
-            if value and not is_name and expanded(value).exists():
-                found[f"{option} {value}" if option in found else option] = str(Path(value))
-    return found
+        for item in map(str, value if isinstance(value, list | tuple) else [value]):
+            is_name = item == _KEYWORDS.get(name) or (is_corpus and (own_folder("corpora") / f"{item}.toml").is_file())
+            if item and not is_name and expanded(item).exists():
+                paths[f"{option} {item}" if option in paths else option] = str(Path(item))
+    return paths
 
 
-def given(ctx: typer.Context) -> set[str]:
-    """The parameters that the user gave, also in a file or in the environment."""
+def explicit_parameters(ctx: typer.Context) -> set[str]:
+    """The parameters that the user set: on the command line, in a file or in the environment."""
     sources: dict[str, Any] = {name: ctx.get_parameter_source(name) for name in ctx.params}
     return {name for name, source in sources.items() if source.name != "DEFAULT"}
 
 
-def named(ctx: typer.Context, config: type) -> frozenset[str]:
-    """The fields of a configuration that the user gave a value for."""
-    parameters = given(ctx)
+def explicit_fields(ctx: typer.Context, config: type) -> frozenset[str]:
+    """The fields of a configuration that the user set."""
+    parameters = explicit_parameters(ctx)
     return frozenset(field.name for field in option_fields(config).values() if field.parameter in parameters)
 
 
 def set_for_all(ctx: typer.Context) -> set[str]:
-    """The parameters whose values are set for all commands, since others have a use for them."""
+    """The parameters whose values are set for all commands, and so may have no effect in this one."""
     return {name for name, setting in used_settings(ctx).items() if setting.is_for_all}
 
 
 def refuse(ctx: typer.Context, options: Mapping[str, str], why: str) -> None:
-    """Raise ``UsageError`` where one of ``options``, by the parameter's name, was given; ``why`` ends it.
+    """Raise ``UsageError`` with the option and ``why`` if the user set one of ``options`` (parameter → option).
 
-    What is set for all commands does not count: it is left out of the command that results keep, and the caller has to
-    ignore it.
+    Values that are set for all commands do not count: they are removed from the recorded command, and the caller must
+    ignore them.
     """
     for_all = set_for_all(ctx)
     for name, option in options.items():
-        if name in given(ctx) - for_all:
+        if name in explicit_parameters(ctx) - for_all:
             raise UsageError(f"{option} {why}")
     forget(for_all & options.keys())
 
 
 def refuse_beside_folders(ctx: typer.Context) -> None:
-    """Raise ``UsageError`` if --corpus or --model, which choose from the workspace, was given beside folders."""
+    """Raise ``UsageError`` if --corpus or --model, which select results in the workspace, is combined with folders."""
     why = "chooses from the workspace, but folders are given: leave out one of the two"
     refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
 
 
-def own(ctx: typer.Context, *names: str) -> list[Any]:
-    """The values of parameters without what is set for all commands, which is ``None`` instead."""
+def own_values(ctx: typer.Context, *names: str) -> list[Any]:
+    """The values of parameters, with ``None`` for values that are set for all commands."""
     for_all = set_for_all(ctx)
     forget(for_all & {*names})
     return [None if name in for_all else ctx.params[name] for name in names]
 
 
 def refuse_field(ctx: typer.Context, sources: Iterable[str | None], format: str | None) -> None:  # noqa: A002
-    """Raise ``UsageError`` if --field was given and none of the ``sources`` of documents has fields."""
+    """Raise ``UsageError`` if --field is set and none of ``sources`` has fields."""
     from greenadapt.corpus.recipes import why_no_fields
 
     if why := why_no_fields([source for source in sources if source is not None], format):
@@ -118,13 +116,14 @@ def refuse_field(ctx: typer.Context, sources: Iterable[str | None], format: str 
 
 
 def leave_out_unused(ctx: Any) -> None:
-    """Give parameters whose options lack what they need (``Option.needs``) their defaults if they are set for all
-    commands; raises ``UsageError`` for any other that was given.
+    """Reset parameters that are set for all commands and have no effect here (``Option.needs``) to their defaults.
+
+    Raises ``UsageError`` for other parameters that are set and have no effect.
     """
     for_all = set_for_all(ctx)
     parameters = {parameter.name: parameter for parameter in ctx.command.params}
     for name, field in getattr(ctx.command.callback, FIELDS, {}).items():
-        if not field.option.needs or name not in given(ctx):
+        if not field.option.needs or name not in explicit_parameters(ctx):
             continue
         try:
             refuse_without_effect(field, ctx.params)

@@ -1,4 +1,4 @@
-"""The options of commands: generated from configuration classes, shared, and as the help shows them."""
+"""The options of commands: generated from configuration classes, shared by commands, and in the help."""
 
 import io
 import os
@@ -39,31 +39,31 @@ FIELDS = "option_fields"
 
 
 class Pick:
-    """Which fields of a configuration a command takes, and defaults of this command."""
+    """The fields of a configuration that a command has, and their defaults in this command."""
 
     def __init__(self, *only: str, without: tuple[str, ...] = (), **defaults: Any) -> None:
         self.only, self.without, self.defaults = only, without, defaults
 
     def fields(self, config: type) -> list[Field]:
         """The chosen fields."""
-        known = option_fields(config)
-        return [known[name] for name in self.only or known if name not in self.without]
+        fields = option_fields(config)
+        return [fields[name] for name in self.only or fields if name not in self.without]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with options in place of each parameter that is a configuration, and those that all commands have.
+    """Replace each parameter of ``command`` that is a configuration by its options, and add the common options.
 
-    The command gets the configuration, checked, or for ``Callable[..., Config]`` a function that makes it. Two
-    configurations with an option of the same name share it.
+    The command receives the configuration, or for ``Callable[..., Config]`` a function that makes it. Configurations
+    with an option of the same name share it.
     """
     configs: dict[str, tuple[Any, bool, list[Field]]] = {}
     parameters: dict[str, Parameter] = {}
-    own: list[str] = []
+    plain_parameters: list[str] = []
     for name, parameter in signature(command).parameters.items():
         kind, is_called, pick = _configuration(parameter.annotation)
         if kind is None:
             parameters[name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
-            own.append(name)
+            plain_parameters.append(name)
             continue
         picked = pick.fields(kind)
         configs[name] = kind, is_called, picked
@@ -73,7 +73,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
-        arguments = {name: values[name] for name in own}
+        arguments = {name: values[name] for name in plain_parameters}
         for name, (kind, is_called, picked) in configs.items():
             make = partial(kind, **_chosen(picked, values))
             arguments[name] = make if is_called else make()
@@ -81,12 +81,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         with steps_printed(values.get("as_json", False)) if is_dry else nullcontext():
             command(**arguments)
 
-    shown = [*_argument(parameters.get(_OPTION)), *parameters.values()]
-    for mark in chain.from_iterable(map(_marks, shown)):
+    parameters_ = [*_argument(parameters.get(_OPTION)), *parameters.values()]
+    for mark in chain.from_iterable(map(_marks, parameters_)):
         complete_option(mark)
-    shown = sorted([*shown, *_common(shown)], key=_is_advanced)  # so that their panel is the last
-    run.__signature__ = signature(command).replace(parameters=shown)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    parameters_ = sorted([*parameters_, *_common(parameters_)], key=_is_advanced)  # their panel is the last
+    run.__signature__ = signature(command).replace(parameters=parameters_)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters_}
     setattr(run, FIELDS, fields)
     return run
 
@@ -95,47 +95,48 @@ def _argument(corpus: Parameter | None) -> list[Parameter]:
     """The corpus as an argument, if --corpus is marked ``AsArgument``."""
     if corpus is None or not any(isinstance(mark, AsArgument) for mark in _marks(corpus)):
         return []
-    shown = typer.Argument(metavar="CORPUS", help="The same as --corpus.", autocompletion=corpora)
-    return [Parameter(_ARGUMENT, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, shown])]
+    argument = typer.Argument(metavar="CORPUS", help="The same as --corpus.", autocompletion=corpora)
+    return [Parameter(_ARGUMENT, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, argument])]
 
 
-def _common(own: Iterable[Parameter]) -> list[Parameter]:
-    """The options that every command has; -q is left out where it is a name of one of its ``own``."""
-    taken = {
-        name for parameter in own for mark in _marks(parameter) for name in getattr(mark, "param_decls", None) or ()
+def _common(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """The options of every command; without -q if one of its other ``parameters`` has this name."""
+    used_names = {
+        name
+        for parameter in parameters
+        for mark in _marks(parameter)
+        for name in getattr(mark, "param_decls", None) or ()
     }
     kinds = {
-        "quiet": (bool, False, _QUIET, {"-q"} - taken),
+        "quiet": (bool, False, _QUIET, {"-q"} - used_names),
         "verbose": (bool, False, _VERBOSE, {"-v"}),
         "log_format": (LogFormat, "text", _LOG_FORMAT, ()),
         "config": (Path | None, None, _CONFIG, ()),
     }
-    found = []
+    common = []
     for name, (kind, default, text, letters) in kinds.items():
         option = typer.Option(f"--{name.replace('_', '-')}", *letters, help=text, rich_help_panel=Panel.OUTPUT)
-        found.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]))
-    return found
+        common.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]))
+    return common
 
 
 def _marks(parameter: Parameter) -> tuple[Any, ...]:
-    """What a parameter is annotated with beside its type."""
+    """The annotations of a parameter besides its type."""
     return get_args(parameter.annotation)[1:] if get_origin(parameter.annotation) is Annotated else ()
 
 
 def names_of(*configs: type) -> dict[str, str]:
-    """Parameters of all options of the configurations → the options."""
+    """Parameter → option, for all options of the configurations."""
     return {field.parameter: field.option_name for config in configs for field in option_fields(config).values()}
 
 
 def examples(*commands: str) -> str:
-    """Commands of greenadapt, as they are shown below the help."""
+    """The examples of commands at the end of the help."""
     return "\n\n".join(["Examples:", *(f"- `greenadapt {command}`" for command in commands)])
 
 
 def _configuration(annotation: Any) -> tuple[Any, bool, Pick]:
-    """The configuration class that a parameter is annotated with, whether it wants a function that makes it, and how
-    much of it.
-    """
+    """The configuration class in an annotation, whether the parameter is a function that makes it, and its ``Pick``."""
     pick = Pick()
     if get_origin(annotation) is Annotated:
         annotation, *marks = get_args(annotation)
@@ -148,11 +149,11 @@ def _configuration(annotation: Any) -> tuple[Any, bool, Pick]:
 
 
 def _parameter(field: Field, default: Any) -> Parameter:
-    """The field as typer takes it."""
+    """The field as a parameter with a typer option."""
     option, kind = field.option, without_ranges(field.kind)
     unset = option.unset
     if option.parse is not None:
-        kind, default = str, option.shown
+        kind, default = str, option.default_text
     elif option.negated:
         default = not default
     elif get_origin(kind) is tuple:
@@ -164,18 +165,18 @@ def _parameter(field: Field, default: Any) -> Parameter:
         default = Parameter.empty
     details = [("paper", option.paper), ("default", unset)]
     text = " ".join([option.help, *(f"[{name}: {value}]" for name, value in details if value)])
-    shown = typer.Option(
+    typer_option = typer.Option(
         *field.names,
         help=text,
         show_default=default not in (None, Parameter.empty),
         rich_help_panel=option.panel,
     )
-    marks = (shown, BASIC) if field.is_basic else (shown,)
+    marks = (typer_option, BASIC) if field.is_basic else (typer_option,)
     return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, *marks])
 
 
 def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
-    """What the user chose, as values of fields; what an option leaves open stays at the field's default."""
+    """The values of the fields from those of the options; an unset option has the field's default."""
     chosen = {}
     for field in picked:
         value = values[field.parameter]
@@ -193,10 +194,10 @@ def _is_advanced(parameter: Parameter) -> bool:
     return any(getattr(mark, "rich_help_panel", None) == Panel.ADVANCED for mark in _marks(parameter))
 
 
-_GLANCE = 15  # options that need no panels
+_MAX_WITHOUT_PANELS = 15  # options; more are grouped in panels
 _WIDEST_CHOICES = 12  # characters, with "|" between
 _FULL_HELP = "greenadapt.full_help"
-"""In a context's ``meta``: whether the help is that of --help-all."""
+"""Key in a context's ``meta``: whether the help is that of --help-all."""
 
 
 def full_help_option(help_option: Any) -> Any:
@@ -214,24 +215,24 @@ def full_help_option(help_option: Any) -> Any:
 
 def as_shown(command: Any, ctx: Any) -> Any:
     """A copy of ``command`` for its help: with all options, or with those that are required or marked ``BASIC``."""
-    shown, parameters = copy(command), command.get_params(ctx)
+    copied, parameters = copy(command), command.get_params(ctx)
     is_full = ctx.meta.get(_FULL_HELP, False)
-    shown.params = [_help_parameter(each) for each in parameters if is_full or _is_basic(command, each)]
-    shown.add_help_option = False  # it is among them
+    copied.params = [_help_parameter(parameter) for parameter in parameters if is_full or _is_basic(command, parameter)]
+    copied.add_help_option = False  # --help is among the parameters
     if is_full:
-        return shown
-    options = [each for each in shown.params if each.param_type_name == "option"]
-    if len(options) <= _GLANCE:
+        return copied
+    options = [parameter for parameter in copied.params if parameter.param_type_name == "option"]
+    if len(options) <= _MAX_WITHOUT_PANELS:
         for option in options:
             option.rich_help_panel = None
-    if len(shown.params) < len(parameters) - 1:  # all but --help-all
+    if len(copied.params) < len(parameters) - 1:  # all but --help-all
         more = " ".join(["greenadapt", *command_words(ctx), "--help-all"])
-        shown.epilog = f"{command.epilog}\n\nMore options: `{more}`"
-    return shown
+        copied.epilog = f"{command.epilog}\n\nMore options: `{more}`"
+    return copied
 
 
 def _is_basic(command: Any, parameter: Any) -> bool:
-    """Whether the short help shows it; that of a group shows all options."""
+    """Whether the short help shows a parameter; that of a group shows all."""
     if parameter.name == "help_all":
         return False
     is_needed = parameter.required or parameter.param_type_name == "argument" or parameter.name == "help"
@@ -241,67 +242,67 @@ def _is_basic(command: Any, parameter: Any) -> bool:
 
 
 def _help_parameter(parameter: Any) -> Any:
-    """Without the type of a flag and the column of its opposite, and with many choices in the text."""
-    shown, kind = copy(parameter), parameter.type_descriptor
+    """A copy of a parameter for the help: flags without type, their opposites and long lists of choices in the text."""
+    copied, kind = copy(parameter), parameter.type_descriptor
     choices = [str(getattr(choice, "value", choice)) for choice in kind.choices or ()]
-    if getattr(shown, "is_flag", False):
-        shown.metavar = ""
-        if shown.secondary_opts:
-            shown.help = _with_sentence(shown.help, f"The opposite is {' or '.join(shown.secondary_opts)}.")
-            if shown.default is not None and shown.show_default:
-                usual = shown.opts if shown.default else shown.secondary_opts
-                shown.help += f" [default: {usual[0].removeprefix('--')}]"
-            shown.secondary_opts, shown.show_default = [], False
-    elif shown.metavar is None and len("|".join(choices)) > _WIDEST_CHOICES:
-        shown.metavar = "<name>"
-        shown.help = _with_sentence(shown.help, f"One of {', '.join(choices)}.")
-    elif shown.metavar is None and kind.is_list and not choices:
-        shown.metavar = parameter.display_type(None).replace("list[", "").replace("]", "").replace("Path", "path")
-    return shown
+    if getattr(copied, "is_flag", False):
+        copied.metavar = ""
+        if copied.secondary_opts:
+            copied.help = _with_sentence(copied.help, f"The opposite is {' or '.join(copied.secondary_opts)}.")
+            if copied.default is not None and copied.show_default:
+                names = copied.opts if copied.default else copied.secondary_opts
+                copied.help += f" [default: {names[0].removeprefix('--')}]"
+            copied.secondary_opts, copied.show_default = [], False
+    elif copied.metavar is None and len("|".join(choices)) > _WIDEST_CHOICES:
+        copied.metavar = "<name>"
+        copied.help = _with_sentence(copied.help, f"One of {', '.join(choices)}.")
+    elif copied.metavar is None and kind.is_list and not choices:
+        copied.metavar = parameter.display_type(None).replace("list[", "").replace("]", "").replace("Path", "path")
+    return copied
 
 
 def _with_sentence(text: str, sentence: str) -> str:
-    """``text`` with another sentence before its notes in brackets."""
+    """Insert a sentence before the notes in brackets of ``text``."""
     sentences, bracket, notes = text.partition(" [")
     return f"{sentences.removesuffix('.')}. {sentence}{bracket}{notes.removesuffix('.')}"
 
 
-GIVEN: ContextVar[str | None] = ContextVar("given", default=None)
-"""The command that is running."""
+COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
+"""The running command, as recorded in results."""
 _WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
-"""Its words by parameter; those of its name are at ""."""
+"""The words of the running command by parameter; those of its name are at ""."""
 PLAN: ContextVar["Plan | None"] = ContextVar("plan", default=None)
 """The plan of a dry run."""
-_LEFT_OUT = {"workspace", "force", "as_json", "quiet", "verbose", "log_format", "config", "max_time", "nice"}
+_NOT_RECORDED = {"workspace", "force", "as_json", "quiet", "verbose", "log_format", "config", "max_time", "nice"}
 
 
 def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
-    """Keep the command of ``ctx`` in ``GIVEN``: ``values`` by name of its parameters, in the ``order`` given.
+    """Record the command of ``ctx`` in ``COMMAND``: ``values`` by parameter, in ``order``.
 
-    Values that are set in a file or in the environment belong to it: typed elsewhere, it makes the same result.
+    It includes values from a file or the environment, so that it makes the same result elsewhere.
     """
     options: dict[str, list[str]] = {}
     arguments: dict[str, list[str]] = {}
     for parameter in dict.fromkeys(order):
         value = values.get(parameter.name)
-        if parameter.name in _LEFT_OUT | {"out"} or value is None:
+        if parameter.name in _NOT_RECORDED | {"out"} or value is None:
             continue
-        each = [_shown(str(item)) for item in (value if isinstance(value, list | tuple) else [value])]
+        words = [_format_value(str(item)) for item in (value if isinstance(value, list | tuple) else [value])]
         if parameter.param_type_name == "argument":
-            arguments[parameter.name] = each
+            arguments[parameter.name] = words
         elif getattr(parameter, "is_flag", False):
             flag = parameter.opts if value else parameter.secondary_opts
             options[parameter.name] = [_long(flag)] if flag else []
         else:
-            options[parameter.name] = [word for item in each for word in (_long(parameter.opts), item)]
+            options[parameter.name] = [word for item in words for word in (_long(parameter.opts), item)]
     out = {"out": ["--out", "FOLDER"]} if values.get("out") is not None else {}
     _keep({"": command_words(ctx), **arguments, **options, **out})
 
 
 def forget(names: Iterable[str]) -> None:
-    """Leave parameters out of ``GIVEN``."""
-    left_out = set(names)
-    _keep({name: words for name, words in _WORDS.get().items() if name not in left_out})
+    """Remove parameters from ``COMMAND``."""
+    forgotten = set(names)
+    _keep({name: words for name, words in _WORDS.get().items() if name not in forgotten})
 
 
 def command_words(ctx: Any) -> list[str]:
@@ -315,13 +316,13 @@ def command_words(ctx: Any) -> list[str]:
 
 def _keep(words: Mapping[str, list[str]]) -> None:
     _WORDS.set(words)
-    GIVEN.set(shlex.join(["greenadapt", *chain.from_iterable(words.values())]))
+    COMMAND.set(shlex.join(["greenadapt", *chain.from_iterable(words.values())]))
 
 
-def _shown(value: str) -> str:
-    with suppress(OSError, RuntimeError):  # too long for a file's name, or the home of an unknown user
+def _format_value(value: str) -> str:
+    with suppress(OSError, RuntimeError):  # a name that is too long, or the home of an unknown user
         value = short(value)
-    return value.encode("utf-8", "replace").decode("utf-8")  # as JSON takes it
+    return value.encode("utf-8", "replace").decode("utf-8")  # JSON has no surrogates
 
 
 def _long(options: list[str]) -> str:
@@ -330,7 +331,7 @@ def _long(options: list[str]) -> str:
 
 @contextmanager
 def steps_printed(as_json: bool) -> Iterator[None]:
-    """Run the block's command dry, and print its steps in place of what it prints."""
+    """Run the command in the ``with`` block dry, and print its steps instead of its output."""
     from greenadapt.stages.plan import DryRun, Plan
     from greenadapt.workers import launched_processes
 
@@ -341,37 +342,37 @@ def steps_printed(as_json: bool) -> Iterator[None]:
             yield
     finally:
         PLAN.reset(token)
-    if launched_processes()[0] == 0:  # of several, the first process prints
+    if launched_processes()[0] == 0:  # only the first process prints
         from greenadapt.cli.output.printing import print_plan  # imports numpy
 
         print_plan(plan.steps, as_json)
 
 
 _OPTION, _ARGUMENT = "corpus", "corpus_argument"
-"""The parameters."""
+"""Names of the parameters of the corpus."""
 
 
 class AsArgument:
-    """Marks --corpus of a command that also takes the corpus as its argument."""
+    """Mark of --corpus in a command that also takes the corpus as its argument."""
 
 
-def read_argument(command: Any, given: dict[str, Any], order: list[Any]) -> list[Any]:
-    """Count the argument among the values ``given`` as --corpus, and in the ``order`` of parameters that is returned.
+def read_argument(command: Any, values: dict[str, Any], order: list[Any]) -> list[Any]:
+    """Move the argument in ``values`` to --corpus, and return the ``order`` of parameters with --corpus instead of it.
 
-    Raises ``UsageError`` if both are given.
+    Raises ``UsageError`` if both are set.
     """
-    value = given.pop(_ARGUMENT, None)
+    value = values.pop(_ARGUMENT, None)
     if value is None:
         return order
-    if (other := given.get(_OPTION)) is not None:
-        raise UsageError(f"two corpora are given, {value} and --corpus {other}", "leave out one of them")
-    given[_OPTION] = value
+    if (corpus := values.get(_OPTION)) is not None:
+        raise UsageError(f"two corpora are given, {value} and --corpus {corpus}", "leave out one of them")
+    values[_OPTION] = value
     [option] = [parameter for parameter in command.params if parameter.name == _OPTION]
     return [option if parameter.name == _ARGUMENT else parameter for parameter in order]
 
 
 def keep_argument(ctx: Any) -> None:
-    """Give --corpus of ``ctx`` the value of the argument, if that is given."""
+    """Move the argument's value in ``ctx``, if it is set, to --corpus."""
     if (value := ctx.params.pop(_ARGUMENT, None)) is not None:
         ctx.params[_OPTION] = value
         ctx.set_parameter_source(_OPTION, ctx.get_parameter_source(_ARGUMENT))
@@ -458,7 +459,9 @@ Memory = Annotated[
 
 
 def start_output(ctx: typer.Context) -> None:
-    """Print as --quiet and --verbose say from now on, with --verbose first what is set where."""
+    """Apply --quiet and --verbose; with --verbose, print the command and the settings from files and the
+    environment.
+    """
     from greenadapt.cli.output.console import set_output, show_details, write_message
 
     quiet, verbose = ctx.params["quiet"], ctx.params["verbose"]
@@ -470,19 +473,19 @@ def start_output(ctx: typer.Context) -> None:
     show_details()
     from greenadapt import __version__
 
-    write_message("debug", f"greenadapt {__version__}: {GIVEN.get()}")
+    write_message("debug", f"greenadapt {__version__}: {COMMAND.get()}")
     for setting in used_settings(ctx).values():
         value = str(setting.value).lower() if isinstance(setting.value, bool) else setting.value
-        write_message("debug", f"set {setting.place}: {value}")
+        write_message("debug", f"set {setting.location}: {value}")
 
 
-def make_session(options: SessionOptions, **own: Any) -> "Session":
-    """What the stages of one command share; ``own`` are fields that this command has as options of its own."""
+def make_session(options: SessionOptions, **overrides: Any) -> "Session":
+    """The session of a command; ``overrides`` are fields of ``options`` that the command has as separate options."""
     from greenadapt.cli.output.console import make_progress
     from greenadapt.stages.session import Session
     from greenadapt.workers import launched_processes
 
-    options = replace(options, **own)
+    options = replace(options, **overrides)
     if options.nice:
         if not hasattr(os, "nice"):
             raise UsageError("--nice needs the priorities of Unix, which this system does not have", "leave it out")
@@ -491,4 +494,4 @@ def make_session(options: SessionOptions, **own: Any) -> "Session":
         if not ALARM:
             raise UsageError("--max-time needs the signal SIGALRM, which this system does not have", "leave it out")
         limit_time(options.max_time, is_alone=launched_processes()[1] == 1)
-    return Session.of(options, make_progress(), command=GIVEN.get(), plan=PLAN.get())
+    return Session.of(options, make_progress(), command=COMMAND.get(), plan=PLAN.get())

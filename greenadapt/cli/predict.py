@@ -98,15 +98,15 @@ def predict(
     Prints one JSON object per entry, in the order of the input. Each has its line number and the id of its record, if
     any; NER gives entities with character positions and scores. With several tasks, "tasks" has each one's result by
     name. The input is processed as it arrives. A broken line ends the command with exit code 1, after the results
-    before it. With --cluster and --out, the same command goes on after the last finished part.
+    before it. With --cluster and --out, the same command resumes after the last finished part.
     """
     from greenadapt.cli.output.console import make_progress, say_loading
     from greenadapt.storage.outputs import check_file, is_written_through, open_output
 
     lines = {"--bio": bio, "--glue": glue, "--tags": tags, "--json": as_json}
-    written = [option for option, is_given in lines.items() if is_given]
-    if len(written) > 1 and written != ["--tags", "--json"]:
-        raise UsageError(f"{written[0]} and {written[1]} write different lines", "leave out one of them")
+    flags = [option for option, is_given in lines.items() if is_given]
+    if len(flags) > 1 and flags != ["--tags", "--json"]:
+        raise UsageError(f"{flags[0]} and {flags[1]} write different lines", "leave out one of them")
     if out is not None:
         check_file(out)
     say_loading(model)
@@ -118,24 +118,24 @@ def predict(
     names = () if task is None else tuple(name.strip() for name in task.split(","))
     request = PredictRequest(tuple(model), source, format, reading, ensemble, names, glue)
     predictor, progress, spread = Predictor(request), make_progress(is_read=False), Spread.of(options)
-    style = _Style(bio, tags, glue, {name: each.name for name, each in predictor.tasks.items()})
+    style = _Style(bio, tags, glue, {name: kind.name for name, kind in predictor.tasks.items()})
     if spread is not None and out is not None and not (is_read_once(source) or is_written_through(out)):
         _write_parts(out, style, predictor, progress, spread)
         return
     with open_output(out) as (stream, is_ascii):
         head = style.head
-        shown: Callable[[str], str] = str
-        if stream.isatty():  # a word of the input could control it
-            shown = harmless if bio or glue else harmless_json
+        escape: Callable[[str], str] = str
+        if stream.isatty():  # words could contain control characters
+            escape = harmless if bio or glue else harmless_json
         for block in predictor.predict(progress, spread):
-            # One by one, so that those before an entry that cannot be written are written.
-            stream.writelines(map(shown, chain(head, style.lines(block, is_ascii=is_ascii))))
+            # Lazily, so that all lines before an entry that cannot be written are written.
+            stream.writelines(map(escape, chain(head, style.lines(block, is_ascii=is_ascii))))
             head = []
             stream.flush()
 
 
 def _write_parts(out: Path, style: "_Style", predictor: "Predictor", progress: "Progress", spread: "Spread") -> None:
-    """Predict on a cluster, and keep each finished part, so that a command that was killed goes on after the last."""
+    """Predict on a cluster, and save each finished part, so that the same command resumes after the last one."""
     from greenadapt import __version__
     from greenadapt.errors import counted
     from greenadapt.storage.files import beside, hash_json, plain
@@ -147,15 +147,15 @@ def _write_parts(out: Path, style: "_Style", predictor: "Predictor", progress: "
         if not parts.n:
             parts.add(["".join(style.head)])
         elif parts.n > 1:
-            progress.note(f"goes on after {counted(parts.n - 1, 'finished part')} of {out}")
-        made = predictor.predict(progress, spread, parts.n - 1)
-        parts.add("".join(style.lines(block, is_ascii=False)) for block in made)
+            progress.note(f"resuming after {counted(parts.n - 1, 'finished part')} of {out}")
+        blocks = predictor.predict(progress, spread, parts.n - 1)
+        parts.add("".join(style.lines(block, is_ascii=False)) for block in blocks)
         parts.publish()
 
 
 @dataclass(frozen=True)
 class _Style:
-    """How predictions are written."""
+    """The output format of predictions."""
 
     bio: bool
     tags: bool

@@ -47,13 +47,13 @@ def push(
 
     request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
     with stage.hidden_bars(output().quiet or output().as_json or not sys.stderr.isatty()):
-        found = stage.push(request, make_progress(), card_plots)
+        upload = stage.push(request, make_progress(), card_plots)
     if as_json:
-        print_json(found)
+        print_json(upload)
         return
     if dry_run:
-        rows = [[one["path"], f"{one['bytes']:,}"] for one in found["files"]]
+        rows = [[file["path"], f"{file['bytes']:,}"] for file in upload["files"]]
         print_table(f"Would be uploaded to {repo}:", ["file", "bytes"], rows)
         return
-    is_private = "" if found["private"] is None else f" ({'private' if found['private'] else 'public'})"
-    print_lines([f"{len(found['files'])} files in {repo}{is_private}", f"  {found['url']}"])
+    is_private = "" if upload["private"] is None else f" ({'private' if upload['private'] else 'public'})"
+    print_lines([f"{len(upload['files'])} files in {repo}{is_private}", f"  {upload['url']}"])

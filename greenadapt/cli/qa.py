@@ -120,8 +120,8 @@ NullOdds = Annotated[
 ]
 
 
-_OF_DOCUMENTS = {"format": "--format", "field": "--field", "sample_by": "--sample-by"}
-"""Parameters that say how documents are read → their options."""
+_DOCUMENT_OPTIONS = {"format": "--format", "field": "--field", "sample_by": "--sample-by"}
+"""Parameter for reading documents → its option."""
 
 
 @app.command(
@@ -162,8 +162,8 @@ def qa(
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
     if index is not None or data is not None:
-        other = "--data" if index is None else "an index"
-        option_checks.refuse(ctx, _OF_DOCUMENTS, f"is for documents, not for {other}: leave it out")
+        source = "--data" if index is None else "an index"
+        option_checks.refuse(ctx, _DOCUMENT_OPTIONS, f"is for documents, not for {source}: leave it out")
         read = TextOptions()
     else:
         option_checks.refuse_field(ctx, [context, *(documents or ())], read.format)
@@ -197,7 +197,7 @@ def qa(
     )
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
     check_files(predictions, null_odds)
-    scorer = _ForScorer(predictions, null_odds)
+    scorer = _ScorerFiles(predictions, null_odds)
     if out is None:
         _print_answers(request, Spread.of(options), scorer, is_read=sys.stdout.isatty() and not as_json)
         return
@@ -209,7 +209,7 @@ def qa(
     _print_result(result, as_json=as_json)
 
 
-def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_ForScorer", *, is_read: bool) -> None:
+def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_ScorerFiles", *, is_read: bool) -> None:
     """Answer and print, question by question."""
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.printing import print_answers, print_summary
@@ -240,8 +240,8 @@ def _print_result(result: "Result", *, as_json: bool) -> None:
     print_results([result], as_json=False)
 
 
-class _ForScorer:
-    """The files that SQuAD's scorer reads, by question id."""
+class _ScorerFiles:
+    """The files of answers and odds by question id that SQuAD's scorer reads."""
 
     def __init__(self, predictions: Path | None, null_odds: Path | None) -> None:
         self._files = predictions, null_odds
@@ -249,16 +249,16 @@ class _ForScorer:
         self._odds: dict[str, float] = {}
 
     def add(self, row: Json) -> None:
-        """Note an answer."""
+        """Add the answer to a question."""
         predictions, null_odds = self._files
         if predictions is not None:
             self._answers[row["id"]] = row["answer"]
         if null_odds is not None:
-            sure = sys.float_info.max  # nothing else is possible, and the scorer needs a number
-            self._odds[row["id"]] = sure if row["null_odds"] is None else row["null_odds"]
+            largest = sys.float_info.max  # "no answer" is the only answer, and the scorer needs a number
+            self._odds[row["id"]] = largest if row["null_odds"] is None else row["null_odds"]
 
     def write(self) -> None:
-        """Write each file whole or not at all."""
+        """Write the files atomically."""
         from greenadapt.storage.outputs import open_output
 
         for path, values in zip(self._files, (self._answers, self._odds), strict=True):

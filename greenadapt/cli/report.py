@@ -52,9 +52,9 @@ def report(
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.stages.report import report as stage
 
-    written = stage(o.make_session(options), folders or [], (corpus, model), out, (png, svg))
+    result = stage(o.make_session(options), folders or [], (corpus, model), out, (png, svg))
     if as_json:
-        print_json(written.as_dict())
+        print_json(result.as_dict())
         return
-    figures = [f"{len(written.plots)} plots in {', '.join(sorted({str(path.parent) for path in written.plots}))}"]
-    print_text([str(written.page), *(figures if written.plots else [])])
+    figures = [f"{len(result.plots)} plots in {', '.join(sorted({str(path.parent) for path in result.plots}))}"]
+    print_text([str(result.page), *(figures if result.plots else [])])

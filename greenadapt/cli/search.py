@@ -56,11 +56,11 @@ def search(
     passages = index.search(query, top, by)
     if not passages:
         progress.note("nothing found: no paragraph has a word of the query")
-    for number, found in enumerate(passages, start=1):
+    for number, passage in enumerate(passages, start=1):
         if as_json:
-            print_json(found.as_dict())
+            print_json(passage.as_dict())
             continue
-        where = f"characters {found.start:,} to {found.end:,}, score {found.score:.4g}"
-        title = [found.title] if found.title else []
-        lines = [f"{number}. {found.document}, {where}", *title, " ".join(found.text.split()), ""]
+        where = f"characters {passage.start:,} to {passage.end:,}, score {passage.score:.4g}"
+        title = [passage.title] if passage.title else []
+        lines = [f"{number}. {passage.document}, {where}", *title, " ".join(passage.text.split()), ""]
         print_lines(lines)

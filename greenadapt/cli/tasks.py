@@ -31,8 +31,8 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
         remove_task(folder, remove)
         if not as_json:
             print_lines([f"removed {remove}"])
-    listed = [asdict(one) for one in list_tasks(folder)]
+    rows = [asdict(task) for task in list_tasks(folder)]
     if as_json:
-        print_json({"folder": str(folder), "tasks": listed})
+        print_json({"folder": str(folder), "tasks": rows})
         return
-    print_tables([listed_table(listed)])
+    print_tables([listed_table(rows)])

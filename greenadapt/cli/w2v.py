@@ -31,4 +31,6 @@ def w2v(
     option_checks.refuse_field(ctx, [corpus], text.format)
     session = o.make_session(options)
     config = replace(config, workers=session.workers)
-    print_results([stage.w2v(session, corpus, model, config, text, option_checks.named(ctx, W2VConfig))], as_json)
+    print_results(
+        [stage.w2v(session, corpus, model, config, text, option_checks.explicit_fields(ctx, W2VConfig))], as_json
+    )

@@ -23,7 +23,7 @@ from greenadapt.server.guard import TooLargeError
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, expanded
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import Found, ranked, together
+from greenadapt.tasks.spans import AnswerCandidates, ranked, together
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
@@ -236,10 +236,10 @@ class ServedModel:
     def _result(self, example: Example, logits: Any) -> Any:
         task: Any = self.folder.task
         if isinstance(example, Question):
-            return task.found(example, logits, QaConfig.n_best)
+            return task.find_candidates(example, logits, QaConfig.n_best)
         return {name: value for name, value in task.decode(example, logits).items() if name not in _UNSAID}
 
-    def answers(self, found: Sequence[Found], places: Sequence[tuple[int, int]], top: int) -> list[Json]:
+    def answers(self, found: Sequence[AnswerCandidates], places: Sequence[tuple[int, int]], top: int) -> list[Json]:
         """The ``top`` best answers by what was found in each text that was read, with the number of the ``document``.
 
         ``places`` are the document of each text, and the character of it that the text begins at. Raw logits are
@@ -247,7 +247,7 @@ class ServedModel:
         """
         task: Any = self.folder.task
         numbered = [
-            Found(tuple(one.moved(str(number), begin) for one in each.candidates), each.null)
+            AnswerCandidates(tuple(one.moved(str(number), begin) for one in each.candidates), each.null)
             for (number, begin), each in zip(places, found, strict=True)
         ]
         best = ranked(together(numbered, QaConfig.n_best), task.null_threshold)[:top]

@@ -316,7 +316,7 @@ def _run(
 ) -> Result:
     session.expect(place, CORPUS)
     earlier = place.current()
-    said = text.said()
+    said = text.as_arguments()
     config = CorpusConfig(**text.of_config())
     if earlier is not None:
         known = earlier.manifest.config

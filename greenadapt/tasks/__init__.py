@@ -1,1 +1,1 @@
-"""Files to examples to what a model reads, logits to predictions and scores; no torch."""
+"""Tasks: examples from files, inputs of models, predictions from logits, and scores; no torch."""

@@ -1,4 +1,4 @@
-"""What a task is, which class does which task, and what a model reads: pieces in both tokenizations."""
+"""The protocol of tasks, and the inputs of models: pieces in both tokenizations."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,18 +27,18 @@ Example = TypeVar("Example")
 
 @dataclass(frozen=True)
 class Fold:
-    """One of ``of`` parts of the examples, ``number`` from 0: it is left out, and the other parts are trained on."""
+    """Part ``number`` (from 0) of ``of`` parts of the examples: it is held out, and the model trains on the others."""
 
     number: int
     of: int
     seed: int = 0
-    """Of the division."""
+    """Seed of the split into parts."""
 
     def split(self, examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-        """The examples to train on, and those that are left out, both in their order.
+        """The training examples and the held-out ones, in their order.
 
-        Examples on one ``context`` (questions) are in the same part. Raises ``UsageError`` if there are fewer examples,
-        or contexts, than parts.
+        Questions on the same ``context`` are in the same part. Raises ``UsageError`` if there are fewer examples, or
+        contexts, than parts.
         """
         names = [getattr(example, "context", number) for number, example in enumerate(examples)]
         groups = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -48,24 +48,24 @@ class Fold:
                 f"--folds is {self.of}, but there are only {len(groups)} {what}", "use fewer, or label more"
             )
         part = np.random.default_rng(self.seed).permutation(len(groups)) % self.of
-        is_out = [part[groups[name]] == self.number for name in names]
-        trained = [example for example, out in zip(examples, is_out, strict=True) if not out]
-        return trained, [example for example, out in zip(examples, is_out, strict=True) if out]
+        is_held_out = [part[groups[name]] == self.number for name in names]
+        pairs = [*zip(examples, is_held_out, strict=True)]
+        return [example for example, is_out in pairs if not is_out], [example for example, is_out in pairs if is_out]
 
 
 IGNORED = -100
-"""The target of pieces that are not part of the loss, as torch has it."""
+"""The target of pieces that the loss ignores, as in torch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Feature:
-    """One sequence that goes through the model, in one tokenization.
+    """A sequence that the model reads, in one tokenization.
 
     ``ids`` (n,) int32 with special tokens, rows of the model's whole embedding; ``types`` (n,) int32, the segment of
-    each piece; ``units`` int32, which unit of the example (a word of a sentence, a word of a context, the text itself:
-    0) each output of the model is for, -1 for none: (n,) for a head with one output per piece, (1,) for one with one
-    output per text. ``target`` is what training wants: NER (n,) int64, ``IGNORED`` for pieces without a label;
-    classification () int64 or float32; QA (2,) int64, first and last piece; ``None`` when predicting.
+    each piece; ``units`` int32, the unit of the example (a word of a sentence or of a context; 0, the text) that each
+    output of the model belongs to, -1 for none: (n,) for a head with an output per piece, (1,) for a head with an
+    output per text. ``target`` is the label: NER (n,) int64, ``IGNORED`` for pieces without a label; classification ()
+    int64 or float32; QA (2,) int64, first and last piece; ``None`` in prediction.
     """
 
     ids: IntArray
@@ -79,7 +79,7 @@ class Feature:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """b inputs end to end: ``ids`` and ``types`` (total,), the segment of each piece, and ``lengths`` (b,)."""
+    """b inputs, concatenated: ``ids`` and ``types`` (total,), the segment of each piece, and ``lengths`` (b,)."""
 
     ids: IntArray
     types: IntArray
@@ -87,25 +87,25 @@ class Features:
 
     @classmethod
     def of(cls, features: Sequence[Feature]) -> "Features":
-        """The inputs that ``features`` are, of which there may be none."""
+        """Concatenate ``features``, which may be empty."""
         if not features:
             return cls(*(np.zeros(0, np.int32) for _ in range(3)))
-        ids, types = (np.concatenate([getattr(one, name) for one in features]) for name in ("ids", "types"))
-        return cls(ids, types, np.array([len(one) for one in features]))
+        ids, types = (np.concatenate([getattr(feature, name) for feature in features]) for name in ("ids", "types"))
+        return cls(ids, types, np.array([len(feature) for feature in features]))
 
     @cached_property
     def is_piece(self) -> BoolArray:
-        """(b, longest): what is not padding in the inputs as a padded array."""
+        """(b, longest): whether an element of the padded inputs is a piece."""
         is_piece: BoolArray = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
         return is_piece
 
     @property
     def mask(self) -> Int64Array:
-        """``is_piece`` as models want it: (b, longest) int64."""
+        """The attention mask of models: ``is_piece`` as (b, longest) int64."""
         return self.is_piece.astype(np.int64)
 
     def padded(self, values: Array, fill: int) -> Int64Array:
-        """``values`` (total,) below each other, (b, longest) int64, with ``fill`` behind the shorter ones."""
+        """Pad ``values`` (total,) to (b, longest) int64 with ``fill``."""
         array = np.full(self.is_piece.shape, fill, np.int64)
         array[self.is_piece] = values
         return array
@@ -113,55 +113,58 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """What a model reads of one example: in both tokenizations one feature or several (chunks, windows).
+    """The features of an example in both tokenizations: one each, or several (chunks, windows).
 
-    ``expanded`` is the same object as ``base`` where the model has no added words.
+    ``expanded`` is the same object as ``base`` if the model has no added words.
     """
 
     base: list[Feature]
     expanded: list[Feature]
     n_units: int
-    """How many units the example has; the two views speak for the same ones."""
+    """The number of units of the example, the same in both views."""
     example: Any = None
-    """Passed on with the model's outputs; ``None`` in training."""
+    """The example, for the consumer of the model's outputs; ``None`` in training."""
 
 
 def flattened(inputs: Sequence[Input]) -> tuple[list[Feature], IntArray, IntArray]:
-    """The features of all inputs, those that both views share once, and by input and view (0: base, 1: expanded) which
-    is the first and how many there are, (n, 2) int64 each.
+    """The features of all inputs, those that both views share only once, and for each input and view (0: base, 1:
+    expanded) the index of its first feature and their number, (n, 2) int64 each.
     """
     features: list[Feature] = []
     firsts, counts = np.zeros((2, len(inputs), 2), np.int64)
-    for i, one in enumerate(inputs):
-        firsts[i], counts[i] = len(features), len(one.base)
-        features += one.base
-        if one.expanded is not one.base:
-            firsts[i, 1], counts[i, 1] = len(features), len(one.expanded)
-            features += one.expanded
+    for i, item in enumerate(inputs):
+        firsts[i], counts[i] = len(features), len(item.base)
+        features += item.base
+        if item.expanded is not item.base:
+            firsts[i, 1], counts[i, 1] = len(features), len(item.expanded)
+            features += item.expanded
     return features, firsts, counts
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A model's tokenizer, and how its inputs are put together."""
+    """A model's tokenizer and the format of its inputs."""
 
     tokenizer: DualTokenizer
     architecture: Architecture
     max_length: int
-    """Pieces that the model reads at once, special tokens included."""
+    """Maximum length of an input in pieces, special tokens included."""
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, max_length: int | None = None) -> "Encoder":
-        """That of a model's folder, expanded or not; raises ``UsageError`` if the model has fewer places."""
+        """The encoder of a checkpoint, expanded or not.
+
+        Raises ``UsageError`` if the model has fewer than ``max_length`` positions.
+        """
         tokenizer = DualTokenizer.of_model(checkpoint.folder, checkpoint.n_rows)
         kind, config = checkpoint.architecture, checkpoint.config
-        places = int(config.get("max_position_embeddings", 512))
+        positions = int(config.get("max_position_embeddings", 512))
         if kind.counts_from_padding:
             pad = config.get("pad_token_id")
-            places -= (tokenizer.special.pad if pad is None else int(pad)) + 1
-        if max_length is not None and max_length > places:
-            raise UsageError(f"--max-length is {max_length}, but {checkpoint.folder} reads at most {places} pieces")
-        return cls(tokenizer, kind, max_length or places)
+            positions -= (tokenizer.special.pad if pad is None else int(pad)) + 1
+        if max_length is not None and max_length > positions:
+            raise UsageError(f"--max-length is {max_length}, but {checkpoint.folder} reads at most {positions} pieces")
+        return cls(tokenizer, kind, max_length or positions)
 
     @property
     def special(self) -> SpecialIds:
@@ -170,36 +173,36 @@ class Encoder:
 
     @property
     def has_words(self) -> bool:
-        """Whether the model has added words, so that the two views can differ."""
+        """Whether the model has added words, so that its views can differ."""
         return len(self.tokenizer.added) > 0
 
     @property
     def n_special_pair(self) -> int:
-        """Special tokens around a pair."""
+        """The number of special tokens of a pair."""
         has_two = self.architecture.has_two_separators
         if has_two is None:
             has_two = self.tokenizer.base.id_to_token(self.special.sep) == "</s>"
         return 4 if has_two else 3
 
     def n_pieces(self, text: str) -> int:
-        """The pieces of ``text`` in the view that has more."""
+        """The number of pieces of ``text`` in the longer view."""
         pieces = self.tokenizer.encode(text)
         return max(len(pieces.base.ids), len(pieces.expanded.ids))
 
     def single(self, pieces: IntArray) -> tuple[IntArray, IntArray, int]:
-        """``[CLS] pieces [SEP]``: ids (n + 2,), types (n + 2,), and where ``pieces`` begin.
+        """``[CLS] pieces [SEP]``: ids (n + 2,), types (n + 2,), and the index of the first of ``pieces``.
 
-        Raises ``InputError`` if that is longer than the model reads.
+        Raises ``InputError`` if the input is longer than ``max_length``.
         """
         ids = _join([self.special.cls], pieces, [self.special.sep])
         self._check(ids)
         return ids, np.zeros(len(ids), np.int32), 1
 
     def pair(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray, int]:
-        """``[CLS] first [SEP] second [SEP]``, or with two ``[SEP]`` between: ids, types, and
-        where ``second`` begins.
+        """``[CLS] first [SEP] second [SEP]``, or with two ``[SEP]`` between: ids, types, and the index of the first
+        piece of ``second``.
 
-        Raises ``InputError`` if that is longer than the model reads.
+        Raises ``InputError`` if the input is longer than ``max_length``.
         """
         special = self.special
         between = [special.sep] * (self.n_special_pair - 2)
@@ -222,16 +225,16 @@ def _join(*parts: Sequence[int] | IntArray) -> IntArray:
 
 
 class HeadShape(NamedTuple):
-    """What a head is beside transformers' own."""
+    """How a head differs from transformers' own."""
 
     layers: int = 1
-    """2: another linear layer and tanh before the last."""
+    """2: a linear layer and tanh before the last layer."""
     dropout: float | None = None
-    """``None``: that of the model's configuration."""
+    """``None``: the dropout of the model's configuration."""
 
 
 class Task(Protocol[Example]):
-    """One kind of task. Its examples are of any type; everything that trains or predicts goes through this."""
+    """A kind of task, the interface for training and prediction; its examples may have any type."""
 
     @property
     def name(self) -> str:
@@ -239,74 +242,76 @@ class Task(Protocol[Example]):
 
     @property
     def head(self) -> str:
-        """The transformers head, such as ``TokenClassification``: the class is ``AutoModelFor`` and this."""
+        """The head of transformers, such as ``TokenClassification``, a suffix of ``AutoModelFor``."""
 
     @property
     def main(self) -> str:
-        """Name of the score by which models are compared."""
+        """The name of the score that compares models."""
 
     def read(self, source: str, progress: Progress) -> list[Example]:
         """The labelled examples of a file (or data set id); raises ``InputError`` with line and column."""
 
     def example(self, record: str | Json, where: str) -> Example:
-        """One unlabelled example from a line of text or a JSON object; ``where`` is for the error message."""
+        """An unlabelled example from a line of text or a JSON object; ``where`` is its location in error messages."""
 
     def fit(self, examples: Sequence[Example], progress: Progress) -> Self:
-        """This task with the labels that training examples have; raises ``InputError`` if they are of one class."""
+        """This task with the labels of the training examples; raises ``InputError`` if there are too few to learn
+        from.
+        """
 
     def labels_in(self, examples: Sequence[Example]) -> set[str]:
-        """The classes or types of entities that labelled examples have; none where labels are something else."""
+        """The classes or entity types of labelled examples; empty for other kinds of labels."""
 
     def settings(self) -> Json:
-        """All that ``load_task`` needs to make this task again: ``task``, ``labels`` and options, as JSON values."""
+        """The arguments of ``load_task`` that restore this task: ``task``, ``labels`` and options, as JSON values."""
 
     def head_config(self) -> Json:
-        """Entries of the model's ``config.json``: ``id2label``, ``label2id``, ``problem_type``, where they apply."""
+        """Entries of the model's ``config.json``, such as ``id2label``, ``label2id`` and ``problem_type``."""
 
     def head_shape(self) -> HeadShape:
         """The layers and the dropout of the head."""
 
     def training(self, examples: Sequence[Example], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
-        """What is trained on, one entry per example (NER: a chunk), every feature with its target."""
+        """The training inputs, one per example (NER: per chunk), with a target in every feature."""
 
     def inference(
         self, examples: Iterable[Example], encoder: Encoder, counts: Counter[str] | None = None
     ) -> Iterator[Input]:
-        """What is predicted on, one entry per example, in order, streamed; ``counts["cut"]`` grows by each example that
-        is longer than the model reads and therefore cut.
+        """The inputs for prediction, one per example, in order, streamed; ``counts["cut"]`` counts the examples that
+        are truncated to the model's maximum length.
         """
 
     def in_doubt(self, example: Example, logits: Array, margin: float) -> IntArray:
-        """The units of one example to read again in the other tokenization, by one's logits (n_units, k): none where
-        the most probable label or answer is ``margin`` or more above the next, in probability.
+        """The units of an example to read again in the other tokenization, given the logits (n_units, k) in one: those
+        whose most probable label or answer is less than ``margin`` more probable than the next.
         """
 
     def decode(self, example: Example, logits: Array) -> Json:
-        """The prediction for one example from its pooled logits (n_units, k), as it is written out."""
+        """The prediction for an example from its pooled logits (n_units, k), as in output files."""
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Json]) -> Json:
-        """All scores of predictions on labelled examples; shares lie between 0 and 1."""
+        """All scores of predictions on labelled examples; shares are from 0 to 1."""
 
     def statistics(self, examples: Sequence[Example], predictions: Sequence[Json]) -> Array:
-        """(n_examples, m) float64, additive: the main score of any set of examples is a function of its sum."""
+        """(n_examples, m) float64, additive: the main score of a set of examples is a function of its sums."""
 
     def main_score(self, sums: Array) -> Array:
         """(…, m) sums of ``statistics`` → (…) main score."""
 
 
-# By name, so that nothing is imported here: each task imports this module.
+# Names instead of classes, since each task imports this module.
 _CLASSES = {"ner": "NerTask", "classification": "ClassificationTask", "qa": "QuestionTask"}
 
 
 def make_task(config: TaskConfig) -> Task[Any]:
-    """The task that ``config`` describes, without labels: ``fit`` gives it those of the training examples."""
+    """The task that ``config`` describes, without labels, which ``fit`` adds."""
     task: Task[Any] = _class(config.task).of(config)
     return task
 
 
 def load_task(settings: Json) -> Task[Any]:
-    """The task whose ``settings()`` are given; raises ``InputError`` if they name none, ``UsageError`` if a value is of
-    another type.
+    """The task with these ``settings()``; raises ``InputError`` for an unknown task, ``UsageError`` for a value of the
+    wrong type.
     """
     name = str(settings.get("task"))
     if name not in _CLASSES:
@@ -325,26 +330,26 @@ class TaskData:
     """A task with its labelled examples."""
 
     name: str
-    """Empty for a plain model's only task."""
+    """Empty for the only task of a plain model."""
     task: Task[Any]
     encoder: Encoder
-    """How the model reads them."""
+    """Encodes the examples for the model."""
     train: Sequence[Any]
     dev: Mapping[str, Sequence[Any]]
     """Name of each development set → its examples."""
     test: Mapping[str, Sequence[Any]]
     adapter: AdapterConfig | None
-    """What the task adds to a shared encoder; ``None`` for a plain model."""
+    """The adapter that the task adds to a shared encoder; ``None`` for a plain model."""
     metric: str
-    """Path of the score that counts, see ``metric_of``."""
+    """Path of the score that compares models, see ``metric_of``."""
 
     def label(self, kind: str, name: str) -> str:
-        """How messages call one of its sets of ``kind`` ``dev`` or ``test``."""
+        """The name in messages of a set of ``kind`` ``dev`` or ``test``."""
         return ", ".join([*filter(None, [self.name]), set_label(kind, name)])
 
 
 def margins(logits: Array) -> Array:
-    """(n, k) → (n,) float64: by how much the most probable of k labels is more probable than the next; 1 if k is 1."""
+    """(n, k) logits → (n,) float64: the difference between the two highest probabilities; 1 if k is 1."""
     if logits.shape[1] < 2:
         return np.ones(len(logits))
     highest = np.partition(softmax(logits.astype(np.float64), axis=1), -2, axis=1)

@@ -24,7 +24,7 @@ from greenadapt.tasks.base import Encoder, Feature, HeadShape, Input, margins
 from greenadapt.tasks.records import natural_order
 
 _CONSTANT = 1e-13
-"""A variance below this share of the mean square is rounding."""
+"""A variance below this share of the mean square is a rounding error."""
 
 
 def class_scores(gold: Sequence[str], predicted: Sequence[str]) -> Json:
@@ -69,34 +69,35 @@ def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> Json:
 
 
 def class_counts(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> Array:
-    """Which class each example was rightly given, has, and was given: (n, 3 * classes) float64, three ones at most.
+    """Indicators of the class that each example was correctly assigned, its gold class, and its predicted class:
+    (n, 3 * classes) float64.
 
-    The classes are ``labels``, which all of ``predicted`` is among, and then those that only ``gold`` has.
+    The classes are ``labels``, which include all of ``predicted``, and then those that only ``gold`` has.
     """
     classes = {label: i for i, label in enumerate([*labels, *natural_order({*gold} - {*labels})])}
-    has, given = (np.asarray([classes[label] for label in each], np.int64) for each in (gold, predicted))
-    counts = np.zeros((len(has), 3, len(classes)))
-    examples = np.arange(len(has))
-    counts[examples, 0, has] = has == given
-    counts[examples, 1, has] = 1
-    counts[examples, 2, given] = 1
-    return counts.reshape(len(has), -1)
+    gold_ids, predicted_ids = (np.asarray([classes[label] for label in names], np.int64) for names in (gold, predicted))
+    counts = np.zeros((len(gold_ids), 3, len(classes)))
+    examples = np.arange(len(gold_ids))
+    counts[examples, 0, gold_ids] = gold_ids == predicted_ids
+    counts[examples, 1, gold_ids] = 1
+    counts[examples, 2, predicted_ids] = 1
+    return counts.reshape(len(gold_ids), -1)
 
 
 def macro_f1(sums: Array) -> Array:
     """Mean F1 of the classes, (…, 3 * classes) summed ``class_counts`` → (…).
 
-    F1 = 2 TP / (gold + predicted); a class that is in neither is left out, as scikit-learn does.
+    F1 = 2 TP / (gold + predicted); a class in neither does not count, as in scikit-learn.
     """
-    hits, has, given = np.moveaxis(sums.reshape(*sums.shape[:-1], 3, -1), -2, 0)
-    both = has + given
-    f1: Array = np.divide(2 * hits, both, out=np.zeros_like(both), where=both > 0)
-    return np.asarray(f1.sum(-1) / np.maximum((both > 0).sum(-1), 1))
+    hits, n_gold, n_predicted = np.moveaxis(sums.reshape(*sums.shape[:-1], 3, -1), -2, 0)
+    n_both = n_gold + n_predicted
+    f1: Array = np.divide(2 * hits, n_both, out=np.zeros_like(n_both), where=n_both > 0)
+    return np.asarray(f1.sum(-1) / np.maximum((n_both > 0).sum(-1), 1))
 
 
 def moments(gold: Sequence[float], predicted: Sequence[float]) -> Array:
-    """1, x, y, x², y², xy of each example, (n, 6) float64; x and y are counted from the mean of ``gold``, which leaves
-    the correlation as it is and keeps its digits.
+    """1, x, y, x², y², xy of each example, (n, 6) float64; the mean of ``gold`` is subtracted from x and y, which does
+    not change the correlation and avoids cancellation.
     """
     x = np.asarray(gold, np.float64) - np.mean(gold)
     y = np.asarray(predicted, np.float64) - np.mean(gold)
@@ -104,9 +105,7 @@ def moments(gold: Sequence[float], predicted: Sequence[float]) -> Array:
 
 
 def pearson(sums: Array) -> Array:
-    """Pearson's correlation, (…, 6) summed ``moments`` → (…); 0 where one side is constant, which correlates with
-    nothing.
-    """
+    """Pearson's correlation, (…, 6) summed ``moments`` → (…); 0 if x or y is constant."""
     n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
     x_variance, y_variance = n * xx - x * x, n * yy - y * y
     varies = (x_variance > _CONSTANT * n * xx) & (y_variance > _CONSTANT * n * yy)
@@ -115,13 +114,13 @@ def pearson(sums: Array) -> Array:
 
 
 _BLOCK = 256
-"""Examples that are tokenized at once."""
+"""Examples per call of the tokenizer."""
 _UNIT = np.zeros(1, np.int32)
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text or a pair of texts, and its label as the file has it (true and false as these words)."""
+    """A text or a pair of texts, and its label as in the file (booleans as ``true`` and ``false``)."""
 
     text: str
     second: str | None = None
@@ -131,10 +130,10 @@ class Text:
 
 
 def longest_first(n_first: int, n_second: int, room: int) -> tuple[int, int]:
-    """How many pieces of each part are kept where a pair has to fit into ``room`` pieces.
+    """The number of pieces to keep of each part of a pair so that both fit into ``room`` pieces.
 
-    The longer part is cut down to the other, then both alike. Of an odd room the part that was longer gets one more,
-    of equal ones the second, as in the tokenizers library.
+    The longer part is truncated to the length of the other, then both equally. With an odd ``room`` the longer part,
+    or the second of equal parts, keeps one more, as in the tokenizers library.
     """
     if n_first + n_second <= room:
         return n_first, n_second
@@ -143,17 +142,19 @@ def longest_first(n_first: int, n_second: int, room: int) -> tuple[int, int]:
 
 
 def text_inputs(texts: Iterable[Text], encoder: Encoder, counts: Counter[str]) -> Iterator[Input]:
-    """The inputs for each text, without targets; ``counts["cut"]`` counts those that the base tokenization cuts."""
-    rest = iter(texts)
-    while block := list(islice(rest, _BLOCK)):
+    """The input of each text, without targets; ``counts["cut"]`` counts the texts truncated in the base
+    tokenization.
+    """
+    remaining = iter(texts)
+    while block := list(islice(remaining, _BLOCK)):
         parts = [[text.text] if text.second is None else [text.text, text.second] for text in block]
         encoded = iter(encoder.tokenizer.encode_batch(list(chain.from_iterable(parts))))
         for text, part in zip(block, parts, strict=True):
-            both = list(islice(encoded, len(part)))
-            base = [_feature([one.base.ids for one in both], encoder, counts)]
+            encodings = list(islice(encoded, len(part)))
+            base = [_feature([encoding.base.ids for encoding in encodings], encoder, counts)]
             expanded = base
             if encoder.has_words:
-                expanded = [_feature([one.expanded.ids for one in both], encoder, Counter())]
+                expanded = [_feature([encoding.expanded.ids for encoding in encodings], encoder, Counter())]
             yield Input(base, expanded, 1, text)
 
 
@@ -171,28 +172,28 @@ def _feature(parts: list[IntArray], encoder: Encoder, counts: Counter[str]) -> F
 
 
 def with_target(views: Input, target: Array) -> Input:
-    """``views`` with the same target for both."""
+    """The input with ``target`` in both views."""
     base = [replace(feature, target=target) for feature in views.base]
     if views.expanded is views.base:
         return Input(base, base, views.n_units)
     return Input(base, [replace(feature, target=target) for feature in views.expanded], views.n_units)
 
 
-_SHOWN = 10
-_MOST = 100
-"""Classes whose probabilities a prediction has."""
+_MAX_LABELS_IN_MESSAGE = 10
+_MAX_PROBABILITIES = 100
+"""The number of classes in the ``probabilities`` of a prediction."""
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True)
 class ClassificationTask:
     """Single-label classification by cross entropy, or one number by squared error (``problem_type`` regression).
 
-    A class is its label's text. ``labels`` are the classes in the order of the model's outputs, empty before ``fit``
-    and for numbers. With a ``label_range`` from a to b the model learns (x - a) / (b - a) of a number x, and what it
-    predicts is cut to the range (arXiv 1902.02671 does so with STS-B's 0 to 5). Texts are cut to what the model reads:
-    a pair by its longer part, as transformers does.
+    A class is the text of a label. ``labels`` are the classes in the order of the model's outputs, empty before ``fit``
+    and for numbers. With a ``label_range`` from a to b the model learns (x - a) / (b - a) of a number x, and
+    predictions are clipped to the range (as for STS-B, 0 to 5, in arXiv 1902.02671). Texts are truncated to the model's
+    maximum length, pairs at the end of the longer part, as in transformers.
     """
 
     text_fields: tuple[str, ...] = ("text",)
@@ -203,13 +204,13 @@ class ClassificationTask:
     table: TableFormat | None = None
     head_layers: int = 1
     head_dropout: float | None = None
-    """In training; ``None``: that of the model."""
+    """Dropout in training; ``None``: the model's."""
     name: str = field(default="classification", init=False)
     head: str = field(default="SequenceClassification", init=False)
 
     @classmethod
     def of(cls, config: TaskConfig) -> Self:
-        """The task that a configuration asks for, without labels yet."""
+        """The task that a configuration describes, before ``fit``."""
         kind: LabelKind = config.label_kind if config.label_range is None else "numbers"
         return cls(
             config.text_fields,
@@ -223,10 +224,12 @@ class ClassificationTask:
 
     @classmethod
     def of_settings(cls, settings: Json) -> Self:
-        """The task that ``settings`` came from; those of earlier versions have no range, no table and no shape."""
+        """The task with these settings; those of earlier versions lack the range, the table and the shape of the
+        head.
+        """
         options = {name: settings[name] for name in ("label_field", "label_kind")}
-        if (given := settings.get("label_range")) is not None:
-            low, high = given
+        if (label_range := settings.get("label_range")) is not None:
+            low, high = label_range
             options["label_range"] = (float(low), float(high))
         if (table := settings.get("table")) is not None:
             options["table"] = TableFormat(**{**table, "columns": tuple(table["columns"])})
@@ -235,7 +238,7 @@ class ClassificationTask:
 
     @property
     def main(self) -> str:
-        """``pearson`` for numbers, else ``macro_f1``; what ``auto`` means is known only after ``fit``."""
+        """``pearson`` for numbers, else ``macro_f1``; ``fit`` resolves ``auto``."""
         return "pearson" if self._is_regression else "macro_f1"
 
     @property
@@ -247,7 +250,7 @@ class ClassificationTask:
         return {label: i for i, label in enumerate(self.labels)}
 
     def settings(self) -> Json:
-        """Everything ``of_settings`` needs."""
+        """The settings that ``of_settings`` reads."""
         shape: Json = {"head_layers": self.head_layers} if self.head_layers > 1 else {}
         shape |= {} if self.head_dropout is None else {"head_dropout": self.head_dropout}
         return shape | {
@@ -276,11 +279,11 @@ class ClassificationTask:
         return HeadShape(self.head_layers, self.head_dropout)
 
     def read(self, source: str, progress: Progress) -> list[Text]:
-        """The labelled texts of what ``records`` reads.
+        """The labelled texts of a source that ``records`` reads.
 
-        Raises ``InputError`` with the line where a field is missing, a text is none, or a label is empty or, where
-        numbers are wanted, no number or out of range; after ``fit`` also where no text has a label that was learnt.
-        Says how many texts are empty, and after ``fit`` which labels are new.
+        Warns of empty texts, and after ``fit`` of unseen labels. Raises ``InputError`` with the line of a missing
+        field, a text that is not a string, an empty label, or a label that should be a number and is not, or is out of
+        range; after ``fit`` also if all labels are unseen.
         """
         rows = records.records(source, progress, self.table)
         texts = [self._text(row, where, self._label(row, where)) for where, row in rows]
@@ -294,20 +297,21 @@ class ClassificationTask:
         return texts
 
     def _compare_labels(self, texts: Sequence[Text], source: str, progress: Progress) -> None:
-        new = Counter(map(_class, texts)) - Counter(dict.fromkeys(self.labels, len(texts)))
-        if new.total() == len(texts):
+        unseen = Counter(map(_class, texts)) - Counter(dict.fromkeys(self.labels, len(texts)))
+        if unseen.total() == len(texts):
             raise InputError(
-                f"{source}: no text has a label that was learnt, {_shown(self.labels)}; they have {_shown(new)}",
+                f"{source}: no text has a label that was learnt, {_list_labels(self.labels)}; they have "
+                f"{_list_labels(unseen)}",
                 "write labels alike in all files, or name the right field",
             )
-        if new:
+        if unseen:
             progress.warn(
-                f"{source}: {new.total():,} of {len(texts):,} texts have labels that no training example has, "
-                f"and count as wrong: {_shown(new)}"
+                f"{source}: {unseen.total():,} of {len(texts):,} texts have labels that no training example has, "
+                f"and count as wrong: {_list_labels(unseen)}"
             )
 
     def example(self, record: str | Json, where: str) -> Text:
-        """One text without a label from a line of text, or, also for pairs, from a JSON object with the text fields."""
+        """A text without a label from a line of text, or a text or pair from a JSON object with the text fields."""
         if not isinstance(record, str):
             return self._text(record, where, None)
         if len(self.text_fields) == 2:
@@ -319,9 +323,9 @@ class ClassificationTask:
         return Text(record, where=where)
 
     def fit(self, examples: Sequence[Text], progress: Progress) -> Self:
-        """This task with the training labels, and with ``label_kind`` decided where it is ``auto``.
+        """This task with the training labels, and with a ``label_kind`` of ``auto`` resolved.
 
-        Raises ``InputError`` if there is no example, a label is not a number but has to be, or all labels are the same.
+        Raises ``InputError`` if there are no examples, a label should be a number and is not, or all labels are equal.
         """
         if not examples:
             raise InputError("there are no training examples", "give a file with labelled texts")
@@ -334,54 +338,56 @@ class ClassificationTask:
         counts = Counter(map(_class, examples))
         _check_several(counts, len(examples))
         labels = records.natural_order(counts)
-        progress.note(f"{len(labels)} classes: {_shown({label: counts[label] for label in labels})}")
+        progress.note(f"{len(labels)} classes: {_list_labels({label: counts[label] for label in labels})}")
         return replace(task, labels=tuple(labels))
 
     def labels_in(self, examples: Sequence[Text]) -> set[str]:
-        """The classes of ``examples``, none where they are numbers."""
+        """The classes of ``examples``; empty for numbers."""
         kind = _kind(examples) if self.label_kind == "auto" else self.label_kind
         return {_class(text) for text in examples} if kind == "classes" else set()
 
     def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
-        """One entry per text, targets the class's number or the number itself; says how many texts were cut.
+        """An input per text, whose target is the index of the class or the number; warns of truncated texts.
 
-        Nothing here depends on ``seed``. Raises ``InputError`` for a label that is not among ``labels``.
+        Does not depend on ``seed``. Raises ``InputError`` for a label that is not in ``labels``.
         """
         targets, counts = [self._target(text) for text in examples], Counter[str]()
-        all_views = text_inputs(examples, encoder, counts)
-        views = [with_target(one, target) for one, target in zip(all_views, targets, strict=True)]
+        all_inputs = text_inputs(examples, encoder, counts)
+        inputs = [with_target(views, target) for views, target in zip(all_inputs, targets, strict=True)]
         if n_cut := counts["cut"]:
-            progress.warn(f"{n_cut:,} of {len(views):,} training texts are cut to {encoder.max_length} pieces")
-        return views
+            progress.warn(f"{n_cut:,} of {len(inputs):,} training texts are cut to {encoder.max_length} pieces")
+        return inputs
 
     def inference(
         self, examples: Iterable[Text], encoder: Encoder, counts: Counter[str] | None = None
     ) -> Iterator[Input]:
-        """One entry per text, in order; a few hundred texts are held at a time."""
+        """An input per text, in order, streamed in blocks of a few hundred texts."""
         return text_inputs(examples, encoder, Counter() if counts is None else counts)
 
     def in_doubt(self, example: Text, logits: Array, margin: float) -> IntArray:
-        """The text, 0, if its two most probable classes are less than ``margin`` apart; none for numbers."""
+        """The text (0) if the probabilities of its two best classes differ by less than ``margin``; empty for
+        numbers.
+        """
         return np.flatnonzero(margins(logits) < margin)
 
     def decode(self, example: Text, logits: Array) -> Json:
         """``label``, ``score`` (its probability) and ``probabilities`` of the 100 most probable classes from logits
-        (1, k); for numbers ``value``, as labels have it.
+        (1, k); for numbers ``value``, in the range of the labels.
         """
         if self._is_regression:
             return {"value": self._in_range(float(logits[0, 0]))}
         probabilities = softmax(logits[0].astype(np.float64))
         best = int(logits[0].argmax())
-        shown = np.sort(np.argsort(-probabilities, kind="stable")[:_MOST])
+        top = np.sort(np.argsort(-probabilities, kind="stable")[:_MAX_PROBABILITIES])
         return {
             "label": self.labels[best],
             "score": float(probabilities[best]),
-            "probabilities": {self.labels[i]: float(probabilities[i]) for i in shown},
+            "probabilities": {self.labels[i]: float(probabilities[i]) for i in top},
         }
 
     def score(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Json:
-        """``class_scores`` and ``unseen_labels``, the number of texts whose label no training example had (they count
-        as wrong); or ``number_scores``.
+        """``class_scores`` and ``unseen_labels``, the number of texts whose label no training example has (they count
+        as wrong); for numbers ``number_scores``.
         """
         gold, predicted = self._outcomes(examples, predictions)
         if self._is_regression:
@@ -392,14 +398,14 @@ class ClassificationTask:
         }
 
     def statistics(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Array:
-        """(n, 3 * classes) counts of hits, gold and predicted labels, or (n, 6) moments; see ``scores``."""
+        """(n, 3 * classes) ``class_counts``, or (n, 6) ``moments``."""
         gold, predicted = self._outcomes(examples, predictions)
         if self._is_regression:
             return moments(gold, predicted)
         return class_counts(gold, predicted, self.labels)
 
     def main_score(self, sums: Array) -> Array:
-        """(…, m) sums of ``statistics`` → (…) macro F1 or Pearson's correlation (0 where it is not defined)."""
+        """(…, m) sums of ``statistics`` → (…) macro F1 or Pearson's correlation (0 where undefined)."""
         return pearson(sums) if self._is_regression else macro_f1(sums)
 
     def _outcomes(self, examples: Sequence[Text], predictions: Sequence[Json]) -> tuple[list[Any], list[Any]]:
@@ -422,7 +428,7 @@ class ClassificationTask:
         label = records.field(row, self.label_field, where, "choose one with --label-field")
         if isinstance(label, bool):
             return str(label).lower()
-        is_finite = not isinstance(label, float) or math.isfinite(label)  # 1e400 of JSON is infinite
+        is_finite = not isinstance(label, float) or math.isfinite(label)  # JSON's 1e400 is infinite
         if not isinstance(label, str | int | float) or label == "" or not is_finite:
             what = json_kind(label) if is_finite else f"{json.dumps(label)}, not a finite number"
             what = "empty" if label == "" else what
@@ -435,11 +441,11 @@ class ClassificationTask:
             return np.asarray((self._number(text) - low) / (high - low), np.float32)
         label = _class(text)
         if label not in self._numbers:
-            raise InputError(f"{text.where}: label {label} is not one of {_shown(self.labels)}")
+            raise InputError(f"{text.where}: label {label} is not one of {_list_labels(self.labels)}")
         return np.asarray(self._numbers[label], np.int64)
 
     def _in_range(self, output: float) -> float:
-        """The number that the model's ``output`` says."""
+        """The prediction in the range of the labels."""
         if self.label_range is None:
             return output
         low, high = self.label_range
@@ -462,10 +468,10 @@ class ClassificationTask:
 
 
 def _kind(examples: Sequence[Text]) -> LabelKind:
-    """Numbers where all labels are numbers and at least one is written with a fraction or an exponent."""
+    """``numbers`` if all labels are numbers and at least one has a fraction or an exponent, else ``classes``."""
     labels = [text.label for text in examples if text.label is not None]
     is_real = any(
-        isinstance(label, float) or (isinstance(label, str) and not _WHOLE.fullmatch(label)) for label in labels
+        isinstance(label, float) or (isinstance(label, str) and not _INTEGER.fullmatch(label)) for label in labels
     )
     return "numbers" if is_real and all(records.as_number(label) is not None for label in labels) else "classes"
 
@@ -484,7 +490,9 @@ def _class(text: Text) -> str:
     return str(text.label)
 
 
-def _shown(labels: Iterable[str] | Mapping[str, int]) -> str:
-    """The first few labels, with how many have each where that is known."""
-    shown = [f"{label} ({labels[label]:,})" if isinstance(labels, Mapping) else label for label in labels]
-    return ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
+def _list_labels(labels: Iterable[str] | Mapping[str, int]) -> str:
+    """The first few labels, with their counts if ``labels`` is a mapping."""
+    names = [f"{label} ({labels[label]:,})" if isinstance(labels, Mapping) else label for label in labels]
+    return ", ".join(names[:_MAX_LABELS_IN_MESSAGE]) + (
+        f" and {len(names) - _MAX_LABELS_IN_MESSAGE} more" if len(names) > _MAX_LABELS_IN_MESSAGE else ""
+    )

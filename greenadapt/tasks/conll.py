@@ -1,4 +1,4 @@
-"""Sentences with tags, from CoNLL files and records, and the entities in them."""
+"""Tagged sentences from CoNLL files and records, their entities, and chunks."""
 
 import re
 import string
@@ -26,7 +26,7 @@ _PREFIXES = frozenset("BIESLU")
 
 @dataclass(frozen=True)
 class Entity:
-    """Words ``first`` to ``last`` (inclusive, from 0) of a sentence, which are one ``type``."""
+    """An entity: words ``first`` to ``last`` (inclusive, from 0) of a sentence, and its ``type``."""
 
     first: int
     last: int
@@ -34,14 +34,14 @@ class Entity:
 
 
 def is_tag(tag: str) -> bool:
-    """Whether ``tag`` is ``O``, or one of B I E S L U alone or with ``-`` and a type behind."""
+    """Whether ``tag`` is ``O``, or one of B I E S L U, alone or followed by ``-`` and a type."""
     return tag == "O" or (tag[:1] in _PREFIXES and (len(tag) == 1 or (tag[1] == "-" and len(tag) > 2)))
 
 
 def iob2(tags: Iterable[str]) -> list[str]:
     """Tags of any of IOB1, IOB2, BIOES and BILOU as IOB2, in which every entity begins with ``B-``.
 
-    As in CoNLL's conlleval script, an I (or E or L) that nothing of its type stands open before begins an entity.
+    As in CoNLL's conlleval script, an I (or E or L) that does not continue an entity of its type begins an entity.
     """
     converted = []
     open_type = None
@@ -58,15 +58,15 @@ def iob2(tags: Iterable[str]) -> list[str]:
 
 def entities(tags: Sequence[str]) -> list[Entity]:
     """The entities of a sentence's tags, of any scheme that ``iob2`` reads, in order."""
-    found = []
+    result = []
     first, kind = 0, ""
     for position, tag in enumerate([*iob2(tags), "O"]):
         if tag.startswith("I-"):
             continue
         if kind:
-            found.append(Entity(first, position - 1, kind))
+            result.append(Entity(first, position - 1, kind))
         first, kind = position, tag[2:]
-    return found
+    return result
 
 
 def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Array:
@@ -74,14 +74,14 @@ def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
     of different length.
     """
     counts = np.zeros((len(gold), 3))
-    for row, (true, guess) in enumerate(zip(gold, predicted, strict=True)):
-        wanted, found = set(entities(true)), set(entities(guess))
-        counts[row] = len(wanted & found), len(found), len(wanted)
+    for row, (gold_tags, predicted_tags) in enumerate(zip(gold, predicted, strict=True)):
+        gold_entities, predicted_entities = set(entities(gold_tags)), set(entities(predicted_tags))
+        counts[row] = len(gold_entities & predicted_entities), len(predicted_entities), len(gold_entities)
     return counts
 
 
 def entity_f1(counts: Array) -> Array:
-    """F1 = 2 tp / (predicted + gold), 0 if there is nothing: (…, 3) sums of ``entity_counts`` → (…)."""
+    """F1 = 2 tp / (predicted + gold), 0 if both are 0: (…, 3) sums of ``entity_counts`` → (…)."""
     total = counts[..., 1] + counts[..., 2]
     f1: Array = np.divide(2 * counts[..., 0], total, out=np.zeros(np.shape(total)), where=total > 0)
     return f1
@@ -90,26 +90,26 @@ def entity_f1(counts: Array) -> Array:
 def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, object]:
     """Precision, recall and F1 of exact entities (conlleval; equal to seqeval) over all types, and by type.
 
-    Precision, recall and F1 lie between 0 and 1, 0 if nothing was predicted or nothing is there; ``support`` is the
-    number of gold entities.
+    Precision, recall and F1 are from 0 to 1, and 0 without predicted or gold entities; ``support`` is the number of
+    gold entities.
     """
-    hits, found, wanted = Counter[str](), Counter[str](), Counter[str]()
-    for true, guess in zip(gold, predicted, strict=True):
-        true_set, guess_set = set(entities(true)), set(entities(guess))
-        wanted.update(entity.type for entity in true_set)
-        found.update(entity.type for entity in guess_set)
-        hits.update(entity.type for entity in true_set & guess_set)
-    types = sorted(found.keys() | wanted.keys())
-    by_type = {kind: _scores(hits[kind], found[kind], wanted[kind]) for kind in types}
-    return {**_scores(hits.total(), found.total(), wanted.total()), "by_type": by_type}
+    hits, n_predicted, n_gold = Counter[str](), Counter[str](), Counter[str]()
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        gold_entities, predicted_entities = set(entities(gold_tags)), set(entities(predicted_tags))
+        n_gold.update(entity.type for entity in gold_entities)
+        n_predicted.update(entity.type for entity in predicted_entities)
+        hits.update(entity.type for entity in gold_entities & predicted_entities)
+    types = sorted(n_predicted.keys() | n_gold.keys())
+    by_type = {kind: _scores(hits[kind], n_predicted[kind], n_gold[kind]) for kind in types}
+    return {**_scores(hits.total(), n_predicted.total(), n_gold.total()), "by_type": by_type}
 
 
-def _scores(hits: int, found: int, wanted: int) -> dict[str, float | int]:
+def _scores(hits: int, n_predicted: int, n_gold: int) -> dict[str, float | int]:
     return {
-        "precision": hits / found if found else 0.0,
-        "recall": hits / wanted if wanted else 0.0,
-        "f1": 2 * hits / (found + wanted) if found + wanted else 0.0,
-        "support": wanted,
+        "precision": hits / n_predicted if n_predicted else 0.0,
+        "recall": hits / n_gold if n_gold else 0.0,
+        "f1": 2 * hits / (n_predicted + n_gold) if n_predicted + n_gold else 0.0,
+        "support": n_gold,
     }
 
 
@@ -123,10 +123,10 @@ _CLINGING_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence, with an IOB2 tag each where it is labelled.
+    """The words of a sentence, and their IOB2 tags if it is labelled.
 
-    Where its ``text`` is kept, as it is for what has no tags, ``spans`` has the first character of each word in it and
-    the one after the word's last.
+    An unlabelled sentence has its ``text``, and ``spans``: the first character of each word in it, and the character
+    after its last.
     """
 
     words: tuple[str, ...]
@@ -136,7 +136,7 @@ class Sentence:
 
 
 def split_text(text: str, split: Split) -> Sentence:
-    """Raw text as a sentence: cut at white space, and with ``punctuation`` every punctuation character is a word."""
+    """Split raw text at white space; with ``punctuation``, every punctuation character is a word, too."""
     spans: list[tuple[int, int]] = []
     for match in _CHUNK.finditer(text):
         begin, end = match.span()
@@ -148,17 +148,17 @@ def split_text(text: str, split: Split) -> Sentence:
 
 
 def joined(words: Sequence[str]) -> Sentence:
-    """A sentence that is split already, its text the words with a space between them."""
+    """A sentence of ``words``, whose text is the words joined by spaces."""
     ends = [*accumulate(len(word) + 1 for word in words)]
     spans = tuple((end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True))
     return Sentence(tuple(words), None, spans, " ".join(words))
 
 
 def usual_split(words: Iterable[str]) -> Split:
-    """How the text that ``words`` come from was split.
+    """How the text of ``words`` was split.
 
-    It is ``punctuation`` where under 1 % of the words with a letter or digit begin or end with one of ``,;:.()``: in
-    text that is cut at white space only, every tenth word or so does.
+    ``punctuation`` if under 1 % of the words with a letter or digit begin or end with one of ``,;:.()``: in text that
+    is split only at white space, about every tenth word does.
     """
     n_words = n_clinging = 0
     for word in words:
@@ -182,27 +182,27 @@ def _split_chunk(text: str, begin: int, end: int) -> list[tuple[int, int]]:
 
 
 def _is_punctuation(character: str) -> bool:
-    """As BERT's tokenizer has it: ASCII's symbols count, too."""
+    """Whether BERT's tokenizer treats the character as punctuation, which includes ASCII symbols."""
     return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a chunk may hold: ``words`` (``None``: any number), and ``pieces`` in each tokenization."""
+    """Maximum size of a chunk: ``words`` (``None``: no limit), and ``pieces`` in each tokenization."""
 
     words: int | None
     pieces: int
 
 
 def cut(sizes: Sequence[IntArray], tags: Sequence[str] | None, limits: Limits) -> list[tuple[int, int]]:
-    """Chunks of a sentence, each its first word and the one after its last; end to end they are the sentence.
+    """Split a sentence into consecutive chunks: the first word of each, and the word after its last.
 
-    ``sizes`` are the pieces of each word, (n,) for each tokenization and none above ``limits.pieces``. A chunk is as
-    long as the limits allow; given IOB2 ``tags`` (n,), it ends earlier where the next word's tag is I, unless the
-    entity began with the chunk and is longer than one (Poerner et al. 2020, section 4.2: chunks that cut no span).
+    ``sizes`` has the number of pieces of each word, (n,) for each tokenization and at most ``limits.pieces``. A chunk
+    is as long as the limits allow. With IOB2 ``tags`` (n,), it ends before an entity that it would split, unless the
+    entity is longer than a chunk (Poerner et al. 2020, section 4.2).
     """
     n_words = len(sizes[0])
-    if (limits.words is None or n_words <= limits.words) and all(one.sum() <= limits.pieces for one in sizes):
+    if (limits.words is None or n_words <= limits.words) and all(counts.sum() <= limits.pieces for counts in sizes):
         return [(0, n_words)] if n_words else []
     reach = _reach(sizes, limits).tolist()
     chunks = []
@@ -219,31 +219,32 @@ def _reach(sizes: Sequence[IntArray], limits: Limits) -> IntArray:
     n_words = len(sizes[0])
     words = n_words if limits.words is None else limits.words
     reach: np.ndarray[Any, np.dtype[np.int64]] = np.minimum(np.arange(n_words) + words, n_words)
-    for one in sizes:
-        before = offsets_of(one)
-        reach = np.minimum(reach, np.searchsorted(before, before[:-1] + limits.pieces, "right") - 1)
+    for counts in sizes:
+        offsets = offsets_of(counts)
+        reach = np.minimum(reach, np.searchsorted(offsets, offsets[:-1] + limits.pieces, "right") - 1)
     return reach
 
 
 def _step_back(tags: Sequence[str], begin: int, end: int) -> int:
-    """``end``, or the begin of the entity that goes on there, if a chunk is left before it."""
+    """The start of the entity that continues at ``end``, if it is after ``begin``; else ``end``."""
     back = end
     while back > begin and tags[back].startswith("I-"):
         back -= 1
     return back if back > begin else end
 
 
-_SCHEMES = "O, or B-, I-, E-, S-, L- or U- and a type"
+_NEED_TAG = "need O, or B-, I-, E-, S-, L- or U- and a type"
 _TAG_FIELDS = ("tags", "ner_tags")
 _BLANKS = " \t\r\n"
-"""What is left out at the end of a line; other white space may be the end of a word."""
+"""White space that is stripped from the end of a line; other white space may end a word."""
 
 
 def read_conll(path: str, decoder: Decoder) -> Iterator[Sentence]:
-    """The sentences of a file with one word per line, word first and tag last, tabs or spaces between, empty lines
-    between sentences; lines of ``-DOCSTART-`` are left out.
+    """Read the sentences of a file with a word per line: the word, columns separated by tabs or spaces, and the tag
+    last.
 
-    Raises ``InputError`` naming line and column, ``MissingError`` if there is no such file.
+    Empty lines separate sentences; ``-DOCSTART-`` lines are skipped. Raises ``InputError`` with line and column,
+    ``MissingError`` if there is no such file.
     """
     with open_binary(path) as stream:
         for rows in conll_sentences(decoder.lines(stream, path), path):
@@ -253,23 +254,23 @@ def read_conll(path: str, decoder: Decoder) -> Iterator[Sentence]:
 
 @dataclass(frozen=True)
 class ConllRow:
-    """A line with a word."""
+    """A line of a CoNLL file."""
 
     line: int
     """From 1."""
     columns: list[str]
-    """At least one; the first is the word, which is not empty."""
+    """At least one column; the first is the word, which is not empty."""
 
 
 def conll_sentences(lines: Iterable[tuple[int, str]], path: str) -> Iterator[list[ConllRow]]:
-    """The lines of each sentence of CoNLL columns, see ``read_conll``, with or without a tag.
+    """The lines of each sentence in the format of ``read_conll``, with or without a tag.
 
-    Raises ``InputError`` with the line where a word is empty.
+    Raises ``InputError`` with the line of an empty word.
     """
     rows: list[ConllRow] = []
     for number, text in lines:
         line = text.rstrip(_BLANKS) if text.strip() else ""
-        # A tab parts the columns of a line that has one, so that a word there may hold a space.
+        # If a line has a tab, spaces are part of words.
         columns = line.split("\t") if "\t" in line else [column for column in line.split(" ") if column]
         if line and columns[0] != "-DOCSTART-":
             if not columns[0]:
@@ -288,15 +289,17 @@ def _tag(row: ConllRow, path: str) -> str:
     if len(row.columns) < 2:
         raise InputError(
             f"{path}, line {row.line}: one column, need a word and its tag",
-            "a line is a word, a tab or spaces, and a tag; sentences are parted by empty lines",
+            "a line is a word, a tab or spaces, and a tag; empty lines separate sentences",
         )
     if not is_tag(tag):
-        raise InputError(f"{path}, line {row.line}, column {len(row.columns)}: {tag!r} is not a tag", _need())
+        raise InputError(f"{path}, line {row.line}, column {len(row.columns)}: {tag!r} is not a tag", _NEED_TAG)
     return tag
 
 
 def tagged_record(record: dict[str, Any], where: str) -> Sentence:
-    """The sentence of an object with ``tokens`` and ``tags`` (or ``ner_tags``); ``InputError`` names ``where``."""
+    """The sentence of an object with ``tokens`` and ``tags`` (or ``ner_tags``); raises ``InputError`` with
+    ``where``.
+    """
     words = tokens_of(record, where)
     field = next((name for name in _TAG_FIELDS if name in record), None)
     if field is None:
@@ -305,26 +308,22 @@ def tagged_record(record: dict[str, Any], where: str) -> Sentence:
         )
     tags = record[field]
     if not isinstance(tags, list):
-        raise InputError(f"{where}: {field} is not a list of strings", _need())
+        raise InputError(f"{where}: {field} is not a list of strings", _NEED_TAG)
     if len(tags) != len(words):
         raise InputError(f"{where}: {len(words)} tokens and {len(tags)} {field}", "give each token one tag")
     for position, tag in enumerate(tags, start=1):
         if isinstance(tag, int):
-            raise InputError(f"{where}: tag {position} is the number {tag}, which has no name", _need())
+            raise InputError(f"{where}: tag {position} is the number {tag}, which has no name", _NEED_TAG)
         if not isinstance(tag, str) or not is_tag(tag):
-            raise InputError(f"{where}: {tag!r} (tag {position}) is not a tag", _need())
+            raise InputError(f"{where}: {tag!r} (tag {position}) is not a tag", _NEED_TAG)
     return Sentence(words, tuple(iob2(tags)))
 
 
 def tokens_of(record: dict[str, Any], where: str) -> tuple[str, ...]:
-    """The strings in ``tokens``; raises ``InputError`` naming ``where`` for anything else."""
+    """The strings of ``tokens``; raises ``InputError`` with ``where`` for anything else."""
     tokens = record.get("tokens")
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         problem = "has no tokens" if tokens is None else "has tokens that are not a list of strings"
         raise InputError(f"{where} {problem}", 'give an object such as {"tokens": ["a", "rash"]}')
     decoder = Decoder()
     return tuple(decoder.without_surrogates(token, where) for token in tokens)
-
-
-def _need() -> str:
-    return f"need {_SCHEMES}"

@@ -1,4 +1,4 @@
-"""The score that counts for a task, averages, and confidence intervals of scores and differences."""
+"""The metric of a task, averages of scores, and confidence intervals of scores and differences."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ _LOWER_IS_BETTER = "mse"
 
 
 def metric_of(scores: Json, metric: str) -> float | None:
-    """The score of a dotted path such as ``accuracy`` or ``by_class.1.f1``; a label may itself have dots.
+    """The score at a dotted path such as ``accuracy`` or ``by_class.1.f1``; a label may have dots.
 
-    ``None`` if there is none: no example has the label, or a correlation is not defined.
+    ``None`` if no example has the label, or a correlation is undefined.
     """
     value: Any = scores
     for key in _parts(metric):
@@ -35,26 +35,26 @@ def metric_of(scores: Json, metric: str) -> float | None:
 
 
 def average(columns: Iterable[float | None]) -> float | None:
-    """The plain mean of one score of every set of every task (arXiv 1902.02671, table 2: nine columns of eight tasks).
+    """The mean of the scores of all sets of all tasks (arXiv 1902.02671, table 2: nine columns of eight tasks).
 
-    A score that is ``None`` counts as 0, as an undefined correlation does in ``main_score``. ``None`` without columns.
+    ``None`` counts as 0, as an undefined correlation does in ``main_score``. The mean of no columns is ``None``.
     """
     values = [0.0 if column is None else column for column in columns]
     return sum(values) / len(values) if values else None
 
 
 def check_metric(metric: Any, config: TaskConfig, where: str) -> None:
-    """Raise ``InputError`` if no score of such a task is called ``metric``, or it is lower where it is better."""
+    """Raise ``InputError`` if the task has no score ``metric``, or a lower score is better."""
     numbers = config.label_kind == "numbers" or config.label_range is not None
     kind = "numbers" if config.task == "classification" and numbers else config.label_kind
     _check(metric, config.task, kind, where)
 
 
 def chosen_metric(metric: str | None, task: Task[Any], where: str) -> str:
-    """``metric``, or the main score of ``task``, which has been fitted.
+    """``metric``, or if it is ``None`` the main score of ``task``, after ``fit``.
 
-    Raises ``InputError`` if it is a score of a label that no training example has, or of classes where the labels
-    turned out to be numbers.
+    Raises ``InputError`` for a label that no training example has, and for a score of classes if the labels are
+    numbers.
     """
     if metric is None:
         return task.main
@@ -63,26 +63,26 @@ def chosen_metric(metric: str | None, task: Task[Any], where: str) -> str:
     if len(parts := _parts(metric)) < 3:
         return metric
     labels: list[str] = settings["labels"]
-    known = labels if task.name == "classification" else [name[2:] for name in labels if name.startswith("B-")]
-    if parts[1] not in known:
+    types = labels if task.name == "classification" else [name[2:] for name in labels if name.startswith("B-")]
+    if parts[1] not in types:
         raise InputError(
-            f"{where}: metric {metric} is of {parts[1]}, which no training example has", f"they have {', '.join(known)}"
+            f"{where}: metric {metric} is of {parts[1]}, which no training example has", f"they have {', '.join(types)}"
         )
     return metric
 
 
 def _check(metric: Any, task: str, label_kind: str, where: str) -> None:
-    known = _known(task, label_kind)
+    names = _metric_names(task, label_kind)
     parts = _parts(metric) if isinstance(metric, str) else ()
-    if (f"{parts[0]}.{_OF_A_LABEL}.{parts[2]}" if len(parts) == 3 else metric) in known:
+    if (f"{parts[0]}.{_OF_A_LABEL}.{parts[2]}" if len(parts) == 3 else metric) in names:
         return
     if metric == _LOWER_IS_BETTER:
-        raise InputError(f"{where}: metric {metric} is lower where it is better", f"give one of {', '.join(known)}")
-    raise InputError(f"{where}: metric {metric!r} is not a score of this task", f"known are {', '.join(known)}")
+        raise InputError(f"{where}: metric {metric} is lower where it is better", f"give one of {', '.join(names)}")
+    raise InputError(f"{where}: metric {metric!r} is not a score of this task", f"known are {', '.join(names)}")
 
 
-def _known(task: str, label_kind: str) -> tuple[str, ...]:
-    """The scores of a kind of task that are higher where they are better, of any label as ``LABEL``."""
+def _metric_names(task: str, label_kind: str) -> tuple[str, ...]:
+    """The scores of a kind of task of which higher is better; ``LABEL`` stands for any label."""
     if task == "qa":
         return (*_ANSWERS, *(f"{part}.{name}" for part in ("has_answer", "no_answer") for name in _ANSWERS))
     if task == "ner":
@@ -92,15 +92,15 @@ def _known(task: str, label_kind: str) -> tuple[str, ...]:
 
 
 def _parts(metric: str) -> tuple[str, ...]:
-    """What a path is made of: a name, or a group and a name, with a label between, which may have dots."""
-    group, *rest = metric.split(".", 1)
-    return (group, *rest[0].rsplit(".", 1)) if rest else (group,)
+    """Split a path into a name, a group and a name, or a group, a label, which may have dots, and a name."""
+    group, *remainder = metric.split(".", 1)
+    return (group, *remainder[0].rsplit(".", 1)) if remainder else (group,)
 
 
-def over_seeds(each: list[Json]) -> Json:
-    """Mean and deviation of every score that is a number under each seed; others have none."""
-    names = [name for name in each[0] if all(isinstance(scores[name], float) for scores in each)]
-    values = {name: [scores[name] for scores in each] for name in names}
+def over_seeds(seeds: list[Json]) -> Json:
+    """Mean and standard deviation of the scores that are numbers for every seed."""
+    names = [name for name in seeds[0] if all(isinstance(seed[name], float) for seed in seeds)]
+    values = {name: [seed[name] for seed in seeds] for name in names}
     return {
         "mean": {name: fmean(numbers) for name, numbers in values.items()},
         "std": {name: stdev(numbers) for name, numbers in values.items() if len(numbers) > 1},
@@ -108,17 +108,17 @@ def over_seeds(each: list[Json]) -> Json:
 
 
 _BLOCK = 1 << 21
-"""Draws that are held at once."""
+"""Maximum number of draws in memory."""
 _LEVEL = 0.95
 
 
 FEWEST = 10
-"""The fewest contexts that are drawn; of fewer contexts, their questions are."""
+"""Minimum number of contexts to resample; with fewer, questions are resampled."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A model's score, and the ends of its 95 % percentile interval."""
+    """A model's score, and the bounds of its 95 % percentile interval."""
 
     value: float
     low: float
@@ -127,7 +127,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """Two models' main scores, each the mean over seeds, and what resampling says of their difference."""
+    """The main scores of two models, averaged over seeds, and the bootstrap of their difference."""
 
     ours: float
     theirs: float
@@ -135,19 +135,19 @@ class Difference:
     """``ours - theirs``."""
     low: float
     high: float
-    """Ends of the 95 % percentile interval of the difference."""
+    """Bounds of the 95 % percentile interval of the difference."""
     share_positive: float
-    """Share of the samples in which ours is the better one."""
+    """Share of the samples in which ours is better."""
 
 
 def interval(statistics: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0) -> Interval:
     """Percentile bootstrap of one model's score over examples (Efron & Tibshirani 1993, section 13.3).
 
-    ``statistics`` (n_examples, m) are additive, and ``main_score`` makes (…, m) sums of them → (…) scores. With those
-    of several seeds, (n_seeds, n_examples, m), the score is the mean over the seeds, which are drawn, too, as in
-    ``paired``. Statistics of questions are to go through ``resampled`` before.
+    ``statistics`` (n_examples, m) are additive; ``main_score`` maps their sums (…, m) to scores (…). With several
+    seeds, (n_seeds, n_examples, m), the score is the mean over the seeds, which are resampled, too, as in ``paired``.
+    Apply ``resampled`` to the statistics of questions first.
 
-    Raises ``ValueError`` if there is nothing to draw from.
+    Raises ``ValueError`` for empty statistics.
     """
     if statistics.ndim not in (2, 3) or 0 in statistics.shape:
         raise ValueError(f"statistics of shape {statistics.shape}, need (examples, m) or (seeds, examples, m)")
@@ -160,19 +160,19 @@ def interval(statistics: Array, main_score: Callable[[Array], Array], samples: i
         of_seed = main_score((counts @ by_example).reshape(len(counts), n_seeds, m))
         weights = _counts(random, len(counts), n_seeds) / n_seeds
         scores[block] = (weights * of_seed).sum(axis=1)
-    low, high = _ends(scores)
+    low, high = _bounds(scores)
     return Interval(float(main_score(by_seed.sum(axis=1)).mean()), low, high)
 
 
 def contexts_of(examples: Sequence[Any]) -> list[str]:
-    """The context of each example that is a question, for ``resampled``; of others there is only one."""
+    """The context of each question, for ``resampled``; examples that are not questions share an empty one."""
     return [getattr(example, "context", "") for example in examples]
 
 
 def resampled(statistics: Array, contexts: Sequence[str]) -> tuple[Array, str]:
-    """(…, n_examples, m) → (…, n, m) of what is to be drawn, and which these are, ``contexts`` or ``examples``.
+    """(…, n_examples, m) → (…, n, m) statistics of the units to resample, which are ``contexts`` or ``examples``.
 
-    Questions on one context are not independent draws, so whole contexts are drawn if there are ``FEWEST``.
+    Questions on the same context are not independent, so contexts are resampled if there are at least ``FEWEST``.
     """
     if len(set(contexts)) < FEWEST:
         return statistics, "examples"
@@ -180,7 +180,7 @@ def resampled(statistics: Array, contexts: Sequence[str]) -> tuple[Array, str]:
 
 
 def summed(statistics: Array, groups: Sequence[str]) -> Array:
-    """(…, n_examples, m) → (…, n_groups, m): the sums over each group of examples, as they first occur."""
+    """(…, n_examples, m) → (…, n_groups, m): the sums over each group of examples, in order of first occurrence."""
     numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     sums = np.zeros((len(numbers), *statistics.shape[:-2], statistics.shape[-1]))
     np.add.at(sums, [numbers[group] for group in groups], np.moveaxis(statistics, -2, 0))
@@ -192,17 +192,17 @@ def paired(
 ) -> Difference:
     """Paired bootstrap of the difference between two models that ran with the same seeds on the same examples.
 
-    ``ours`` and ``theirs`` (n_seeds, n_examples, m) are additive statistics, of which ``main_score`` makes (…, m) sums
-    → (…) scores. Each sample draws examples with replacement, the same ones for both models and all seeds (Efron &
-    Tibshirani 1993; Berg-Kirkpatrick, Burkett & Klein 2012), and seeds with replacement, the same ones for both models:
-    an interval also covers the variation between seeds. With one seed, only the examples vary.
+    ``ours`` and ``theirs`` (n_seeds, n_examples, m) are additive statistics; ``main_score`` maps their sums (…, m) to
+    scores (…). Each sample draws examples with replacement, the same for both models and all seeds (Efron & Tibshirani
+    1993; Berg-Kirkpatrick, Burkett & Klein 2012), and seeds with replacement, the same for both models, so that the
+    interval also covers the variation between seeds.
 
-    Raises ``ValueError`` if the shapes differ or there is nothing to draw from.
+    Raises ``ValueError`` if the shapes differ or are empty.
     """
     differences = paired_samples(ours, theirs, main_score, samples, seed)
-    both = np.stack([ours, theirs]).astype(np.float64, copy=False)
-    mean_ours, mean_theirs = main_score(both.sum(axis=2)).mean(axis=1).tolist()
-    low, high = _ends(differences)
+    models = np.stack([ours, theirs]).astype(np.float64, copy=False)
+    mean_ours, mean_theirs = main_score(models.sum(axis=2)).mean(axis=1).tolist()
+    low, high = _bounds(differences)
     share = float(np.mean(differences > 0))
     return Difference(mean_ours, mean_theirs, mean_ours - mean_theirs, low, high, share)
 
@@ -210,16 +210,16 @@ def paired(
 def paired_samples(
     ours: Array, theirs: Array, main_score: Callable[[Array], Array], samples: int = 2000, seed: int = 0
 ) -> Array:
-    """(samples,) the difference in each sample of ``paired``."""
+    """The difference in each sample of ``paired``, (samples,)."""
     if ours.shape != theirs.shape or ours.ndim != 3 or 0 in ours.shape:
         raise ValueError(f"statistics of shapes {ours.shape} and {theirs.shape}, need the same (seeds, examples, m)")
     n_seeds, n_examples, _ = ours.shape
-    both = np.stack([ours, theirs]).astype(np.float64, copy=False)
-    by_example = both.transpose(2, 0, 1, 3).reshape(n_examples, -1)
+    models = np.stack([ours, theirs]).astype(np.float64, copy=False)
+    by_example = models.transpose(2, 0, 1, 3).reshape(n_examples, -1)
     random = np.random.default_rng(seed)
     differences = np.empty(samples)
     for block, counts in _draws(random, n_examples, samples):
-        of_model = main_score((counts @ by_example).reshape(len(counts), *both.shape[:2], -1))
+        of_model = main_score((counts @ by_example).reshape(len(counts), *models.shape[:2], -1))
         weights = _counts(random, len(counts), n_seeds) / n_seeds
         differences[block] = (weights * (of_model[:, 0] - of_model[:, 1])).sum(axis=1)
     return differences
@@ -227,27 +227,27 @@ def paired_samples(
 
 def gap_covered(base: float, ours: float, reference: float) -> float | None:
     """(ours − base) / (reference − base), the share of a reference's lead over the base model that ours has (Poerner et
-    al. 2020, section 5); ``None`` where the reference does not lead.
+    al. 2020, section 5); ``None`` if the reference is not better than the base model.
     """
     return (ours - base) / (reference - base) if reference > base else None
 
 
 def _draws(random: np.random.Generator, n: int, samples: int) -> Iterator[tuple[slice, Array]]:
-    """Which samples, and (size, ``n``) how often each of the ``n`` examples is in each of them, a block at a time."""
+    """Blocks of samples: their slice, and how often each of the ``n`` examples is in each of them, (size, ``n``)."""
     step = max(1, _BLOCK // n)
     for begin in range(0, samples, step):
         size = min(step, samples - begin)
         yield slice(begin, begin + size), _counts(random, size, n)
 
 
-def _ends(scores: Array) -> tuple[float, float]:
-    """Ends of the percentile interval."""
+def _bounds(scores: Array) -> tuple[float, float]:
+    """Bounds of the percentile interval."""
     low, high = np.quantile(scores, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]).tolist()
     return low, high
 
 
 def _counts(random: np.random.Generator, size: int, n: int) -> "np.ndarray[Any, np.dtype[np.float64]]":
-    """(size, n): how often each of ``n`` things was drawn in ``n`` draws with replacement."""
-    # Multinomial; counting the draws is several times faster than numpy's own binomial by binomial.
-    drawn = random.integers(n, size=(size, n)) + n * np.arange(size)[:, np.newaxis]
-    return np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
+    """(size, n): how often each of ``n`` items occurs in ``n`` draws with replacement."""
+    # Counting draws is several times faster than numpy's multinomial.
+    numbers = random.integers(n, size=(size, n)) + n * np.arange(size)[:, np.newaxis]
+    return np.bincount(numbers.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Named entity recognition: a label for each word, read from the word's first piece."""
+"""Named entity recognition: a label for each word, predicted at the word's first piece."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,14 +42,14 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class NerTask:
-    """Tags of the words of a sentence; ``labels`` are O and a B- and I- of each type that was trained on."""
+    """Tagging of the words of a sentence; ``labels`` are O, and B- and I- of each entity type in the training data."""
 
     labels: tuple[str, ...] = ()
     chunk: int | None = 30
     gold_chunks: bool = False
     x_class: bool = False
     split: Split = "whitespace"
-    """How raw text becomes the words that the training data has."""
+    """How raw text is split into words like those of the training data."""
 
     name = "ner"
     head = "TokenClassification"
@@ -57,12 +57,12 @@ class NerTask:
 
     @classmethod
     def of(cls, config: TaskConfig) -> "NerTask":
-        """The task before it has seen training examples."""
+        """The task that a configuration describes, before ``fit``."""
         return cls(chunk=config.chunk, gold_chunks=config.gold_chunks, x_class=config.x_class)
 
     @classmethod
     def of_settings(cls, settings: Json) -> "NerTask":
-        """The task that ``settings`` are of; other entries than its own are left alone."""
+        """The task with these settings; ignores unknown entries."""
         options = {name: settings[name] for name in ("chunk", "gold_chunks", "x_class", "split")}
         return cls(tuple(settings["labels"]), **options)
 
@@ -72,58 +72,60 @@ class NerTask:
         return {"task": self.name, "labels": list(self.labels), **options}
 
     def head_config(self) -> Json:
-        """``id2label`` and ``label2id``; with ``x_class`` the last label is ``X``, of pieces that begin no word."""
+        """``id2label`` and ``label2id``; with ``x_class`` the last label is ``X``, for pieces that do not begin a
+        word.
+        """
         names = (*self.labels, X) if self.x_class else self.labels
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
         return {**labels, "problem_type": None}
 
     def head_shape(self) -> HeadShape:
-        """That of transformers."""
+        """The head of transformers."""
         return HeadShape()
 
     def read(self, source: str, progress: Progress) -> list[Sentence]:
-        """The sentences of a CoNLL file, of JSON lines with ``tokens`` and ``tags``, or of a hub data set, that have
-        words.
+        """The non-empty sentences of a CoNLL file, of JSON lines with ``tokens`` and ``tags``, or of a hub data set.
 
-        Raises ``InputError`` with line and column. Once ``labels`` are known, warns of types that are not among them,
-        and raises where none is.
+        Raises ``InputError`` with line and column. After ``fit``, warns of entity types without a label, and raises
+        ``InputError`` if none has one.
         """
         decoder = Decoder()
-        sentences = _labelled(source, decoder, progress)
-        kept = [sentence for sentence in sentences if sentence.words]
-        if n_empty := len(sentences) - len(kept):
+        sentences = _read_labelled(source, decoder, progress)
+        examples = [sentence for sentence in sentences if sentence.words]
+        if n_empty := len(sentences) - len(examples):
             progress.note(f"{source}: left out {counted(n_empty, 'sentence')} without words")
         if n_replaced := decoder.counts["replaced"]:
             progress.warn(f"{source}: replaced {counted(n_replaced, 'broken UTF-8 sequence')}")
         if self.labels:
-            self._check_types(kept, source, progress)
-        return kept
+            self._check_types(examples, source, progress)
+        return examples
 
     def labels_in(self, examples: Sequence[Sentence]) -> set[str]:
-        """The types of entities in ``examples``."""
+        """The entity types in ``examples``."""
         return {tag[2:] for example in examples for tag in example.tags or ()} - {""}
 
     def _check_types(self, examples: Sequence[Sentence], source: str, progress: Progress) -> None:
-        """Warn of types in ``examples`` without a label; raises ``InputError`` if none has one."""
+        """Warn of entity types in ``examples`` without a label; raises ``InputError`` if none has one."""
         types = self.labels_in(examples)
         if unseen := sorted(types - self._types):
-            named = ", ".join(unseen[:5]) + (" …" if len(unseen) > 5 else "")
+            unseen_names = ", ".join(unseen[:5]) + (" …" if len(unseen) > 5 else "")
             if len(unseen) == len(types):
-                known = ", ".join(sorted(self._types - {""}))
+                known_names = ", ".join(sorted(self._types - {""}))
                 raise InputError(
-                    f"{source} has no type that a training sentence has: it has {named}, they have {known}",
+                    f"{source} has no type that a training sentence has: it has {unseen_names}, they have "
+                    f"{known_names}",
                     "give files of one task, with the same names of types",
                 )
-            progress.warn(f"{source} has types that no training sentence has ({named}): they count as missed")
+            progress.warn(f"{source} has types that no training sentence has ({unseen_names}): they count as missed")
 
     @property
     def _types(self) -> set[str]:
         return {label[2:] for label in self.labels}
 
     def example(self, record: str | Json, where: str) -> Sentence:
-        """A line of raw text, or an object with ``tokens`` or ``text``, as a sentence; it may have no words.
+        """The sentence, which may be empty, of a line of raw text, or of an object with ``tokens`` or ``text``.
 
-        The text of ``tokens`` is them joined by single spaces.
+        The text of ``tokens`` is the tokens joined by single spaces.
         """
         if isinstance(record, str):
             return split_text(record.rstrip("\r\n"), self.split)
@@ -135,7 +137,7 @@ class NerTask:
         return split_text(Decoder().without_surrogates(text, where), self.split)
 
     def fit(self, examples: Sequence[Sentence], progress: Progress) -> "NerTask":
-        """The task with the labels and the way of splitting text that ``examples`` have.
+        """The task with the labels of ``examples``, and with the way their text was split.
 
         Raises ``InputError`` if no word is part of an entity.
         """
@@ -146,29 +148,33 @@ class NerTask:
                 "give data with tags such as B-Disease and I-Disease",
             )
         labels = ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
-        return replace(self, labels=labels, split=usual_split(word for one in examples for word in one.words))
+        return replace(self, labels=labels, split=usual_split(word for example in examples for word in example.words))
 
     def training(self, examples: Sequence[Sentence], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
-        """One entry per chunk, cut where no entity goes on; an entity longer than a chunk is cut, with one warning.
+        """An input per chunk. Chunks do not split entities, except for entities longer than a chunk, with a warning.
 
-        A tag that the task has no label for is not part of the loss.
+        The loss ignores tags without a label.
         """
-        made: list[Input] = []
+        inputs: list[Input] = []
         n_cut = 0
         index = {label: i for i, label in enumerate(self.labels)}
-        for read in _read(examples, encoder, self.chunk, by_tags=True):
-            targets = np.array([index.get(tag, IGNORED) for tag in read.tags], np.int64)
-            for begin, end in read.chunks:
-                n_cut += read.tags[begin].startswith("I-")
-                base = self._trained_on(read.base, targets, begin, end)
-                expanded = base if read.expanded is read.base else self._trained_on(read.expanded, targets, begin, end)
-                made.append(Input(base, expanded, end - begin))
+        for chunked in _chunk_sentences(examples, encoder, self.chunk, by_tags=True):
+            targets = np.array([index.get(tag, IGNORED) for tag in chunked.tags], np.int64)
+            for begin, end in chunked.chunks:
+                n_cut += chunked.tags[begin].startswith("I-")
+                base = self._with_targets(chunked.base, targets, begin, end)
+                expanded = (
+                    base
+                    if chunked.expanded is chunked.base
+                    else self._with_targets(chunked.expanded, targets, begin, end)
+                )
+                inputs.append(Input(base, expanded, end - begin))
         if n_cut:
             limit = f"{encoder.max_length} pieces" + (f" and {self.chunk} words" if self.chunk else "")
             progress.warn(f"entities are longer than a chunk of at most {limit} in {n_cut:,} places: cut there")
-        return made
+        return inputs
 
-    def _trained_on(self, view: "_View", targets: Array, begin: int, end: int) -> list[Feature]:
+    def _with_targets(self, view: "_View", targets: Array, begin: int, end: int) -> list[Feature]:
         feature = view.feature(begin, end, first_unit=begin)
         target = np.full(len(feature), len(self.labels) if self.x_class else IGNORED, np.int64)
         target[feature.units >= 0] = targets[begin:end]
@@ -177,26 +183,28 @@ class NerTask:
     def inference(
         self, examples: Iterable[Sentence], encoder: Encoder, counts: Counter[str] | None = None
     ) -> Iterator[Input]:
-        """One entry per sentence with one feature per chunk, plain ones but for ``gold_chunks``; a unit is a word.
+        """An input per sentence with a feature per chunk, whose units are words; only with ``gold_chunks`` do the gold
+        tags decide where chunks end.
 
-        No sentence is ever cut, so that nothing is counted.
+        Sentences are never truncated, so ``counts`` does not change.
         """
-        for read in _read(examples, encoder, self.chunk, by_tags=self.gold_chunks):
-            base = [read.base.feature(begin, end) for begin, end in read.chunks]
-            same = read.expanded is read.base
-            expanded = base if same else [read.expanded.feature(begin, end) for begin, end in read.chunks]
-            yield Input(base, expanded, len(read.base.sizes), read.sentence)
+        for chunked in _chunk_sentences(examples, encoder, self.chunk, by_tags=self.gold_chunks):
+            base = [chunked.base.feature(begin, end) for begin, end in chunked.chunks]
+            is_same = chunked.expanded is chunked.base
+            expanded = base if is_same else [chunked.expanded.feature(begin, end) for begin, end in chunked.chunks]
+            yield Input(base, expanded, len(chunked.base.sizes), chunked.sentence)
 
     def in_doubt(self, example: Sentence, logits: Array, margin: float) -> IntArray:
-        """The words whose two most probable labels are less than ``margin`` apart."""
+        """The words for which the probabilities of the two best labels differ by less than ``margin``."""
         return np.flatnonzero(margins(logits[:, : len(self.labels)]) < margin)
 
     def decode(self, example: Sentence, logits: Array) -> Json:
-        """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k), the likeliest label a word.
+        """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k): the most probable label per
+        word.
 
-        An entity has its ``first`` and ``last`` word (from 0, inclusive), ``type``, ``score``, the mean probability of
-        its words' labels, and, but in labelled files, ``start`` and ``end`` (characters from 0, ``end`` exclusive) and
-        ``text``: offsets in the raw text, or in the ``tokens`` joined by single spaces.
+        An entity has its ``first`` and ``last`` word (from 0, inclusive), ``type``, and ``score``, the mean probability
+        of its words' labels. Outside of labelled files it also has ``text`` and its ``start`` and ``end`` (characters
+        from 0, ``end`` exclusive) in the raw text, or in the ``tokens`` joined by single spaces.
         """
         if not example.words:
             return {"tags": [], "entities": []}
@@ -204,17 +212,17 @@ class NerTask:
         best = scores.argmax(axis=1)
         likelihood = softmax(scores, axis=1).max(axis=1)
         tags = iob2(self.labels[label] for label in best.tolist())
-        found: list[Json] = []
+        rows: list[Json] = []
         for entity in entities(tags):
             score = float(likelihood[entity.first : entity.last + 1].mean())
-            found.append({"first": entity.first, "last": entity.last, "type": entity.type, "score": score})
+            rows.append({"first": entity.first, "last": entity.last, "type": entity.type, "score": score})
             if example.spans is not None and example.text is not None:
                 start, end = example.spans[entity.first][0], example.spans[entity.last][1]
-                found[-1] |= {"start": start, "end": end, "text": example.text[start:end]}
-        return {"tags": tags, "entities": found}
+                rows[-1] |= {"start": start, "end": end, "text": example.text[start:end]}
+        return {"tags": tags, "entities": rows}
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Json]) -> Json:
-        """``precision``, ``recall``, ``f1`` and ``support`` of whole entities, and ``by_type`` each; see
+        """``precision``, ``recall``, ``f1`` and ``support`` of entities, in total and ``by_type``, see
         ``entity_scores``.
         """
         return dict(entity_scores(*_tags(examples, predictions)))
@@ -224,11 +232,11 @@ class NerTask:
         return entity_counts(*_tags(examples, predictions))
 
     def main_score(self, sums: Array) -> Array:
-        """(…, 3) sums of ``statistics`` → (…) F1 = 2 tp / (predicted + gold), 0 if there is nothing."""
+        """(…, 3) sums of ``statistics`` → (…) F1 = 2 tp / (predicted + gold), 0 if both are 0."""
         return entity_f1(sums)
 
 
-def _labelled(source: str, decoder: Decoder, progress: Progress) -> list[Sentence]:
+def _read_labelled(source: str, decoder: Decoder, progress: Progress) -> list[Sentence]:
     if data_suffix(source) in JSON_SUFFIXES or is_hub_id(source):
         return [tagged_record(record, where) for where, record in records(source, progress)]
     return list(read_conll(source, decoder))
@@ -239,8 +247,8 @@ def _tags(examples: Sequence[Sentence], predictions: Sequence[Json]) -> tuple[li
 
 
 @dataclass(frozen=True, eq=False)
-class _Read:
-    """A sentence in both tokenizations, and the chunks that it is read in: first word, and the one after the last."""
+class _ChunkedSentence:
+    """A sentence in both tokenizations, and its chunks: the first word of each, and the word after its last."""
 
     sentence: Sentence
     base: "_View"
@@ -249,23 +257,27 @@ class _Read:
     chunks: list[tuple[int, int]]
 
 
-def _read(examples: Iterable[Sentence], encoder: Encoder, chunk: int | None, *, by_tags: bool) -> Iterator[_Read]:
+def _chunk_sentences(
+    examples: Iterable[Sentence], encoder: Encoder, chunk: int | None, *, by_tags: bool
+) -> Iterator[_ChunkedSentence]:
     limits = Limits(chunk, encoder.max_length - 2)
-    pending = iter(examples)
-    while block := list(islice(pending, _BLOCK)):
+    remaining = iter(examples)
+    while block := list(islice(remaining, _BLOCK)):
         encodings = encoder.tokenizer.encode_batch([example.words for example in block])
         for example, encoding in zip(block, encodings, strict=True):
             base = _View.of(encoding.base, encoder)
             expanded = _View.of(encoding.expanded, encoder) if encoder.has_words else base
             tags = example.tags or ()
             sizes = [base.sizes] if expanded is base else [base.sizes, expanded.sizes]
-            yield _Read(example, base, expanded, tags, cut(sizes, tags if by_tags and tags else None, limits))
+            yield _ChunkedSentence(
+                example, base, expanded, tags, cut(sizes, tags if by_tags and tags else None, limits)
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """A sentence in one tokenization: ``ids``, where the pieces of each word begin, ``starts`` (n_words + 1,), and how
-    many they are, ``sizes`` (n_words,).
+    """A sentence in one tokenization: ``ids``, the index of the first piece of each word, ``starts`` (n_words + 1,),
+    and the number of pieces of each word, ``sizes`` (n_words,).
     """
 
     encoder: Encoder
@@ -275,12 +287,12 @@ class _View:
 
     @classmethod
     def of(cls, pieces: Pieces, encoder: Encoder) -> "_View":
-        """Without the pieces of a word that are more than the model reads at once."""
+        """The view of ``pieces``, where words longer than an input of the model are truncated."""
         room = encoder.max_length - 2
-        ids, given = pieces.ids, pieces.input_words
-        assert given is not None
+        ids, word_numbers = pieces.ids, pieces.input_words
+        assert word_numbers is not None
         begins = np.ones(len(ids), bool)
-        np.not_equal(given[1:], given[:-1], out=begins[1:])
+        np.not_equal(word_numbers[1:], word_numbers[:-1], out=begins[1:])
         starts = np.append(np.flatnonzero(begins), len(ids))
         sizes = starts[1:] - starts[:-1]
         if len(sizes) and sizes.max() > room:
@@ -290,9 +302,9 @@ class _View:
         return cls(encoder, ids, starts, sizes)
 
     def feature(self, begin: int, end: int, first_unit: int = 0) -> Feature:
-        """The words from ``begin`` up to ``end`` as one input; ``first_unit`` is the word that is unit 0."""
+        """The words from ``begin`` to before ``end`` as an input; ``first_unit`` is the word with unit 0."""
         first, last = self.starts[begin], self.starts[end]
-        ids, types, at = self.encoder.single(self.ids[first:last])
+        ids, types, begin_piece = self.encoder.single(self.ids[first:last])
         units = np.full(len(ids), -1, np.int32)
-        units[self.starts[begin:end] - first + at] = np.arange(begin - first_unit, end - first_unit)
+        units[self.starts[begin:end] - first + begin_piece] = np.arange(begin - first_unit, end - first_unit)
         return Feature(ids, types, units)

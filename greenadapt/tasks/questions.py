@@ -24,16 +24,16 @@ from greenadapt.storage.arrays import IntArray
 from greenadapt.storage.files import Json
 from greenadapt.tasks.records import records, refuse_repeated
 
-_CORRECT = "correct the file, or leave the question out"
-_NEED = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"
+_CORRECTION = "correct the file, or leave the question out"
+_FORMATS = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"
 
 
-_DOCUMENTS = ("document_id", "document", "title")
+_DOCUMENT_FIELDS = ("document_id", "document", "title")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A gold answer: ``start`` is its first character in the context, -1 if it is not in there."""
+    """A gold answer: ``start`` is its first character in the context, -1 if the context does not have it."""
 
     text: str
     start: int
@@ -41,18 +41,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class PassageFacts:
-    """A context that a search found in a document."""
+    """Location and penalty of a context that a search found in a document."""
 
     start: int
-    """Its first character in the document."""
+    """The first character of the context in the document."""
     title: str = ""
     penalty: float = 0.0
-    """What is subtracted from the logits of its answers, because the search found others that match better."""
+    """Subtracted from the logits of its answers, since the search found better matches."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question on a context; ``impossible`` where its answer is that the context has none."""
+    """A question on a context; ``impossible`` if the context has no answer."""
 
     id: str
     question: str
@@ -60,64 +60,65 @@ class Question:
     answers: tuple[Answer, ...] = ()
     impossible: bool = False
     document: str = ""
-    """What the context is called."""
+    """Name of the context."""
     where: str = field(default="", compare=False)
-    """File and place in it, for messages."""
+    """File and location in it, for messages."""
     words: IntArray | None = field(default=None, compare=False, repr=False)
-    """Those of the context, see ``word_units``, once it has been tokenized."""
+    """The words of the context, see ``word_units``, after tokenization."""
     sizes: IntArray | None = field(default=None, compare=False, repr=False)
-    """How many base pieces each of these ``words`` has."""
+    """The number of base pieces of each of ``words``."""
     passage: "PassageFacts | None" = None
-    """Where the context is a part of its document."""
+    """Set if the context is a part of a document that a search found."""
     title: str = field(default="", compare=False)
-    """Of a whole document, if it has one."""
+    """Title of the document, if it has one."""
 
     @property
     def is_labelled(self) -> bool:
-        """Whether it is known what the answer is, or that there is none."""
+        """Whether the gold answer, or that there is none, is known."""
         return bool(self.answers) or self.impossible
 
 
 def read_questions(source: str, progress: Progress, *, labelled: bool | None = True) -> list[Question]:
-    """The questions of a file or data set, with their gold answers; with a note how many of these were elsewhere.
+    """The questions of a file or data set with their gold answers; warns of answers that are not where the file says.
 
-    ``source`` is a file of SQuAD's JSON, or what ``records`` reads, with the fields ``question``, ``context``,
-    ``answers`` and optionally ``id``. Answers are ignored with ``labelled=False`` and may be missing with
-    ``labelled=None``; an empty list of them then means "no answer" if other questions of the same source have answers,
-    and nothing if none has.
+    ``source`` is a file of SQuAD's JSON, or a source of ``records`` with the fields ``question``, ``context``,
+    ``answers`` and optionally ``id``. ``labelled=False`` ignores answers; with ``labelled=None`` they may be missing,
+    and an empty list means "no answer" if other questions of the source have answers.
 
-    A context is called by the ``document_id`` of its paragraph, else by the ``title`` of its article, which all of the
-    article's paragraphs share, else by its place, such as ``data[3].paragraphs[0]``; that of a row by the row's own
-    ``document_id``, ``document`` or ``title``, if it has one.
+    The name of a context is the ``document_id`` of its paragraph, else the ``title`` of its article, which all of the
+    article's paragraphs share, else its path, such as ``data[3].paragraphs[0]``. In rows it is the ``document_id``,
+    ``document`` or ``title``, if there is one.
 
-    Raises ``InputError`` with line and column, or with the path inside the JSON, where it is broken, and with both
-    places where two questions have the same id.
+    Raises ``InputError`` with line and column, or with the path in the JSON, of invalid content, and with both
+    locations if two questions have the same id.
     """
-    maker = _Maker(labelled)
-    document = _document(source, maker.decoder)
+    reader = _QuestionReader(labelled)
+    document = _document(source, reader.decoder)
     if document is None:
         refuse_read_once(source)
         rows = records(source, progress)
-        questions = [maker.question(row, row, where, _name(row, maker.decoder)) for where, row in rows]
+        questions = [reader.question(row, row, where, _name(row, reader.decoder)) for where, row in rows]
     else:
-        questions = list(_squad_questions(document, source, maker))
+        questions = list(_squad_questions(document, source, reader))
     if not questions:
         raise InputError(f"{source} has no questions", "give a file with questions")
     refuse_repeated((question.id, question.where) for question in questions)
-    maker.report(source, progress)
+    reader.report(source, progress)
     if any(question.answers for question in questions):
-        return [replace(one, impossible=True) if one.where in maker.empty else one for one in questions]
+        return [
+            replace(question, impossible=True) if question.where in reader.empty else question for question in questions
+        ]
     return questions
 
 
 def unlabelled_question(record: Json, where: str) -> Question:
-    """The question of a JSON object with ``question``, ``context`` and perhaps ``id``, which else is ``where``."""
-    maker = _Maker(labelled=False)
-    return maker.question(record, record, where, _name(record, maker.decoder))
+    """The question of a JSON object with ``question``, ``context`` and optionally ``id``, by default ``where``."""
+    reader = _QuestionReader(labelled=False)
+    return reader.question(record, record, where, _name(record, reader.decoder))
 
 
 def refuse_squad(source: str) -> None:
-    """Raise ``InputError`` for a file of SQuAD's JSON, sound or not, where something else is wanted."""
+    """Raise ``InputError`` if ``source`` is a file of SQuAD's JSON."""
     if source == STDIN or not Path(source).is_file():
         return
     try:
@@ -131,23 +132,23 @@ def refuse_squad(source: str) -> None:
 def locate(text: str, start: int, context: str) -> Answer:
     """The answer ``text`` where it occurs in ``context`` nearest to the character ``start``.
 
-    White space around it is left out where it occurs only without; where it does not occur at all, or is empty, its
-    start is -1.
+    White space around it is stripped if it occurs only without. If it does not occur at all, or is empty, its start is
+    -1.
     """
     if not text.strip():
         return Answer(text, -1)
     start = max(start, 0)
-    for wanted in (text, text.strip()):
-        around = context.rfind(wanted, 0, start + len(wanted)), context.find(wanted, start)
-        found = [place for place in around if place >= 0]
-        if found:
-            return Answer(wanted, min(found, key=lambda place: abs(place - start)))
+    for answer in (text, text.strip()):
+        before, after = context.rfind(answer, 0, start + len(answer)), context.find(answer, start)
+        matches = [match for match in (before, after) if match >= 0]
+        if matches:
+            return Answer(answer, min(matches, key=lambda match: abs(match - start)))
     return Answer(text, -1)
 
 
 @dataclass
-class _Maker:
-    """Makes questions of JSON objects, and counts where their answers were."""
+class _QuestionReader:
+    """Makes questions from JSON objects, and counts answers that are not where the object says."""
 
     labelled: bool | None = True
     n_answers: int = 0
@@ -155,7 +156,7 @@ class _Maker:
     n_missing: int = 0
     decoder: Decoder = field(default_factory=Decoder)
     empty: set[str] = field(default_factory=set)
-    """Where the questions are whose answers, which they need not have, are an empty list."""
+    """Locations of the questions with an empty list of answers, if answers are optional."""
 
     def question(self, record: Json, passage: Json, where: str, document: str, *, needs_id: bool = False) -> Question:
         """The question of ``record``, on the context of ``passage``."""
@@ -165,15 +166,15 @@ class _Maker:
         return Question(name, self.text(record, "question", where), context, answers, impossible, document, where)
 
     def _gold(self, record: Json, context: str, where: str) -> tuple[tuple[Answer, ...], bool]:
-        """The gold answers, and whether it is one that there is none."""
+        """The gold answers, and whether the gold answer is "no answer"."""
         if self.labelled is False:
             return (), False
         impossible = record.get("is_impossible", False)
         if not isinstance(impossible, bool):
-            raise InputError(f"{where}: 'is_impossible' is {impossible!r}, not true or false", _CORRECT)
+            raise InputError(f"{where}: 'is_impossible' is {impossible!r}, not true or false", _CORRECTION)
         if impossible:
             return (), True
-        if self.labelled is None and record.get("answers") in (None, ""):  # a table has "" where nothing is known
+        if self.labelled is None and record.get("answers") in (None, ""):  # tables have "" for missing values
             return (), False
         pairs = _answers(_get(record, "answers", where), where)
         answers = tuple(self._located(text, start, context, where) for text, start in pairs)
@@ -184,10 +185,10 @@ class _Maker:
         return answers, not answers
 
     def text(self, record: Json, name: str, where: str) -> str:
-        """A field that is a string, as a tokenizer takes it."""
+        """The string of a field, without surrogates."""
         text = _get(record, name, where)
         if not isinstance(text, str):
-            raise InputError(f"{where}: '{name}' is {json_kind(text)}, not a string", _CORRECT)
+            raise InputError(f"{where}: '{name}' is {json_kind(text)}, not a string", _CORRECTION)
         return self.decoder.without_surrogates(text, where)
 
     def _located(self, text: str, start: int | None, context: str, where: str) -> Answer:
@@ -198,7 +199,7 @@ class _Maker:
         return answer
 
     def report(self, source: str, progress: Progress) -> None:
-        """Warn how many answers were elsewhere, or, if places do not matter, how many are not in the context."""
+        """Warn of answers that were moved or are not in their context."""
         if self.labelled is None and self.n_missing:
             progress.warn(f"{source}: of {self.n_answers:,} answers {self.n_missing:,} are not in their context")
         if self.labelled and (self.n_moved or self.n_missing):
@@ -210,7 +211,7 @@ class _Maker:
 
 
 def _document(source: str, decoder: Decoder) -> Json | None:
-    """The content of a SQuAD file; ``None`` where ``source`` is something else."""
+    """The content of a SQuAD file; ``None`` if ``source`` is in another format."""
     if data_suffix(source) in TABLE_SUFFIXES or is_hub_id(source):
         return None
     with input_errors(source), open_binary(source) as stream:
@@ -223,7 +224,7 @@ def _document(source: str, decoder: Decoder) -> Json | None:
         try:
             row = json.loads(first)
         except (ValueError, RecursionError):
-            row = None  # an object of several lines, or a broken one
+            row = None  # an object on several lines, or a broken one
         if row is None:
             row = parse_json(decoder.joined(chain([(number, first)], lines), source), source, number)
             if "data" not in row:
@@ -232,39 +233,41 @@ def _document(source: str, decoder: Decoder) -> Json | None:
 
 
 def _check_begin(first: str, lines: Iterator[tuple[int, str]], where: str) -> None:
-    """Raise ``InputError`` if a file that begins with no object begins with no list of them either."""
+    """Raise ``InputError`` if a file that does not begin with an object does not begin with a list of objects
+    either.
+    """
     if first[0] != "[":
-        raise InputError(f"{where} begins with {first[:20]!r}, which is not a JSON object", _NEED)
+        raise InputError(f"{where} begins with {first[:20]!r}, which is not a JSON object", _FORMATS)
     entry = first[1:].lstrip() or next((line.strip() for _, line in lines if line.strip()), "")
     if entry[:1] not in ("{", "]", ""):
-        raise InputError(f"{where} begins a list whose first entry is not an object but {entry[:20]!r}", _NEED)
+        raise InputError(f"{where} begins a list whose first entry is not an object but {entry[:20]!r}", _FORMATS)
 
 
-def _squad_questions(document: Json, source: str, maker: _Maker) -> Iterator[Question]:
-    for article, at_article in _items(document, "data", f"{source}: "):
-        for passage, at_passage in _items(article, "paragraphs", f"{at_article}."):
-            names = (_name(passage, maker.decoder, "document_id"), _name(article, maker.decoder, "title"))
-            name = next(filter(None, names), at_passage.removeprefix(f"{source}: "))
-            for record, where in _items(passage, "qas", f"{at_passage}."):
-                yield maker.question(record, passage, where, name, needs_id=maker.labelled is True)
+def _squad_questions(document: Json, source: str, reader: _QuestionReader) -> Iterator[Question]:
+    for article, article_path in _items(document, "data", f"{source}: "):
+        for passage, passage_path in _items(article, "paragraphs", f"{article_path}."):
+            names = (_name(passage, reader.decoder, "document_id"), _name(article, reader.decoder, "title"))
+            name = next(filter(None, names), passage_path.removeprefix(f"{source}: "))
+            for record, where in _items(passage, "qas", f"{passage_path}."):
+                yield reader.question(record, passage, where, name, needs_id=reader.labelled is True)
 
 
 def _name(record: Json, decoder: Decoder, *fields: str) -> str:
-    """What a record calls its document, "" if nothing."""
-    values = (record.get(name) for name in fields or _DOCUMENTS)
-    found = next((str(value) for value in values if type(value) in (str, int) and str(value).strip()), "")
-    return decoder.without_surrogates(found, "")
+    """The name of the document in a record, "" if it has none."""
+    values = (record.get(key) for key in fields or _DOCUMENT_FIELDS)
+    name = next((str(value) for value in values if type(value) in (str, int) and str(value).strip()), "")
+    return decoder.without_surrogates(name, "")
 
 
 def _items(parent: Json, name: str, prefix: str) -> Iterator[tuple[Json, str]]:
-    """The objects of the list ``name``, each with its path."""
+    """The objects in the list ``name``, with their paths."""
     items = _get(parent, name, prefix.rstrip(".: "))
     if not isinstance(items, list):
-        raise InputError(f"{prefix}{name} is {json_kind(items)}, not a list", _NEED)
+        raise InputError(f"{prefix}{name} is {json_kind(items)}, not a list", _FORMATS)
     for i, item in enumerate(items):
         where = f"{prefix}{name}[{i}]"
         if not isinstance(item, dict):
-            raise InputError(f"{where} is {json_kind(item)}, not an object", _NEED)
+            raise InputError(f"{where} is {json_kind(item)}, not an object", _FORMATS)
         yield item, where
 
 
@@ -277,19 +280,19 @@ def _get(record: Json, name: str, where: str) -> Any:
 def _id(record: Json, where: str, *, needs_id: bool) -> str:
     value = _get(record, "id", where) if needs_id or record.get("id") is not None else where
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise InputError(f"{where}: 'id' is {json_kind(value)}, not a string or an integer", _CORRECT)
+        raise InputError(f"{where}: 'id' is {json_kind(value)}, not a string or an integer", _CORRECTION)
     return str(value)
 
 
 def _answers(value: Any, where: str) -> list[tuple[str, int | None]]:
-    """Text and first character of each answer, of any of the layouts in use."""
-    if isinstance(value, dict):  # as data sets of the hub have it: a list of each field
+    """Text and start of each answer, in any of the common layouts."""
+    if isinstance(value, dict):  # data sets of the hub have a list per field
         texts = _get(value, "text", where)
         starts = value.get("answer_start") or [None] * (len(texts) if isinstance(texts, list) else 1)
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-            raise InputError(f"{where}: 'answers' has lists of texts and of starts that do not match", _CORRECT)
+            raise InputError(f"{where}: 'answers' has lists of texts and of starts that do not match", _CORRECTION)
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    found = []
+    pairs = []
     for answer in [value] if isinstance(value, str) else value if isinstance(value, list) else [None]:
         entry = {"text": answer} if isinstance(answer, str) else answer
         text, start = (entry.get("text"), entry.get("answer_start")) if isinstance(entry, dict) else (None, None)
@@ -297,5 +300,5 @@ def _answers(value: Any, where: str) -> list[tuple[str, int | None]]:
             raise InputError(
                 f"{where}: 'answers' has {json.dumps(answer)[:80]}", 'need {"text": "…", "answer_start": …}'
             )
-        found.append((text, start))
-    return found
+        pairs.append((text, start))
+    return pairs

@@ -14,19 +14,20 @@ from greenadapt.errors import InputError, MissingError, counted, first_line, req
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 
-_NAMES_SHOWN = 20
+_MAX_NAMES = 20
 
 
 def records(source: str, progress: Progress, table: TableFormat | None = None) -> Iterator[tuple[str, Json]]:
-    """Where each row stands, such as ``train.jsonl:12``, and the row itself.
+    """Each row with its location, such as ``train.jsonl:12``.
 
-    ``source`` is a file, compressed (gz, bz2, xz, zst) or not: CSV or TSV with a header, told by the suffix, and else
-    JSON lines or one JSON array of objects, told by the first character. Where no such file is there, it is a data set
-    of the Hugging Face hub, written ``owner/name[/configuration][:split]`` such as ``nyu-mll/glue/sst2:train``; its
-    class numbers become names, and code of its own is never run. A split may be left out where there is only one.
-    ``table`` says how a CSV or TSV is written that is not as its suffix says; others are read as they are.
+    ``source`` is a file, which may be compressed (gz, bz2, xz, zst): CSV or TSV with a header, according to its suffix,
+    or else JSON lines or a JSON array of objects, according to its first character. If there is no such file, it is a
+    data set of the Hugging Face hub, ``owner/name[/configuration][:split]`` such as ``nyu-mll/glue/sst2:train``; class
+    numbers are replaced by names, and code in the data set is never run. The split is optional if there is only one.
+    ``table`` is the format of a CSV or TSV file that its suffix does not determine; it does not affect other sources.
 
-    Raises ``MissingError`` where nothing is there, and ``InputError`` with line and column where it is broken or empty.
+    Raises ``MissingError`` if the source does not exist, and ``InputError`` with line and column if it is broken or
+    empty.
     """
     is_empty = True
     read = _hub_rows(source, progress) if is_hub_id(source) else _file_rows(source, table or TableFormat(), progress)
@@ -38,20 +39,20 @@ def records(source: str, progress: Progress, table: TableFormat | None = None) -
 
 
 def field(row: Json, name: str, where: str, hint: str = "") -> Any:
-    """The value of one field; raises ``InputError`` with the fields there are where it is not one of them."""
+    """The value of the field ``name``; raises ``InputError`` with the existing fields if there is no such field."""
     if name not in row:
-        more = f" and {len(row) - _NAMES_SHOWN} more" if len(row) > _NAMES_SHOWN else ""
-        raise InputError(f"{where} has no field {name}, it has: {', '.join([*row][:_NAMES_SHOWN])}{more}", hint)
+        more = f" and {len(row) - _MAX_NAMES} more" if len(row) > _MAX_NAMES else ""
+        raise InputError(f"{where} has no field {name}, it has: {', '.join([*row][:_MAX_NAMES])}{more}", hint)
     return row[name]
 
 
 def refuse_repeated(ids: Iterable[tuple[str, str]]) -> None:
-    """Raise ``InputError``, with the places of both, where an id, which comes with its place, is there twice."""
-    places: dict[str, str] = {}
+    """Raise ``InputError`` with both locations if two of the (id, location) pairs have the same id."""
+    locations: dict[str, str] = {}
     for name, where in ids:
-        if name in places:
-            raise InputError(f"{where} has the id {name!r}, as {places[name]} has", "give each question its own")
-        places[name] = where
+        if name in locations:
+            raise InputError(f"{where} has the id {name!r}, as {locations[name]} has", "give each question its own")
+        locations[name] = where
 
 
 def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tuple[str, Json]]:
@@ -60,7 +61,7 @@ def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tu
     with input_errors(path), open_binary(path) as stream:
         lines = decoder.lines(stream, path)
         if separator:
-            yield from _labelled(lines, path, separator, table, decoder, progress)
+            yield from _table_records(lines, path, separator, table, decoder, progress)
         else:
             yield from ((row.where, row.fields) for row in json_rows(lines, path, decoder))
     decoder.warn_replaced(path, progress)
@@ -69,7 +70,7 @@ def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tu
 _QUOTING = "double quotation marks within a quoted field, set quotes = false in a tasks file, or give JSON lines"
 
 
-def _labelled(
+def _table_records(
     lines: Lines, path: str, separator: str, table: TableFormat, decoder: Decoder, progress: Progress
 ) -> Iterator[tuple[str, Json]]:
     if table.quotes:
@@ -87,13 +88,13 @@ def _labelled(
         elif row and table.skip_broken:
             broken.append(line)
         elif row:
-            wanted = f"need {len(names)}" if table.columns else f"the header {len(names)}"
+            needed = f"need {len(names)}" if table.columns else f"the header {len(names)}"
             how = "quote fields that hold a separator" if table.quotes else "correct it, set skip-broken = true"
-            raise InputError(f"{path}:{line} has {counted(len(row), 'column')}, {wanted}", f"{how}, or give JSON lines")
+            raise InputError(f"{path}:{line} has {counted(len(row), 'column')}, {needed}", f"{how}, or give JSON lines")
     if broken:
-        first = f"the first on line {broken[0]}"
-        left = counted(len(broken), "row that does", "rows that do")
-        progress.warn(f"{path}: left out {left} not have {counted(len(names), 'column')}, {first}")
+        first_line = f"the first on line {broken[0]}"
+        n_skipped = counted(len(broken), "row that does", "rows that do")
+        progress.warn(f"{path}: left out {n_skipped} not have {counted(len(names), 'column')}, {first_line}")
 
 
 def _hub_rows(source: str, progress: Progress) -> Iterator[tuple[str, Json]]:
@@ -104,7 +105,7 @@ def _hub_rows(source: str, progress: Progress) -> Iterator[tuple[str, Json]]:
 
 
 def named_rows(data: Any) -> Iterator[Json]:
-    """The rows of a ``datasets.Dataset``, with the names of classes for their numbers."""
+    """The rows of a ``datasets.Dataset``, with class numbers replaced by names."""
     features = data.features or {}
     for row in data:
         yield {name: _with_names(features.get(name), value) for name, value in row.items()}
@@ -123,15 +124,15 @@ def _load_hub(source: str) -> Any:
     assert match is not None
     try:
         data = datasets.load_dataset(match["name"], match["configuration"], split=match["split"])
-    except Exception as error:  # the library raises its own, the hub's, the network's and the formats' errors
+    except Exception as error:  # errors of datasets, the hub, the network or a file format
         raise MissingError(
             f"{source} is no file, and no data set that the hub gives ({first_line(error)})",
             "check the path, or write owner/name/configuration:split",
         ) from None
-    return _one_split(data, source)
+    return _only_split(data, source)
 
 
-def _one_split(data: Any, source: str) -> Any:
+def _only_split(data: Any, source: str) -> Any:
     if not isinstance(data, dict):
         return data
     if len(data) != 1:
@@ -142,7 +143,7 @@ def _one_split(data: Any, source: str) -> Any:
 
 
 def _with_names(feature: Any, value: Any) -> Any:
-    """``value`` with the names of classes for their numbers, in lists too; -1 stands for no class."""
+    """``value`` with class numbers, also in lists, replaced by names; -1 means no class."""
     if isinstance(value, list) and hasattr(feature, "feature"):
         return [_with_names(feature.feature, item) for item in value]
     if hasattr(feature, "int2str") and isinstance(value, int):
@@ -157,18 +158,18 @@ _DIGITS = re.compile(r"([0-9]{1,18})")
 
 
 def as_number(label: str | float) -> float | None:
-    """The finite number that a label is or spells, else ``None``."""
+    """The value of a label that is a finite number, or the text of one; else ``None``."""
     if isinstance(label, str) and not _NUMBER.fullmatch(label):
         return None
     try:
         value = float(label)
-    except OverflowError:  # JSON's integers have no end
+    except OverflowError:  # integers in JSON have any size
         return None
     return value if np.isfinite(value) else None
 
 
 def natural_order(labels: Collection[str]) -> list[str]:
-    """``labels`` sorted as people do: numbers by value, and numbers within names too (``type2`` before ``type10``)."""
+    """Sort ``labels`` naturally: numbers by value, also within names (``type2`` before ``type10``)."""
     if all(_NUMBER.fullmatch(label) for label in labels):
         return sorted(labels, key=lambda label: (float(label), label))
     return sorted(labels, key=lambda label: [int(p) if i % 2 else p for i, p in enumerate(_DIGITS.split(label))])

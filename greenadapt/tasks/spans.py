@@ -1,4 +1,4 @@
-"""Candidate spans of a context, which of them are answers, and their scores as the SQuAD scorer counts them."""
+"""Candidate spans of a context, their ranking, and the scores of answers as in the SQuAD scorers."""
 
 import heapq
 import re
@@ -19,33 +19,33 @@ _UNITS = {
     "whitespace": re.compile(r"\S+"),
     "punct": re.compile(r"[!-/:-@\[-`{-~]+|[^\s!-/:-@\[-`{-~]+"),
 }
-_MOST_SPANS = 1000
-"""A context that repeats itself has many spans of equal text; looking at more of them finds nothing worth showing."""
+_MAX_SPANS = 1000
+"""Maximum number of spans to examine in a context that repeats itself, since spans of equal text count once."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible answer: ``text`` is the context from character ``start`` to before ``end``; both ``None`` where the
-    answer is that there is none.
+    """A possible answer: ``text`` is the context from character ``start`` to before ``end``, both ``None`` for "no
+    answer".
     """
 
     text: str
     start: int | None
     end: int | None
     logit: float
-    """Sum of the start and the end logit."""
+    """Sum of the start and end logits."""
     document: str = ""
-    """Whose context it is from."""
+    """Name of the document of the context."""
     sentence: str = ""
-    """The context around it, from its character ``sentence_start`` on."""
+    """The sentence around the answer, from character ``sentence_start`` of the document."""
     sentence_start: int | None = None
     title: str = ""
     paragraph: str = ""
-    """What the model read, of a document that a search was made in, from its character ``paragraph_start`` on."""
+    """The paragraph that the search found, from character ``paragraph_start`` of the document."""
     paragraph_start: int | None = None
 
     def moved(self, document: str, begin: int) -> "Candidate":
-        """The same in a document that has the context from its character ``begin`` on."""
+        """The candidate in a document that has the context from character ``begin`` on."""
         if self.start is None or self.end is None:
             return self
         return replace(self, document=document, start=self.start + begin, end=self.end + begin)
@@ -56,8 +56,8 @@ class Candidate:
         return {"answer": self.text, "start": self.start, "end": self.end, "score": score, "logit": logit}
 
     def as_located(self, score: float) -> Json:
-        """Beside those ``document``, ``sentence`` and ``sentence_start``; of a paragraph that a search found also its
-        ``title``, ``paragraph`` and ``paragraph_start``.
+        """The entries of ``as_dict``, ``document``, ``sentence`` and ``sentence_start``; if a search found the
+        paragraph, also ``title``, ``paragraph`` and ``paragraph_start``.
         """
         where = {"document": self.document, "sentence": self.sentence, "sentence_start": self.sentence_start}
         if self.paragraph_start is not None:
@@ -66,9 +66,9 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a model predicts for a question: the best candidates, best first, and the logit of "no answer", ``None`` if
-    that is not possible.
+class AnswerCandidates:
+    """The best candidates for a question, best first, and the logit of "no answer", ``None`` if that is not
+    possible.
     """
 
     candidates: tuple[Candidate, ...]
@@ -77,64 +77,67 @@ class Found:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A candidate and its probability among those that it was chosen from."""
+    """A candidate and its probability among all candidates of a question."""
 
     candidate: Candidate
     score: float
 
 
-def together(found: Iterable[Found], n_best: int) -> Found:
-    """What a model predicts for a question on several contexts, as if they were one: raw logits are compared, as those
-    of the windows of one context are, and the logit of "no answer" is the lowest of all. Of equal texts in a document
-    the best counts.
+def together(predictions: Iterable[AnswerCandidates], n_best: int) -> AnswerCandidates:
+    """Merge the candidates for a question from several contexts.
+
+    Logits are compared directly, as between the windows of a context; the logit of "no answer" is the lowest of all. Of
+    candidates with equal text in a document only the best is kept.
     """
-    each = list(found)
+    parts = list(predictions)
     best: dict[tuple[str, str], Candidate] = {}
-    for one in sorted((one for part in each for one in part.candidates), key=lambda one: -one.logit):
-        best.setdefault((one.document, one.text), one)
-    nulls = [part.null for part in each if part.null is not None]
-    return Found(tuple(islice(best.values(), n_best)), min(nulls, default=None))
+    for candidate in sorted(
+        (candidate for part in parts for candidate in part.candidates), key=lambda candidate: -candidate.logit
+    ):
+        best.setdefault((candidate.document, candidate.text), candidate)
+    nulls = [part.null for part in parts if part.null is not None]
+    return AnswerCandidates(tuple(islice(best.values(), n_best)), min(nulls, default=None))
 
 
-def ranked(found: Found, null_threshold: float = 0.0) -> list[Ranked]:
-    """The candidates in order, each with the softmax of the logits over all of them, "no answer" included.
+def ranked(prediction: AnswerCandidates, null_threshold: float = 0.0) -> list[Ranked]:
+    """Rank the candidates, with the softmax of their logits, including "no answer", as scores.
 
-    "No answer" comes first if its logit exceeds the best candidate's by more than ``null_threshold``, as in the usual
-    code for SQuAD 2. If nothing is possible it is the only one, with a score of 0.
+    "No answer" is first if its logit exceeds the best candidate's by more than ``null_threshold``, as in common code
+    for SQuAD 2. Without any candidate it is the only answer, with a score of 0.
     """
-    if not found.candidates and found.null is None:
+    if not prediction.candidates and prediction.null is None:
         return [Ranked(Candidate("", None, None, -np.inf), 0.0)]
-    shifted = [(one.logit, one) for one in found.candidates]
-    if found.null is not None:
-        shifted.append((found.null - null_threshold, Candidate("", None, None, found.null)))
-        shifted.sort(key=lambda pair: -pair[0])  # stable: of equals the span, which came first
-    logits = np.array([one.logit for _, one in shifted])
+    shifted = [(candidate.logit, candidate) for candidate in prediction.candidates]
+    if prediction.null is not None:
+        shifted.append((prediction.null - null_threshold, Candidate("", None, None, prediction.null)))
+        shifted.sort(key=lambda pair: -pair[0])  # stable: spans precede "no answer" on ties
+    logits = np.array([candidate.logit for _, candidate in shifted])
     shares = softmax(logits).tolist()
-    return [Ranked(one, share) for (_, one), share in zip(shifted, shares, strict=True)]
+    return [Ranked(candidate, share) for (_, candidate), share in zip(shifted, shares, strict=True)]
 
 
 def word_units(context: str, unit: WordUnit = "punct") -> IntArray:
-    """(n, 2) int64: first character of each word of ``context`` and the one after its last.
+    """(n, 2) int64: the first character of each word of ``context``, and the character after its last.
 
-    ``whitespace`` takes runs of anything but white space; ``punct`` also cuts before and after each run of ASCII
-    punctuation, as the authors' code does.
+    ``whitespace`` splits at white space; ``punct`` also splits before and after each run of ASCII punctuation, as in
+    the authors' code.
     """
     return np.array([match.span() for match in _UNITS[unit].finditer(context)], np.int64).reshape(-1, 2)
 
 
-def unit_of_each(places: IntArray, units: IntArray) -> IntArray:
-    """(m,) int32: which of ``units`` (n, 2) holds each character of ``places`` (m,), -1 for none."""
+def find_units(characters: IntArray, units: IntArray) -> IntArray:
+    """(m,) int32: the index in ``units`` (n, 2) of the unit around each of ``characters`` (m,), -1 for none."""
     if not len(units):
-        return np.full(len(places), -1, np.int32)
-    at = np.searchsorted(units[:, 0], places, "right") - 1
-    return np.where((at >= 0) & (places < units[at, 1]), at, -1).astype(np.int32)
+        return np.full(len(characters), -1, np.int32)
+    indices = np.searchsorted(units[:, 0], characters, "right") - 1
+    return np.where((indices >= 0) & (characters < units[indices, 1]), indices, -1).astype(np.int32)
 
 
 def with_carried_ends(units: IntArray, logits: Array) -> Array:
-    """``logits`` (n, 2) where a unit that no piece begins in ends with the piece of the unit before it.
+    """Move the end logits in ``logits`` (n, 2) of a piece that spans two adjacent units to the second unit.
 
-    Byte-level BPE has pieces such as ``'s``, which begins in one unit and ends in the next: an answer may end behind
-    the second, and none between the two. A unit that stands alone and has no piece stays -inf.
+    Pieces of byte-level BPE such as ``'s`` begin in a unit and end in the next: an answer can end after the second unit
+    but not between the two. A unit without pieces that is not adjacent to another keeps -inf.
     """
     carried = logits.copy()
     for i in np.flatnonzero(~np.isfinite(logits[:, 1])).tolist():
@@ -145,7 +148,7 @@ def with_carried_ends(units: IntArray, logits: Array) -> Array:
 
 @dataclass(frozen=True)
 class Span:
-    """The words ``first`` to ``last``, both included, and the sum of their start and end logit."""
+    """The words ``first`` to ``last``, inclusive, and the sum of their start and end logits."""
 
     first: int
     last: int
@@ -153,20 +156,20 @@ class Span:
 
 
 def furthest_words(sizes: IntArray, max_pieces: int) -> IntArray:
-    """The last word of the longest span of at most ``max_pieces`` pieces from each word on, (n,), of words with
-    ``sizes`` (n,) pieces; a word that has more of its own is one before itself.
+    """The last word, (n,), of the longest span from each word on with at most ``max_pieces`` pieces.
+
+    ``sizes`` (n,) are the pieces per word; for a word with more than ``max_pieces`` it is the word before.
     """
     before = np.concatenate([[0], np.cumsum(sizes)])
     return np.searchsorted(before[1:], before[:-1] + max_pieces, "right").astype(np.int64) - 1
 
 
 def best_spans(units: IntArray, logits: Array, max_chars: int, last_words: IntArray | None = None) -> Iterator[Span]:
-    """All spans of at most ``max_chars`` characters, the one of the highest logit first, found as they are asked for.
+    """Generate all spans of at most ``max_chars`` characters lazily, by descending logit.
 
-    With ``last_words`` (n,), see ``furthest_words``, a span also ends there at the latest.
-
-    ``units`` (n, 2) as from ``word_units``; ``logits`` (n, 2), start and end of each word. Of equal ones that which
-    starts first, then that which ends first, comes first. A word whose logit is not finite starts or ends none.
+    ``units`` (n, 2) are from ``word_units``; ``logits`` (n, 2) are the start and end logits of each word. Ties are
+    ordered by start, then by end. A word with a logit that is not finite does not start or end a span. With
+    ``last_words`` (n,), see ``furthest_words``, a span ends at that word at the latest.
     """
     starts, ends = logits.astype(np.float64).T
     highest = _Highest(np.where(np.isfinite(ends), ends, -np.inf))
@@ -177,15 +180,15 @@ def best_spans(units: IntArray, logits: Array, max_chars: int, last_words: IntAr
     last = highest.within(first, furthest[first])
     scores = -(starts[first] + highest.values[last])
     order = np.argsort(scores, kind="stable")[: np.isfinite(scores).sum()]
-    # Entries: negated logit, first word, last word, and the range of last words that it is the best of.
+    # Entries: negated logit, first word, last word, and the range of last words of which it is the best.
     heap: list[tuple[float, int, int, int, int]] = []
-    n_seen = 0  # the best spans of so many first words are or were in the heap: all that may be the next one
-    while heap or n_seen < len(order):
-        while n_seen < len(order) and (not heap or scores[order[n_seen]] <= heap[0][0]):
-            i = order[n_seen]
+    n_pushed = 0  # first words whose best span has been pushed; a later span cannot be the next one
+    while heap or n_pushed < len(order):
+        while n_pushed < len(order) and (not heap or scores[order[n_pushed]] <= heap[0][0]):
+            i = order[n_pushed]
             begin = int(first[i])
             heapq.heappush(heap, (float(scores[i]), begin, int(last[i]), begin, int(furthest[begin])))
-            n_seen += 1
+            n_pushed += 1
         score, begin, end, low, high = heapq.heappop(heap)
         yield Span(begin, end, -score)
         for a, b in ((low, end - 1), (end + 1, high)):
@@ -196,38 +199,38 @@ def best_spans(units: IntArray, logits: Array, max_chars: int, last_words: IntAr
 
 
 def candidates(context: str, units: IntArray, spans: Iterator[Span], n_best: int) -> list[Candidate]:
-    """The first ``n_best`` different texts of ``spans``, in order."""
-    found: dict[str, Candidate] = {}
-    for span in islice(spans, _MOST_SPANS):
+    """The first ``n_best`` of ``spans`` with different texts, in order."""
+    by_text: dict[str, Candidate] = {}
+    for span in islice(spans, _MAX_SPANS):
         start, end = int(units[span.first, 0]), int(units[span.last, 1])
-        found.setdefault(context[start:end], Candidate(context[start:end], start, end, span.logit))
-        if len(found) == n_best:
+        by_text.setdefault(context[start:end], Candidate(context[start:end], start, end, span.logit))
+        if len(by_text) == n_best:
             break
-    return list(found.values())
+    return list(by_text.values())
 
 
 class _Highest:
-    """The first highest of ``values`` (n,) within any range: places of the highest within 1, 2, 4 … from each on."""
+    """A sparse table of ``values`` (n,): the index of the first maximum of the next 1, 2, 4 … values."""
 
     def __init__(self, values: Array) -> None:
         self.values = values
         self._levels: list[IntArray] = [np.arange(len(values))]
 
     def within(self, low: IntArray, high: IntArray) -> IntArray:
-        """The place of the first highest value from ``low`` (m,) to ``high`` (m,), both included."""
+        """The index of the first maximum from ``low`` (m,) to ``high`` (m,), inclusive."""
         levels = np.frexp(high - low + 1)[1] - 1  # floor of the binary logarithm
         self._grow(int(levels.max(initial=0)))
-        found = np.empty_like(low)
+        result = np.empty_like(low)
         for level in np.unique(levels).tolist():
-            at = levels == level
-            places = self._levels[level]
-            found[at] = self._higher(places[low[at]], places[high[at] - (1 << level) + 1])
-        return found
+            is_level = levels == level
+            indices = self._levels[level]
+            result[is_level] = self._higher(indices[low[is_level]], indices[high[is_level] - (1 << level) + 1])
+        return result
 
     def _grow(self, level: int) -> None:
         while len(self._levels) <= level:
-            places, step = self._levels[-1], 1 << (len(self._levels) - 1)
-            self._levels.append(self._higher(places[:-step], places[step:]))
+            indices, step = self._levels[-1], 1 << (len(self._levels) - 1)
+            self._levels.append(self._higher(indices[:-step], indices[step:]))
 
     def _higher(self, left: IntArray, right: IntArray) -> IntArray:
         return np.where(self.values[right] > self.values[left], right, left)
@@ -239,14 +242,14 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 @dataclass(frozen=True)
 class AnswerScores:
-    """Scores of one answer or their means; shares between 0 and 1."""
+    """Scores of an answer, or their means; from 0 to 1."""
 
     em: float
-    """Equal to a gold answer once both are normalised."""
+    """Whether it equals a gold answer, both normalized."""
     f1: float
-    """Harmonic mean of precision and recall of its words, the highest over the gold answers."""
+    """Harmonic mean of the precision and recall of its words, the maximum over the gold answers."""
     substr: float
-    """Part of a gold answer once both are normalised."""
+    """Whether it is part of a gold answer, both normalized."""
 
     @classmethod
     def mean(cls, scores: "Sequence[AnswerScores]") -> "AnswerScores":
@@ -256,33 +259,33 @@ class AnswerScores:
 
 
 def normalise(text: str) -> str:
-    """Lower case, without ASCII punctuation and the words a, an, the, runs of white space as one space."""
+    """Lower-case ``text``, and remove ASCII punctuation, the words a, an, the, and repeated white space."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def f1(prediction: str, gold: str, *, is_second: bool) -> float:
-    """Harmonic mean of the precision and recall of the words of two normalised texts; 0 where only one has words.
+    """Harmonic mean of the precision and recall of the words of two normalized texts; 0 if only one has words.
 
-    Where neither has any it is 1 by the scorer of SQuAD 2 (``is_second``), whose empty answer says that there is none,
-    and 0 by that of version 1, which counts the words in common.
+    If both are empty, it is 1 in the scorer of SQuAD 2 (``is_second``), where an empty answer means "no answer", and 0
+    in that of version 1.
     """
-    predicted, wanted = prediction.split(), gold.split()
-    if not predicted or not wanted:
-        return float(is_second and predicted == wanted)
-    common = sum((Counter(predicted) & Counter(wanted)).values())
-    return 2 * common / (len(predicted) + len(wanted))
+    words, gold_words = prediction.split(), gold.split()
+    if not words or not gold_words:
+        return float(is_second and words == gold_words)
+    common = sum((Counter(words) & Counter(gold_words)).values())
+    return 2 * common / (len(words) + len(gold_words))
 
 
 def score_answer(prediction: str, golds: Sequence[str], *, is_second: bool) -> AnswerScores:
-    """Scores of one answer against its gold answers; of a question without answer the one gold answer is empty.
+    """Scores of an answer against its gold answers; a question without answer has an empty gold answer.
 
-    The empty answer is a part only of the empty one. ``is_second`` is whether the questions are those of SQuAD 2, see
+    An empty answer is a part only of an empty gold answer. ``is_second``: the questions are those of SQuAD 2, see
     ``f1``.
     """
     predicted = normalise(prediction)
-    wanted = [normalise(gold) for gold in golds] or [""]
+    normalized_golds = [normalise(gold) for gold in golds] or [""]
     return AnswerScores(
-        em=float(predicted in wanted),
-        f1=max(f1(predicted, gold, is_second=is_second) for gold in wanted),
-        substr=float(any(predicted in gold and bool(predicted) == bool(gold) for gold in wanted)),
+        em=float(predicted in normalized_golds),
+        f1=max(f1(predicted, gold, is_second=is_second) for gold in normalized_golds),
+        substr=float(any(predicted in gold and bool(predicted) == bool(gold) for gold in normalized_golds)),
     )

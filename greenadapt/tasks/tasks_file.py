@@ -1,4 +1,4 @@
-"""A file that names several tasks, where their examples are, and how each is scored."""
+"""TOML files that describe several tasks: their settings, data and metrics."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,28 +19,28 @@ _DATA = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """One of several tasks: its name, what it is, its data, and the score that counts."""
+    """A task of several: its name, settings, data and metric."""
 
     name: str
     config: TaskConfig
     train: tuple[str, ...]
-    """Files or data set ids; several are read one after the other."""
+    """Files or data set ids, which are concatenated."""
     dev: Mapping[str, str]
-    """Name of each development set → file or data set id; none has to be there."""
+    """Name of each development set → file or data set id; may be empty."""
     test: Mapping[str, str]
-    """The same of test sets."""
+    """Name of each test set → file or data set id; may be empty."""
     metric: str | None
-    """Path of a score, see ``metric_of``; ``None`` is the task's own main score."""
+    """Path of a score, see ``metric_of``; ``None``: the task's main score."""
     fold: Fold | None = None
-    """The part of the training examples that is left out, in cross-validation."""
+    """The part of the training examples that is held out in cross-validation."""
 
 
 def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:
-    """The tasks of a TOML file, in order: ``[[task]]`` tables, and what they share in ``[defaults]``.
+    """The tasks of a TOML file, in order: ``[[task]]`` tables, and shared settings in ``[defaults]``.
 
-    A default that tasks of some kind have no use for does not hold for these. Paths are relative to the file's folder.
-    Raises ``MissingError`` if the file, or one that it names, is not there, and ``InputError`` with the task where
-    it is not TOML, a key is unknown, missing, twice, or of the wrong type, or no score has the metric's name.
+    Defaults do not apply to kinds of tasks that do not have the setting. Paths are relative to the file's folder.
+    Raises ``MissingError`` if the file, or a file in it, does not exist, and ``InputError`` with the task if it is not
+    TOML, a key is unknown, missing, repeated, or of the wrong type, or there is no such metric.
     """
     path = Path(path)
     with input_errors(str(path)):
@@ -61,14 +61,15 @@ def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:
 
 @dataclass(frozen=True)
 class _Option:
-    """A key of what ``TaskConfig`` has."""
+    """A key for a field of ``TaskConfig`` or ``TableFormat``."""
 
-    wanted: str
+    expected: str
+    """The allowed values, in words."""
     fits: Callable[[Any], bool]
     kind: TaskName | None = None
-    """The kind of tasks that read it; ``None``: every kind."""
+    """The kind of task that has it; ``None``: every kind."""
     field: str = ""
-    """Where it is not called as the field of ``TaskConfig`` or ``TableFormat``."""
+    """The field, if its name is not that of the key."""
 
 
 def _is_text(value: Any) -> bool:
@@ -90,7 +91,7 @@ def _is_whole(value: Any) -> bool:
 def _is_range(value: Any) -> bool:
     numbers = value if isinstance(value, list) else []
     return len(numbers) == 2 and all(
-        (isinstance(one, float) or _is_whole(one)) and as_number(one) is not None for one in numbers
+        (isinstance(number, float) or _is_whole(number)) and as_number(number) is not None for number in numbers
     )
 
 
@@ -147,24 +148,24 @@ def _entry(table: Json, number: int, defaults: Json, path: Path) -> TaskEntry:
     if metric is not None:
         check_metric(metric, config, where)
     dev, test = (_sets(table.get(data, {}), data, path, where) for data in ("dev", "test"))
-    return TaskEntry(name, config, tuple(_source(one, "train", path, where) for one in train), dev, test, metric)
+    return TaskEntry(name, config, tuple(_source(source, "train", path, where) for source in train), dev, test, metric)
 
 
 def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
-    own = {key: value for key, value in table.items() if key in _OPTIONS}
-    for key in own:
+    task_options = {key: value for key, value in table.items() if key in _OPTIONS}
+    for key in task_options:
         if _OPTIONS[key].kind not in (None, kind):
             raise InputError(f"{where}: {key} is for {_OPTIONS[key].kind}, this is {kind}", f"leave {key} out")
-    if set(own) >= set(_EXCLUDING):
+    if set(task_options) >= set(_EXCLUDING):
         raise InputError(f"{where}: chunk and whole-sentences exclude each other", "leave out one of them")
     shared = {key: value for key, value in defaults.items() if key in _OPTIONS and _OPTIONS[key].kind in (None, kind)}
-    if not own.keys().isdisjoint(_EXCLUDING):
+    if not task_options.keys().isdisjoint(_EXCLUDING):
         shared = {key: value for key, value in shared.items() if key not in _EXCLUDING}
-    options = {**shared, **own}
+    options = {**shared, **task_options}
     fields = {key: _tuple(value) for key, value in options.items()}
     columns = fields.get("columns", ())
     if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
-        raise InputError(f"{where}: columns has {repeated[0]} twice", "give each column a name of its own")
+        raise InputError(f"{where}: columns has {repeated[0]} twice", "give each column a different name")
     tables = {key.replace("-", "_"): fields.pop(key) for key in _OF_TABLES if key in fields}
     if fields.pop("whole-sentences", False):
         fields["chunk"] = None
@@ -172,10 +173,10 @@ def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
         fields["text-field"] = (fields["text-field"],)
     if "label-range" in fields:
         fields["label-range"] = tuple(map(float, fields["label-range"]))
-    named = {_OPTIONS[key].field or key.replace("-", "_"): value for key, value in fields.items()}
+    settings = {_OPTIONS[key].field or key.replace("-", "_"): value for key, value in fields.items()}
     try:
-        return TaskConfig(task=kind, table=TableFormat(**tables) if tables else None, **named)
-    except UsageError as error:  # it speaks of the command line's options
+        return TaskConfig(task=kind, table=TableFormat(**tables) if tables else None, **settings)
+    except UsageError as error:  # its message has the command line's option
         raise InputError(f"{where}: {error.message.removeprefix('--')}", error.hint) from None
 
 
@@ -184,17 +185,17 @@ def _tuple(value: Any) -> Any:
 
 
 def _sets(value: Any, data: str, path: Path, where: str) -> dict[str, str]:
-    named = value if isinstance(value, dict) else {data: value}
-    for name in named:
+    sources = value if isinstance(value, dict) else {data: value}
+    for name in sources:
         _check_name(name, f"{where}: the name of a set of {data}")
-    return {name: _source(source, data, path, where) for name, source in named.items()}
+    return {name: _source(source, data, path, where) for name, source in sources.items()}
 
 
 def _source(value: Any, data: str, path: Path, where: str) -> str:
-    """A file's path, seen from here; anything else as it is."""
+    """The path of a file in the folder of the tasks file; ids of data sets are unchanged."""
     if not _is_text(value):
-        some = "a string, or a list of strings" if data == "train" else "a string, or a table of them"
-        raise InputError(f"{where}: {data} is {value!r}, need {some}", "give files or data sets of the hub")
+        expected = "a string, or a list of strings" if data == "train" else "a string, or a table of them"
+        raise InputError(f"{where}: {data} is {value!r}, need {expected}", "give files or data sets of the hub")
     file = path.parent / value
     if file.exists():
         return str(file)
@@ -210,26 +211,26 @@ def _check_name(name: Any, what: str) -> None:
         raise InputError(f"{what} is {name!r}", TASK_NAME_RULE)
 
 
-def _check_options(table: Json, others: tuple[str, ...], where: str) -> None:
-    _check_keys(table, (*others, *_OPTIONS), where)
+def _check_options(table: Json, keys: tuple[str, ...], where: str) -> None:
+    _check_keys(table, (*keys, *_OPTIONS), where)
     if "kind" in table and table["kind"] not in get_args(TaskName):
         raise InputError(f"{where}: kind is {table['kind']!r}", f"need one of {', '.join(get_args(TaskName))}")
     for key, value in table.items():
         if key in _OPTIONS and not _OPTIONS[key].fits(value):
-            raise InputError(f"{where}: {key} is {value!r}", f"need {_OPTIONS[key].wanted}")
+            raise InputError(f"{where}: {key} is {value!r}", f"need {_OPTIONS[key].expected}")
 
 
-def _check_keys(table: Json, known: Iterable[str], where: str) -> None:
+def _check_keys(table: Json, keys: Iterable[str], where: str) -> None:
     for key in table:
-        if key not in known:
-            raise InputError(f"{where}: unknown key {key!r}", f"the keys are {', '.join(known)}")
+        if key not in keys:
+            raise InputError(f"{where}: unknown key {key!r}", f"the keys are {', '.join(keys)}")
 
 
 def _refuse_same_names(entries: Iterable[TaskEntry], path: Path) -> None:
-    """Also if only the case differs, which some file systems ignore."""
-    seen: dict[str, str] = {}
+    """Raise ``InputError`` for equal names, ignoring case, as some file systems do."""
+    names: dict[str, str] = {}
     for entry in entries:
-        if (other := seen.get(entry.name.lower())) is not None:
-            both = entry.name if other == entry.name else f"{other} and {entry.name}"
-            raise InputError(f"{path}: two tasks are named {both}", "give each a name of its own")
-        seen[entry.name.lower()] = entry.name
+        if (existing := names.get(entry.name.lower())) is not None:
+            repeated = entry.name if existing == entry.name else f"{existing} and {entry.name}"
+            raise InputError(f"{path}: two tasks are named {repeated}", "give each a different name")
+        names[entry.name.lower()] = entry.name

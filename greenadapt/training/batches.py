@@ -1,6 +1,6 @@
-"""Which examples make an optimizer step, in which parts they go through the model, and the loss of each head.
+"""Datasets in arrays, batches, their division into parts, and the loss of each head.
 
-Losses are sums over their terms, so that a step's mean does not depend on how the step is cut.
+Losses are sums over their terms, so that a step's mean does not depend on how the step is divided.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,18 +19,18 @@ from greenadapt.tasks.base import IGNORED, Features, Input, flattened
 
 
 def n_terms(head: str, targets: Any) -> int:
-    """How many terms the loss has for ``targets``, an array or a tensor: labelled pieces, texts, or windows."""
+    """The number of terms of the loss for ``targets``, an array or a tensor: labelled pieces, texts, or windows."""
     return int((targets != IGNORED).sum()) if head == "TokenClassification" else len(targets)
 
 
 def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Sum over the terms, () float32, for what a model returns for a batch of b inputs of n pieces.
+    """Sum of the loss over its terms, () float32, for the output of a model on a batch of b inputs of n pieces.
 
-    ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 if there is none.
-    ``SequenceClassification``: -log p of the class of each text for whole numbers, the squared error for others, (b,).
-    ``QuestionAnswering``: the mean of -log p of the first and of the last piece of each window, (b, 2), where the
-    probabilities are those of all pieces that are not padding. ``mask`` (b, n) is 1 where a piece is not padding.
-    ``MaskedLM``: -log p of each of the t pieces that were masked, ``targets`` (t,), for logits (t, n_rows) of these.
+    ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 for no label.
+    ``SequenceClassification``: -log p of the class of each text for integer targets (b,), the squared error for floats.
+    ``QuestionAnswering``: the mean of -log p of the first and of the last piece of each window, (b, 2); the softmax is
+    over all pieces that are not padding, where ``mask`` (b, n) is 1.
+    ``MaskedLM``: -log p of each of the t masked pieces, ``targets`` (t,), given their logits (t, n_rows).
     """
     if head == "QuestionAnswering":
         logits = torch.stack([output["start_logits"], output["end_logits"]], dim=1).float()
@@ -45,16 +45,16 @@ def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tenso
 def divergence_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """½ (KL(p‖q) + KL(q‖p)) = ½ Σ (p - q) (log p - log q) of the softmax p and q of two logits (n, k), summed over n.
 
-    The gradient goes to both, as in R-Drop (arXiv 2106.14448). Returns () float32.
+    Both receive a gradient, as in R-Drop (arXiv 2106.14448). Returns () float32.
     """
     log_p, log_q = first.float().log_softmax(-1), second.float().log_softmax(-1)
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2
 
 
 def teaching_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """KL(t‖p) + KL(t‖q) of the softmax p and q of two logits (n, k), t that of their mean, summed over n.
+    """KL(t‖p) + KL(t‖q) of the softmax p and q of two logits (n, k) and t of their mean, summed over n.
 
-    t is a teacher, without a gradient. Returns () float32.
+    The teacher t receives no gradient. Returns () float32.
     """
     log_t = ((first + second).detach().float() / 2).log_softmax(-1)
     views = torch.stack([first, second]).float().log_softmax(-1)
@@ -62,7 +62,7 @@ def teaching_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 
 def squared_teaching_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """(p - t)² + (q - t)² of two predicted numbers (n, 1), t their mean, summed over n; no gradient goes through t."""
+    """(p - t)² + (q - t)² of two predicted numbers (n, 1), t their mean without a gradient, summed over n."""
     views = torch.stack([first, second]).float()
     return (views - views.mean(dim=0).detach()).square().sum()
 
@@ -71,50 +71,50 @@ _PIECE_HEAD = "TokenClassification"
 
 
 class Dataset(Protocol):
-    """What a model is trained on: the inputs of all examples; those of either tokenization go by number."""
+    """The training inputs of all examples, which have numbers in each tokenization."""
 
     @property
     def task(self) -> str | None:
-        """Whose examples they are, if the model has several tasks."""
+        """The name of the task, if the model has several."""
 
     @property
     def n_examples(self) -> int:
-        """How many examples there are, by which tasks are drawn."""
+        """The number of examples, by which tasks are drawn."""
 
     @property
     def head(self) -> str:
-        """By what the loss goes, see ``loss_sum``."""
+        """The kind of head, see ``loss_sum``."""
 
     @property
     def n_items(self) -> int:
-        """How many inputs they have; an example may be cut into several."""
+        """The number of items; an example may be split into several."""
 
     def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
-        """Numbers of the inputs that examples have in the chosen views, the shortest first."""
+        """The numbers of the inputs of ``items`` in the chosen views, the shortest first."""
 
     def lengths(self, numbers: IntArray) -> IntArray:
-        """Pieces of each input."""
+        """The number of pieces of each input."""
 
     def n_pieces(self, numbers: IntArray) -> int:
-        """How many pieces of these inputs go through the model, without padding."""
+        """The number of pieces of these inputs in the model, without padding."""
 
     def n_terms(self, numbers: IntArray, epoch: int) -> int:
-        """How many terms the loss has for these inputs in an epoch, from 0."""
+        """The number of terms of the loss for these inputs in an epoch, from 0."""
 
     def batch(self, numbers: IntArray, epoch: int) -> "Batch":
-        """The inputs as they go through the model in an epoch."""
+        """The batch of these inputs in an epoch."""
 
     def digest(self, update: Callable[[bytes], object]) -> None:
-        """Give all that says what is trained on to ``update``, a hash's."""
+        """Pass the content of the dataset to ``update``, a method of a hash."""
 
 
 @dataclass(frozen=True, eq=False)
 class TaskDataset:
-    """Labelled inputs of one task in a few arrays.
+    """Labelled inputs of a task in a few arrays.
 
-    Input f has ``ids[offsets[f]:offsets[f + 1]]`` and as many ``types``; its targets lie in the same places for a head
-    with one output per piece, else in ``targets[f]``. Example i has as inputs ``counts[i, view]`` from
-    ``firsts[i, view]`` on, view 0 in the base and 1 in the expanded tokenization.
+    Input f has ``ids[offsets[f]:offsets[f + 1]]``, and the same range of ``types`` and, for a head with an output per
+    piece, of ``targets``; else its target is ``targets[f]``. Item i has ``counts[i, view]`` inputs, from
+    ``firsts[i, view]`` on, in view 0, the base, and 1, the expanded tokenization.
     """
 
     ids: IntArray
@@ -127,7 +127,7 @@ class TaskDataset:
     pad_id: int
     rows: RowMap
     memory: MemoryInput | None = None
-    """What goes into the model's memory, if it has one."""
+    """Reads the inputs for the model's memory, if it has one."""
     task: str | None = None
     n_examples: int = 0
 
@@ -135,7 +135,7 @@ class TaskDataset:
     def of(
         cls, items: Sequence[Input], rows: RowMap, head: str, pad_id: int, memory: MemoryInput | None = None
     ) -> "TaskDataset":
-        """The inputs of ``items``, which all have targets; examples whose views are the same share them.
+        """The dataset of ``items``, which have targets; equal views share their inputs.
 
         Raises ``InputError`` if there are no items.
         """
@@ -160,35 +160,35 @@ class TaskDataset:
 
     @property
     def n_items(self) -> int:
-        """How many inputs there are."""
+        """The number of items."""
         return len(self.counts)
 
     def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
-        """Numbers of the inputs that examples have in the chosen views, the shortest first."""
+        """The numbers of the inputs of ``items`` in the chosen views, the shortest first."""
         view = expanded.astype(np.int64)
         firsts, counts = self.firsts[items, view], self.counts[items, view]
         numbers = np.repeat(firsts - offsets_of(counts)[:-1], counts) + np.arange(counts.sum())
         return numbers[np.argsort(self.lengths(numbers), kind="stable")]
 
     def lengths(self, numbers: IntArray) -> IntArray:
-        """Pieces of each input."""
+        """The number of pieces of each input."""
         return self.offsets[numbers + 1] - self.offsets[numbers]
 
     def n_pieces(self, numbers: IntArray) -> int:
-        """How many pieces these inputs have."""
+        """The number of pieces of these inputs."""
         return int(self.lengths(numbers).sum())
 
     def n_terms(self, numbers: IntArray, epoch: int = 0) -> int:
-        """How many terms the loss has for these inputs, in any epoch."""
+        """The number of terms of the loss for these inputs, the same in every epoch."""
         if self.head != _PIECE_HEAD:
             return len(numbers)
-        return n_terms(self.head, self.targets[self._places(numbers)])
+        return n_terms(self.head, self.targets[self._indices(numbers)])
 
     def batch(self, numbers: IntArray, epoch: int = 0) -> "Batch":
-        """The inputs below each other, padded to the longest, alike in any epoch."""
-        places, has_pieces = self._places(numbers), self.head == _PIECE_HEAD
-        inputs = Features(self.ids[places], self.types[places], self.lengths(numbers))
-        targets = self.targets[places if has_pieces else numbers]
+        """The inputs, padded to the longest, the same in every epoch."""
+        indices, has_pieces = self._indices(numbers), self.head == _PIECE_HEAD
+        inputs = Features(self.ids[indices], self.types[indices], self.lengths(numbers))
+        targets = self.targets[indices if has_pieces else numbers]
         return Batch(
             torch.from_numpy(inputs.padded(self.rows.compact(inputs.ids), self.pad_id)),
             torch.from_numpy(inputs.mask),
@@ -198,40 +198,40 @@ class TaskDataset:
         )
 
     def digest(self, update: Callable[[bytes], object]) -> None:
-        """Give all that says what is trained on to ``update``, a hash's."""
+        """Pass the content of the dataset to ``update``, a method of a hash."""
         for array in (self.ids, self.types, self.offsets, self.targets, self.firsts, self.counts):
             update(array.tobytes())
 
-    def _places(self, numbers: IntArray) -> IntArray:
-        """Where in the table the pieces of some inputs lie, input by input."""
+    def _indices(self, numbers: IntArray) -> IntArray:
+        """The indices in ``ids`` of the pieces of some inputs, input by input."""
         lengths = self.lengths(numbers)
         return np.repeat(self.offsets[numbers] - offsets_of(lengths)[:-1], lengths) + np.arange(lengths.sum())
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """b inputs of n pieces that go through the model together; all (b, n) int64 but ``targets``, see ``loss_sum``."""
+    """b inputs of n pieces; all tensors are (b, n) int64 but ``targets``, see ``loss_sum``."""
 
     ids: torch.Tensor
     mask: torch.Tensor
     types: torch.Tensor
     targets: torch.Tensor
     extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """What the model is called with besides, by name."""
+    """Further arguments of the model's ``forward``, by name."""
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on a device, without waiting for it."""
+        """Copy the batch to a device asynchronously."""
         if device.type == "cpu":
             return self
 
-        def moved(tensor: torch.Tensor) -> torch.Tensor:
+        def copy(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.pin_memory().to(device, non_blocking=True)
 
-        tensors = {name: moved(value) for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
-        return replace(self, **tensors, extra={name: moved(tensor) for name, tensor in self.extra.items()})
+        tensors = {name: copy(value) for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        return replace(self, **tensors, extra={name: copy(tensor) for name, tensor in self.extra.items()})
 
     def loss_sum(self, head: str, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Sum over the terms, () float32, of what the model returns; see ``losses``."""
+        """Sum of the loss over its terms, () float32, for the model's output; see ``loss_sum``."""
         return loss_sum(head, output, self.targets, self.mask)
 
     def inputs(self, has_segments: bool) -> dict[str, torch.Tensor]:
@@ -242,26 +242,26 @@ class Batch:
 
 @dataclass(frozen=True)
 class Cut:
-    """By what a step is cut into parts."""
+    """How a step is divided into parts that go through the model."""
 
     max_tokens: int
-    """Pieces, padding included, that a part may have; one input at least."""
+    """Maximum number of pieces of a part with several inputs, padding included."""
     overhead: int
-    """What a part costs by itself, in pieces: padding is cut away where it costs more."""
+    """Fixed cost of a part, in pieces: more parts are worth it if they save more padding."""
 
     def parts(self, lengths: IntArray) -> list[slice]:
-        """The cheapest cut of inputs, given their lengths in ascending order, the part with the longest first.
+        """The cheapest division of inputs, given their lengths in ascending order; the part with the longest is first.
 
-        A part of b inputs costs b times its longest, and ``overhead``.
+        A part of b inputs costs b times its longest, plus ``overhead``.
         """
         n = len(lengths)
         costs, begins = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
         for end in range(1, n + 1):
             longest = int(lengths[end - 1])
-            first = max(0, end - max(1, self.max_tokens // longest))
-            each = costs[first:end] + (end - np.arange(first, end)) * longest
-            best = int(each.argmin())
-            costs[end], begins[end] = each[best] + self.overhead, first + best
+            earliest = max(0, end - max(1, self.max_tokens // longest))
+            candidates = costs[earliest:end] + (end - np.arange(earliest, end)) * longest
+            cheapest = int(candidates.argmin())
+            costs[end], begins[end] = candidates[cheapest] + self.overhead, earliest + cheapest
         parts = []
         while n:
             parts.append(slice(int(begins[n]), n))
@@ -270,7 +270,7 @@ class Cut:
 
 
 def share(numbers: IntArray, rank: int, processes: int) -> IntArray:
-    """One process's share of a step's inputs, which are sorted by length: every n-th, so that shares are similar."""
+    """The inputs of a step for one process: every n-th of those sorted by length, so that shares are similar."""
     return numbers[rank::processes]
 
 

@@ -1,4 +1,4 @@
-"""How good a model is on labelled examples: by each tokenization alone, and by the mean of both."""
+"""The scores of a model on labelled examples: by each tokenization alone, and by the mean of both."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ _BY_COST: tuple[Pool, ...] = ("base", "expanded", "mean")
 
 
 @dataclass(frozen=True, eq=False)
-class KeptInputs:
-    """Inputs kept in a few arrays, so that what a model is measured on is tokenized once and not in every epoch.
+class CachedInputs:
+    """Tokenized inputs in a few arrays, so that evaluation sets are not tokenized again in every epoch.
 
     Feature f has ``ids[offsets[f]:offsets[f + 1]]``, as many ``types``, and
     ``units[unit_offsets[f]:unit_offsets[f + 1]]``; ``firsts`` and ``counts`` are those of ``flattened``.
@@ -37,21 +37,21 @@ class KeptInputs:
     examples: list[Any]
 
     @classmethod
-    def of(cls, inputs: Iterable[Input]) -> "KeptInputs":
-        """Those of ``inputs``, without their targets."""
-        each = list(inputs)
-        features, firsts, counts = flattened(each)
-        none = np.zeros(0, np.int32)
+    def of(cls, inputs: Iterable[Input]) -> "CachedInputs":
+        """Store ``inputs`` without their targets."""
+        items = list(inputs)
+        features, firsts, counts = flattened(items)
+        empty = np.zeros(0, np.int32)
         return cls(
-            np.concatenate([none, *(feature.ids for feature in features)]),
-            np.concatenate([none, *(feature.types for feature in features)]).astype(np.int8),
+            np.concatenate([empty, *(feature.ids for feature in features)]),
+            np.concatenate([empty, *(feature.types for feature in features)]).astype(np.int8),
             offsets_of(np.array([len(feature) for feature in features], np.int64)),
-            np.concatenate([none, *(feature.units for feature in features)]),
+            np.concatenate([empty, *(feature.units for feature in features)]),
             offsets_of(np.array([len(feature.units) for feature in features], np.int64)),
             firsts,
             counts,
-            [one.n_units for one in each],
-            [one.example for one in each],
+            [item.n_units for item in items],
+            [item.example for item in items],
         )
 
     def __len__(self) -> int:
@@ -65,31 +65,32 @@ class KeptInputs:
 
     def _features(self, i: int, view: int) -> list[Feature]:
         first = int(self.firsts[i, view])
-        found = []
+        features = []
         for f in range(first, first + int(self.counts[i, view])):
             pieces = slice(self.offsets[f], self.offsets[f + 1])
             units = self.units[self.unit_offsets[f] : self.unit_offsets[f + 1]]
-            found.append(Feature(self.ids[pieces], self.types[pieces].astype(np.int32), units))
-        return found
+            features.append(Feature(self.ids[pieces], self.types[pieces].astype(np.int32), units))
+        return features
 
 
 @dataclass
 class Evaluation:
-    """Predictions and scores of one model on one set; ``views`` has the scores of every pool that the model has."""
+    """Predictions and scores of a model on a set of examples."""
 
     pool: Pool
-    """The chosen one."""
+    """The chosen pool."""
     predictions: list[Json]
-    """Of the chosen pool, one per example."""
+    """Predictions of the chosen pool, one per example."""
     view_predictions: dict[str, list[Json]]
-    """Those of every pool that the model has."""
+    """Predictions of every pool."""
     scores: Json
-    """Of the chosen pool."""
+    """Scores of the chosen pool."""
     views: dict[str, Json]
+    """Scores of every pool."""
     logits: dict[str, list[Array]] = field(default_factory=dict)
-    """View → its (n_units, k) float32 of each example, if wanted."""
+    """View → logits (n_units, k) float32 of each example, with ``keep_logits``."""
     read_twice: int = 0
-    """How many examples went through the model in both views, which differ."""
+    """The number of examples that the model read in two different views."""
 
     @classmethod
     def of(  # noqa: PLR0913
@@ -103,10 +104,10 @@ class Evaluation:
         views: tuple[Pool, ...] = POOLS,
         keep_logits: bool = False,
     ) -> "Evaluation":
-        """Score a model by its outputs on labelled examples; ``pool`` is ``None`` if it has no added words, and
-        ``views`` are those that all examples have.
+        """Score the outputs of a model on labelled examples.
 
-        ``best`` is the pool of the highest main score; of equal ones base, then expanded, which take one pass.
+        ``pool`` is ``None`` if the model has no added words; ``views`` are the pools that all outputs have. ``best`` is
+        the pool with the highest main score; on ties base, then expanded, which read a text only once.
         """
         pools: tuple[Pool, ...] = ("base",) if pool is None else views
         predictions: dict[str, list[Json]] = {name: [] for name in pools}
@@ -137,10 +138,10 @@ def _best(views: Mapping[str, Json], main: str) -> Pool:
 
 
 def stacked(logits: dict[str, list[Array]]) -> dict[str, Array]:
-    """Each view's logits of all examples below each other, (n_units of all, k), and ``offsets`` (n_examples + 1,)."""
+    """The concatenated logits of all examples by view, (total n_units, k), and ``offsets`` (n_examples + 1,)."""
     arrays: dict[str, Array] = {}
-    for view, each in logits.items():
-        width = max((one.shape[-1] for one in each), default=0)
-        arrays[view] = np.concatenate([one.reshape(-1, width) for one in each]).astype(np.float32)
-        arrays["offsets"] = np.concatenate([[0], np.cumsum([len(one) for one in each])]).astype(np.int64)
+    for view, examples in logits.items():
+        width = max((example.shape[-1] for example in examples), default=0)
+        arrays[view] = np.concatenate([example.reshape(-1, width) for example in examples]).astype(np.float32)
+        arrays["offsets"] = np.concatenate([[0], np.cumsum([len(example) for example in examples])]).astype(np.int64)
     return arrays

@@ -41,7 +41,7 @@ from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Input, TaskData
 from greenadapt.tasks.metrics import average, metric_of
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
+from greenadapt.training.evaluation import CachedInputs, Evaluation, stacked
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import RunRecord, Step, Stepping, Training
 from greenadapt.training.views import PairedDataset, UnlabelledDataset, unlabelled_inputs
@@ -72,7 +72,7 @@ class FinetuneSetup:
     """The general model that the trained one has as its memory."""
     states: Path | None = None
     """Folder for the general model's states; ``None``: they are not kept."""
-    _inputs: dict[str, KeptInputs] = field(init=False, default_factory=dict)
+    _inputs: dict[str, CachedInputs] = field(init=False, default_factory=dict)
 
     @property
     def first_encoder(self) -> Encoder:
@@ -84,7 +84,7 @@ class FinetuneSetup:
         """How the general model reads what the trained one reads."""
         return None if self.general is None else self.general.reader(self.first_encoder)
 
-    def inputs(self, one: TaskData, kind: str, name: str) -> KeptInputs:
+    def inputs(self, one: TaskData, kind: str, name: str) -> CachedInputs:
         """The inputs of a set of ``kind`` ``dev`` or ``test``, tokenized by the first seed and kept for the others.
 
         Warns of examples that are cut.
@@ -92,7 +92,7 @@ class FinetuneSetup:
         label = one.label(kind, name) if one.name else f"--{kind}"
         if label not in self._inputs:
             counts = Counter[str]()
-            self._inputs[label] = KeptInputs.of(one.task.inference(getattr(one, kind)[name], one.encoder, counts))
+            self._inputs[label] = CachedInputs.of(one.task.inference(getattr(one, kind)[name], one.encoder, counts))
             if counts["cut"]:
                 self.progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
         return self._inputs[label]

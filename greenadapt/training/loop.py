@@ -1,4 +1,4 @@
-"""The training loop, as a generator of optimizer steps, and the training state from which a killed run resumes."""
+"""The training loop, a generator of optimizer steps, and the training state from which a killed run resumes."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ STATE_HINT = "remove this folder to train from the beginning"
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What a run needs to go on: tensors by name, its position, and what its caller keeps beside them."""
+    """The state of a run: tensors by name, its position, and the record of its caller."""
 
     tensors: Mapping[str, torch.Tensor]
     position: Json
@@ -39,7 +39,7 @@ class State:
 
 
 def save_state(folder: Path, state: State) -> None:
-    """Write ``state`` as ``folder``; a kill at any moment leaves the old state or the new one there, whole."""
+    """Write ``state`` as ``folder``, atomically: a kill at any moment leaves the previous state or the new one."""
     from greenadapt.models.weights import write_tensors
 
     work = beside(folder, "new")
@@ -52,14 +52,14 @@ def save_state(folder: Path, state: State) -> None:
 
 
 def load_state(folder: Path) -> State | None:
-    """The state in ``folder``, on the CPU, ``None`` if there is none; raises ``InputError`` if it is broken."""
+    """The state in ``folder``, on the CPU, or ``None``; raises ``InputError`` if it is broken."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    old = beside(folder, "old")
-    if not folder.exists() and old.exists():  # killed between two renames, where folders cannot be exchanged
-        with suppress(FileNotFoundError):  # another process of the run did it
-            old.rename(folder)
+    previous = beside(folder, "old")
+    if not folder.exists() and previous.exists():  # killed between two renames, where folders cannot be exchanged
+        with suppress(FileNotFoundError):  # another process of the run renamed it
+            previous.rename(folder)
     if not (folder / POSITION).is_file():
         return None
     position, record = (read_state_file(folder / name) for name in (POSITION, RECORD))
@@ -70,12 +70,12 @@ def load_state(folder: Path) -> State | None:
 
 
 def read_state_file(path: Path) -> Json:
-    """The JSON object in a file of a training state; raises ``MissingError`` or ``InputError`` if it holds none."""
+    """The JSON object in a file of a training state; raises ``MissingError`` or ``InputError`` without one."""
     return read_own_object(path, dict[str, Any], "training state", STATE_HINT)
 
 
 def remove_state(folder: Path) -> None:
-    """Remove from ``folder`` what only an unfinished run needs: all that is hidden."""
+    """Remove the hidden files and folders in ``folder``, which only an unfinished run needs."""
     for path in folder.glob(".*"):
         if path.name == MARK:
             continue
@@ -85,78 +85,79 @@ def remove_state(folder: Path) -> None:
             path.unlink()
 
 
-# What of the settings decides what is learnt; a state goes on only under the same.
-_LEARNT = (
+# Settings that determine the trained weights; a state can be resumed only with the same ones.
+_RESUME_SETTINGS = (
     *("mix", "agreement", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip"),
     "precision",
 )
-# Of Adam, for each weight; tasks of their own have made fewer steps than what they share.
+# The state of Adam per weight; weights of a single task have made fewer steps than shared ones.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One optimiser step that was made."""
+    """A completed optimizer step."""
 
     number: int
-    """Steps made so far, this one included."""
+    """Number of the step, from 1."""
     epoch: int
     """From 1."""
     loss: float
-    """Mean over the terms of the step."""
+    """Mean over the terms of the loss."""
     learning_rate: float
     grad_norm: float
     """Before clipping."""
     examples: int
     pieces: int
-    """That went through the model, in all processes, without padding."""
+    """Pieces in the model, in all processes, without padding."""
     task: str | None = None
-    """Whose examples they were, of several."""
+    """The task of the examples, if there are several."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """One process's share of a step."""
+    """The share of a process in a step."""
 
     draw: Draw
-    """Its labelled examples."""
+    """The labelled examples of the step."""
     batches: list[tuple[Batch, float]]
-    """Each with what its sum of losses counts in the gradient; 0 if a process has no example and only takes part."""
+    """Batches with the weight of their loss in the gradient, which is 0 if the process has no example of its own."""
     pieces: int
-    """Of all processes."""
+    """Pieces in all processes."""
 
 
 def _position(state: State, folder: Path) -> tuple[int, float, str]:
-    """Steps made, what decay has multiplied the other rows by, and the plan, as ``state.json`` in ``folder`` has it."""
+    """The number of steps, the shrinkage of rows that the model does not hold, and the plan, from ``state.json``."""
     position = state.position
     with described_in(folder / POSITION, STATE_HINT):
         return int(position["number"]), float(position["shrink"]), str(position["plan"])
 
 
 def learning_rate(done: float, n_steps: int, warmup: float, peak: float) -> float:
-    """The rate after ``done`` of ``n_steps`` steps: from 0 to ``peak`` in ``warmup · n_steps``, then to 0, linearly.
+    """The learning rate after ``done`` of ``n_steps`` steps: linear to ``peak`` in ``warmup · n_steps``, then linear to
+    0.
 
-    The step of number k, from 1, is made with the rate after k - 1, as transformers' linear schedule has it.
+    Step k, from 1, uses the rate after k - 1 steps, as in transformers' linear schedule.
     """
     rising = warmup * n_steps
     return peak * (done / rising if done < rising else (n_steps - done) / max(n_steps - rising, 1))
 
 
 class Training:
-    """A model that is being trained: AdamW (Loshchilov and Hutter, arXiv 1711.05101) with a linear schedule.
+    """Trains a model by AdamW (Loshchilov and Hutter, arXiv 1711.05101) with a linear schedule.
 
-    ``model`` holds the rows that the tables of ``feed`` map to, and is trained in place. Everything drawn (task, order,
-    mixture, dropout) is a function of the seed and the step's number, so that weights, moments and that number are the
-    whole state. A weight that has no part in a step, such as those of other tasks, is not touched by it.
+    ``model`` holds the embedding rows of the inputs of ``feed``, and is trained in place. All draws (task, order,
+    mixture, dropout) are a function of the seed and the number of the step, so that weights, moments and this number
+    are the whole state. Steps do not change weights without a gradient, such as those of other tasks.
     """
 
     def __init__(self, model: Any, feed: Feed, machine: Machine) -> None:
         run, train = feed.plan.run, feed.plan.train
         self.model = model
         self.number = 0
-        """Optimiser steps made."""
+        """The number of steps made."""
         self.shrink = 1.0
-        """What decay has multiplied those rows of the whole embedding by that the model does not hold."""
+        """Factor by which weight decay has multiplied the rows of the embedding that the model does not hold."""
         self.steps_an_epoch = feed.steps_an_epoch
         self.n_steps = feed.n_steps
         self._feed, self._plan, self._machine = feed, feed.plan, machine
@@ -180,14 +181,14 @@ class Training:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next step belongs to, from 1; after the last step that of the last one."""
+        """The epoch of the next step, from 1; after the last step, the last epoch."""
         return min(self.number, self.n_steps - 1) // self.steps_an_epoch + 1
 
     def steps(self) -> Iterator[Step]:
-        """Make the steps that are left, from ``number`` to ``n_steps``; a step was made in full when it is yielded.
+        """Make the remaining steps, and yield each when it is complete.
 
-        Raises ``InputError`` if the loss or the gradient is not finite, with the weights as they were before
-        the step, and ``ResourceError`` if the step does not fit into the memory of the GPU.
+        Raises ``InputError`` if the loss or the gradient is not finite, with the weights before the step, and
+        ``ResourceError`` if the step does not fit into the memory of the GPU.
         """
         ahead = self._work(self.number) if self.number < self.n_steps else None
         while ahead is not None:
@@ -195,7 +196,7 @@ class Training:
             try:
                 loss = self._gradient(work)
                 if self.number + 1 < self.n_steps:
-                    ahead = self._work(self.number + 1)  # made ready while a GPU still computes
+                    ahead = self._work(self.number + 1)  # prepared while the GPU computes
                 step = self._update(work, loss)
             except torch.cuda.OutOfMemoryError:
                 n_inputs, n_pieces = longest([batch for batch, _ in work.batches]).ids.shape
@@ -203,10 +204,7 @@ class Training:
             yield step
 
     def save(self, folder: Path, record: Json | None = None) -> None:
-        """Write all that ``restore`` needs, and ``record`` as ``record.json``, as ``folder``.
-
-        A kill at any moment leaves the earlier state or this one. All processes call it, the first one writes.
-        """
+        """Write the state and ``record`` atomically as ``folder``; all processes call it, and the first writes."""
         if self._machine.is_first:
             tensors = {f"weights/{name}": weight for name, weight in zip(self._names, self._weights, strict=True)}
             for name, weight in zip(self._names, self._weights, strict=True):
@@ -217,23 +215,23 @@ class Training:
         self._machine.wait()
 
     def restore(self, folder: Path) -> bool:
-        """Go on from the state in ``folder``; ``False`` if there is none.
+        """Restore the state in ``folder``, before ``steps``; return ``False`` if there is none.
 
-        Raises ``ConflictError`` if it belongs to other settings, another model or other examples, ``InputError``
-        if it is broken. Call it before ``steps``.
+        Raises ``ConflictError`` if it is of other settings, another model or other examples, ``InputError`` if it is
+        broken.
         """
         state = load_state(folder)
-        found, shrink, plan = (0, 1.0, "") if state is None else _position(state, folder)
-        if self._machine.largest(found) != -self._machine.largest(-found):
+        number, shrink, plan = (0, 1.0, "") if state is None else _position(state, folder)
+        if self._machine.largest(number) != -self._machine.largest(-number):
             raise InputError(f"the processes do not see the same {folder}", "train in a folder that all machines share")
         if state is None:
             return False
         if plan != self._fingerprint:
             raise ConflictError(
                 f"{folder} is the state of a run with other settings, another model or other examples",
-                "give those again, or remove it to start over",
+                "use those again, or remove it to start over",
             )
-        self.number, self.shrink = found, shrink
+        self.number, self.shrink = number, shrink
         adam: Json = {}
         with torch.no_grad():
             for i, (name, weight) in enumerate(zip(self._names, self._weights, strict=True)):
@@ -241,15 +239,17 @@ class Training:
                 if f"exp_avg/{name}" in state.tensors:
                     adam[str(i)] = {kind: state.tensors[f"{kind}/{name}"] for kind in _MOMENTS}
         settings = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": {int(i): each for i, each in adam.items()}, "param_groups": settings})
+        self._optimizer.load_state_dict(
+            {"state": {int(i): moments for i, moments in adam.items()}, "param_groups": settings}
+        )
         return True
 
     @cached_property
     def _fingerprint(self) -> str:
-        """Of the settings, the examples and the names and shapes of the weights."""
+        """A hash of the settings, the examples, and the names and shapes of the weights."""
         settings = self._plan.train.settings()
-        learnt = {name: settings[name] for name in _LEARNT if name in settings}
-        facts = [self._feed.facts, self._plan.seed, learnt, _MOMENTS]
+        resumed = {name: settings[name] for name in _RESUME_SETTINGS if name in settings}
+        facts = [self._feed.facts, self._plan.seed, resumed, _MOMENTS]
         shapes = [[name, list(weight.shape)] for name, weight in zip(self._names, self._weights, strict=True)]
         digest = hashlib.sha256(json.dumps([facts, shapes]).encode())
         self._feed.digest(digest.update)
@@ -259,26 +259,28 @@ class Training:
         """This process's share of the step after ``done`` steps."""
         draws = self._feed.draws(done)
         shares = [self._share(draw) for draw in draws]
-        return _Work(draws[0], [one for batches, _ in shares for one in batches], sum(pieces for _, pieces in shares))
+        return _Work(
+            draws[0], [batch for batches, _ in shares for batch in batches], sum(pieces for _, pieces in shares)
+        )
 
     def _share(self, draw: Draw) -> tuple[list[tuple[Batch, float]], int]:
-        """This process's share of some inputs, and how many pieces all of them have."""
+        """This process's share of a draw, and the number of pieces of the whole draw."""
         machine, dataset, epoch = self._machine, draw.dataset, draw.epoch
         inputs = dataset.inputs_of(draw.items, draw.expanded)
-        mine = share(inputs, machine.rank, machine.processes)
-        takes_part = len(mine) > 0
-        if not takes_part:
-            mine = inputs[:1]
-        parts = self._cut.parts(dataset.lengths(mine))
-        # Gradients are the mean over the processes, and the loss is that over the terms of all of them.
-        weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if takes_part else 0.0
-        batches = [dataset.batch(mine[part], epoch).to(machine.device) for part in parts]
+        own_inputs = share(inputs, machine.rank, machine.processes)
+        has_inputs = len(own_inputs) > 0
+        if not has_inputs:  # processes synchronize gradients, so each needs a batch
+            own_inputs = inputs[:1]
+        parts = self._cut.parts(dataset.lengths(own_inputs))
+        # Gradients are averaged over processes, and the loss is the mean over the terms of all of them.
+        weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if has_inputs else 0.0
+        batches = [dataset.batch(own_inputs[part], epoch).to(machine.device) for part in parts]
         return [(batch, weight) for batch in batches], dataset.n_pieces(inputs)
 
     def _gradient(self, work: _Work) -> torch.Tensor:
-        """Put a step's batches through the model and leave their gradient; returns the loss, () on the device."""
+        """Compute the gradient of a step's batches; return the loss, () on the device."""
         machine, dataset = self._machine, work.draw.dataset
-        chosen = {} if dataset.task is None else {"task": dataset.task}
+        task = {} if dataset.task is None else {"task": dataset.task}
         self._called.train()
         torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
@@ -287,7 +289,7 @@ class Training:
             is_last = number == len(work.batches)
             with nullcontext() if is_last else machine.alone(self._called):
                 with machine.autocast():
-                    output = self._called(**batch.inputs(self._has_segments), **chosen)
+                    output = self._called(**batch.inputs(self._has_segments), **task)
                 loss = batch.loss_sum(dataset.head, output) * weight
                 torch.autograd.backward(loss)
             total += loss.detach()
@@ -316,34 +318,34 @@ class Training:
 
 @dataclass
 class RunRecord:
-    """What a run knows beyond its model; kept beside the training state."""
+    """The results of a run so far, saved with the training state."""
 
     epochs: list[Json] = field(default_factory=list)
-    """Results of those that are finished."""
+    """History entries of the finished epochs."""
     loss: float = 0.0
-    """Sum over the steps of the epoch that is under way."""
+    """Sum over the steps of the current epoch."""
     seconds: float = 0.0
     stopped: bool = False
-    """Whether the steps that are left are not made."""
+    """Whether training stopped before the last step."""
 
     @classmethod
     def of_state(cls, state: Path) -> Self:
-        """What was kept beside the training state in the folder ``state``; raises ``InputError`` if it is broken."""
+        """The record saved with the training state in the folder ``state``; raises ``InputError`` if it is broken."""
         values = read_own_object(state / RECORD, cls, "training state", STATE_HINT)
-        return cls(**{one.name: values[one.name] for one in fields(cls)})  # none may be missing, default or not
+        return cls(**{entry.name: values[entry.name] for entry in fields(cls)})  # all must be present
 
     def end_epoch(self, step: Step) -> Json:
         """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""
-        began = self.epochs[-1]["step"] if self.epochs else 0
+        first_step = self.epochs[-1]["step"] if self.epochs else 0
         row: Json = {"epoch": step.epoch, "step": step.number, "seconds": round(self.seconds, 2)}
-        row |= {"loss": self.loss / max(step.number - began, 1), "learning_rate": step.learning_rate}
+        row |= {"loss": self.loss / max(step.number - first_step, 1), "learning_rate": step.learning_rate}
         self.loss = 0.0
         return row
 
 
 @dataclass(frozen=True, eq=False)
 class Stepping:
-    """How a run makes its steps."""
+    """Makes the steps of a run, with progress, checkpoints and clean stops."""
 
     run: RunConfig
     machine: Machine
@@ -357,10 +359,11 @@ class Stepping:
         label: str,
         after: Callable[[Step, bool], None] | None = None,
     ) -> None:
-        """Make the steps that are left, with a state in ``state`` now and then, at the end of each epoch too.
+        """Make the remaining steps, and save the training state in ``state`` every ``checkpoint_steps`` and every
+        epoch.
 
-        ``after`` is called with each step, and whether an epoch ended with it. Raises ``KeyboardInterrupt`` or
-        ``SystemExit`` once the state is on disk.
+        ``after`` is called with each step, and whether it ended an epoch. Raises ``KeyboardInterrupt`` or
+        ``SystemExit`` for a stop, once the state is saved.
         """
         started = time.monotonic() - record.seconds
         steps = training.steps()
@@ -373,6 +376,6 @@ class Stepping:
                 if after is not None:
                     after(step, ended)
                 stop.agree(self.machine.largest)
-                if stop.wanted or ended or step.number % self.run.checkpoint_steps == 0:
+                if stop.is_requested or ended or step.number % self.run.checkpoint_steps == 0:
                     training.save(state, asdict(record))
                 stop.leave()

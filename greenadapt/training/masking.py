@@ -1,7 +1,7 @@
-"""Masked inputs: which pieces a masked language model has to guess, and running text as what it is trained on.
+"""Masking of pieces, and datasets of masked language modeling.
 
-BERT's recipe (Devlin et al., arXiv 1810.04805, section 3.1), drawn again for every input and epoch. A draw is a
-function of its key alone, so that neither batches nor processes nor an interruption change what is learnt.
+The masks are BERT's (Devlin et al., arXiv 1810.04805, section 3.1), drawn again for every input and epoch. A draw is a
+function of its key, so that the batch size, the number of processes and interruptions do not change it.
 """
 
 from collections.abc import Sequence
@@ -24,31 +24,30 @@ from greenadapt.training.feed import Purpose, random_bits
 from greenadapt.training.packed_text import PackedText
 
 _ALL_BITS = float(2**64)
-_MASKED, _REPLACED = 0.8, 0.1  # shares of the targets; the others stay as they are
+_MASKED, _REPLACED = 0.8, 0.1  # shares of the targets; the others are unchanged
 
 
 @dataclass(frozen=True, eq=False)
 class Corrupted:
-    """An input as the model reads it, and what it has to guess.
+    """A masked input and its targets.
 
-    ``ids`` (n,) int32; ``places`` (t,) int64, ascending, where the targets are; ``targets`` (t,) int64, the ids that
-    were there. t may be 0.
+    ``ids`` (n,) int32; ``positions`` (t,) int64, ascending, of the targets; ``targets`` (t,) int64, the original ids
+    there. t may be 0.
     """
 
     ids: IntArray
-    places: IntArray
+    positions: IntArray
     targets: IntArray
 
 
 @dataclass(frozen=True, eq=False)
 class Masking:
-    """How inputs are corrupted.
+    """How inputs are masked.
 
-    Of n pieces that may be targets, ``share`` · n are, rounded up or down by a draw so that the mean is exact: a short
-    input may have none, and is then no part of the loss. Of the targets 80 % are read as ``mask_id``, 10 % as any of
-    ``pieces``, and 10 % as they are. ``pieces`` (k,), ascending, are the ids that may be targets: the base tokenizer's
-    but the special ones, and no added words. With ``whole_words`` words are drawn, and all pieces of each are targets,
-    where they still fit into the number that was drawn.
+    Of n pieces that can be targets, ``share`` · n are, rounded randomly so that the mean is exact: a short input may
+    have none. 80 % of the targets are replaced by ``mask_id``, 10 % by any of ``pieces``, and 10 % are unchanged.
+    ``pieces`` (k,), ascending, are the ids that can be targets: those of the base tokenizer without special tokens.
+    With ``whole_words``, all pieces of a drawn word are targets, if they fit into the number of targets.
     """
 
     share: float
@@ -58,7 +57,7 @@ class Masking:
 
     @classmethod
     def of(cls, tokenizer: DualTokenizer, share: float, *, whole_words: bool) -> "Masking":
-        """For a model that reads by ``tokenizer``."""
+        """The masking for a model with ``tokenizer``."""
         special = tokenizer.special
         ids = set(tokenizer.base.get_vocab().values())
         ids -= {special.cls, special.sep, special.pad, special.unk, special.mask}
@@ -66,44 +65,44 @@ class Masking:
         return cls(share, whole_words, special.mask, np.array(sorted(ids), np.int32))
 
     def corrupt(self, ids: IntArray, begins: BoolArray, *key: int) -> Corrupted:
-        """Draw for one input of n pieces, where ``begins`` (n,) is true at the first piece of each word."""
+        """Mask an input of n pieces, where ``begins`` (n,) is true at the first piece of each word."""
         n = len(ids)
         bits = random_bits(3 * n + 1, *key)
-        order, action, other = bits[1:].reshape(3, n)
-        may = self._may_be_target(ids)
-        wanted = self.share * np.count_nonzero(may) + bits[0] / _ALL_BITS
+        order, action, replacement = bits[1:].reshape(3, n)
+        is_candidate = self._is_candidate(ids)
+        n_targets = self.share * np.count_nonzero(is_candidate) + bits[0] / _ALL_BITS
         choose = _choose_words if self.whole_words else _choose_pieces
-        places = choose(may, begins, order, int(wanted))
-        draw = action[places] / _ALL_BITS
-        read = ids.astype(np.int32)
-        read[places[draw < _MASKED]] = self.mask_id
-        replaced = places[(draw >= _MASKED) & (draw < _MASKED + _REPLACED)]
-        read[replaced] = self.pieces[(other[replaced] % np.uint64(len(self.pieces))).astype(np.int64)]
-        return Corrupted(read, places, ids[places].astype(np.int64))
+        positions = choose(is_candidate, begins, order, int(n_targets))
+        draw = action[positions] / _ALL_BITS
+        corrupted = ids.astype(np.int32)
+        corrupted[positions[draw < _MASKED]] = self.mask_id
+        replaced = positions[(draw >= _MASKED) & (draw < _MASKED + _REPLACED)]
+        corrupted[replaced] = self.pieces[(replacement[replaced] % np.uint64(len(self.pieces))).astype(np.int64)]
+        return Corrupted(corrupted, positions, ids[positions].astype(np.int64))
 
-    def _may_be_target(self, ids: IntArray) -> BoolArray:
-        places = np.minimum(np.searchsorted(self.pieces, ids), len(self.pieces) - 1)
-        may: BoolArray = self.pieces[places] == ids
-        return may
-
-
-def _choose_pieces(may: BoolArray, begins: BoolArray, order: IntArray, wanted: int) -> IntArray:
-    """The ``wanted`` pieces that come first in the order of the draw; (t,), ascending."""
-    candidates = np.flatnonzero(may)
-    return np.sort(candidates[np.argsort(order[candidates], kind="stable")[:wanted]])
+    def _is_candidate(self, ids: IntArray) -> BoolArray:
+        indices = np.minimum(np.searchsorted(self.pieces, ids), len(self.pieces) - 1)
+        is_candidate: BoolArray = self.pieces[indices] == ids
+        return is_candidate
 
 
-def _choose_words(may: BoolArray, begins: BoolArray, order: IntArray, wanted: int) -> IntArray:
-    """Words in the order of the draw at their first pieces, as long as there is room; (t,), ascending."""
-    firsts = np.flatnonzero(begins | ~may | np.append(True, ~may[:-1]))
-    sizes = np.diff(firsts, append=len(may))
+def _choose_pieces(is_candidate: BoolArray, begins: BoolArray, order: IntArray, n_targets: int) -> IntArray:
+    """The first ``n_targets`` candidates in the drawn order; (t,), ascending."""
+    candidates = np.flatnonzero(is_candidate)
+    return np.sort(candidates[np.argsort(order[candidates], kind="stable")[:n_targets]])
+
+
+def _choose_words(is_candidate: BoolArray, begins: BoolArray, order: IntArray, n_targets: int) -> IntArray:
+    """The pieces of words in the drawn order of their first pieces, up to ``n_targets``; (t,), ascending."""
+    firsts = np.flatnonzero(begins | ~is_candidate | np.append(True, ~is_candidate[:-1]))
+    sizes = np.diff(firsts, append=len(is_candidate))
     chosen: list[int] = []
     for word in np.argsort(order[firsts], kind="stable").tolist():
-        if not wanted:
+        if not n_targets:
             break
-        if may[firsts[word]] and sizes[word] <= wanted:
+        if is_candidate[firsts[word]] and sizes[word] <= n_targets:
             chosen.append(word)
-            wanted -= int(sizes[word])
+            n_targets -= int(sizes[word])
     words = np.sort(np.array(chosen, np.int64))
     starts = offsets_of(sizes[words])
     return np.repeat(firsts[words] - starts[:-1], sizes[words]) + np.arange(starts[-1])
@@ -114,10 +113,10 @@ VIEWS = ("base", "expanded")
 
 @dataclass(frozen=True, eq=False)
 class MaskedDataset:
-    """The inputs of ``text``, corrupted by ``masking``; input i has in view v the number i · n_views + v.
+    """The inputs of ``text``, masked by ``masking``; input i has the number i · n_views + v in view v.
 
-    ``rows`` says where the model holds the rows of the embedding. The general model of a ``memory`` reads what the
-    domain model reads, masks and all. With ``is_fixed`` the masks are drawn once, to measure by, else in every epoch.
+    ``rows`` maps ids to the rows of the embedding in the model. The general model of a ``memory`` reads the masked
+    inputs. With ``is_fixed``, for evaluation, masks are drawn only once, else in every epoch.
     """
 
     text: PackedText
@@ -129,71 +128,71 @@ class MaskedDataset:
     is_fixed: bool = False
     head: str = "MaskedLM"
     task: None = None
-    _made: dict[tuple[int, int], Corrupted] = field(init=False, default_factory=dict)
-    """By epoch and number, what was drawn to count the targets of a step."""
+    _masked: dict[tuple[int, int], Corrupted] = field(init=False, default_factory=dict)
+    """(epoch, number) → the input that ``n_terms`` masked for the current step."""
 
     @property
     def n_items(self) -> int:
-        """How many inputs there are."""
+        """The number of inputs."""
         return len(self.text)
 
     @property
     def n_examples(self) -> int:
-        """As many: a document is cut into inputs once."""
+        """The number of inputs."""
         return self.n_items
 
     @property
     def n_views(self) -> int:
-        """1 where the model has no added words, else 2."""
+        """1 if the model has no added words, else 2."""
         return len(self.text.views)
 
     def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
-        """Numbers of the inputs in the chosen views, the shortest first."""
+        """The numbers of the inputs in the chosen views, the shortest first."""
         view = expanded.astype(np.int64) if self.n_views > 1 else 0
         numbers = items * self.n_views + view
         return numbers[np.argsort(self.lengths(numbers), kind="stable")]
 
     def lengths(self, numbers: IntArray) -> IntArray:
-        """Pieces of each input, special tokens included."""
+        """The number of pieces of each input, special tokens included."""
         lengths = np.zeros(len(numbers), np.int64)
         items, views = np.divmod(numbers, self.n_views)
         for v, view in enumerate(self.text.views):
-            among = items[views == v]
-            lengths[views == v] = view.offsets[among + 1] - view.offsets[among]
+            view_items = items[views == v]
+            lengths[views == v] = view.offsets[view_items + 1] - view.offsets[view_items]
         return lengths
 
     def n_pieces(self, numbers: IntArray) -> int:
-        """How many pieces these inputs have."""
+        """The number of pieces of these inputs."""
         return int(self.lengths(numbers).sum())
 
     def n_terms(self, numbers: IntArray, epoch: int) -> int:
-        """How many pieces of these inputs are targets in an epoch."""
-        self._made.clear()
+        """The number of targets in these inputs in an epoch."""
+        self._masked.clear()
         for number in numbers.tolist():
-            self._made[epoch, number] = self._corrupted(number, epoch)
-        return sum(len(self._made[epoch, number].targets) for number in numbers.tolist())  # one may be there twice
+            self._masked[epoch, number] = self._corrupted(number, epoch)
+        return sum(len(self._masked[epoch, number].targets) for number in numbers.tolist())  # numbers may repeat
 
     def batch(self, numbers: IntArray, epoch: int) -> Batch:
-        """The corrupted inputs below each other; ``positions`` (t,) are those of the targets in (b · n,)."""
-        made = [self._made.get((epoch, number)) or self._corrupted(number, epoch) for number in numbers.tolist()]
-        lengths = np.array([len(each.ids) for each in made], np.int64)
-        ids = np.concatenate([each.ids for each in made])
+        """The masked inputs; ``positions`` (t,) are those of the targets in (b · n,)."""
+        inputs = [self._masked.get((epoch, number)) or self._corrupted(number, epoch) for number in numbers.tolist()]
+        lengths = np.array([len(item.ids) for item in inputs], np.int64)
+        ids = np.concatenate([item.ids for item in inputs])
         types = np.zeros(len(ids), np.int64)
-        inputs = Features(ids, types, lengths)
-        positions = np.concatenate([i * lengths.max() + each.places for i, each in enumerate(made)])
+        features = Features(ids, types, lengths)
+        positions = np.concatenate([i * lengths.max() + item.positions for i, item in enumerate(inputs)])
         extra = {"positions": torch.from_numpy(positions)}
         if self.memory is not None:
-            extra |= self.memory.read(inputs)
+            extra |= self.memory.read(features)
         return Batch(
-            torch.from_numpy(inputs.padded(self.rows.compact(ids), self.pad_id)),
-            torch.from_numpy(inputs.mask),
-            torch.from_numpy(inputs.padded(types, 0)),
-            torch.from_numpy(np.concatenate([each.targets for each in made])),
+            torch.from_numpy(features.padded(self.rows.compact(ids), self.pad_id)),
+            torch.from_numpy(features.mask),
+            torch.from_numpy(features.padded(types, 0)),
+            torch.from_numpy(np.concatenate([item.targets for item in inputs])),
             extra,
         )
 
     def digest(self, update: Any) -> None:
-        """Give all that says what is trained on to ``update``, a hash's."""
+        """Pass the content of the dataset to ``update``, a method of a hash."""
         masking = self.masking
         update(repr((masking.share, masking.whole_words, masking.mask_id, self.seed, self.is_fixed)).encode())
         for array in (masking.pieces, *(array for view in self.text.views for array in (view.ids, view.offsets))):
@@ -201,9 +200,9 @@ class MaskedDataset:
                 update(block.tobytes())
 
     def sample(self, n: int, view: int) -> IntArray:
-        """Numbers of at most ``n`` inputs in one view, drawn once for the seed, the shortest first."""
-        drawn = np.argsort(random_bits(self.n_items, self.seed, Purpose.EVALUATION, 1), kind="stable")[:n]
-        return self.inputs_of(drawn, np.full(len(drawn), view == 1))
+        """The numbers of at most ``n`` inputs in a view, drawn by the seed, the shortest first."""
+        items = np.argsort(random_bits(self.n_items, self.seed, Purpose.EVALUATION, 1), kind="stable")[:n]
+        return self.inputs_of(items, np.full(len(items), view == 1))
 
     def _corrupted(self, number: int, epoch: int) -> Corrupted:
         item, v = divmod(number, self.n_views)
@@ -217,18 +216,18 @@ class MaskedDataset:
 
 @dataclass(frozen=True, eq=False)
 class MaskedSample:
-    """A text with masks that were drawn once, of which at most ``n_inputs`` inputs are measured on, always the same."""
+    """An evaluation set: at most ``n_inputs`` inputs, always the same, of a text with fixed masks."""
 
     dataset: MaskedDataset
     n_inputs: int
 
     @cached_property
     def samples(self) -> dict[str, IntArray]:
-        """View → numbers of the inputs; the views of a model with added words have the same texts."""
+        """View → numbers of the inputs, of the same texts in both views."""
         return {VIEWS[v]: self.dataset.sample(self.n_inputs, v) for v in range(self.dataset.n_views)}
 
     def n_targets(self) -> dict[str, int]:
-        """View → pieces that are to be guessed."""
+        """View → number of targets."""
         return {view: self.dataset.n_terms(numbers, 0) for view, numbers in self.samples.items()}
 
     def losses(self, model: Any, machine: Machine, max_tokens: int, bar: Bar) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""Running text as inputs of a masked language model, in both tokenizations, in arrays on disk."""
+"""Text as inputs of a masked language model, in both tokenizations, in arrays on disk."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -40,10 +40,10 @@ class PackedView:
 
 @dataclass(frozen=True, eq=False)
 class PackedText:
-    """A text's inputs: ``views`` are the base tokenization and, of a model with added words, the expanded one.
+    """The inputs of a text: ``views`` are the base tokenization and, for a model with added words, the expanded one.
 
     An input has the same words in both. ``counts`` has ``documents``, ``inputs``, ``pieces`` (base, without special
-    tokens) and ``left_out``, words that are too long for an input.
+    tokens) and ``left_out``, the words that are too long for an input.
     """
 
     views: tuple[PackedView, ...]
@@ -51,7 +51,7 @@ class PackedText:
 
     @classmethod
     def open(cls, folder: Path) -> "PackedText | None":
-        """What ``pack`` wrote into ``folder``; ``None`` if it did not come to its end."""
+        """Open what ``pack`` wrote into ``folder``; ``None`` if it did not finish."""
         if not (folder / _COUNTS).is_file():
             return None
         names = [name for name in _VIEWS if (folder / f"{name}.ids").is_file()]
@@ -63,21 +63,21 @@ class PackedText:
     def __len__(self) -> int:
         return len(self.views[0])
 
-    def seen(self, n_rows: int) -> BoolArray:
+    def used_rows(self, n_rows: int) -> BoolArray:
         """Which of ``n_rows`` rows of the embedding occur: (n_rows,) bool."""
-        seen = np.zeros(n_rows, bool)
+        occurs = np.zeros(n_rows, bool)
         for view in self.views:
             for block in row_blocks(view.ids):
-                seen[block] = True
-        return seen
+                occurs[block] = True
+        return occurs
 
 
 def pack(documents: Iterable[Document], encoder: Encoder, folders: Sequence[Path], share: float = 0.0) -> None:
-    """Write the inputs of ``documents`` into the first of ``folders``, and those of a ``share`` of them, which only
-    their content decides, into the second one.
+    """Write the inputs of ``documents`` into the first of ``folders``, and those of a held-out ``share`` of the
+    documents, chosen by their content, into the second.
 
-    The paragraphs of a document follow each other with a space between, and are cut where an input is full in either
-    tokenization, between two words. Works block by block; the counts, written last, say that a folder is whole.
+    The lines of a document are joined by spaces, and split between two words where an input is full in either
+    tokenization. The documents are streamed; the counts, written last, mark a folder as complete.
     """
     with ExitStack() as stack:
         writers = [stack.enter_context(_Writer(folder, encoder)) for folder in folders]
@@ -113,14 +113,14 @@ class _Writer:
         self._stack.close()
 
     def add(self, text: str) -> None:
-        """One document."""
+        """Append a document."""
         self._texts.append(text)
         self._characters += len(text)
         if self._characters >= _BLOCK_CHARACTERS:
             self._flush()
 
     def finish(self) -> None:
-        """Write what is left, and the counts."""
+        """Write the remaining documents, and the counts."""
         self._flush()
         self._stack.close()
         write_json(self._folder / _COUNTS, self._counts)
@@ -132,19 +132,21 @@ class _Writer:
 
     def _write(self, encoding: DualEncoding) -> None:
         views = [encoding.base, encoding.expanded][: len(self._files) // len(_DTYPES)]
-        ends = [offsets_of(np.bincount(view.words, minlength=encoding.n_words)) for view in views]
+        offsets_by_view = [offsets_of(np.bincount(view.words, minlength=encoding.n_words)) for view in views]
         self._counts["documents"] += 1
         begin = 0
         while begin < encoding.n_words:
-            end = min(int(np.searchsorted(each, each[begin] + self._room, "right")) - 1 for each in ends)
+            end = min(
+                int(np.searchsorted(offsets, offsets[begin] + self._room, "right")) - 1 for offsets in offsets_by_view
+            )
             if end == begin:
                 self._counts["left_out"] += 1
                 begin += 1
                 continue
-            for name, view, each in zip(_VIEWS, views, ends, strict=False):
-                self._write_input(name, view, slice(int(each[begin]), int(each[end])))
+            for name, view, offsets in zip(_VIEWS, views, offsets_by_view, strict=False):
+                self._write_input(name, view, slice(int(offsets[begin]), int(offsets[end])))
             self._counts["inputs"] += 1
-            self._counts["pieces"] += int(ends[0][end] - ends[0][begin])
+            self._counts["pieces"] += int(offsets_by_view[0][end] - offsets_by_view[0][begin])
             begin = end
 
     def _write_input(self, view: str, pieces: Pieces, part: slice) -> None:

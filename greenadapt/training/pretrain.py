@@ -1,4 +1,4 @@
-"""A run of masked language modelling: train on text, measure on the way, go on after a kill, leave a model."""
+"""A run of masked language modeling: train on text, evaluate, resume after a kill, and write a model."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -31,24 +31,24 @@ HELDOUT, GENERAL = "heldout", "general"
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """The inputs of one run, by what they are for."""
+    """The training and evaluation texts of a run."""
 
     train: PackedText
     heldout: PackedText | None = None
-    """Of the domain, not trained on."""
+    """Held-out text of the domain."""
     general_text: PackedText | None = None
-    """Of what the model knew before, to see what it forgets."""
+    """General text, to measure forgetting."""
 
     @property
     def measured(self) -> dict[str, PackedText]:
-        """Those that the loss is measured on, by name."""
+        """The evaluation texts by name."""
         sets = {HELDOUT: self.heldout, GENERAL: self.general_text}
         return {name: text for name, text in sets.items() if text is not None}
 
 
 @dataclass(frozen=True, eq=False)
 class Pretraining:
-    """What a run is made of."""
+    """The model, the texts and the settings of a run."""
 
     checkpoint: Checkpoint
     encoder: Encoder
@@ -59,7 +59,7 @@ class Pretraining:
     machine: Machine
     progress: Progress
     general: GeneralModel | None = None
-    """What the trained model has as its memory."""
+    """The general model that is the memory of the trained one."""
 
 
 @dataclass
@@ -69,21 +69,21 @@ class _Record(RunRecord):
 
 
 class PretrainRun:
-    """Trains in ``folder``, where a killed run has left its states."""
+    """Trains in ``folder``, and resumes from the states of a killed run there."""
 
     def __init__(self, setup: Pretraining, folder: Path) -> None:
         self.setup = setup
         self.folder = folder
         self.record = _Record()
         texts, seed = setup.texts, setup.config.seed
-        n_old = setup.encoder.tokenizer.added.first_id
-        seen = texts.train.seen(setup.checkpoint.n_rows)
-        if setup.config.only_new_rows and not seen[n_old:].any():
+        n_base_rows = setup.encoder.tokenizer.added.first_id
+        is_used = texts.train.used_rows(setup.checkpoint.n_rows)
+        if setup.config.only_new_rows and not is_used[n_base_rows:].any():
             raise InputError("--only-new-rows, but no added word occurs in --text", "give text of the words' domain")
         for text in texts.measured.values():
-            seen |= text.seen(setup.checkpoint.n_rows)
-        seen[:n_old] = True
-        self.opened: OpenedMaskedLM = open_masked_lm(setup.checkpoint, Rows(np.flatnonzero(seen)), n_old, seed)
+            is_used |= text.used_rows(setup.checkpoint.n_rows)
+        is_used[:n_base_rows] = True
+        self.opened: OpenedMaskedLM = open_masked_lm(setup.checkpoint, Rows(np.flatnonzero(is_used)), n_base_rows, seed)
         self._reader: MemoryReader | None = None
         if setup.general is not None:
             self._reader = setup.general.reader(setup.encoder)
@@ -107,7 +107,9 @@ class PretrainRun:
         return MaskedDataset(text, self.opened.rows, self._masking, pad, seed, self._reader, is_fixed)
 
     def train(self) -> None:
-        """Make the steps that are left; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
+        """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` for a stop, once the state is
+        saved.
+        """
         setup, model = self.setup, self.opened.model
         if self.opened.has_new_head and setup.config.head_steps:
             self._train_head()
@@ -122,7 +124,7 @@ class PretrainRun:
 
     @cached_property
     def training(self) -> Training:
-        """The training of the model, after that of its head alone."""
+        """The training of the model, after the training of a new head alone."""
         return self._training_of(self.setup.train)
 
     def _training_of(self, train: TrainConfig) -> Training:
@@ -131,11 +133,11 @@ class PretrainRun:
         return Training(self.opened.model, feed, setup.machine)
 
     def _train_head(self) -> None:
-        """Train a head that is new while the encoder stays as it is."""
+        """Train a new head with a frozen encoder."""
         setup, model, steps = self.setup, self.opened.model, self.setup.config.head_steps
-        trained = {weight: weight.requires_grad for weight in model.parameters()}
+        requires_grad = {weight: weight.requires_grad for weight in model.parameters()}
         _train_only(model, model.head_parameters)
-        # As many epochs as there may be steps: a step takes one input at least.
+        # max_steps ends the training: an epoch has at least one step.
         train = replace(setup.train, epochs=steps, max_steps=steps, learning_rate=setup.config.head_learning_rate)
         training = self._training_of(train)
         state = self.folder / ".head"
@@ -143,71 +145,71 @@ class PretrainRun:
             setup.progress.note(f"going on from step {training.number:,} of the new head")
         if training.number < training.n_steps:
             self._stepping.make(training, state, self.record, "new head")
-        for weight, is_trained in trained.items():
+        for weight, is_trained in requires_grad.items():
             weight.requires_grad_(is_trained)
 
     def _restore(self, training: Training, state: Path) -> bool:
-        found = training.restore(state)
-        if found:
+        is_restored = training.restore(state)
+        if is_restored:
             self.record = _Record.of_state(state)
-        return found
+        return is_restored
 
     @property
     def _stepping(self) -> Stepping:
         return Stepping(self.setup.run, self.setup.machine, self.setup.progress)
 
     def _after_step(self, step: Step, ended: bool) -> None:
-        """Record a step, and measure at the end of an epoch."""
+        """Record a step, and evaluate at the end of an epoch."""
         record, machine = self.record, self.setup.machine
         record.loss += step.loss
         machine.log(asdict(step), step.number)
         if not ended:
             return
         row = record.end_epoch(step)
-        row |= self._losses({name: each for name, each in self._measured.items() if name == HELDOUT})
+        row |= self._losses({name: sample for name, sample in self._measured.items() if name == HELDOUT})
         for view, loss in row.get(HELDOUT, {}).items():
             machine.log({f"{HELDOUT}_{view}": loss}, step.number)
         record.epochs.append(row)
 
     def _losses(self, sets: Mapping[str, MaskedSample]) -> Json:
-        """Set → view → loss, as the first process measures it, in all of them."""
+        """Set → view → loss, measured by the first process, for all processes."""
         return self.setup.machine.first(lambda: self._measure(sets))
 
     def _measure(self, sets: Mapping[str, MaskedSample]) -> Json:
         setup = self.setup
-        found: Json = {}
-        for name, measured in sets.items():
-            n_inputs = sum(map(len, measured.samples.values()))
+        losses: Json = {}
+        for name, sample in sets.items():
+            n_inputs = sum(map(len, sample.samples.values()))
             with setup.progress.bar(f"{name} text", n_inputs, "inputs") as bar:
-                found[name] = measured.losses(self.opened.model, setup.machine, setup.run.max_tokens, bar)
-        return found
+                losses[name] = sample.losses(self.opened.model, setup.machine, setup.run.max_tokens, bar)
+        return losses
 
     def finish(self, whole: Path) -> None:
-        """Measure on all texts and write model, history and scores into ``whole``; only the first process does so."""
+        """Evaluate on all texts, and write model, history and scores into ``whole``; only the first process does so."""
         setup, record = self.setup, self.record
         if not setup.machine.is_first:
             return
         after = {HELDOUT: record.epochs[-1].get(HELDOUT)}
-        after |= self._measure({name: each for name, each in self._measured.items() if name != HELDOUT})
+        after |= self._measure({name: sample for name, sample in self._measured.items() if name != HELDOUT})
         write_lines(whole / HISTORY, record.epochs)
         write_masked_lm(self.opened, self.training.shrink, whole)
         if setup.general is not None and not setup.general.config.frozen:
             setup.general.copy_tokenizer(whole)
         sets = {
             name: {
-                "inputs": min(len(measured.dataset.text), measured.n_inputs),
-                "targets": measured.n_targets(),
+                "inputs": min(len(sample.dataset.text), sample.n_inputs),
+                "targets": sample.n_targets(),
                 "before": record.before[name],
                 "after": after[name],
             }
-            for name, measured in self._measured.items()
+            for name, sample in self._measured.items()
         }
         head_steps = setup.config.head_steps if self.opened.has_new_head else None
         scores = {"steps": self.training.number, "epochs": len(record.epochs), "new_head_steps": head_steps}
         write_json(whole / SCORES, {**scores, "max_length": setup.encoder.max_length, "losses": sets})
 
     def counts(self) -> Json:
-        """How much text there is, and how many of the embedding's rows the model holds."""
+        """The numbers of documents, pieces and inputs, and of rows of the embedding in the model."""
         texts = {"train": self.setup.texts.train, **self.setup.texts.measured}
         counted = {name: text.counts["inputs"] for name, text in texts.items()}
         rows = {"rows": self.setup.checkpoint.n_rows, "rows_used": len(self.opened.rows)}

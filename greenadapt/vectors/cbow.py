@@ -117,8 +117,8 @@ def _train_epochs(
             def advance(words: int, rate: float, label: str = f"{epoch + 1}/{config.epochs}") -> None:
                 bar.advance(words, epoch=label, lr=f"{rate:.4f}")
 
-            part = engine.train_epoch(state.weights, epoch, advance, first_part=part, stop=lambda: stop.wanted)
-            if stop.wanted or checkpoints.is_due():
+            part = engine.train_epoch(state.weights, epoch, advance, first_part=part, stop=lambda: stop.is_requested)
+            if stop.is_requested or checkpoints.is_due():
                 checkpoints.save(_State(state.weights, epoch if part else epoch + 1, part))
             stop.leave()
 

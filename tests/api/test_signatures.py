@@ -67,7 +67,7 @@ def annotation(field: Field) -> Any:
 
 
 def default(field: Field) -> Any:
-    return field.default if field.option.shown is None else field.option.shown
+    return field.default if field.option.default_text is None else field.option.default_text
 
 
 @pytest.mark.parametrize("function", OPTIONS, ids=lambda function: function.__qualname__)

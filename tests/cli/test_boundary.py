@@ -157,7 +157,7 @@ def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatc
 
 def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert set(boundary._GOES_ON) <= set(commands)
+    assert set(boundary._RERUN) <= set(commands)
     leaves = [leaf for one in commands.values() for leaf in getattr(one, "commands", {"": one}).values()]
     assert all("--quiet" in [name for param in leaf.params for name in param.opts] for leaf in leaves)
     short = {leaf.name for leaf in leaves if not any({"--quiet", "-q"} <= set(param.opts) for param in leaf.params)}

@@ -7,7 +7,7 @@ import pytest
 import typer.main
 
 from greenadapt.cli import app
-from greenadapt.cli.options import GIVEN
+from greenadapt.cli.options import COMMAND
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_what_is_kept(given: list[str], kept: str, tmp_path: Path, monkeypatch: 
     group: Any = typer.main.get_command(app)
     context = group.make_context("greenadapt", given)
     group.get_command(context, given[0]).make_context(given[0], given[1:], parent=context)
-    assert GIVEN.get() == f"greenadapt {given[0]} {kept}"
+    assert COMMAND.get() == f"greenadapt {given[0]} {kept}"

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from greenadapt.tasks.spans import Candidate, Found, ranked, together
+from greenadapt.tasks.spans import AnswerCandidates, Candidate, ranked, together
 
 LOGITS = st.lists(st.floats(-50, 50), max_size=30)
 
 
-def found(logits: list[float], null: float | None = None, document: str = "") -> Found:
+def found(logits: list[float], null: float | None = None, document: str = "") -> AnswerCandidates:
     ordered = sorted(logits, reverse=True)
     spans = (Candidate(f"{document}{i}", i, i + 1, logit, document) for i, logit in enumerate(ordered))
-    return Found(tuple(spans), null)
+    return AnswerCandidates(tuple(spans), null)
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_contexts_compare_by_raw_logits_whatever_the_order_of_merging(each: list
     assert [(one.logit, one.document) for one in at_once.candidates] == [
         (logit, f"document {i} ") for logit, i in every[:n_best]
     ]
-    one_by_one = Found(())
+    one_by_one = AnswerCandidates(())
     for part in parts:
         one_by_one = together([one_by_one, part], n_best)
     assert one_by_one == at_once
@@ -78,4 +78,4 @@ def test_as_json() -> None:
     assert one.as_dict(0.5) == {"answer": "2012", "start": 12, "end": 16, "score": 0.5, "logit": 4.5}
     where = {"document": "paper", "sentence": "isolated in 2012.", "sentence_start": 0}
     assert one.as_located(0.5) == {**one.as_dict(0.5), **where}
-    assert ranked(Found(()))[0].candidate.as_dict(0.0)["logit"] is None
+    assert ranked(AnswerCandidates(()))[0].candidate.as_dict(0.0)["logit"] is None

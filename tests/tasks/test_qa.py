@@ -18,7 +18,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.tasks.base import Encoder, Feature, Input, load_task, make_task
 from greenadapt.tasks.qa import QuestionTask, Window, longest_question, merged, strided, windows
 from greenadapt.tasks.questions import Answer, Question
-from greenadapt.tasks.spans import unit_of_each, word_units
+from greenadapt.tasks.spans import find_units, word_units
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary
@@ -87,7 +87,7 @@ def test_every_piece_of_the_context_speaks_once_in_order(encoder: Encoder) -> No
             output = np.full((len(feature), 2), 1e6)
             output[at] = [[value, value] for value in (next(place) for _ in at)]
             outputs.append(output)
-        owner = unit_of_each(pieces.spans[:, 0], words)
+        owner = find_units(pieces.spans[:, 0], words)
         last = [int(np.flatnonzero(owner == unit).max()) for unit in range(len(words))]
         assert by_unit(features, outputs, views.n_units)[:, 0].tolist() == last
     assert len(views.base) > len(views.expanded)

@@ -16,10 +16,10 @@ from greenadapt.tasks.spans import (
     best_spans,
     candidates,
     f1,
+    find_units,
     furthest_words,
     normalise,
     score_answer,
-    unit_of_each,
     with_carried_ends,
     word_units,
 )
@@ -126,7 +126,7 @@ def test_punctuation_is_a_unit() -> None:
 def test_a_place_belongs_to_the_unit_around_it(context: str, places: list[int]) -> None:
     units = word_units(context)
     holders = [next((i for i, (a, b) in enumerate(units) if a <= place < b), -1) for place in places]
-    assert unit_of_each(np.array(places, np.int64), units).tolist() == holders
+    assert find_units(np.array(places, np.int64), units).tolist() == holders
 
 
 def slowly(units: np.ndarray, logits: np.ndarray, max_chars: int) -> list[Span]:

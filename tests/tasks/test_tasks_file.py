@@ -147,7 +147,7 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         ('[[task]]\nname = "a\n', "tasks.toml is not TOML (Illegal character '\\n' (at line 2, column 10))"),
         (f'{TASK}train = "dev.tsv"\n', "tasks.toml is not TOML (Cannot overwrite a value (at line 5"),
         ("[[task]]\nkind = 'ner'", "tasks.toml: task number 1 has no name"),
-        (TASK + TASK, "tasks.toml: two tasks are named a: give each a name of its own"),
+        (TASK + TASK, "tasks.toml: two tasks are named a: give each a different name"),
         (TASK + TASK.replace('"a"', '"A"'), "tasks.toml: two tasks are named a and A"),
         (TASK.replace('"a"', '"../a"'), "tasks.toml: the name of task number 1 is '../a': use letters"),
         (
@@ -204,7 +204,7 @@ def test_what_is_wrong_is_named(folder: Path, text: str, message: str) -> None:
         ("label-range = [0, inf]", "label-range is [0, inf]: need two numbers"),
         ("label-range = [0]", "label-range is [0]: need two numbers such as [0, 5]"),
         ("label-range = [false, true]", "label-range is [False, True]: need two numbers"),
-        ("label-range = [0, 5]\nlabels = 'classes'", "label-range is for numbers, and labels are to be classes"),
+        ("label-range = [0, 5]\nlabels = 'classes'", "label-range is for numbers, but labels are classes"),
         ("columns = 'a'", "columns is 'a': need a list of strings"),
         ("columns = []", "columns is []: need a list of strings"),
         ("columns = ['a', 'b', 'a']", "columns has a twice"),

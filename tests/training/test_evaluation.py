@@ -17,7 +17,7 @@ from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
-from greenadapt.training.evaluation import Evaluation, KeptInputs, stacked
+from greenadapt.training.evaluation import CachedInputs, Evaluation, stacked
 from tests.support.small_tasks import TinyModel, adapted
 
 TASK = NerTask(("O", "B-X", "I-X"))
@@ -98,7 +98,7 @@ def test_kept_inputs_are_those_that_were_read(tiny_model: TinyModel, has_words: 
         (questions, [Question("1", "heart", context), Question("2", "", ""), Question("3", "virus", context)]),
     ):
         read: list[Any] = list(task.inference(examples, encoder))  # type: ignore[arg-type]
-        kept = KeptInputs.of(read)
+        kept = CachedInputs.of(read)
         assert len(kept) == len(examples)
         for _ in range(2):
             for got, wanted in zip(kept, read, strict=True):

@@ -184,10 +184,10 @@ def ordinary(n: int) -> tuple[np.ndarray, np.ndarray]:
 def test_shares(whole_words: bool) -> None:
     ids, begins = ordinary(41)  # 15 % are 6.15
     made = [masking(whole_words=whole_words).corrupt(ids, begins, 1, 4, 0, i) for i in range(4000)]
-    counts = np.array([len(one.places) for one in made])
+    counts = np.array([len(one.positions) for one in made])
     assert set(counts.tolist()) == {6, 7}
     assert counts.mean() == pytest.approx(0.15 * 41, abs=0.03)
-    read = np.concatenate([one.ids[one.places] for one in made])
+    read = np.concatenate([one.ids[one.positions] for one in made])
     targets = np.concatenate([one.targets for one in made])
     n = len(read)
     is_mask, same = read == MASK, read == targets
@@ -199,7 +199,7 @@ def test_shares(whole_words: bool) -> None:
     assert len(np.unique(random)) == 50
     assert np.bincount(random, minlength=60)[10:].std() / (len(random) / 50) < 0.2
     # Every place is as likely as any other.
-    at = np.bincount(np.concatenate([one.places for one in made]), minlength=43)
+    at = np.bincount(np.concatenate([one.positions for one in made]), minlength=43)
     assert at[[0, -1]].tolist() == [0, 0]
     assert np.abs(at[1:-1] / len(made) - 0.15).max() < 0.03
 
@@ -209,20 +209,20 @@ def test_what_is_never_a_target() -> None:
     seen = set()
     for i in range(300):
         made = masking(0.5).corrupt(ids, np.ones(len(ids), bool), 1, 4, 0, i)
-        assert (made.ids[np.setdiff1d(np.arange(9), made.places)] == np.delete(ids, made.places)).all()
-        np.testing.assert_array_equal(made.targets, ids[made.places])
-        seen |= {*made.places.tolist()}
-        assert len(made.places) in (1, 2)  # half of three
+        assert (made.ids[np.setdiff1d(np.arange(9), made.positions)] == np.delete(ids, made.positions)).all()
+        np.testing.assert_array_equal(made.targets, ids[made.positions])
+        seen |= {*made.positions.tolist()}
+        assert len(made.positions) in (1, 2)  # half of three
     assert seen == {1, 3, 6}
 
 
 def test_short_inputs_may_have_none_and_the_mean_is_exact() -> None:
     ids, begins = ordinary(2)
-    counts = [len(masking().corrupt(ids, begins, 1, 4, 0, i).places) for i in range(5000)]
+    counts = [len(masking().corrupt(ids, begins, 1, 4, 0, i).positions) for i in range(5000)]
     assert set(counts) == {0, 1}
     assert np.mean(counts) == pytest.approx(0.3, abs=0.02)
     nothing = masking().corrupt(np.array([1, 200, 2], np.int32), np.ones(3, bool), 1, 4, 0, 0)
-    assert len(nothing.places) == len(nothing.targets) == 0
+    assert len(nothing.positions) == len(nothing.targets) == 0
     assert nothing.ids.tolist() == [1, 200, 2]
 
 
@@ -233,7 +233,7 @@ def test_whole_words() -> None:
     words = np.cumsum(begins) - 1
     chosen = np.zeros(len(sizes) + 2)
     for i in range(500):
-        places = masking(0.25, whole_words=True).corrupt(ids, begins, 1, 4, 0, i).places
+        places = masking(0.25, whole_words=True).corrupt(ids, begins, 1, 4, 0, i).positions
         taken = np.unique(words[places])
         assert np.isin(words, taken).sum() == len(places)
         room = 5 - len(places)  # a quarter of 20, and no word that is left would fit
@@ -245,7 +245,7 @@ def test_whole_words() -> None:
     few = np.array([1, 20, 21, 200, 22, 2], np.int32)
     few_begins = np.array([True, True, False, True, True, True])
     draws = [masking(2 / 3, whole_words=True).corrupt(few, few_begins, 1, 4, 0, i) for i in range(60)]
-    assert {tuple(made.places.tolist()) for made in draws} == {(1, 2), (4,)}
+    assert {tuple(made.positions.tolist()) for made in draws} == {(1, 2), (4,)}
     assert {int(made.ids[3]) for made in draws} == {200}
 
 
@@ -253,8 +253,8 @@ def test_a_draw_is_a_function_of_its_key() -> None:
     ids, begins = ordinary(60)
     one, again, other = (masking().corrupt(ids, begins, 1, 4, epoch, 17) for epoch in (3, 3, 4))
     np.testing.assert_array_equal(one.ids, again.ids)
-    np.testing.assert_array_equal(one.places, again.places)
-    assert one.places.tolist() != other.places.tolist()
+    np.testing.assert_array_equal(one.positions, again.positions)
+    assert one.positions.tolist() != other.positions.tolist()
     assert ids.tolist() == ordinary(60)[0].tolist()  # the input itself stays
 
 

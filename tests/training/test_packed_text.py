@@ -46,7 +46,7 @@ def test_inputs_hold_the_words_of_the_text_in_order(tiny_model: TinyModel, tmp_p
                 assert encoder.tokenizer.added.surface(row - encoder.tokenizer.added.first_id) in NEW
                 new += 1
     assert new > 20
-    seen = text.seen(int(expanded.ids.max()) + 1)
+    seen = text.used_rows(int(expanded.ids.max()) + 1)
     assert set(np.flatnonzero(seen).tolist()) == {*base.ids.tolist(), *expanded.ids.tolist()}
 
 

@@ -30,7 +30,7 @@ from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Answer, Question
-from greenadapt.tasks.spans import unit_of_each, word_units
+from greenadapt.tasks.spans import find_units, word_units
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
@@ -292,7 +292,7 @@ def test_windows_are_compared_at_the_words_that_both_have_whole(
     except InputError:  # a piece of the tokenizer covers more than the answer
         assume(False)
     encoding = encoder.tokenizer.encode(context)
-    views = [(pieces.ids, unit_of_each(pieces.spans[:, 0], spans)) for pieces in (encoding.base, encoding.expanded)]
+    views = [(pieces.ids, find_units(pieces.spans[:, 0], spans)) for pieces in (encoding.base, encoding.expanded)]
     for both in product(item.base, item.expanded):
         places = shared_places(*both)
         shared = [feature.units[begins].tolist() for feature, (begins, _) in zip(both, places, strict=True)]

@@ -28,7 +28,7 @@ from greenadapt.storage.files import Json
 from greenadapt.tasks.metrics import interval, paired, resampled
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import Found, ranked, score_answer
+from greenadapt.tasks.spans import AnswerCandidates, ranked, score_answer
 
 MEASURES = ("em", "f1", "substr")
 BASE_MODEL, OURS = "base_model", "mean"
@@ -285,7 +285,7 @@ class Answering:
         return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
 
     def _row(self, lookup: Lookup) -> Json:
-        all_found = lookup.found or {name: Found(()) for name in self._models}
+        all_found = lookup.found or {name: AnswerCandidates(()) for name in self._models}
         others = {name: self._ranked(name, found) for name, found in all_found.items()}
         ours, found = others.pop(OURS), all_found[OURS]
         question = self.inquiry.asked[lookup.id].question
@@ -304,7 +304,7 @@ class Answering:
             self._impossible.append(lookup.id)
         return row
 
-    def _ranked(self, name: str, found: Found) -> list[Json]:
+    def _ranked(self, name: str, found: AnswerCandidates) -> list[Json]:
         model = self._models.get(name, self._models[OURS])  # the sets of one tokenization are of our model
         return [one.candidate.as_located(one.score) for one in ranked(found, model.task.null_threshold)]
 

@@ -18,7 +18,7 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import parse_own_object
 from greenadapt.tasks.qa import QuestionTask, longest_question
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import Candidate, Found, ranked, together
+from greenadapt.tasks.spans import AnswerCandidates, Candidate, ranked, together
 
 MAX_CHARS = 300
 
@@ -95,7 +95,7 @@ class Lookup:
 
     id: str
     document: str
-    found: dict[str, Found]
+    found: dict[str, AnswerCandidates]
     start: int = 0
     """First character of what was read of the document."""
 
@@ -108,7 +108,7 @@ class Lookup:
         """What ``as_line`` wrote into the file ``place``; raises ``InputError`` for anything else."""
         values = parse_own_object(line, cls, place, "run the command again")
         found = {
-            name: Found(tuple(Candidate(**one) for one in each["candidates"]), each["null"])
+            name: AnswerCandidates(tuple(Candidate(**one) for one in each["candidates"]), each["null"])
             for name, each in values["found"].items()
         }
         return cls(values["id"], values["document"], found, values.get("start", 0))
@@ -124,22 +124,22 @@ class QaModel:
     """Name of the set → whose logits decide."""
     config: QaConfig
 
-    def found(self, questions: Iterable[Question]) -> Iterator[dict[str, Found]]:
+    def found(self, questions: Iterable[Question]) -> Iterator[dict[str, AnswerCandidates]]:
         """What the model says about each question on its context, in order."""
         for output in self.model.outputs(questions):
             yield {name: self._located(output.example, pooled(output, pool)) for name, pool in self.sets.items()}
 
-    def _located(self, question: Question, logits: Array) -> Found:
+    def _located(self, question: Question, logits: Array) -> AnswerCandidates:
         """What is found, with the sentences of those that may be shown."""
-        found = self.task.found(question, logits, self.config.n_best)
+        found = self.task.find_candidates(question, logits, self.config.n_best)
         top = self.config.top
         located = (_in_sentence(one, question) for one in found.candidates[:top])
         candidates = (*located, *found.candidates[top:])
-        return Found(tuple(_in_document(one, question) for one in candidates), found.null)
+        return AnswerCandidates(tuple(_in_document(one, question) for one in candidates), found.null)
 
     def shown(self, lookup: Lookup) -> list[Json]:
         """The best answers among what it found; its sets are one."""
-        found = next(iter(lookup.found.values()), Found(()))
+        found = next(iter(lookup.found.values()), AnswerCandidates(()))
         best = ranked(found, self.task.null_threshold)[: self.config.top]
         return [one.candidate.as_dict(one.score) for one in best]
 
@@ -226,11 +226,11 @@ class Waiting:
         self._n_best = n_best
         self._missing = dict(inquiry.n_lookups)
         self._order = deque(self._missing)
-        self._found: dict[str, dict[str, Found]] = {}
+        self._found: dict[str, dict[str, AnswerCandidates]] = {}
 
     def add(self, lookup: Lookup) -> None:
         """Put what was found on one more context to what is there."""
-        before = self._found.get(lookup.id, {name: Found(()) for name in lookup.found})
+        before = self._found.get(lookup.id, {name: AnswerCandidates(()) for name in lookup.found})
         self._found[lookup.id] = {
             name: together([before[name], one], self._n_best) for name, one in lookup.found.items()
         }

@@ -19,7 +19,7 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.inference.models import OpenedModel, one_process
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.progress import Named, Progress, Silent
+from greenadapt.progress import PrefixedProgress, Progress, Silent
 from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, has_added_words, run_finetuning
@@ -102,7 +102,7 @@ def _names(requests: Sequence[FinetuneRequest], outs: Sequence[Path]) -> list[st
 
 
 def _named(progress: Progress, name: str, is_one_of_several: bool) -> Progress:
-    return Named(progress, name) if is_one_of_several else progress
+    return PrefixedProgress(progress, name) if is_one_of_several else progress
 
 
 def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
@@ -257,7 +257,7 @@ class _Run:
     def of(cls, session: Session, request: FinetuneRequest, name: str) -> "_Run":
         """A run that progress calls ``name``; raises what ``finetune`` refuses before any work."""
         work = session.out or session.workspace.folds()
-        session = replace(session, progress=Named(session.progress, name), remembers=False)
+        session = replace(session, progress=PrefixedProgress(session.progress, name), remembers=False)
         # Its folder is named after its key, which is not known before.
         checked = check_finetune(replace(session, out=work / _RUNNING / "unnamed"), request)
         inputs = checked.job(lambda _: Outcome({})).inputs

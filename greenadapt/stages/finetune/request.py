@@ -30,7 +30,7 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import check_value, option_fields
 from greenadapt.inference.entries import read_entries
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
-from greenadapt.progress import Named, Progress
+from greenadapt.progress import PrefixedProgress, Progress
 from greenadapt.stages.session import Session, adapted_model
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Encoder, Fold, Task, TaskData, make_task
@@ -383,7 +383,7 @@ def read_task_data(
     Raises ``InputError``, with the task's name if it has one, for invalid or empty files, ``UsageError`` for a plain
     model that transformers does not have.
     """
-    progress = Named(progress, entry.name) if entry.name else progress
+    progress = PrefixedProgress(progress, entry.name) if entry.name else progress
     with _named(entry.name):
         encoder = Encoder.of(checkpoint, entry.config.max_length)
         task = make_task(entry.config)

@@ -22,16 +22,20 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import Candidate, Found, together
+from greenadapt.tasks.spans import AnswerCandidates, Candidate, together
 from tests.conftest import Notes
 from tests.support.small_tasks import TinyModel, adapted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SPAN = Candidate("bäts\n\u2028\ud800", 3, 10, 1.0000000000000002, "a.txt:3", "the bäts\n\u2028\ud800 fly", 0)
 LOOKUPS = [
-    Lookup("1", "a.txt:3", {"mean": Found((SPAN, Candidate("x", 0, 1, -math.inf))), "base": Found((), -0.1)}),
-    Lookup("2", "a.txt:3", {"mean": Found((), None)}),
-    Lookup("2", 'b\n"\udcff', {"mean": Found((SPAN,), math.inf)}),
+    Lookup(
+        "1",
+        "a.txt:3",
+        {"mean": AnswerCandidates((SPAN, Candidate("x", 0, 1, -math.inf))), "base": AnswerCandidates((), -0.1)},
+    ),
+    Lookup("2", "a.txt:3", {"mean": AnswerCandidates((), None)}),
+    Lookup("2", 'b\n"\udcff', {"mean": AnswerCandidates((SPAN,), math.inf)}),
 ]
 
 
@@ -71,10 +75,10 @@ class Portions:
     def __init__(self) -> None:
         self.seen: list[Sequence[Question]] = []
 
-    def found(self, questions: Sequence[Question]) -> Iterator[dict[str, Found]]:
+    def found(self, questions: Sequence[Question]) -> Iterator[dict[str, AnswerCandidates]]:
         self.seen.append(questions)
         for one in questions:
-            yield {f"of {id(self)}": Found((Candidate(one.id, 0, 1, 0.0),))}
+            yield {f"of {id(self)}": AnswerCandidates((Candidate(one.id, 0, 1, 0.0),))}
 
 
 @pytest.mark.slow
@@ -119,7 +123,7 @@ def test_questions_are_told_in_order_once_found_everywhere(n: int, m: int, has_n
             name,
             str(document),
             {
-                model: Found(
+                model: AnswerCandidates(
                     tuple(
                         Candidate(str(logit % 3), 0, 1, float(logit), str(document))
                         for logit in sorted((next(logits) for _ in range(3)), reverse=True)
@@ -160,9 +164,9 @@ def test_no_question_waits_for_nothing(tmp_path: Path) -> None:
     found = read_inquiry(InquirySources(documents=(str(tmp_path / "a.txt"),), asked=("who", "when")), Silent())
     waiting = Waiting(found, 20)
     assert [*waiting.complete()] == []
-    waiting.add(Lookup("2", "a", {"mean": Found(())}))
+    waiting.add(Lookup("2", "a", {"mean": AnswerCandidates(())}))
     assert [*waiting.complete()] == []
-    waiting.add(Lookup("1", "a", {"mean": Found(())}))
+    waiting.add(Lookup("1", "a", {"mean": AnswerCandidates(())}))
     assert [one.id for one in waiting.complete()] == ["1", "2"]
 
 
