@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := true
 
-SOURCES := $(shell find greenadapt corpora examples experiments -type f ! -name '*.pyc') pyproject.toml README.md LICENSE
+SOURCES := $(shell find greenadapt corpora examples -type f ! -name '*.pyc') pyproject.toml README.md LICENSE
 
 .PHONY: help demo check test torture lint format docs bench audit clean
 

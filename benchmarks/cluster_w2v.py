@@ -24,6 +24,7 @@ import engine_texts
 import numpy as np
 import psutil
 from cluster_nodes import started
+from records import Records
 from tables import aligned
 
 from greenadapt.config import W2VConfig
@@ -31,7 +32,6 @@ from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, hash_json
-from greenadapt.storage.records import Records
 from greenadapt.vectors.cbow import train, vocabulary_size
 from greenadapt.vectors.engines import StreamPart
 from greenadapt.vectors.on_cluster import expected_steps
@@ -225,7 +225,14 @@ def _run(n_nodes: int, folder: Path, options: argparse.Namespace) -> tuple[float
 
 
 def _model(options: argparse.Namespace) -> Iterator[list[Any]]:
-    """Computed, not measured: see the formula in ``docs/guides/cluster.md``."""
+    """Computed, not measured.
+
+    With N nodes of c cores, v words/s of a core, S words of a core between merges, n words of vocabulary, d dimensions,
+    B bits/s between the nodes, m = 12 ns of one core (measured), and s_w the steps that a word brings to row w::
+
+        words/s = N c S / (S / v + m 2 n d / c + 8 (1 - 1/N) (b(c S) + b(N c S)) / B)
+        b(W)    = (2 d + 4) sum over the rows w of both tables of 1 - exp(-s_w W)
+    """
     (sync_words,) = options.sync_words
     corpus = PreparedCorpus.open(engine_texts.made(_text(options), options.work, is_written=False))
     config = W2VConfig(dim=options.dim)

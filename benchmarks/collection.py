@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 from covid_qa import drawn, papers, write_squad
-from records import resumable
+from records import Records, resumable
 from tables import aligned, with_interval
 
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
@@ -39,7 +39,6 @@ from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.storage.outputs import open_file
-from greenadapt.storage.records import Records
 from greenadapt.tasks.metrics import interval, paired, summed
 from greenadapt.tasks.qa import gold_texts
 from greenadapt.tasks.questions import Question, read_questions

@@ -5,7 +5,7 @@
 
 A QA model is made first: ``--model`` is fine-tuned on general questions, and from there, for each of five folds, on the
 questions about the papers of the other four. No paper is in two folds. The paper itself (arXiv 2004.03354, section 5)
-trains nothing on papers: that is ``greenadapt reproduce green-qa``.
+trains nothing on papers: that is ``python experiments/green.py qa``.
 
 The model is then expanded for ``--corpus`` without any fine-tuning, and answers the questions of its fold with its own
 tokenizer (base), with the new one alone (expanded), and with the mean of both (averaged). What was finished is kept in

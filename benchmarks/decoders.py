@@ -38,10 +38,10 @@ from tables import aligned
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
+from greenadapt.vectors.alignment import overlap
 from greenadapt.vectors.word_vectors import WordVectors
 
 SPECIALS = ("<unk>", "<s>", "</s>")

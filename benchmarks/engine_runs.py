@@ -18,13 +18,13 @@ import numpy as np
 import planted
 import vector_quality
 from engine_sides import OWN, Job, trained
+from records import Records
 
 import greenadapt
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.storage.files import Json, hash_file, hash_json
 from greenadapt.storage.outputs import open_file
-from greenadapt.storage.records import Records
 from greenadapt.vectors.word_vectors import WordVectors
 
 _PACKAGES = {"fast": ("numba", "numpy"), "gensim": ("gensim", "numpy"), "gensim-lists": ("gensim", "numpy")}

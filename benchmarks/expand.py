@@ -49,15 +49,17 @@ def expand_ours(arguments: argparse.Namespace) -> float:
     begin = time.perf_counter()
     from greenadapt.checkpoints.source import find_model
     from greenadapt.config import ExpandConfig
-    from greenadapt.stages.expand import Expansion
+    from greenadapt.stages.expand import write_adapted
     from greenadapt.stages.session import OpenedBase
     from greenadapt.vectors.alignment import Alignment
+    from greenadapt.vectors.rows import Expansion
     from greenadapt.vectors.word_vectors import WordVectors
 
     vectors, alignment = WordVectors.load(arguments.work), Alignment.load(arguments.work)
     out = arguments.work / "ours"
     out.mkdir()
-    Expansion(OpenedBase(find_model(arguments.model)), vectors, alignment, ExpandConfig()).write(out)
+    base = OpenedBase(find_model(arguments.model))
+    write_adapted(Expansion(base.checkpoint, base.vocabulary, vectors, alignment, ExpandConfig()), out)
     return time.perf_counter() - begin
 
 
@@ -68,9 +70,10 @@ def expand_form(arguments: argparse.Namespace) -> float:
 
     from greenadapt.checkpoints.source import find_model
     from greenadapt.config import ExpandConfig
-    from greenadapt.stages.expand import Expansion
+    from greenadapt.stages.expand import write_adapted
     from greenadapt.stages.session import OpenedBase
     from greenadapt.vectors.alignment import Alignment
+    from greenadapt.vectors.rows import Expansion
     from greenadapt.vectors.word_vectors import WordVectors
 
     base = OpenedBase(find_model(arguments.model))
@@ -81,8 +84,8 @@ def expand_form(arguments: argparse.Namespace) -> float:
     vectors = WordVectors([*new.words, *known], counts, np.concatenate([new.matrix, own]))
     out = arguments.work / "form"
     out.mkdir()
-    expansion = Expansion(base, vectors, alignment, ExpandConfig(rows="form"))
-    expansion.write(out)
+    expansion = Expansion(base.checkpoint, base.vocabulary, vectors, alignment, ExpandConfig(rows="form"))
+    write_adapted(expansion, out)
     assert expansion.figures["form"].n_heldout
     return time.perf_counter() - begin
 

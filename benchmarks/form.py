@@ -20,9 +20,9 @@ from tables import aligned
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
-from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
+from greenadapt.vectors.alignment import overlap
 from greenadapt.vectors.neighbours import unit_rows
 from greenadapt.vectors.rows import mean_of_pieces, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors

@@ -26,7 +26,7 @@ from zlib import crc32
 
 import numpy as np
 from draws import draw_lines
-from records import resumable
+from records import Records, resumable
 from tables import aligned
 
 from greenadapt.checkpoints.reader import Checkpoint
@@ -36,12 +36,10 @@ from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import find_recipe
 from greenadapt.progress import Silent
-from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json
-from greenadapt.storage.records import Records
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
-from greenadapt.vectors.alignment import fit
+from greenadapt.vectors.alignment import fit, overlap
 from greenadapt.vectors.cbow import train
 from greenadapt.vectors.neighbours import unit_rows
 from greenadapt.vectors.quality import KnownWords

@@ -28,7 +28,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-from records import resumable
+from records import Records, resumable
 from tables import aligned
 from trainings import add_cluster_options, finetune, train_first
 
@@ -39,7 +39,6 @@ from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
-from greenadapt.storage.records import Records
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.tasks_file import TaskEntry

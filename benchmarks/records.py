@@ -1,16 +1,61 @@
-"""Benchmarks that take long, and go on where they were stopped."""
+"""What takes long goes on where it was stopped: records of finished runs, and what is said at the end."""
 
+import json
+import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
-from greenadapt.errors import GreenadaptError
+from greenadapt.errors import GreenadaptError, one_line
+from greenadapt.storage.files import Json, naming
+from greenadapt.storage.own_json import parse_own_object
+
+
+@dataclass(frozen=True)
+class _Record:
+    key: str
+
+
+class Records:
+    """Finished runs by what decides them, each a line of a file; the rest of a line cut off by a kill is removed.
+
+    Raises ``InputError`` if another line is no record.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        content = path.read_bytes() if path.is_file() else b""
+        n_whole = content.rfind(b"\n") + 1
+        if n_whole < len(content):
+            os.truncate(path, n_whole)
+        lines = content[:n_whole].splitlines()
+        rows = [
+            parse_own_object(line, _Record, f"{path}, line {number}", "remove that line")
+            for number, line in enumerate(lines, start=1)
+        ]
+        self.by_key: dict[str, Json] = {row["key"]: row for row in rows}
+
+    def add(self, record: Json) -> Json:
+        """Write one more line, and have it on disk."""
+        with naming(self._path), open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.by_key[record["key"]] = record
+        return record
 
 
 def resumable(main: Callable[[], None]) -> None:
-    """Run a benchmark that goes on where it was stopped."""
+    """Run a script that goes on where it was stopped; its errors are one line."""
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("stopped; the same command goes on from here")
+        _fail("stopped; the same command goes on from here", 130)
     except GreenadaptError as error:
-        sys.exit(str(error))
+        _fail(str(error), error.exit_code)
+
+
+def _fail(message: str, code: int) -> None:
+    print(one_line(message), file=sys.stderr)
+    sys.exit(code)

@@ -21,13 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from machine import machine_line
-from records import resumable
+from records import Records, resumable
 from tables import aligned
 from vector_quality import alignment
 
 from greenadapt.corpus.opening import open_binary
 from greenadapt.storage.files import Json
-from greenadapt.storage.records import Records
 from greenadapt.vectors.word_vectors import WordVectors
 
 

@@ -7,9 +7,9 @@ from scipy.stats import spearmanr
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig
-from greenadapt.stages.align import overlap
 from greenadapt.storage.arrays import Array
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
+from greenadapt.vectors.alignment import overlap
 from greenadapt.vectors.neighbours import nearest, unit_rows
 from greenadapt.vectors.quality import KnownWords, diagnose
 from greenadapt.vectors.word_vectors import WordVectors

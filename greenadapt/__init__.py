@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from greenadapt.api.models import AdaptedModel, EncoderModel, Index
     from greenadapt.api.tasks import TaskModel
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["AdaptedModel", "EncoderModel", "Index", "TaskModel", "adapt", "finetune", "load"]
 
 _LIES_IN = {

@@ -3,24 +3,22 @@
 Ray is imported when a command is told to use a cluster, not before.
 """
 
-import importlib.util
 import math
 import os
 import platform
 import shlex
 import socket
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, UsageError, first_line
+from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, UsageError, first_line, require
 
 AUTO, LOCAL = "auto", "local"
 COMMAND = "command"
@@ -219,8 +217,15 @@ class Cluster:
                 f"a node of the cluster has no more disk or memory ({first_line(error)})",
                 "free some, then run the same command again",
             ) from None
-        except (self.ray.exceptions.NodeDiedError, self.ray.exceptions.WorkerCrashedError) as error:
-            raise lost(error) from None
+        except (
+            self.ray.exceptions.NodeDiedError,
+            self.ray.exceptions.RayActorError,
+            self.ray.exceptions.WorkerCrashedError,
+        ) as error:
+            raise ResourceError(
+                f"work was lost {ATTEMPTS} times with the nodes that did it ({first_line(error)})",
+                "look at memory and logs of the nodes, then run the same command again",
+            ) from None
 
 
 @contextmanager
@@ -264,19 +269,26 @@ def connected(address: str) -> Iterator[Cluster]:
         ray.shutdown()
 
 
+def running_address() -> str | None:
+    """The address in ``RAY_ADDRESS``, else of the cluster that was last started here, if it answers.
+
+    Ray is not imported.
+    """
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
+    folder = os.environ.get("RAY_TMPDIR") or (sys.platform == "linux" and os.environ.get("TMPDIR")) or "/tmp"
+    with suppress(OSError, UsageError, MissingError):
+        address = Path(folder, "ray", "ray_current_cluster").read_text("utf-8").strip()
+        _require_listening(address)
+        return address
+    return None
+
+
 def raise_for_user(error: Exception) -> None:
     """Raise what a call on a node raised, if it is for the user to read, such as that a disk is full."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, GreenadaptError | OSError):
         raise cause from None
-
-
-def lost(error: Exception) -> ResourceError:
-    """What to raise when work was given to another node too often."""
-    return ResourceError(
-        f"work was lost {ATTEMPTS} times with the nodes that did it ({first_line(error)})",
-        "look at memory and logs of the nodes, then run the same command again",
-    )
 
 
 def alive_nodes(ray: Any) -> list[Node]:
@@ -296,8 +308,7 @@ def alive_nodes(ray: Any) -> list[Node]:
 
 
 def _import_ray(address: str) -> Any:
-    if importlib.util.find_spec("ray") is None:
-        raise MissingError("--cluster needs ray, which is not installed", 'pip install "greenadapt[cluster]"')
+    require("cluster", "ray", by="--cluster")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers unless the user says so
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray says of dead nodes it writes to standard output
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")  # to connect, one a second: what listens is there
@@ -411,113 +422,74 @@ class Spread:
     def over(self, opening: "Opening[Item, Made]", items: Iterable[Item], *arguments: Any) -> Iterator[Made]:
         """``opening(*arguments)(item)`` of each item, in the order of the items; each process opens only once.
 
-        As many processes are started as there is work and room for, and one that dies is replaced. If ``items`` raises,
-        so does this, after all before. Raises what opening and the calls raise, what ``connected`` and ``count`` raise,
-        and ``ResourceError`` if an item was lost time and again.
+        As many processes are started as there is work and room for; Ray starts again one that dies. If ``items``
+        raises, so does this, after all before. Raises what opening and the calls raise, what ``connected`` and
+        ``count`` raise, and ``ResourceError`` if an item was lost time and again.
         """
         with connected(self.address) as cluster:
             gpus = cluster.gpus_each(self.gpus)
             room = cluster.count(self.cores, gpus)
-            kind = cluster.ray.remote(num_cpus=self.cores, num_gpus=gpus, max_restarts=0)(_Process)
-
-            def start() -> tuple[Any, Any]:
-                process = kind.remote()
-                return process, process.open.remote(opening, arguments, str(Path.cwd()))
-
-            dealing = _Dealing(cluster, start, room, partial(cluster.count, self.cores, gpus))
-            yield from dealing.deal(iter(items))
+            restarts = {"max_restarts": -1, "max_task_retries": ATTEMPTS}
+            kind = cluster.ray.remote(num_cpus=self.cores, num_gpus=gpus, **restarts)(_Process)
+            start = partial(kind.remote, opening, arguments, str(Path.cwd()))
+            yield from _deal(cluster, start, room, items, partial(cluster.count, self.cores, gpus))
 
 
 class _Process:
-    """Opens something, and then works with it."""
+    """Opens something with the first item, also after Ray started it again, and then works with it."""
 
-    def open(self, opening: "Opening[Any, Any]", arguments: Sequence[Any], cwd: str) -> None:
+    def __init__(self, opening: "Opening[Any, Any]", arguments: Sequence[Any], cwd: str) -> None:
+        self._opening, self._arguments, self._cwd = opening, arguments, cwd
+
+    def do(self, item: Any) -> Any:
+        return self._function(item)
+
+    @cached_property
+    def _function(self) -> Callable[[Any], Any]:
         where = f"node {socket.gethostname()} of the cluster"
         try:
-            os.chdir(cwd)
-            self._function = opening(*arguments)
+            os.chdir(self._cwd)
+            return self._opening(*self._arguments)
         except GreenadaptError as error:
             raise type(error)(f"{where}: {error.message}", error.hint) from None
         except OSError as error:
             raise InputError(f"{where}: {error}", "put models on storage that all nodes share") from None
 
-    def do(self, item: Any) -> Any:
-        return self._function(item)
 
+def _deal(
+    cluster: Cluster, start: Callable[[], Any], room: int, items: Iterable[Any], count_room: Callable[[], int]
+) -> Iterator[Any]:
+    """What processes make of the items, in order; ``start`` starts one, which works on one item at a time.
 
-@dataclass
-class _Dealing:
-    """Items given to processes, of which one works on one item at a time."""
-
-    cluster: Cluster
-    start: Callable[[], tuple[Any, Any]]
-    """Starts a process; it, and what says when it is open."""
-    room: int
-    require_room: Callable[[], object]
-    """Raises ``ResourceError`` if no node is left that a process could start on."""
-    n_started: int = 0
-    idle: list[Any] = field(default_factory=list)
-    busy: dict[Any, tuple[Any, int | None]] = field(default_factory=dict)
-    """What is under way → the process, and the number of the item; ``None`` while it opens."""
-    given: dict[int, Any] = field(default_factory=dict)
-    """Items that are not done, by number."""
-    waiting: deque[int] = field(default_factory=deque)
-    """Those of them that no process has."""
-    done: dict[int, Any] = field(default_factory=dict)
-    """What waits for what comes before it."""
-    losses: Counter[int | None] = field(default_factory=Counter)
-
-    def deal(self, items: Iterator[Any]) -> Iterator[Any]:
-        """What is made of each item, in order."""
-        failures: list[GreenadaptError] = []
-        numbered, out = enumerate(_until_error(items, failures)), 0
-        while True:
-            for number, item in islice(numbered, _AHEAD * self.room - len(self.given) - len(self.done)):
-                self.given[number] = item
-                self.waiting.append(number)
-            if not self.given:
-                break
-            self._work()
-            while out in self.done:
-                yield self.done.pop(out)
-                out += 1
-        if failures:
-            raise failures[0]
-
-    def _work(self) -> None:
-        """Until one more item is done, or a process opened or lost."""
-        if len(self.waiting) > len(self.idle) and self.n_started < self.room:
-            for _ in range(min(len(self.waiting) - len(self.idle), self.room - self.n_started)):
-                self._start()
-        while self.idle and self.waiting:
-            process, number = self.idle.pop(), self.waiting.popleft()
-            self.busy[process.do.remote(self.given[number])] = process, number
-        made = self._next_done()
-        process, of = self.busy.pop(made)
-        try:
-            value = self.cluster.get(made)
-        except self.cluster.ray.exceptions.RayActorError as error:
-            self.losses[of] += 1
-            if self.losses[of] == ATTEMPTS:
-                raise lost(error) from None
-            if of is not None:
-                self.waiting.appendleft(of)
-            self._start()  # it waits for room, if there is none left
-            return
-        self.idle.append(process)
-        if of is not None:
-            self.done[of] = value
-            del self.given[of]
-
-    def _next_done(self) -> Any:
-        while not (done := self.cluster.ray.wait(list(self.busy), timeout=_PATIENCE)[0]):
-            self.require_room()
-        return done[0]
-
-    def _start(self) -> None:
-        process, opened = self.start()
-        self.busy[opened] = process, None
-        self.n_started += 1
+    A process that died gets its item again when Ray starts it elsewhere. If the nodes that are left have no room for
+    that, which ``count_room`` tells, others end as soon as there is nothing for them to do but wait for that item.
+    """
+    failures: list[GreenadaptError] = []
+    numbered = enumerate(_until_error(iter(items), failures))
+    idle: list[Any] = []
+    busy: dict[Any, tuple[Any, int]] = {}
+    done: dict[int, Any] = {}
+    out = 0
+    while True:
+        while (idle or len(busy) < room) and len(busy) + len(done) < _AHEAD * room and (new := next(numbered, None)):
+            process = idle.pop() if idle else start()
+            busy[process.do.remote(new[1])] = process, new[0]
+        if not busy:
+            break
+        ended, _ = cluster.ray.wait(list(busy), timeout=_PATIENCE)
+        for made in ended:
+            process, number = busy.pop(made)
+            done[number] = cluster.get(made)
+            idle.append(process)
+        if not ended:
+            room = min(room, count_room())
+            while idle and len(idle) + len(busy) > room:
+                cluster.ray.kill(idle.pop())
+        while out in done:
+            yield done.pop(out)
+            out += 1
+    if failures:
+        raise failures[0]
 
 
 def _until_error(items: Iterator[Item], failures: list[GreenadaptError]) -> Iterator[Item]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval, Le
 
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, Option, parse_bytes, parse_duration, parse_numbers
+from greenadapt.fields import BASIC, Checked, Option, parse_bytes, parse_duration, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
 RowRecipe = Literal["map", "norm", "pieces", "blend", "form"]
@@ -37,6 +37,9 @@ Gradient = Literal["word2vec", "corrected"]
 SearchBy = Literal["bm25", "dense", "hybrid"]
 SampleBy = Literal["line", "paragraph", "document"]
 Sampling = Literal["round-robin", "proportional", "square-root", "anneal"]
+
+MINILM, MPNET = "minilm", "mpnet"
+"""Models that can be installed as packages."""
 
 
 def check(condition: bool, message: str) -> None:
@@ -98,19 +101,25 @@ class SessionOptions(Checked):
     out: Annotated[
         Path | None,
         Option("Write the result to this folder instead of the workspace.", "--out -o", panel=Panel.RESULTS),
+        BASIC,
     ] = None
     variant: Annotated[
         str | None, Option("Store the result under this name, beside the unnamed one.", panel=Panel.RESULTS)
     ] = None
     force: Annotated[
-        bool, Option("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS)
+        bool,
+        Option("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS),
+        BASIC,
     ] = False
     dry_run: Annotated[
         bool,
         Option("Check everything and say what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
+        BASIC,
     ] = False
     download: Annotated[
-        bool, Option("Download a corpus, or data sets, from the publisher if needed.", "--download", panel=Panel.TEXT)
+        bool,
+        Option("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT),
+        BASIC,
     ] = False
     workers: Annotated[
         Count | None,
@@ -239,7 +248,13 @@ class TextOptions(Checked):
     format: Annotated[str | None, Option("Format of a text file, if its name does not say.", panel=Panel.TEXT)] = None
     fields: Annotated[
         tuple[str, ...],
-        Option("Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.", "--field", panel=Panel.TEXT),
+        Option(
+            "Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.",
+            "--field",
+            panel=Panel.TEXT,
+            unset="text",
+        ),
+        BASIC,
     ] = ()
     sample_by: Annotated[SampleBy | None, SAMPLE_BY] = None
     keep_duplicates: Annotated[
@@ -311,11 +326,11 @@ class W2VConfig(Checked):
         Annotated[float, Interval(ge=-1, le=1)],
         Option("Exponent of the word counts in the negative sampling distribution.", panel=Panel.ADVANCED),
     ] = 0.75
-    min_count: Annotated[Count, Option("Ignore words that occur less often.", panel=Panel.VECTORS)] = 5
+    min_count: Annotated[Count, Option("Ignore words that occur less often.", panel=Panel.VECTORS), BASIC] = 5
     max_vocab: Annotated[Count | None, Option("Keep only this many words, the most frequent.", panel=Panel.VECTORS)] = (
         None
     )
-    epochs: Annotated[Count, Option("Passes over the corpus.", panel=Panel.VECTORS)] = 5
+    epochs: Annotated[Count, Option("Passes over the corpus.", panel=Panel.VECTORS), BASIC] = 5
     alpha: Annotated[Rate, Option("Initial learning rate.", panel=Panel.ADVANCED)] = 0.025
     min_alpha: Annotated[Positive, Option("Final learning rate.", panel=Panel.ADVANCED)] = 1e-4
     cbow_mean: Annotated[
@@ -378,7 +393,7 @@ class W2VConfig(Checked):
 class AlignConfig(Checked):
     """The map from word vectors to wordpiece vectors."""
 
-    method: Annotated[AlignMethod, Option("How the map is fitted.", panel=Panel.MAP, paper="lstsq")] = "lstsq"
+    method: Annotated[AlignMethod, Option("How the map is fitted.", panel=Panel.MAP, paper="lstsq"), BASIC] = "lstsq"
     ridge: Annotated[
         NotNegative,
         Option(
@@ -414,6 +429,7 @@ class ExpandConfig(Checked):
             panel=Panel.ROWS,
             paper="map",
         ),
+        BASIC,
     ] = "map"
     blend: Annotated[
         Share,
@@ -440,15 +456,16 @@ class ExpandConfig(Checked):
             needs=("--rows map",),
         ),
     ] = False
-    max_words: Annotated[Count | None, Option("Add at most this many words, the most frequent.", panel=Panel.ROWS)] = (
-        None
-    )
-    min_count: Annotated[Count, Option("Add only words that occur at least this often.", panel=Panel.ROWS)] = 1
+    max_words: Annotated[
+        Count | None, Option("Add at most this many words, the most frequent.", panel=Panel.ROWS), BASIC
+    ] = None
+    min_count: Annotated[Count, Option("Add only words that occur at least this often.", panel=Panel.ROWS), BASIC] = 1
     min_pieces: Annotated[
         Count, Option("Add only words that the model splits into at least this many pieces.", panel=Panel.ADVANCED)
     ] = 1
     restrict_to: Annotated[
-        tuple[str, ...], Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True)
+        tuple[str, ...],
+        Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True),
     ] = ()
     """Exactly equivalent for these files with ``oov="base"``."""
     dtype: Annotated[
@@ -471,7 +488,7 @@ class AssessConfig(Checked):
     folds: Annotated[
         Annotated[int, Ge(2)], Option("Parts of the labelled examples, each left out once.", panel=Panel.TRAINING)
     ] = 3
-    seeds: Annotated[NumberOfSeeds, Option("Number of models to train of each fold.", panel=Panel.TRAINING)] = 1
+    seeds: Annotated[NumberOfSeeds, Option("Number of models to train of each fold.", panel=Panel.TRAINING), BASIC] = 1
     seed: Annotated[Seed, Option("The first of the seeds, and that of the folds.", panel=Panel.TRAINING)] = 0
 
 
@@ -510,11 +527,13 @@ _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
 class TaskConfig(Checked):
     """What the examples of a task are, and how its model reads them; a setting of another task is refused."""
 
-    task: Annotated[TaskName, Option("Kind of task.")] = "ner"
+    task: Annotated[TaskName, Option("Kind of task."), BASIC] = "ner"
     text_fields: Annotated[
-        tuple[str, ...], Option("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES)
+        tuple[str, ...],
+        Option("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES),
+        BASIC,
     ] = ("text",)
-    label_field: Annotated[str, Option("Field or column of the label.", panel=Panel.CLASSES)] = "label"
+    label_field: Annotated[str, Option("Field or column of the label.", panel=Panel.CLASSES), BASIC] = "label"
     label_kind: Annotated[
         LabelKind,
         Option(
@@ -623,6 +642,7 @@ class TrainConfig(Checked):
             panel=Panel.TRAINING,
             paper="sample",
         ),
+        BASIC,
     ] = "sample"
     agreement: Annotated[
         NotNegative,
@@ -641,14 +661,15 @@ class TrainConfig(Checked):
             panel=Panel.TRAINING,
             paper="mean",
         ),
+        BASIC,
     ] = "mean"
-    epochs: Annotated[Count, Option("Passes over the training data.", panel=Panel.TRAINING)] = 10
+    epochs: Annotated[Count, Option("Passes over the training data.", panel=Panel.TRAINING), BASIC] = 10
     max_steps: Annotated[
         Count | None, Option("Stop after at most this many optimizer steps.", panel=Panel.ADVANCED)
     ] = None
-    learning_rate: Annotated[Positive, Option("Peak learning rate.", "--learning-rate --lr", panel=Panel.TRAINING)] = (
-        5e-5
-    )
+    learning_rate: Annotated[
+        Positive, Option("Peak learning rate.", "--learning-rate --lr", panel=Panel.TRAINING), BASIC
+    ] = 5e-5
     warmup: Annotated[
         Share, Option("Share of the steps with a rising learning rate; it then falls to 0.", panel=Panel.ADVANCED)
     ] = 0.1
@@ -921,19 +942,19 @@ class ReadingOptions(Checked):
 class CompileConfig(Checked):
     """How a model is compiled."""
 
-    backend: Annotated[Literal["onnx", "openvino"], Option("What is to run the model.")] = "onnx"
+    backend: Annotated[Literal["onnx", "openvino"], Option("What is to run the model."), BASIC] = "onnx"
     quantize: Annotated[
-        Quantize, Option("Numbers of the matrix products: float32 (none), int8, or bf16 with OpenVINO.")
+        Quantize, Option("Numbers of the matrix products: float32 (none), int8, or bf16 with OpenVINO."), BASIC
     ] = "none"
     seed: Annotated[int | None, Option("Which of the folder's seeds is compiled.", unset="the first")] = None
-    task: Annotated[str | None, Option("Which task of a multitask model is compiled.")] = None
+    task: Annotated[str | None, Option("Which task of a multitask model is compiled."), BASIC] = None
 
 
 @dataclass(frozen=True)
 class QaConfig(Checked):
     """Which answers are given; ``None`` is as the model was trained, or else as in the paper."""
 
-    top: Annotated[int, Option("Answers to each question.", panel=Panel.ANSWERS)] = 1
+    top: Annotated[int, Option("Answers to each question.", panel=Panel.ANSWERS), BASIC] = 1
     n_best: Annotated[
         Count, Option("Number of spans that the probabilities are computed over.", panel=Panel.ADVANCED)
     ] = 20
@@ -983,16 +1004,9 @@ class IndexConfig(Checked):
             "Also keep a vector of each paragraph by --model, for --by dense and hybrid; takes much longer.",
             "--vectors",
         ),
+        BASIC,
     ] = False
     paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
-    shards: Annotated[
-        Count | None,
-        Option(
-            "With --search: parts of the index, which the server can keep on as many machines; they stay as many.",
-            unset="as the server is set",
-            needs=("--search",),
-        ),
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -1012,7 +1026,7 @@ class RetrievalConfig(Checked):
         Option(
             "Find paragraphs by their words, by vectors (of an index with --vectors), or by both.",
             panel=Panel.SEARCH,
-            needs=("--index", "--search"),
+            needs=("--index",),
         ),
     ] = "bm25"
     search_weight: Annotated[
@@ -1037,7 +1051,7 @@ class RetrievalConfig(Checked):
     def check_index(self, index: str | None) -> None:
         """Raise ``UsageError`` if ``by`` is set although there is no ``index``."""
         if index is None and self.by != RetrievalConfig.by:
-            raise UsageError("--by is for an index", "give --index or --search")
+            raise UsageError("--by is for an index", "give --index")
 
 
 @dataclass(frozen=True)
@@ -1045,10 +1059,12 @@ class ServeConfig(Checked):
     """Where a server listens, and the most that it takes on."""
 
     host: Annotated[
-        str, Option("Address to listen on; 0.0.0.0 takes requests from other machines.", panel=Panel.ADDRESS)
+        str, Option("Address to listen on; 0.0.0.0 takes requests from other machines.", panel=Panel.ADDRESS), BASIC
     ] = "127.0.0.1"
     port: Annotated[
-        Annotated[int, Interval(ge=0, le=65535)], Option("Port to listen on; 0 takes a free one.", panel=Panel.ADDRESS)
+        Annotated[int, Interval(ge=0, le=65535)],
+        Option("Port to listen on; 0 takes a free one.", panel=Panel.ADDRESS),
+        BASIC,
     ] = 8000
     allow_hosts: Annotated[
         tuple[str, ...],
@@ -1175,7 +1191,7 @@ class AdapterConfig(Checked):
     """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
 
     adapter: Annotated[
-        AdapterName, Option("What each task adds to the encoder; none: only its head.", panel=Panel.ADAPTERS)
+        AdapterName, Option("What each task adds to the encoder; none: only its head.", panel=Panel.ADAPTERS), BASIC
     ] = "pals"
     """Projected attention with projections shared by all layers (``pals``), low-rank layers, narrow attention or
     feed-forward layers with their own or shared projections, a factor for each element (``lhuc``), two bottlenecks per

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import resource
 import sys
 import threading
 import time
@@ -90,9 +89,9 @@ class Cost:
     """The cost of some work.
 
     ``seconds`` of wall time, ``cpu_seconds`` of this process and its finished children, ``peak_memory_bytes`` of the
-    largest single process, ``energy_kwh`` at the computer, ``co2_kg`` including the data centre's overhead (``PUE``),
-    and ``usd_low`` to ``usd_high``, the price of the core-hours in the paper. The two sources say where
-    energy and CO2 come from; an estimate is labelled so.
+    largest single process (0 on Windows), ``energy_kwh`` at the computer, ``co2_kg`` including the data center's
+    overhead (``PUE``), and ``usd_low`` to ``usd_high``, the price of the core-hours in the paper. The two sources say
+    where energy and CO2 come from; an estimate is labeled so.
     """
 
     seconds: float = 0.0
@@ -219,11 +218,19 @@ def _own_peak() -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
+    return _peak("RUSAGE_SELF")
 
 
 def _children_peak() -> int:
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _MAXRSS_UNIT
+    return _peak("RUSAGE_CHILDREN")
+
+
+def _peak(whose: str) -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(getattr(resource, whose)).ru_maxrss * _MAXRSS_UNIT
 
 
 def _reset_peak() -> None:

@@ -68,10 +68,6 @@ class ResourceError(GreenadaptError):
     """Memory or disk would not be enough."""
 
 
-class ServerError(GreenadaptError):
-    """A server that is asked does not answer, or refuses."""
-
-
 def is_panic(error: BaseException) -> bool:
     """Whether Rust's code in a library gave up; such an error is no ``Exception``."""
     return type(error).__name__ == "PanicException"
@@ -83,12 +79,19 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def require_torch(what: str) -> None:
-    """Raise ``MissingError`` where the packages that training and its models need are not installed."""
-    needed = ("torch", "transformers", "accelerate", "sklearn")
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingError(f"{what} needs {', '.join(missing)}, not installed", 'pip install "greenadapt[train]"')
+def require(extra: str, *packages: str, by: str, otherwise: str = "") -> None:
+    """Raise ``MissingError`` unless ``packages``, which ``by`` needs and the ``extra`` installs, can be imported.
+
+    ``otherwise`` is what the user can do without them.
+    """
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        hint = f'pip install "greenadapt[{extra}]"' + (f", or {otherwise}" if otherwise else "")
+        raise MissingError(f"{by} needs {', '.join(missing)}, not installed", hint)
+
+
+def require_torch(by: str) -> None:
+    """Raise ``MissingError`` unless the packages that training and its models need can be imported."""
+    require("train", "torch", "transformers", "accelerate", "sklearn", by=by)
 
 
 _KINDS = {

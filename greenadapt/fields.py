@@ -2,8 +2,9 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from os import PathLike, fsencode, fspath
@@ -11,6 +12,9 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from greenadapt.errors import InputError, UsageError
+
+BASIC = "basic"
+"""Marks the annotation of an option that the short help shows."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Field:
     """Its type, with ranges."""
     default: Any
     option: Option
+    is_basic: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,8 +76,9 @@ def option_fields(config: Any) -> dict[str, Field]:
         kind, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
         option = next((mark for mark in marks if isinstance(mark, Option)), None)
         if option is not None:
-            ranges = [mark for mark in marks if mark is not option]
-            found[field.name] = Field(field.name, Annotated[kind, *ranges] if ranges else kind, field.default, option)
+            ranges = [mark for mark in marks if mark not in (option, BASIC)]
+            kind = Annotated[kind, *ranges] if ranges else kind
+            found[field.name] = Field(field.name, kind, field.default, option, BASIC in marks)
     return found
 
 
@@ -152,7 +158,7 @@ def _model(config: Any) -> Any:
 
 
 _KINDS = {int: "a whole number", float: "a finite number", bool: "True or False", str: "text"}
-_GENERIC: dict[Any, str] = {PathLike: "a path", Iterable: "an iterable", Mapping: "a mapping"}
+_GENERIC: dict[Any, str] = {PathLike: "a path", Iterable: "an iterable", Mapping: "a mapping", Sequence: "a list"}
 
 
 def allowed(kind: Any) -> str:
@@ -167,7 +173,7 @@ def allowed(kind: Any) -> str:
         }
         return ", ".join([allowed(arguments[0]), *([_range(**limits)] if limits else [])])
     if origin is Literal:
-        return f"one of {', '.join(arguments)}"
+        return f"one of {', '.join(arguments)}" if len(arguments) > 1 else str(arguments[0])
     if origin in (Union, UnionType):
         return " or ".join(allowed(each) for each in arguments if each is not NoneType)
     if origin in _GENERIC:
@@ -258,8 +264,12 @@ _LONGEST = 60
 """Characters of a value in a message."""
 
 
+_EXPLICIT: ContextVar[Mapping[str, Any]] = ContextVar("explicit")
+
+
 def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``function``, which raises ``UsageError`` for an argument that its annotation does not allow.
+    """``function``, which raises ``UsageError`` for an argument that it does not have, or that its annotation does not
+    allow.
 
     numpy's scalars count as Python's. What an iterable yields is not looked at. pydantic is imported by the first call.
     """
@@ -267,6 +277,7 @@ def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         parameters = _signature(function).parameters
+        _refuse_unknown(function, parameters, kwargs)
         bound = _signature(function).bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             kind, annotation = parameters[name].kind, parameters[name].annotation
@@ -276,9 +287,42 @@ def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 bound.arguments[name] = tuple(check_value(name, one, annotation) for one in value)
             else:
                 bound.arguments[name] = check_value(name, value, annotation)
-        return function(*bound.args, **bound.kwargs)
+        token = _EXPLICIT.set(
+            {
+                name: value
+                for name, value in bound.arguments.items()
+                if value is not None or parameters[name].default is not None
+            }
+        )
+        try:
+            return function(*bound.args, **bound.kwargs)
+        finally:
+            _EXPLICIT.reset(token)
 
     return call
+
+
+def explicit_arguments() -> dict[str, Any]:
+    """The arguments that the running ``checked_call`` function was called with, by name, as opposed to its defaults.
+
+    ``None`` where it is the default counts as a default.
+    """
+    return {**_EXPLICIT.get()}
+
+
+def _refuse_unknown(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], arguments: Iterable[str]
+) -> None:
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    call = function.__qualname__.removesuffix(".__init__").split(".")[-1]
+    for name in arguments:
+        if name not in parameters:
+            import difflib
+
+            near = difflib.get_close_matches(name, parameters, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else "see its help()"
+            raise UsageError(f"{call} has no argument {name}", hint)
 
 
 @cache

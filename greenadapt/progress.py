@@ -86,6 +86,8 @@ class Warnings(Silent):
 
 TIME_UP = 75
 """Exit code of work that stopped because its time was up, EX_TEMPFAIL of sysexits.h: run it again."""
+ALARM: int = getattr(signal, "SIGALRM", 0)
+"""The signal by which the time is up; 0 where the system has none (Windows)."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _AGAIN = 2.0
 """Seconds between two attempts to exit: Python drops an exception that a signal raises in a ``__del__``."""
@@ -93,10 +95,10 @@ _time_was_up = False
 
 
 class Stop:
-    """Whether a stop was asked for; ``signal`` is by which signal, 0 for none. SIGALRM: the time is up."""
+    """Whether a stop was asked for; ``signal`` is by which signal, 0 for none. ``ALARM``: the time is up."""
 
     def __init__(self) -> None:
-        self.signal = signal.SIGALRM if _time_was_up else 0
+        self.signal = ALARM if _time_was_up else 0
 
     @property
     def wanted(self) -> bool:
@@ -114,7 +116,7 @@ class Stop:
         if self.signal == signal.SIGINT:
             raise KeyboardInterrupt
         if self.wanted:
-            raise SystemExit(TIME_UP if self.signal == signal.SIGALRM else 128 + self.signal)
+            raise SystemExit(TIME_UP if self.signal == ALARM else 128 + self.signal)
 
 
 @contextmanager
@@ -128,7 +130,7 @@ def stoppable() -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    timed = (signal.SIGALRM,) if signal.getsignal(signal.SIGALRM) in (_time_is_up, _remember_time) else ()
+    timed = (ALARM,) if ALARM and signal.getsignal(ALARM) in (_time_is_up, _remember_time) else ()
     before = {number: signal.getsignal(number) for number in (*_SIGNALS, *timed)}
 
     def restore(numbers: Iterable[int]) -> None:
@@ -137,7 +139,7 @@ def stoppable() -> Iterator[Stop]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         stop.signal = stop.signal or number
-        if number != signal.SIGALRM:  # which comes again and again
+        if number != ALARM:  # which comes again and again
             restore(_SIGNALS)
 
     for number in before:
@@ -152,22 +154,23 @@ def stoppable() -> Iterator[Stop]:
 def time_limits() -> Iterator[None]:
     """End what ``limit_time`` began within it."""
     global _time_was_up
-    before = signal.getsignal(signal.SIGALRM)
+    before = signal.getsignal(ALARM) if ALARM else None
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGALRM) is not before:
+        if ALARM and signal.getsignal(ALARM) is not before:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+            signal.signal(ALARM, before)
             _time_was_up = False
 
 
 def limit_time(seconds: float, *, is_alone: bool) -> None:
     """After ``seconds``, exit with ``TIME_UP``, at the next checkpoint within ``stoppable``.
 
-    Not ``is_alone``, one of several processes that wait for each other, only exits at a checkpoint.
+    Not ``is_alone``, one of several processes that wait for each other, only exits at a checkpoint. The system must
+    have ``ALARM``.
     """
-    signal.signal(signal.SIGALRM, _time_is_up if is_alone else _remember_time)
+    signal.signal(ALARM, _time_is_up if is_alone else _remember_time)
     signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
 
 

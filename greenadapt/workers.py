@@ -26,7 +26,7 @@ def memory_limit(system: Path = Path("/")) -> int | None:
     """Bytes of memory that this process may use: the machine's, or the limit of its container; ``None`` if unknown."""
     try:
         memory = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    except (ValueError, OSError):
+    except (AttributeError, ValueError, OSError):
         memory = []
     return min([*memory, *_memory_limits(system)], default=None)
 

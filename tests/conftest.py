@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer.testing
@@ -25,6 +25,9 @@ import greenadapt
 from greenadapt.cli import app
 from greenadapt.progress import Silent
 from tests.support.json_schema import check_json
+
+if TYPE_CHECKING:
+    from tests.support.hub import Hub
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))  # of torture; last, since the installed greenadapt is what is tested
@@ -364,6 +367,21 @@ def run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         return result
 
     return invoke
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator["Hub"]:
+    """A stand-in for the model hub, with a token that may write."""
+    from huggingface_hub import constants
+
+    from tests.support.hub import TOKEN, local_hub
+
+    with local_hub() as made:
+        monkeypatch.setattr(constants, "ENDPOINT", made.url)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files by the older protocol
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield made
 
 
 def last_line(result: Result) -> str:

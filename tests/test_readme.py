@@ -101,7 +101,6 @@ def test_the_json_keys_are_those_of_the_table(
     rows = keys("predict", "--model", out, "--task", "a,b", "--input", str(tmp_path / "text.txt"))
     assert {frozenset(each) for each in rows} == {frozenset({*_keys("`predict`"), "tasks"})}
     assert "tasks" in _keys("`predict`", whole=True)
-    assert set(map(frozenset, keys("params", "--model", str(tiny_model())))) == {frozenset(_keys("`params`"))}
     asked = qa_file(tmp_path / "qa.json", 2, impossible=True)
     model = str(tiny_model("BertForQuestionAnswering", name="squad"))
     rows = keys("qa", "--model", model, "--data", str(asked), "--no-answer", "--compare", model)

@@ -13,13 +13,11 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import ExpandConfig
 from greenadapt.corpus.opening import open_binary
-from greenadapt.stages.align import overlap
-from greenadapt.stages.expand import Expansion
 from greenadapt.stages.session import OpenedBase
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.results import MANIFEST
-from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.rows import wordpiece_norm
+from greenadapt.vectors.alignment import Alignment, overlap
+from greenadapt.vectors.rows import Expansion, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 
 _OMP_K, _OMP_BATCH = 64, 512  # tokensurgeon's defaults
@@ -45,7 +43,7 @@ def omp(made: Adapted) -> Array:
     from mergekit.tokensurgeon.omp import batch_omp
 
     base, vectors = OpenedBase(find_model(made.base)), WordVectors.load(made.vectors)
-    expansion = Expansion(base, vectors, Alignment.load(made.aligned), made.config)
+    expansion = Expansion(base.checkpoint, base.vocabulary, vectors, Alignment.load(made.aligned), made.config)
     _, known, ids = overlap(vectors, base.vocabulary)
     donor, rows = (
         torch.from_numpy(np.array(each, np.float32))

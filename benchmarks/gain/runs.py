@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from records import Records
 from trainings import finetune
 
 from gain.arms import ARMS, BASE, CONTROL, adapted_model, described, given, identity
@@ -25,7 +26,6 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
-from greenadapt.storage.records import Records
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import load_task
 

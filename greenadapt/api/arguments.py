@@ -1,6 +1,5 @@
 """Keyword arguments as configurations, and texts and records of a Python program as the files that stages read."""
 
-import difflib
 import json
 import math
 import warnings
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, get_args, get_origin
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.recipes import keep_records
 from greenadapt.errors import InputError, UsageError
-from greenadapt.fields import Field, option_fields, refuse_without_effect, without_ranges
+from greenadapt.fields import Field, explicit_arguments, option_fields, refuse_without_effect, without_ranges
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.files import Json
 
@@ -20,53 +19,43 @@ if TYPE_CHECKING:
     from greenadapt.stages.session import Session
 
 
-Configs = Mapping[type, Sequence[str]]
-"""Configuration classes, and their fields that are no arguments."""
-OF_COMMANDS = ("dry_run", "max_time", "nice")
-"""Fields of ``SessionOptions`` that only a command has: they print, or act on the whole process."""
-
-
 class Arguments:
-    """The keyword arguments of one call; raises ``UsageError`` for one that belongs to none of ``configs``, or that has
-    no effect without another. ``own`` are the arguments that the call has besides.
+    """The arguments that the running ``checked_call`` function was called with, as configurations of the classes
+    ``configs``; raises ``UsageError`` for one that has no effect without another.
     """
 
-    def __init__(self, call: str, given: Mapping[str, Any], configs: Configs, own: Mapping[str, Any]) -> None:
-        self._given = given
-        self._fields = {config: _fields(config, without) for config, without in configs.items()}
-        known = {field.parameter: field for fields in self._fields.values() for field in fields}
-        for name in given:
-            if name not in known:
-                near = difflib.get_close_matches(name, [*own, *known], n=3, cutoff=0.5)
-                hint = f"did you mean {' or '.join(near)}?" if near else f"see help(greenadapt.{call})"
-                raise UsageError(f"{call} has no argument {name}", hint)
-        values = {name: field.default for name, field in known.items()} | dict(given) | dict(own)
-        for name in given:
-            refuse_without_effect(known[name], values)
+    def __init__(self, *configs: Any) -> None:
+        self.explicit = explicit_arguments()
+        """Without the defaults."""
+        known = {field.parameter: field for config in configs for field in option_fields(config).values()}
+        values = {name: field.default for name, field in known.items()} | self.explicit
+        for name in self.explicit:
+            if name in known:
+                refuse_without_effect(known[name], values)
 
-    def make(self, config: Any, **defaults: Any) -> Any:
-        """The configuration of the class ``config``; ``defaults`` are fields of this call.
+    def make(self, config: Any, *, without: Sequence[str] = (), **defaults: Any) -> Any:
+        """The configuration of the class ``config``; the fields ``without`` are no arguments of this call, and
+        ``defaults`` are values of fields that it has in place of the configuration's.
 
         Raises ``UsageError`` for a value that is not allowed.
         """
-        fields = [field for field in self._fields[config] if field.parameter in self._given]
-        return config(**{**defaults, **{field.name: _value(field, self._given[field.parameter]) for field in fields}})
+        fields = [field for name, field in option_fields(config).items() if name not in without]
+        values = {
+            field.name: _value(field, self.explicit[field.parameter])
+            for field in fields
+            if field.parameter in self.explicit
+        }
+        return config(**{**defaults, **values})
 
     def named(self, config: Any) -> frozenset[str]:
-        """The fields of the class ``config`` that the caller gave."""
-        return frozenset(field.name for field in self._fields[config] if field.parameter in self._given)
-
-
-def _fields(config: type, without: Sequence[str]) -> list[Field]:
-    return [field for name, field in option_fields(config).items() if name not in without]
+        """The fields of the class ``config`` that are not left at their defaults."""
+        return frozenset(name for name, field in option_fields(config).items() if field.parameter in self.explicit)
 
 
 def _value(field: Field, value: Any) -> Any:
     """What a caller gives as the value of a field: a list for a tuple, ``"8G"`` for bytes, a path as text."""
     option, kind = field.option, without_ranges(field.kind)
     kinds = get_args(kind) or (kind,)
-    if option.negated and isinstance(value, bool):
-        return not value
     if isinstance(value, str) and option.parse is not None:
         return option.parse(value, field.option_name)
     if get_origin(kind) is tuple and isinstance(value, str | PathLike | list | tuple):

@@ -1,14 +1,13 @@
 """``greenadapt.adapt``, ``greenadapt.finetune`` and ``greenadapt.load``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from greenadapt.api.arguments import (
-    OF_COMMANDS,
     Arguments,
-    Configs,
     Data,
     corpus_of,
     is_named,
@@ -20,14 +19,34 @@ from greenadapt.api.arguments import (
 from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
 from greenadapt.api.tasks import TaskModel
 from greenadapt.config import (
-    NOT_WITH_ADD_TO,
     AdapterConfig,
+    AdapterForm,
+    AdapterInit,
+    AdapterName,
     AlignConfig,
+    AlignMethod,
+    Backend,
+    DType,
+    EngineName,
     ExpandConfig,
+    Gradient,
+    Keep,
+    LabelKind,
     MemoryConfig,
+    Mix,
     NumberOfSeeds,
+    OovRule,
+    Placement,
+    Pool,
+    PoolChoice,
+    Precision,
+    Quantize,
+    RandomScaleName,
     ReadingOptions,
+    RowChoice,
     RunConfig,
+    SampleBy,
+    Sampling,
     SamplingConfig,
     Seed,
     SessionOptions,
@@ -37,9 +56,8 @@ from greenadapt.config import (
     TrainConfig,
     UnlabelledConfig,
     W2VConfig,
-    preset_settings,
 )
-from greenadapt.corpus.recipes import may_have_fields
+from greenadapt.corpus.recipes import why_no_fields
 from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import checked_call
 from greenadapt.progress import Progress
@@ -53,13 +71,62 @@ def adapt(
     model: str | PathLike[str] | EncoderModel | None = None,
     *,
     update: bool = False,
+    # The text
+    format: str | None = None,  # noqa: A002  (the option's name)
+    field: str | Sequence[str] = (),
+    sample_by: SampleBy | None = None,
+    keep_duplicates: bool | None = None,
+    strict: bool | None = None,
+    heldout: float | None = None,
+    max_document_bytes: int | str | None = None,
+    max_word_chars: int | None = None,
+    max_compression: int | None = None,
+    # The word vectors
+    dim: int | None = None,
+    window: int = 5,
+    negative: int = 5,
+    sample: float = 1e-3,
+    ns_exponent: float = 0.75,
+    min_count: int = 5,
+    max_vocab: int | None = None,
+    epochs: int = 5,
+    alpha: float = 0.025,
+    min_alpha: float = 1e-4,
+    cbow_mean: bool = True,
+    shrink_windows: bool = True,
+    engine: EngineName = "auto",
+    gradient: Gradient = "word2vec",
+    sync_words: int = 1_000_000,
+    seed: int = 1,
+    # The map, and the rows of new words
+    method: AlignMethod = "lstsq",
+    ridge: float = 1.0,
+    random_scale: RandomScaleName = "bert",
+    rows: RowChoice = "map",
+    blend: float = 0.5,
+    oov: OovRule = "base",
+    replace_all: bool = False,
+    max_words: int | None = None,
+    min_pieces: int = 1,
+    restrict_to: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    dtype: DType | None = None,
+    # Where, and with what
+    workspace: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    variant: str | None = None,
+    force: bool = False,
+    download: bool = False,
+    workers: int | None = None,
+    max_memory: int | str = "4G",
+    cluster: str | None = None,
+    cores_each: int = 1,
+    gpus_each: float | None = None,
     progress: bool | Progress = True,
-    **settings: Any,
 ) -> AdaptedModel:
     """Adapt a pretrained model to text: train word vectors, map them into its embedding, add rows for new words.
 
     It is ``greenadapt adapt``, and writes the same files. A second call with the same text and settings finds the
-    result; a stopped one goes on where it was.
+    result; a stopped one goes on where it was. The other arguments are the options of the command, with underscores.
 
     Args:
         corpus: The path of a file or folder, the name of a corpus (``greenadapt corpus list``), a recipe; or texts,
@@ -67,9 +134,8 @@ def adapt(
             kept in the workspace. A string with a line break is a text.
         model: The model: a folder, a hub id, ``"minilm"`` or ``"mpnet"``; by default the only one used so far.
         update: Whether to add only the documents that are new to what an earlier call made.
+        out: The folder of the model, in place of one in the ``workspace``.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
-        settings: The options of ``greenadapt adapt`` with underscores, such as ``out="adapted"``, ``workspace="work"``,
-            ``rows="form"``, ``epochs=10``, ``max_words=20000``, ``min_count=3``, ``workers=1``, ``max_memory="8G"``.
 
     Returns:
         The adapted model, in the folder ``out``, or in the workspace.
@@ -85,41 +151,27 @@ def adapt(
         >>> adapted.alignment.precision_at_10
         0.41
     """
-    configs: Configs = {
-        W2VConfig: (),
-        AlignConfig: (),
-        ExpandConfig: ("min_count",),
-        TextOptions: (),
-        SessionOptions: OF_COMMANDS,
-    }
-    own = {"corpus": corpus, "model": model, "update": update, "progress": progress}
-    given = Arguments("adapt", settings, configs, own)
+    arguments = Arguments(W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions)
     if update and not is_named(corpus):
         raise UsageError("update finds a corpus by its path, and that of texts is their content", "give a file")
-    align, expand, text = (given.make(config) for config in (AlignConfig, ExpandConfig, TextOptions))
-    if text.fields and is_named(corpus) and not may_have_fields(fspath(corpus), text.format):
-        raise UsageError(f"field is for JSON lines and tables, and {fspath(corpus)} is neither", "leave it out")
-    session = make_session(given.make(SessionOptions), progress)
-    w2v = given.make(W2VConfig, workers=session.workers)
+    of_text = arguments.make(TextOptions)
+    if of_text.fields and is_named(corpus) and (why := why_no_fields([fspath(corpus)], format)):
+        raise UsageError(f"field {why}")
+    of_rows = arguments.make(ExpandConfig, without=("min_count",))
+    session = make_session(arguments.make(SessionOptions), progress)
+    of_vectors = arguments.make(W2VConfig, workers=session.workers)
 
     from greenadapt.stages.adapt import AdaptRequest
     from greenadapt.stages.adapt import adapt as stage
 
+    request = AdaptRequest(
+        of_vectors, arguments.make(AlignConfig), of_rows, of_text, update, arguments.named(W2VConfig)
+    )
     start = None if model is None else folder_of(model)
-    request = AdaptRequest(w2v, align, expand, text, update, given.named(W2VConfig))
     name = corpus_of(corpus, session.workspace.root)
     read = {"corpus": name if is_named(corpus) else None, "model": start}
     with reading({argument: path for argument, path in read.items() if path is not None}):
         return AdaptedModel(stage(session, name, start, request)[-1].path)
-
-
-_COMMON: Configs = {
-    TrainConfig: (),
-    RunConfig: (),
-    SessionOptions: ("variant", "download", "workers", "max_memory", *OF_COMMANDS),
-}
-_ONE: Configs = {**_COMMON, TaskConfig: ("task",), UnlabelledConfig: ()}
-_MANY: Configs = {**_COMMON, AdapterConfig: (), SamplingConfig: ()}
 
 
 @checked_call
@@ -135,15 +187,73 @@ def finetune(
     add_to: str | PathLike[str] | TaskModel | None = None,
     memory: str | PathLike[str] | EncoderModel | None = None,
     memory_config: MemoryConfig = MemoryConfig(),  # noqa: B008  (it is frozen)
-    preset: str | None = None,
+    # The task
+    text_field: str | Sequence[str] = ("text",),
+    label_field: str = "label",
+    labels: LabelKind = "auto",
+    head_layers: int = 1,
+    head_dropout: float | None = None,
+    chunk: int | None = 30,
+    whole_sentences: bool = False,
+    gold_chunks: bool = False,
+    x_class: bool = False,
+    negatives: int = 2,
+    stride: int | None = None,
+    max_question: int | None = None,
+    max_answer_pieces: int | None = None,
+    max_length: int | None = None,
+    # The training
+    preset: Literal["paper"] | None = None,
     seeds: NumberOfSeeds = 1,
     seed: Seed = 0,
+    mix: Mix = "sample",
+    agreement: float = 0.0,
+    pool: PoolChoice = "mean",
+    epochs: int = 10,
+    max_steps: int | None = None,
+    learning_rate: float = 5e-5,
+    warmup: float = 0.1,
+    batch_size: int = 32,
+    weight_decay: float = 0.0,
+    clip: float = 1.0,
+    precision: Precision = "auto",
+    keep: Keep = "last",
+    patience: int | None = None,
+    unlabelled_batch: int = 16,
+    unlabelled_weight: float = 1.0,
+    # Many tasks on one encoder
+    adapter: AdapterName = "pals",
+    adapter_size: int | None = None,
+    adapter_heads: int | None = None,
+    layers: str = "all",
+    placement: Placement = "parallel",
+    adapter_form: AdapterForm = "paper",
+    adapter_init: AdapterInit = "paper",
+    top_layers: int = 6,
+    own_pooler: bool = False,
+    share_projections: bool = False,
+    freeze_encoder: bool = False,
+    sampling: Sampling = "anneal",
+    steps_per_epoch: int | None = None,
+    # Where, and with what
+    workspace: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    max_tokens: int = 4096,
+    checkpoint_steps: int = 500,
+    compile: bool = False,  # noqa: A002  (the option's name)
+    report_to: str | Sequence[str] = (),
+    cache_memory: bool = False,
+    max_cache: int | str = "20G",
+    cluster: str | None = None,
+    cores_each: int = 1,
+    gpus_each: float | None = None,
     progress: bool | Progress = True,
-    **settings: Any,
 ) -> TaskModel:
     """Fine-tune a model, adapted or not, for a task, or for several that share its encoder.
 
-    It is ``greenadapt finetune``, and writes the same files.
+    It is ``greenadapt finetune``, and writes the same files. The other arguments are the options of the command, with
+    underscores.
 
     Args:
         model: The model to train: an ``AdaptedModel``, a folder or a hub id.
@@ -162,13 +272,11 @@ def finetune(
         preset: ``"paper"`` for the settings of the paper.
         seeds: Number of models to train, each with its seed.
         seed: The first of the seeds.
+        out: The folder of the model, in place of one in ``runs`` below the current folder.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
-        settings: The options of ``greenadapt finetune`` with underscores, such as ``out="tuned"``, ``epochs=3``,
-            ``learning_rate=5e-5``, ``mix="both"``, ``whole_sentences=True``, ``text_field=["premise", "hypothesis"]``,
-            ``adapter="pals"``.
 
     Returns:
-        The fine-tuned model, in the folder ``out``, or in ``runs`` below the current folder; with ``add_to`` that one.
+        The fine-tuned model; with ``add_to`` that one.
 
     Raises:
         UsageError: For an argument that is not known, or a value that is not allowed.
@@ -181,87 +289,83 @@ def finetune(
         >>> ner.scores["mean"]["f1"]
         0.87
     """
-    whole_sentences = bool(settings.pop("whole_sentences", False))
-    if whole_sentences and (tasks is not None or "chunk" in settings):
-        other = "tasks" if tasks is not None else "chunk"
-        raise UsageError(f"{other} and whole_sentences exclude each other", "leave out one of them")
-    own = {**dict.fromkeys(finetune.__annotations__), "unlabelled": unlabelled, "memory": memory}
-    given = Arguments("finetune", settings, _ONE if tasks is None else _MANY, own)
-    of_training, of_sampling = preset_settings(preset, many=tasks is not None)
-    session = make_session(given.make(SessionOptions), progress)
-    shared: dict[str, Any] = {
-        "training": given.make(TrainConfig, **of_training),
-        "run": given.make(RunConfig),
-        "seeds": tuple(range(seed, seed + seeds)),
-        "memory": None if memory is None else folder_of(memory),
-        "memory_config": memory_config,
-    }
+    arguments = Arguments(
+        TaskConfig, TrainConfig, UnlabelledConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions
+    )
+    session = make_session(arguments.make(SessionOptions), progress)
 
     from greenadapt.stages.finetune.add_task import add_tasks
-    from greenadapt.stages.finetune.request import FinetuneRequest
+    from greenadapt.stages.finetune.request import FinetuneArguments
     from greenadapt.stages.finetune.train import finetune as stage
 
-    start = _start(model, add_to, tasks, settings)
-    if tasks is None:
-        if task is None:
-            raise UsageError("no task", 'give task="ner", "classification" or "qa", or tasks=FILE for many tasks')
-        config = given.make(TaskConfig, task=task, **({"chunk": None} if whole_sentences else {}))
-        root = session.workspace.root
-        sources = labelled_sources(train, root, "train")
-        held_out = one_labelled_source(dev, root, "dev"), one_labelled_source(test, root, "test")
-        texts = None if unlabelled is None else text_source(unlabelled, root, "unlabelled")
-        shared |= {"unlabelled": texts, "unlabelled_config": given.make(UnlabelledConfig)}
-        request = FinetuneRequest.of_one(start, sources, *held_out, config, **shared)
-    else:
-        from greenadapt.tasks.tasks_file import read_tasks_file
+    def refuse(names: Iterable[str], why: str) -> None:
+        for name in arguments.explicit:
+            if name in names:
+                raise UsageError(f"{name} {why}")
 
-        alone = {"task": task, "train": train, "dev": dev, "test": test, "unlabelled": unlabelled}
-        for name, value in alone.items():
-            if value is not None:
-                raise UsageError(f"{name} is for one task, but {tasks} describes each task", "leave it out")
-        adapter = given.make(AdapterConfig)
-        sampling = given.make(SamplingConfig, **of_sampling)
-        request = FinetuneRequest(start, read_tasks_file(Path(tasks)), adapter, sampling, **shared)
-    if add_to is not None:
-        add_tasks(session, Path(start), request)
-        return TaskModel(Path(start))
+    checked = FinetuneArguments(
+        explicit=arguments.explicit.keys(),
+        model=None if model is None else folder_of(model),
+        task=partial(arguments.make, TaskConfig),
+        whole_sentences=whole_sentences,
+        tasks=None if tasks is None else Path(tasks),
+        add_to=None if add_to is None else Path(folder_of(add_to)),
+        adapter=arguments.make(AdapterConfig),
+        sampling=arguments.make(SamplingConfig),
+        training=arguments.make(TrainConfig),
+        preset=preset,
+        unlabelled=arguments.make(UnlabelledConfig),
+        memory=None if memory is None else folder_of(memory),
+        memory_config=memory_config,
+        run=arguments.make(RunConfig),
+        seeds=seeds,
+        seed=seed,
+    )
+    checked.check(refuse)
+    root = session.workspace.root
+    request = checked.request(
+        session,
+        labelled_sources(train, root, "train"),
+        one_labelled_source(dev, root, "dev"),
+        one_labelled_source(test, root, "test"),
+        None if unlabelled is None else text_source(unlabelled, root, "unlabelled"),
+    )
+    if checked.add_to is not None:
+        add_tasks(session, checked.add_to, request)
+        return TaskModel(checked.add_to)
     return TaskModel(stage(session, request).path)
-
-
-def _start(
-    model: str | PathLike[str] | EncoderModel | TaskModel | None,
-    add_to: str | PathLike[str] | TaskModel | None,
-    tasks: str | PathLike[str] | None,
-    settings: Mapping[str, Any],
-) -> str:
-    """The folder or hub id to start from."""
-    if add_to is None:
-        if model is None:
-            raise UsageError("no model", "give the model to train")
-        return folder_of(model)
-    if model is not None:
-        raise UsageError("add_to trains on the encoder of its folder", "leave out the model")
-    if tasks is None:
-        raise UsageError("add_to is for tasks that share an encoder", "give tasks=FILE")
-    for name in NOT_WITH_ADD_TO:
-        if name in settings:
-            raise UsageError(f"{name} does not go with add_to, which trains each task alone", "leave it out")
-    return folder_of(add_to)
 
 
 @checked_call
 def load(
-    model: str | PathLike[str] | EncoderModel | TaskModel, *, task: str | None = None, **settings: Any
+    model: str | PathLike[str] | EncoderModel | TaskModel,
+    *,
+    task: str | None = None,
+    pool: Pool | None = None,
+    margin: float | None = None,
+    seed: int | None = None,
+    precision: Precision = "auto",
+    max_tokens: int = 4096,
+    max_length: int | None = None,
+    memory: str | None = None,
+    backend: Backend | None = None,
+    quantize: Quantize | None = None,
 ) -> AdaptedModel | TaskModel | EncoderModel:
     """Open a model by what its folder holds.
 
     Args:
         model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
         task: Which of several tasks.
-        settings: Of a task's model: ``seed``, which of several; ``pool`` (``"mean"``,
-            ``"base"`` or ``"expanded"``), ``margin``, ``precision``, ``max_tokens``, ``max_length``, ``memory``. Of
-            any model: ``backend`` (``"torch"``, ``"onnx"``, ``"openvino"``), ``quantize`` (``"none"``, ``"int8"``,
-            ``"bf16"``).
+        pool: Which logits to predict with: the mean over both tokenizations, or those of one; by default as trained.
+        margin: With the mean, read the base tokenization only where the two most probable labels or answers are less
+            than this apart.
+        seed: Which of the folder's seeds predicts; by default the first.
+        precision: ``"auto"`` is bfloat16 on GPUs that support it, else float32.
+        max_tokens: Pieces in the model at once, padding included.
+        max_length: Length of a window in pieces.
+        memory: The general model used as memory, if it was moved.
+        backend: What runs the model; only this and ``quantize`` are also for encoders.
+        quantize: Numbers of the matrix products.
 
     Returns:
         A ``TaskModel`` for what ``finetune`` wrote and for question answering models from elsewhere, an
@@ -282,8 +386,8 @@ def load(
     from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
     from greenadapt.tokenization.added_words import WORDS_FILE
 
-    given = Arguments("load", settings, {ReadingOptions: ()}, {"model": model, "task": task})
-    reading = given.make(ReadingOptions)
+    arguments = Arguments(ReadingOptions)
+    reading = arguments.make(ReadingOptions)
     name = folder_of(model)
     _refuse_other_result(expanded(name))
     found = find_model(name)
@@ -294,9 +398,9 @@ def load(
         for one in opened._names:
             TaskFolder.find(str(folder), reading.seed, one)
         return opened
-    wrong = [*([] if task is None else ["task"]), *(name for name in settings if name not in ("backend", "quantize"))]
-    if wrong:
-        raise UsageError(f"{name} is an encoder, which has no {wrong[0]}", "leave it out")
+    for argument in arguments.explicit:
+        if argument not in ("model", "backend", "quantize"):
+            raise UsageError(f"{name} is an encoder, which has no {argument}", "leave it out")
     if (folder / FACTS_FILE).is_file() and (folder / WORDS_FILE).is_file():  # pre-training alone leaves no words
         return AdaptedModel(folder, reading.backend, reading.quantize)
     _refuse_other_head(folder)

@@ -1,17 +1,16 @@
-"""Encoders, adapted or not, and indexes: tokenizations, sentence vectors, neighbours of words, search."""
+"""Models in folders; encoders, adapted or not, and indexes: tokenizations, sentence vectors, neighbours, search."""
 
-import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from greenadapt.api.arguments import shown_progress
 from greenadapt.config import Backend, Count, Pool, Quantize, ReadingOptions
-from greenadapt.errors import MissingError, UsageError
-from greenadapt.fields import checked_call
+from greenadapt.errors import InputError, MissingError, UsageError, require
+from greenadapt.fields import checked_call, explicit_arguments
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage
 from greenadapt.progress import Progress
@@ -25,7 +24,113 @@ if TYPE_CHECKING:
     from greenadapt.vectors.neighbours import Neighbours
 
 
-class EncoderModel:
+class ModelFolder:
+    """A folder that holds a model, with methods of the names that models of transformers have."""
+
+    folder: Path
+    """The model's folder, which transformers loads too."""
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
+    @classmethod
+    @checked_call
+    def from_pretrained(
+        cls, model: str | PathLike[str], *, backend: Backend | None = None, quantize: Quantize | None = None
+    ) -> Self:
+        """Open a model as ``greenadapt.load`` does.
+
+        Args:
+            model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
+            backend: What runs the model.
+            quantize: Numbers of the matrix products.
+
+        Raises:
+            MissingError: If there is no such model.
+            InputError: If it is another kind of model.
+
+        Examples:
+            >>> model = greenadapt.EncoderModel.from_pretrained("minilm")
+        """
+        return cls._opened(explicit_arguments())
+
+    @classmethod
+    def _opened(cls, arguments: Mapping[str, Any]) -> Self:
+        from greenadapt.api.calls import load
+
+        opened = load(**{name: value for name, value in arguments.items() if name != "cls"})
+        if not isinstance(opened, cls):
+            kind = type(opened).__name__
+            raise InputError(f"{arguments['model']} is no {cls.__name__}", f"open it with {kind}.from_pretrained")
+        return opened
+
+    @checked_call
+    def save_pretrained(self, folder: str | PathLike[str]) -> Path:
+        """Copy the model's files, all but hidden ones, to a new folder.
+
+        Args:
+            folder: A path where nothing is, an empty folder, or an earlier copy of the same model.
+
+        Returns:
+            The path of the copy.
+
+        Raises:
+            ConflictError: If the folder holds anything else.
+            UsageError: If it is the model's own folder, or one of the two lies in the other.
+
+        Examples:
+            >>> adapted.save_pretrained("models/medicine")
+        """
+        from greenadapt.checkpoints.source import find_model
+        from greenadapt.storage.outputs import copy_folder
+
+        return copy_folder(find_model(str(self.folder)).folder, Path(folder))
+
+    @checked_call
+    def push_to_hub(
+        self,
+        repo: str,
+        *,
+        private: bool = False,
+        revision: str | None = None,
+        message: str | None = None,
+        exclude: str | Sequence[str] = (),
+        progress: bool | Progress = True,
+    ) -> str:
+        """Upload the model to the Hugging Face hub, as ``greenadapt push`` does; this needs a token that may write.
+
+        The manifest, predictions and logits of test sets, hidden files and symlinks stay here.
+
+        Args:
+            repo: The repository, as ``"OWNER/NAME"``; it is created if it is new.
+            private: Whether to create a new repository as a private one.
+            revision: The branch; by default the main one.
+            message: Of the commit.
+            exclude: Patterns of files to leave out, such as ``"seeds/*"``.
+            progress: Whether to show notes and bars on stderr, or where to.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            UsageError: If the name of the repository is not one.
+            InputError: If the folder is damaged.
+            MissingError: If the hub cannot be reached, or refuses the token.
+            ConflictError: If the hub does not take the files.
+
+        Examples:
+            >>> adapted.push_to_hub("me/minilm-medicine", private=True)
+        """
+        from greenadapt.stages.push import PushRequest, hidden_bars, push
+        from greenadapt.stages.report import card_plots
+
+        patterns = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+        request = PushRequest(self.folder, repo, private, revision, message, patterns)
+        with hidden_bars(progress is not True):
+            return str(push(request, shown_progress(progress), card_plots)["url"])
+
+
+class EncoderModel(ModelFolder):
     """An encoder in a folder; ``greenadapt.load`` opens one. Each part is read when it is first used.
 
     Examples:
@@ -39,14 +144,10 @@ class EncoderModel:
         self, folder: str | PathLike[str], backend: Backend | None = None, quantize: Quantize | None = None
     ) -> None:
         self.folder = expanded(folder).absolute()
-        """The model's folder, which transformers loads too."""
         self._reading = ReadingOptions(precision="float32", backend=backend, quantize=quantize)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
-
-    def __fspath__(self) -> str:
-        return str(self.folder)
 
     @cached_property
     def tokenizer(self) -> "DualTokenizer":
@@ -265,8 +366,7 @@ class AdaptedModel(EncoderModel):
             >>> model.encode(["The patient had tachycardia."]).shape
             (1, 384)
         """
-        if importlib.util.find_spec("sentence_transformers") is None:
-            raise MissingError("sentence-transformers is not installed", 'pip install "greenadapt[sentence]"')
+        require("sentence", "sentence_transformers", by="to_sentence_transformers")
         if views == "mean":
             from greenadapt.sentence_transformers import read_both_views
 
@@ -284,7 +384,7 @@ class AdaptedModel(EncoderModel):
 
 def folder_of(model: Any) -> str:
     """A path, a hub id or a model of ours, as the stages take it."""
-    if isinstance(model, EncoderModel | PathLike):
+    if isinstance(model, PathLike):
         return str(Path(model))
     if isinstance(model, str):
         return model

@@ -5,12 +5,13 @@ from dataclasses import replace
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from greenadapt.api.arguments import Data, one_labelled_source, plain_record, rows_of, shown_progress
-from greenadapt.config import Count, QaConfig, ReadingOptions, RetrievalConfig
+from greenadapt.api.models import ModelFolder
+from greenadapt.config import Backend, Count, Pool, Precision, QaConfig, Quantize, ReadingOptions, RetrievalConfig
 from greenadapt.errors import UsageError, rounded
-from greenadapt.fields import checked_call
+from greenadapt.fields import checked_call, explicit_arguments
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, expanded
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from greenadapt.inference.search.words import Words
 
 
-class TaskModel:
+class TaskModel(ModelFolder):
     """A model of a task, or of several on one encoder, as ``greenadapt.finetune`` makes it.
 
     ``greenadapt.load`` opens one. The weights are read when they are first used.
@@ -38,13 +39,37 @@ class TaskModel:
         reading: ReadingOptions = ReadingOptions(),  # noqa: B008
     ) -> None:
         self.folder = expanded(folder).absolute()
-        """The model's folder, which transformers loads too."""
         self.task_name = task
         """Which of several tasks it is for; ``None`` for the only one, or for all."""
         self._reading = reading
 
-    def __fspath__(self) -> str:
-        return str(self.folder)
+    @classmethod
+    @checked_call
+    def from_pretrained(
+        cls,
+        model: str | PathLike[str],
+        *,
+        task: str | None = None,
+        pool: Pool | None = None,
+        margin: float | None = None,
+        seed: int | None = None,
+        precision: Precision = "auto",
+        max_tokens: int = 4096,
+        max_length: int | None = None,
+        memory: str | None = None,
+        backend: Backend | None = None,
+        quantize: Quantize | None = None,
+    ) -> Self:
+        """Open a model as ``greenadapt.load`` does, with the same arguments.
+
+        Raises:
+            MissingError: If there is no such model.
+            InputError: If it is another kind of model.
+
+        Examples:
+            >>> ner = greenadapt.TaskModel.from_pretrained("runs/ner")
+        """
+        return cls._opened(explicit_arguments())
 
     def __repr__(self) -> str:
         settings = {
@@ -113,6 +138,8 @@ class TaskModel:
         is_one = isinstance(data, str | Mapping)
         rows = list(self.predictions(data, tags=tags, progress=progress))
         return rows[0] if is_one else rows
+
+    __call__ = predict
 
     @checked_call
     def predictions(self, data: Data, *, tags: bool = False, progress: bool | Progress = False) -> Iterator[Json]:

@@ -62,8 +62,6 @@ class Architecture:
 
     model_type: str
     """As in ``config.json``."""
-    examples: str
-    """Models of it, for the documentation."""
     prefix: str
     """Prefix of the encoder's weights in a model with a head."""
     decoder: str

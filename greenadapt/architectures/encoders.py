@@ -20,7 +20,6 @@ _FFN = "encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"
 _ALBERT = (
     Architecture(
         model_type="albert",
-        examples="ALBERT; the map goes into its narrow embedding",
         prefix="albert.",
         decoder="predictions.decoder.weight",
         biases=("predictions.bias", "predictions.decoder.bias"),
@@ -54,8 +53,8 @@ _bert = partial(
 )
 
 _BERT = (
-    _bert(model_type="bert", examples="BERT, E5, GTE and BGE in English", prefix="bert."),
-    _bert(model_type="ernie", examples="ERNIE", prefix="ernie."),
+    _bert(model_type="bert", prefix="bert."),
+    _bert(model_type="ernie", prefix="ernie."),
 )
 
 
@@ -99,7 +98,6 @@ def _attend_deberta(
 _DEBERTA = (
     Architecture(
         model_type="deberta-v2",
-        examples="DeBERTa v2 and v3",
         prefix="deberta.",
         decoder="cls.predictions.decoder.weight",
         biases=("cls.predictions.bias", "cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),
@@ -120,7 +118,6 @@ _DEBERTA = (
 _DISTILBERT = (
     Architecture(
         model_type="distilbert",
-        examples="DistilBERT",
         prefix="distilbert.",
         decoder="vocab_projector.weight",
         biases=("vocab_projector.bias",),
@@ -146,7 +143,6 @@ _DISTILBERT = (
 _ELECTRA = (
     Architecture(
         model_type="electra",
-        examples="ELECTRA",
         prefix="electra.",
         decoder="generator_lm_head.weight",
         biases=("generator_lm_head.bias",),
@@ -165,7 +161,6 @@ _EMBEDDING = "embeddings.tok_embeddings.weight"
 _MODERNBERT = (
     Architecture(
         model_type="modernbert",
-        examples="ModernBERT",
         prefix="model.",
         embedding=_EMBEDDING,
         decoder="decoder.weight",
@@ -224,7 +219,6 @@ def _far_bias(encoder: Any) -> Any:
 _MPNET = (
     Architecture(
         model_type="mpnet",
-        examples="MPNet",
         prefix="mpnet.",
         decoder="lm_head.decoder.weight",
         biases=("lm_head.bias", "lm_head.decoder.bias"),
@@ -258,21 +252,18 @@ _roberta = partial(
 _ROBERTA = (
     _roberta(
         model_type="roberta",
-        examples="RoBERTa",
         memory=BERT_ATTENTION,
         adapters=LayerParts(),
         tokenizer_class="RobertaTokenizer",
     ),
     _roberta(
         model_type="xlm-roberta",
-        examples="XLM-RoBERTa, multilingual E5, BGE-M3",
         memory=BERT_ATTENTION,
         adapters=LayerParts(),
         tokenizer_class="XLMRobertaTokenizer",
     ),
     _roberta(
         model_type="camembert",
-        examples="CamemBERT",
         memory=BERT_ATTENTION,
         adapters=LayerParts(),
         tokenizer_class="CamembertTokenizer",
@@ -309,7 +300,6 @@ _rotary = partial(
 _ROTARY_BERT = (
     _rotary(
         model_type="nomic_bert",
-        examples="Nomic Embed v1 and v1.5",
         prefix="nomic_bert.",
         decoder="cls.predictions.decoder.weight",
         biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
@@ -320,7 +310,6 @@ _ROTARY_BERT = (
     ),
     _rotary(
         model_type="gte",
-        examples="GTE multilingual",
         prefix="gte.",
         decoder="lm_head.decoder.weight",
         biases=("lm_head.decoder.bias",),

@@ -27,17 +27,16 @@ _llama = partial(
 )
 
 GENERATIVE = (
-    _llama(model_type="llama", examples="Llama, SmolLM, TinyLlama; SentencePiece BPE, or byte-level BPE since Llama 3"),
-    _llama(model_type="mistral", examples="Mistral; SentencePiece BPE"),
-    _llama(model_type="qwen2", examples="Qwen 2 and 2.5; byte-level BPE"),
-    _llama(model_type="qwen3", examples="Qwen 3; byte-level BPE"),
-    _llama(model_type="gemma", examples="Gemma; SentencePiece BPE"),
-    _llama(model_type="gemma2", examples="Gemma 2; SentencePiece BPE"),
-    _llama(model_type="gemma3_text", examples="Gemma 3, those without images; SentencePiece BPE"),
+    _llama(model_type="llama"),
+    _llama(model_type="mistral"),
+    _llama(model_type="qwen2"),
+    _llama(model_type="qwen3"),
+    _llama(model_type="gemma"),
+    _llama(model_type="gemma2"),
+    _llama(model_type="gemma3_text"),
     _causal(
         model_type="gpt2",
         tokenizer_class="GPT2Tokenizer",
-        examples="GPT-2; byte-level BPE",
         prefix="transformer.",
         embedding="wte.weight",
         layers="h",
@@ -46,7 +45,6 @@ GENERATIVE = (
     ),
     _generative(
         model_type="t5",
-        examples="T5, Flan-T5, sentence-T5; SentencePiece Unigram",
         heads=(SEQ2SEQ,),  # its other heads run the decoder, and its tokenizers have no [CLS] and [MASK]
         prefix="",
         embedding="shared.weight",

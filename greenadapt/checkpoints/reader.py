@@ -11,7 +11,7 @@ import numpy as np
 from greenadapt.architectures import ARCHITECTURES, stated_type
 from greenadapt.architectures.base import Architecture
 from greenadapt.checkpoints.layout import COMPILED_FILE, EMBEDDING_FILE
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, require
 from greenadapt.storage.arrays import CODES, Array, ArrayFile, row_blocks, same_arrays
 from greenadapt.storage.files import Json, read_object
 
@@ -323,13 +323,9 @@ def open_torch_file(path: Path) -> dict[str, Array]:
     Raises ``MissingError`` without torch, ``InputError`` if torch's weights-only loader does not read it, if it
     holds anything but tensors by name, and for types of numbers that safetensors files cannot hold here.
     """
-    try:
-        import torch
-    except ImportError:
-        raise MissingError(
-            f"{path} needs torch, which is not installed",
-            "install greenadapt[train], or convert the model to safetensors",
-        ) from None
+    require("train", "torch", by=str(path), otherwise="convert the model to safetensors")
+    import torch
+
     try:
         # Files of torch before 1.6 are not zip archives and cannot be mapped.
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))

@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 
 from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.sentence_modules import listed_modules
+from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.files import (
     beside,
@@ -33,7 +34,6 @@ from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 from greenadapt.tokenization.files import tokenizer_files
 
-MINILM, MPNET = "minilm", "mpnet"
 _WEIGHTS = "model.safetensors"
 _FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", _WEIGHTS)
 """What is unzipped, of all that a zip holds."""

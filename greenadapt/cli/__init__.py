@@ -18,12 +18,11 @@ from greenadapt.cli.options import (
     FIELDS,
     as_shown,
     command_words,
+    full_help_option,
     keep_argument,
     read_argument,
     remember,
     start_output,
-    with_argument,
-    with_common,
     with_options,
 )
 from greenadapt.cli.output.console import hide_details, set_output
@@ -39,39 +38,14 @@ from greenadapt.cli.settings import (
 from greenadapt.errors import GreenadaptError, UsageError, one_line
 from greenadapt.fields import allowed
 from greenadapt.storage.files import STDOUT, naming
-from greenadapt.storage.results import reading
 
-_ORDER = [
-    "adapt",
-    "corpus",
-    "w2v",
-    "align",
-    "expand",
-    "neighbours",
-    "assess",
-    "export",
-    "pretrain",
-    "params",
-    "finetune",
-    "tasks",
-    "evaluate",
-    "compile",
-    "predict",
-    "index",
-    "search",
-    "qa",
-    "serve",
-    "push",
-    "status",
-    "clean",
-    "doctor",
-    "cluster",
-    "cost",
-    "config",
-    "report",
-    "reproduce",
-    "demo",
-]
+_PANELS = {
+    "Adapt a model": ["corpus", "w2v", "align", "expand", "adapt", "neighbours", "assess", "export"],
+    "Train": ["pretrain", "finetune", "tasks", "evaluate"],
+    "Use": ["predict", "qa", "compile", "index", "search", "serve"],
+    "Look after results": ["report", "cost", "status", "clean", "doctor", "push", "demo"],
+}
+_PANEL_OF = {command: panel for panel, commands in _PANELS.items() for command in commands}
 
 
 _UsageError: Any = typer.BadParameter.__base__
@@ -88,11 +62,24 @@ def _harmless() -> Iterator[None]:
         raise
 
 
-class _Group(TyperGroup):
-    """Commands."""
+class _WithFullHelp:
+    """A command, or a group, with --help-all."""
+
+    _full_help_option: Any = None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        if self.add_help_option:  # type: ignore[attr-defined]
+            self._full_help_option = self._full_help_option or full_help_option(parameters[-1])
+            parameters = [*parameters, self._full_help_option]
+        return parameters
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        super(_Group, as_shown(self, ctx)).format_help(ctx, formatter)
+        super(_WithFullHelp, as_shown(self, ctx)).format_help(ctx, formatter)  # type: ignore[misc]
+
+
+class _Group(_WithFullHelp, TyperGroup):
+    """Commands."""
 
 
 class _Main(_Group):
@@ -125,15 +112,12 @@ class _Main(_Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order of the work."""
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
+        """The commands in the order of their panels."""
+        return sorted(super().list_commands(ctx), key=[*_PANEL_OF].index)
 
 
-class _Command(TyperCommand):
+class _Command(_WithFullHelp, TyperCommand):
     """Takes what ``--config`` and the environment set, and refuses values in one line."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        super(_Command, as_shown(self, ctx)).format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:
@@ -154,7 +138,7 @@ class _Command(TyperCommand):
         set_output(command=" ".join(command_words(ctx)), as_json=given.get("log_format") == "json")
         self._refuse_empty(given)
         order = read_argument(self, given, order)
-        if "help" not in given:  # which shows the defaults
+        if not given.keys() & {"help", "help_all"}:  # which show the defaults
             keep_settings(
                 ctx, find_settings(ctx.find_root().command, command_key(command_words(ctx)), given.get(CONFIG))
             )
@@ -172,6 +156,8 @@ class _Command(TyperCommand):
         return rest
 
     def invoke(self, ctx: Any) -> Any:
+        from greenadapt.storage.results import reading
+
         try:
             ctx.meta[FORCED] = bool(ctx.params.get("force"))
             require_names(ctx)
@@ -255,11 +241,13 @@ def main() -> None:
     app()
 
 
-for _command in _ORDER:  # each file adds its command to the app
+for _command in _PANEL_OF:  # each file adds its command to the app
     import_module(f"{__name__}.{_command}")
 for _below in app.registered_groups:
-    _below.cls = _Group
+    _below.cls, _below.rich_help_panel = _Group, _PANEL_OF[str(_below.name)]
+for _info in app.registered_commands:
+    _info.rich_help_panel = _PANEL_OF[_info.callback.__name__]  # type: ignore[union-attr]
 for _group in (app, *(group.typer_instance for group in app.registered_groups)):
     for _info in _group.registered_commands if _group else ():
         _info.cls = _Command
-        _info.callback = with_argument(with_common(with_options(_info.callback))) if _info.callback else None
+        _info.callback = with_options(_info.callback) if _info.callback else None

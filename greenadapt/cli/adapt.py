@@ -9,6 +9,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, TextOptions, W2VConfig
+from greenadapt.fields import BASIC
 
 
 @app.command(
@@ -35,10 +36,14 @@ def adapt(
             help="Add only the documents that are new to what an earlier run made.",
             rich_help_panel=Panel.TEXT,
         ),
+        BASIC,
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Run corpus prepare, w2v, align and expand in one go: from raw text to an adapted model folder."""
+    """Adapt a model to a corpus in one go.
+
+    Runs corpus prepare, w2v, align and expand: from raw text to an adapted model folder.
+    """
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import adapt as stage
 

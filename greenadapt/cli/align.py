@@ -9,10 +9,10 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import AsArgument, Pick, examples
 from greenadapt.config import AlignConfig, SessionOptions
+from greenadapt.fields import BASIC
 
 Vectors = Annotated[
-    Path | None,
-    typer.Option("--vectors", help="Path of word vectors: .bin, .vec, .txt (.gz), or a w2v result."),
+    Path | None, typer.Option("--vectors", help="Path of word vectors: .bin, .vec, .txt (.gz), or a w2v result."), BASIC
 ]
 
 
@@ -27,7 +27,10 @@ def align(
     options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force", "dry_run")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Fit the map from word vectors to the model's wordpiece vectors, and evaluate it on held-out words."""
+    """Fit the map from word vectors to wordpiece vectors.
+
+    Held-out words measure how good the map is.
+    """
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import align as stage
 

@@ -10,20 +10,19 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples, names_of
 from greenadapt.config import AssessConfig, Panel, RunConfig, SessionOptions, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
+from greenadapt.fields import BASIC
 
 Corpus = Annotated[
     str | None,
     typer.Option("--corpus", "-c", help="Assess the model in the workspace that was adapted to this corpus."),
+    BASIC,
 ]
 Model = Annotated[
     str | None,
     typer.Option(
         "--model", "-m", help="The adapted model's folder; with --corpus, its base model [default: the only one]."
     ),
-]
-TrainFile = Annotated[
-    list[str] | None,
-    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 Base = Annotated[
     str | None,
@@ -32,6 +31,7 @@ Base = Annotated[
         help="Compare with this model [default: the one that was adapted].",
         rich_help_panel=Panel.COMPARISON,
     ),
+    BASIC,
 ]
 _SPLIT = ("folds", "seeds", "seed")
 _NO_DEV = ("pool", "keep", "patience")
@@ -52,7 +52,7 @@ def assess(
     *,
     corpus: Corpus = None,
     model: Model = None,
-    train: TrainFile = None,
+    train: o.TrainFile = None,
     task: Annotated[Callable[..., TaskConfig], Pick(task=None)],
     base: Base = None,
     training: Annotated[TrainConfig, Pick(without=_NO_DEV)],
@@ -62,10 +62,11 @@ def assess(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Say whether an adapted model helps: with --train on your task, else by how well rows are predicted.
+    """Measure whether an adapted model helps.
 
-    With --train, the adapted model and its base are fine-tuned alike on all but one part of the labelled examples and
-    predict that part, and so on for each part. Finished parts are kept in --out, or in the workspace.
+    With --train it does so on your task: the adapted model and its base are fine-tuned alike on all but one part of the
+    labelled examples and predict that part, and so on for each part. Finished parts are kept in --out, or in the
+    workspace.
 
     Without, each recipe of rows predicts the rows of held-out words as if they were new. They are compared with the
     model's own: by cosine, by whether the own row is the nearest, and by how much the model's states change in texts of

@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import re
-import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from greenadapt.storage.files import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT
-_BROKEN_PIPE = 128 + signal.SIGPIPE
+_BROKEN_PIPE = 128 + 13  # SIGPIPE, which Windows does not have
 _STOPPED = {TIME_UP: "the time is up (--max-time)", _TERMINATED: "terminated"}
 _NEARLY = 0.95
 _WITHOUT_MEMORY = (
@@ -43,7 +42,6 @@ _GOES_ON = {
     "assess": "with --train, the same command resumes after the last fold, and training from the last checkpoint",
     "finetune": _STEPS,
     "pretrain": _STEPS,
-    "reproduce": "the same command goes on after the last finished run, and training from the last checkpoint",
     "qa": "with --out, the same command resumes after the last question",
     "predict": "the same command starts from the first line (with --cluster it goes on); printed lines are complete",
     "index": "the same command goes on after the last document that it wrote",
@@ -105,6 +103,10 @@ def lacks_memory(error: BaseException) -> bool:
         if isinstance(seen, MemoryError) or any(text in str(seen) for text in _WITHOUT_MEMORY):
             return True
         seen = seen.__cause__ or seen.__context__
+    try:
+        import resource
+    except ImportError:  # Windows
+        return False
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return limit != resource.RLIM_INFINITY and _most_addresses() > _NEARLY * limit
 

@@ -10,7 +10,7 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import parse_bytes, parse_duration
+from greenadapt.fields import BASIC, parse_bytes, parse_duration
 
 _KINDS = ("version", "unfinished", "download", "input", "cache")
 
@@ -20,11 +20,16 @@ Only = Annotated[
         "--only",
         help=f"Only this kind: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}; repeatable [default: all but unfinished].",
     ),
+    BASIC,
 ]
 OlderThan = Annotated[
-    str | None, typer.Option("--older-than", help="Only what was not changed for this long, such as 12h, 30d or 4w.")
+    str | None,
+    typer.Option("--older-than", help="Only what was not changed for this long, such as 12h, 30d or 4w."),
+    BASIC,
 ]
-LargerThan = Annotated[str | None, typer.Option("--larger-than", help="Only what is larger than this, such as 1G.")]
+LargerThan = Annotated[
+    str | None, typer.Option("--larger-than", help="Only what is larger than this, such as 1G."), BASIC
+]
 KeepLast = Annotated[
     bool, typer.Option("--keep-last", help="Keep the version before the current one, for those who still read it.")
 ]
@@ -32,8 +37,8 @@ Downloads = Annotated[
     bool,
     typer.Option("--downloads", help="Remove also downloads that a corpus was made from; --download fetches them."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing."), BASIC]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask."), BASIC]
 
 
 @app.command(epilog=examples("clean --dry-run", "clean --older-than 30d --yes", "clean --only cache --larger-than 1G"))
@@ -49,10 +54,10 @@ def clean(
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Remove old versions, downloads and caches from the workspace, after asking.
+    """Remove old versions, downloads and caches, after asking.
 
-    Results stay, and what they were made from. What another command is writing is skipped. Unfinished work, which the
-    same command resumes, is removed only with --only unfinished or --older-than.
+    Results in the workspace stay, and what they were made from. What another command is writing is skipped. Unfinished
+    work, which the same command resumes, is removed only with --only unfinished or --older-than.
     """
     kinds: list[Any] = list(only or ())
     if unknown := [kind for kind in kinds if kind not in _KINDS]:

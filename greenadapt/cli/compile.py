@@ -23,9 +23,10 @@ def compile(  # noqa: A001  (the command's name)
     out: OutFolder,
     as_json: o.AsJson = False,
 ) -> None:
-    """Write a model for ONNX Runtime or OpenVINO, which run it on CPUs faster and without torch.
+    """Convert a model to ONNX Runtime or OpenVINO.
 
-    predict, qa and load read the folder as they read the model.
+    ONNX Runtime and OpenVINO run the model on CPUs faster, and without torch. predict, qa and load read the folder as
+    they read the model.
     """
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import compile as stage

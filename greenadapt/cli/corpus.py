@@ -8,6 +8,7 @@ from greenadapt.cli import app, option_checks, settings
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions, TextOptions
+from greenadapt.fields import BASIC
 
 group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
 app.add_typer(group, name="corpus")
@@ -29,6 +30,7 @@ Splitter = Annotated[
         "-m",
         help="The model whose tokenizer splits the text: a folder, a hub id, minilm or mpnet [default: only download].",
     ),
+    BASIC,
 ]
 
 
@@ -80,7 +82,10 @@ def _up_to(stated: dict[str, Any]) -> str:
 
 @group.command(epilog=examples("corpus show pydocs"))
 def show(*, name: Name, options: Annotated[SessionOptions, Pick("workspace")], as_json: o.AsJson = False) -> None:
-    """Show a corpus: its sources, its licence, and what the workspace has of it."""
+    """Show the sources and the licence of a corpus.
+
+    Also shows what the workspace has of it.
+    """
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import corpus
 
@@ -114,7 +119,10 @@ def prepare(
     options: Annotated[SessionOptions, Pick(without=("out",))],
     as_json: o.AsJson = False,
 ) -> None:
-    """Download a corpus if needed (--download) and split it into words; without a model, only download it."""
+    """Download a corpus, and split it into words.
+
+    A corpus from the network needs --download. Without a model it is only downloaded.
+    """
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import corpus as stage

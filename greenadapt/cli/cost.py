@@ -16,18 +16,6 @@ Folders = Annotated[
         help="Folders of results, such as --out wrote, and of what they were made from, instead of the workspace.",
     ),
 ]
-Corpus = Annotated[
-    str | None,
-    typer.Option(
-        "--corpus",
-        "-c",
-        help="Only results of this corpus, by name or file [default: all].",
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", "-m", help="Only results for this base model [default: all]."),
-]
 
 
 @app.command(epilog=examples("cost", "cost -c pydocs --json", "cost runs/ner"))
@@ -35,18 +23,18 @@ def cost(
     ctx: typer.Context,
     *,
     folders: Folders = None,
-    corpus: Corpus = None,
-    model: Model = None,
+    corpus: o.OnlyCorpus = None,
+    model: o.OnlyModel = None,
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Show what each stage cost in time, energy, CO2 and money, next to the paper's table.
+    """Show each stage's time, energy, CO2 and money.
 
-    Covers the results in the workspace or, if folders are given, those and everything they were made from.
+    The paper's table follows. The results are those in the workspace or, if folders are given, those and everything
+    they were made from.
     """
     if folders:
-        why = "chooses from the workspace, but folders are given: leave out one of the two"
-        option_checks.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+        option_checks.refuse_beside_folders(ctx)
 
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.cli.output.printing import print_costs, print_paper_costs

@@ -14,10 +14,10 @@ def demo(
     options: Annotated[SessionOptions, Pick("workspace", "workers", "force")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Adapt the offline model to the docstrings of Python packages, and show gains and costs.
+    """Adapt a model offline, and show gains and costs.
 
-    With the train extra installed it ends with a task: finding code identifiers in docstrings with the base and the
-    adapted model.
+    The offline model is adapted to the docstrings of Python packages. With the train extra installed it ends with a
+    task: finding code identifiers in docstrings with the base and the adapted model.
     """
     from greenadapt.cli.output.console import print_json, print_lines, print_table
     from greenadapt.cli.output.printing import print_comparison, print_costs, print_heldout, print_neighbours

@@ -12,7 +12,7 @@ from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import ReadingOptions
-from greenadapt.storage.outputs import check_files, open_output, replacing
+from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.stages.evaluate import Evaluated
@@ -25,7 +25,7 @@ Test = Annotated[
     list[str],
     typer.Option("--test", help="Labelled file, or data set of the hub; repeatable, each is scored separately."),
 ]
-TaskName = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model.")]
+TaskName = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model."), BASIC]
 Seed = Annotated[int | None, typer.Option("--seed", help="Which of the folder's seeds to score [default: all].")]
 TextField = Annotated[
     list[str] | None,
@@ -33,10 +33,12 @@ TextField = Annotated[
         "--text-field",
         help="Classification: field or column of the text; twice for a pair [default: as in training].",
     ),
+    BASIC,
 ]
 LabelField = Annotated[
     str | None,
     typer.Option("--label-field", help="Classification: field or column of the label [default: as in training]."),
+    BASIC,
 ]
 PredictionsFile = Annotated[
     Path | None,
@@ -45,6 +47,7 @@ PredictionsFile = Annotated[
         help="Write the predictions to this file as JSON lines, in the order of the examples; compressed if it "
         "ends in .gz, .bz2, .xz or .zst.",
     ),
+    BASIC,
 ]
 LogitsFile = Annotated[
     Path | None,
@@ -71,15 +74,16 @@ def evaluate(
     logits: LogitsFile = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Score fine-tuned models on labelled files, as finetune scores its --test, by seed and tokenization.
+    """Score fine-tuned models on labelled files.
 
-    The main score has a 95 % interval from resampling examples and, if there are several, seeds. Nothing is saved. With
-    --json one object per file.
+    Scores are by seed and tokenization, as finetune scores its --test. The main score has a 95 % interval from
+    resampling examples and, if there are several, seeds. Nothing is saved. With --json one object per file.
     """
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.printing import print_evaluated
     from greenadapt.stages.evaluate import EvaluateRequest
     from greenadapt.stages.evaluate import evaluate as score
+    from greenadapt.storage.outputs import check_files
 
     check_files(predictions, logits)
     named = {"text_fields": tuple(text_field or ()), "label_field": label_field}
@@ -100,6 +104,8 @@ def evaluate(
 
 def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
     """Write each with its file and seed."""
+    from greenadapt.storage.outputs import open_output
+
     with open_output(out) as (stream, _):
         for one in found:
             for seed, evaluation in one.evaluations.items():
@@ -110,6 +116,7 @@ def _write_predictions(found: "Sequence[Evaluated]", out: Path) -> None:
 def _write_logits(found: "Sequence[Evaluated]", out: Path) -> None:
     """Of the only file and seed, as finetune --save-logits writes them."""
     from greenadapt.storage.arrays import write_arrays
+    from greenadapt.storage.outputs import replacing
     from greenadapt.training.evaluation import stacked
 
     [one] = found

@@ -21,7 +21,10 @@ def expand(
     options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force", "dry_run")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Add the mapped vectors as embedding rows, and write a model folder that plain transformers loads."""
+    """Add the mapped vectors as embedding rows.
+
+    Writes a model folder that plain transformers loads.
+    """
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import expand as stage
 

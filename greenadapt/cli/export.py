@@ -9,9 +9,10 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
+from greenadapt.fields import BASIC
 
 File = Annotated[Path, typer.Argument(help="The file to write: .bin, .vec or .txt, optionally with .gz.")]
-Vectors = Annotated[Path | None, typer.Option("--vectors", help="Path of vectors, instead of a corpus.")]
+Vectors = Annotated[Path | None, typer.Option("--vectors", help="Path of vectors, instead of a corpus."), BASIC]
 
 
 @app.command(epilog=examples("export vectors.bin -c pydocs -m minilm", "export words.txt.gz --vectors vectors.bin"))
@@ -26,7 +27,10 @@ def export(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Write word vectors in a format that word2vec, gensim and fastText can read."""
+    """Write word vectors in a format of word2vec.
+
+    gensim and fastText read these formats, too.
+    """
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.stages import compile as stage
 

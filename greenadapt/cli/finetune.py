@@ -1,7 +1,6 @@
 """``greenadapt finetune``."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,14 +9,12 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, names_of
+from greenadapt.cli.options import Pick, examples
 from greenadapt.config import (
-    NOT_WITH_ADD_TO,
     PALS_PAPER,
     PAPER,
     AdapterConfig,
     MemoryConfig,
-    NumberOfSeeds,
     Panel,
     RunConfig,
     SamplingConfig,
@@ -25,25 +22,13 @@ from greenadapt.config import (
     TaskConfig,
     TrainConfig,
     UnlabelledConfig,
-    preset_settings,
 )
 from greenadapt.errors import UsageError
-from greenadapt.fields import check_value
+from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.stages.finetune.request import FinetuneRequest
     from greenadapt.stages.session import Session
-
-_OF_MANY_TASKS = {"add_to": "--add-to", **names_of(AdapterConfig, SamplingConfig)}
-"""Parameters that only training on many tasks has → their options."""
-_OF_ONE_TASK = {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        *("task", "train", "dev", "test", *names_of(TaskConfig)),
-        *("whole_sentences", "unlabelled", *names_of(UnlabelledConfig), "save_logits", "compare", "reference"),
-    )
-}
-"""Parameters that only training on one task has → their options."""
 
 _SESSION = ("workspace", "force", "dry_run", "max_time", "nice", "cluster", "cores_each", "gpus_each")
 
@@ -54,16 +39,15 @@ class Preset(StrEnum):
     paper = "paper"
 
 
-TrainFile = Annotated[
-    list[str] | None,
-    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
-]
 Dev = Annotated[
     str | None,
     typer.Option("--dev", help="Labelled file to evaluate on after every epoch.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 Test = Annotated[
-    str | None, typer.Option("--test", help="Labelled file to evaluate on at the end.", rich_help_panel=Panel.DATA)
+    str | None,
+    typer.Option("--test", help="Labelled file to evaluate on at the end.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
 Unlabelled = Annotated[
     str | None,
@@ -88,9 +72,12 @@ PresetOption = Annotated[
         f"{PALS_PAPER['epochs']} and {PALS_PAPER['learning_rate']}.",
         rich_help_panel=Panel.TRAINING,
     ),
+    BASIC,
 ]
 Seeds = Annotated[
-    int, typer.Option("--seeds", help="Number of models to train, each with its seed.", rich_help_panel=Panel.TRAINING)
+    int,
+    typer.Option("--seeds", help="Number of models to train, each with its seed.", rich_help_panel=Panel.TRAINING),
+    BASIC,
 ]
 FirstSeed = Annotated[int, typer.Option("--seed", help="The first of the seeds.", rich_help_panel=Panel.TRAINING)]
 TasksFile = Annotated[
@@ -100,6 +87,7 @@ TasksFile = Annotated[
         help="File (.toml) of tasks that share one encoder, instead of --task and --train.",
         rich_help_panel=Panel.ADAPTERS,
     ),
+    BASIC,
 ]
 AddTo = Annotated[
     Path | None,
@@ -108,6 +96,7 @@ AddTo = Annotated[
         help="Add the tasks to this folder of a shared encoder, which is not changed.",
         rich_help_panel=Panel.ADAPTERS,
     ),
+    BASIC,
 ]
 OutFolder = Annotated[
     Path | None,
@@ -118,6 +107,7 @@ OutFolder = Annotated[
         "-STRATEGY is appended if there is a memory].",
         rich_help_panel=Panel.RESULTS,
     ),
+    BASIC,
 ]
 Compare = Annotated[
     str | None,
@@ -126,6 +116,7 @@ Compare = Annotated[
         help="Train this model (the base model) the same way and print the difference.",
         rich_help_panel=Panel.COMPARISON,
     ),
+    BASIC,
 ]
 Reference = Annotated[
     str | None,
@@ -148,7 +139,7 @@ Reference = Annotated[
 def finetune(
     ctx: typer.Context,
     *,
-    train: TrainFile = None,
+    train: o.TrainFile = None,
     task: Annotated[Callable[..., TaskConfig], Pick(task=None)],
     corpus: o.AdaptedTo = None,
     model: o.Trained = None,
@@ -175,50 +166,41 @@ def finetune(
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Train NER, classification or question answering on a mixture of both tokenizations, and evaluate it.
+    """Train a model for a task, and evaluate it.
 
-    With --tasks, many tasks at once on one shared encoder.
+    The task is NER, classification or question answering, and the model reads a mixture of both tokenizations. With
+    --tasks, many tasks share one encoder and are trained at once.
     """
-    given = option_checks.given(ctx)
-    check_value("--seeds", seeds, NumberOfSeeds)
-    of_training, of_sampling = preset_settings(preset, many=tasks is not None)
-    training = replace(training, **{name: value for name, value in of_training.items() if name not in given})
-    sampling = replace(sampling, **{name: value for name, value in of_sampling.items() if name not in given})
+    from greenadapt.stages.finetune.request import FinetuneArguments
 
-    from greenadapt.stages.finetune.request import FinetuneRequest
-    from greenadapt.stages.session import adapted_model
-    from greenadapt.tasks.tasks_file import read_tasks_file
+    def refuse(names: Iterable[str], why: str) -> None:
+        option_checks.refuse(ctx, {name: f"--{name.replace('_', '-')}" for name in names}, why)
 
+    if tasks is None and reference is not None and compare is None:
+        raise UsageError("--reference needs --compare", "name the base model with --compare")
+    arguments = FinetuneArguments(
+        explicit=option_checks.given(ctx),
+        model=model,
+        corpus=corpus,
+        task=task,
+        whole_sentences=whole_sentences,
+        save_logits=save_logits,
+        tasks=tasks,
+        add_to=add_to,
+        adapter=adapter,
+        sampling=sampling,
+        training=training,
+        preset=preset,
+        unlabelled=unlabelled_config,
+        memory=memory,
+        memory_config=memory_config,
+        run=run,
+        seeds=seeds,
+        seed=seed,
+    )
+    arguments.check(refuse)
     session = o.make_session(options, out=out)
-    common: dict[str, Any] = {"training": training, "run": run, "seeds": tuple(range(seed, seed + seeds))}
-    common |= {"memory": memory, "memory_config": memory_config}
-    if tasks is None:
-        option_checks.refuse(
-            ctx, _OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out"
-        )
-        if "task" not in given:
-            raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
-        if whole_sentences and "chunk" in given:
-            raise UsageError("--chunk and --whole-sentences exclude each other", "leave out one of them")
-        config = task(chunk=None) if whole_sentences else task()
-        if reference is not None and compare is None:
-            raise UsageError("--reference needs --compare", "name the base model with --compare")
-        start = adapted_model(session, corpus, model)
-        sources = (tuple(train or ()), dev, test)
-        common |= {"unlabelled": unlabelled, "unlabelled_config": unlabelled_config}
-        request = FinetuneRequest.of_one(start, *sources, config, save_logits=save_logits, **common)
-    else:
-        option_checks.refuse(
-            ctx, _OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out"
-        )
-        if add_to is not None:
-            if not (corpus is None and model is None):
-                raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
-            why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
-            option_checks.refuse(ctx, {name: f"--{name.replace('_', '-')}" for name in NOT_WITH_ADD_TO}, why)
-            session = replace(session, out=None)
-        start = adapted_model(session, corpus, model) if add_to is None else str(add_to)
-        request = FinetuneRequest(start, read_tasks_file(tasks), adapter, sampling, **common)
+    request = arguments.request(session, tuple(train or ()), dev, test, unlabelled)
     others = [name for name in (compare, reference) if name is not None]
     _train(session, request, others, add_to, as_json=as_json)
 

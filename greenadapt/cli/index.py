@@ -8,23 +8,14 @@ import typer
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
-from greenadapt.config import IndexConfig, SessionOptions
-from greenadapt.errors import UsageError
+from greenadapt.config import IndexConfig, SessionOptions, TextOptions
+from greenadapt.fields import BASIC
 
 Documents = Annotated[
     list[str],
     typer.Option("--documents", help="Documents: a folder, a file or an archive, in any corpus format; repeatable."),
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the index; or give --search.")]
-Search = Annotated[
-    str | None,
-    typer.Option(
-        "--search",
-        metavar="URL",
-        help="Write to an OpenSearch or Elasticsearch server instead: https://HOST:PORT/NAME of the index. A login is "
-        "read from GREENADAPT_SEARCH_LOGIN (user:password), GREENADAPT_SEARCH_API_KEY or ~/.netrc.",
-    ),
-]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the index."), BASIC]
 Model = Annotated[
     str | None,
     typer.Option(
@@ -33,17 +24,12 @@ Model = Annotated[
         help="An encoder, adapted or not: its tokenizer splits text into words, and it makes the vectors [default: "
         "words are runs of letters and digits].",
     ),
+    BASIC,
 ]
 Update = Annotated[
     bool,
     typer.Option("--update", help="Let --documents be others than before: those that are no longer named are removed."),
-]
-Format = Annotated[str | None, typer.Option("--format", help="Format of the documents, if their names do not say.")]
-Field = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field", help="Field (JSON lines) or column (CSV, TSV) that holds text; repeatable [default: text]."
-    ),
+    BASIC,
 ]
 
 
@@ -51,40 +37,35 @@ Field = Annotated[
     epilog=examples(
         "index --documents papers/ --sample-by document -o papers.index",
         "index --documents papers/ -m adapted --vectors -o papers.index",
-        "index --documents papers/ -m adapted --search https://localhost:9200/papers",
     )
 )
 def index(
     ctx: typer.Context,
     *,
     documents: Documents,
-    out: Out = None,
-    search: Search = None,
+    out: Out,
     model: Model = None,
     config: IndexConfig,
     update: Update = False,
-    format: Format = None,  # noqa: A002  (the option's name)
-    field: Field = None,
-    sample_by: o.SampleBy = None,
+    read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
     options: Annotated[SessionOptions, Pick("force", "nice")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Index the paragraphs of documents for search and qa; the same command again brings the index up to date.
+    """Index the paragraphs of documents for search and qa.
 
-    Work is committed in batches: searches see it meanwhile, and a killed run goes on from the last one.
+    The same command again brings the index up to date. Work is committed in batches: searches see it meanwhile, and a
+    killed run goes on from the last one.
     """
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.printing import counts_in_words
     from greenadapt.stages import index as stage
 
-    if o.index_place(None if out is None else str(out), search, "--out") is None:
-        raise UsageError("nowhere to write", "give a folder with --out, or a server with --search")
-    option_checks.refuse_field(ctx, documents, format)
-    fields = tuple(field or stage.IndexRequest.fields)
-    request = stage.IndexRequest(tuple(documents), model, config, format, fields, sample_by, update, search)
+    option_checks.refuse_field(ctx, documents, read.format)
+    fields = read.fields or stage.IndexRequest.fields
+    request = stage.IndexRequest(tuple(documents), model, config, read.format, fields, read.sample_by, update)
     row = stage.index(o.make_session(options, out=out), request)
     if as_json:
         print_json(row)
         return
     status = f"done in {row['seconds']:.1f} s" if row["status"] == "done" else row["status"]
-    print_lines([f"index: {status}; {counts_in_words(row['counts'])}", f"  {row.get('folder') or row['search']}"])
+    print_lines([f"index: {status}; {counts_in_words(row['counts'])}", f"  {row['folder']}"])

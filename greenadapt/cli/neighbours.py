@@ -8,9 +8,10 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
+from greenadapt.fields import BASIC
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
-Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each word.")]
+Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each word."), BASIC]
 
 
 @app.command(epilog=examples("neighbours tuple generator -c pydocs -m minilm"))
@@ -26,7 +27,10 @@ def neighbours(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the wordpieces and domain words nearest to each word in both spaces, before and after alignment."""
+    """Show the nearest neighbours of words in both spaces.
+
+    They are wordpieces and domain words, before and after alignment.
+    """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_neighbours
     from greenadapt.stages import neighbours as stage

@@ -25,10 +25,10 @@ WRITTEN = frozenset({
 })  # fmt: skip
 """Those that a command writes or adds to."""
 OTHER = frozenset({
-    "address", "allow_host", "cluster", "command", "exclude", "experiment", "field", "format", "host", "label_field",
+    "address", "allow_host", "cluster", "command", "exclude", "field", "format", "host", "label_field",
     "larger_than", "layers", "max_body", "max_cache", "max_document_bytes", "max_memory", "max_time",
-    "memory_layers", "memory_source", "message", "methods", "older_than", "only", "query", "question", "remove",
-    "report_to", "repo", "revision", "search", "task", "text_field", "variant", "words",
+    "memory_layers", "memory_source", "message", "older_than", "only", "query", "question", "remove",
+    "report_to", "repo", "revision", "task", "text_field", "variant", "words",
 })  # fmt: skip
 """Those whose values are texts."""
 _JOINED = {"finetune": "add_to", "tasks": "folder"}
@@ -58,12 +58,11 @@ def read_by(ctx: Any) -> dict[str, str]:
         is_corpus = name == "corpus" or (name == "name" and command.startswith("corpus"))
         option = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.opts[0].upper()
         for value in map(str, given if isinstance(given, list | tuple) else [given]):
-            path = value.partition("=")[2] if command == "reproduce" and "=" in value else value
             is_name = value == _KEYWORDS.get(name) or (
                 is_corpus and (own_folder("corpora") / f"{value}.toml").is_file()
             )
-            if path and not is_name and expanded(path).exists():
-                found[f"{option} {path}" if option in found else option] = str(Path(path))
+            if value and not is_name and expanded(value).exists():
+                found[f"{option} {value}" if option in found else option] = str(Path(value))
     return found
 
 
@@ -97,6 +96,12 @@ def refuse(ctx: typer.Context, options: Mapping[str, str], why: str) -> None:
     forget(for_all & options.keys())
 
 
+def refuse_beside_folders(ctx: typer.Context) -> None:
+    """Raise ``UsageError`` if --corpus or --model, which choose from the workspace, was given beside folders."""
+    why = "chooses from the workspace, but folders are given: leave out one of the two"
+    refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+
+
 def own(ctx: typer.Context, *names: str) -> list[Any]:
     """The values of parameters without what is set for all commands, which is ``None`` instead."""
     for_all = set_for_all(ctx)
@@ -106,11 +111,9 @@ def own(ctx: typer.Context, *names: str) -> list[Any]:
 
 def refuse_field(ctx: typer.Context, sources: Iterable[str | None], format: str | None) -> None:  # noqa: A002
     """Raise ``UsageError`` if --field was given and none of the ``sources`` of documents has fields."""
-    from greenadapt.corpus.recipes import may_have_fields
+    from greenadapt.corpus.recipes import why_no_fields
 
-    named = [source for source in sources if source is not None]
-    if named and not any(may_have_fields(source, format) for source in named):
-        why = f"is for JSON lines and tables, and {named[0]} is neither: leave it out, or say what it is with --format"
+    if why := why_no_fields([source for source in sources if source is not None], format):
         refuse(ctx, {"field": "--field"}, why)
 
 

@@ -4,7 +4,7 @@ import io
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import MISSING, replace
@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from greenadapt import config
 from greenadapt.cli.settings import complete_option, corpora, used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, Field, option_fields, without_ranges
-from greenadapt.progress import limit_time
-from greenadapt.stages.plan import DryRun, Plan
+from greenadapt.fields import BASIC, Checked, Field, option_fields, without_ranges
+from greenadapt.progress import ALARM, limit_time
 from greenadapt.storage.files import short
-from greenadapt.workers import launched_processes
 
 if TYPE_CHECKING:
     from greenadapt.stages.plan import Plan
@@ -54,80 +51,75 @@ class Pick:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with options in place of each parameter that is a configuration.
+    """``command`` with options in place of each parameter that is a configuration, and those that all commands have.
 
     The command gets the configuration, checked, or for ``Callable[..., Config]`` a function that makes it. Two
     configurations with an option of the same name share it.
     """
-    shown: dict[str, Parameter] = {}
+    configs: dict[str, tuple[Any, bool, list[Field]]] = {}
+    parameters: dict[str, Parameter] = {}
     own: list[str] = []
-    made: dict[str, tuple[Any, bool, list[Field]]] = {}
     for name, parameter in signature(command).parameters.items():
         kind, is_called, pick = _configuration(parameter.annotation)
         if kind is None:
-            shown[name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            parameters[name] = parameter.replace(kind=Parameter.KEYWORD_ONLY)
             own.append(name)
             continue
         picked = pick.fields(kind)
-        made[name] = kind, is_called, picked
+        configs[name] = kind, is_called, picked
         for field in picked:
-            shown.setdefault(field.parameter, _parameter(field, pick.defaults.get(field.name, field.default)))
-    if not made:
-        return command
+            parameters.setdefault(field.parameter, _parameter(field, pick.defaults.get(field.name, field.default)))
+    fields = {field.parameter: field for _, _, picked in configs.values() for field in picked}
 
     @wraps(command)
     def run(**values: Any) -> None:
-        taken = {name: values[name] for name in own}
-        for name, (kind, is_called, picked) in made.items():
+        arguments = {name: values[name] for name in own}
+        for name, (kind, is_called, picked) in configs.items():
             make = partial(kind, **_chosen(picked, values))
-            taken[name] = make if is_called else make()
-        command(**taken)
+            arguments[name] = make if is_called else make()
+        is_dry = "dry_run" in fields and values["dry_run"]
+        with steps_printed(values.get("as_json", False)) if is_dry else nullcontext():
+            command(**arguments)
 
-    run.__signature__ = signature(command).replace(parameters=[*shown.values()])  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in shown.items()}
-    setattr(run, FIELDS, {field.parameter: field for _, _, picked in made.values() for field in picked})
-    return run
-
-
-def with_common(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with the options that every command has, which ``start_output`` acts on.
-
-    ``-q`` is left out where the command has another option of this name.
-    """
-    own = signature(command)
-    taken = {name for parameter in own.parameters.values() for name in _names(parameter)}
-    kinds: dict[str, tuple[Any, Any]] = {
-        "quiet": (bool, _common("--quiet", *{"-q"} - taken, help=_QUIET)),
-        "verbose": (bool, _common("--verbose", "-v", help=_VERBOSE)),
-        "log_format": (LogFormat, _common("--log-format", help=_LOG_FORMAT)),
-        "config": (Path | None, _common("--config", help=_CONFIG)),
-    }
-    defaults = {"quiet": False, "verbose": False, "log_format": "text", "config": None}
-
-    @wraps(command)
-    def run(**options: Any) -> None:
-        own = {name: value for name, value in options.items() if name not in kinds}
-        if options.get("dry_run") and "dry_run" in getattr(command, FIELDS, {}):  # of the session
-            with steps_printed(as_json=options.get("as_json", False)):
-                command(**own)
-        else:
-            command(**own)
-
-    common = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=Annotated[kind, option])
-        for name, (kind, option) in kinds.items()
-    ]
-    for parameter in own.parameters.values():
-        for mark in get_args(parameter.annotation)[1:]:
-            complete_option(mark)
-    shown = sorted([*own.parameters.values(), *common], key=_is_advanced)  # so that their panel is the last
-    run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
+    shown = [*_argument(parameters.get(_OPTION)), *parameters.values()]
+    for mark in chain.from_iterable(map(_marks, shown)):
+        complete_option(mark)
+    shown = sorted([*shown, *_common(shown)], key=_is_advanced)  # so that their panel is the last
+    run.__signature__ = signature(command).replace(parameters=shown)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    setattr(run, FIELDS, fields)
     return run
 
 
-def _common(*names: str, help: str) -> Any:  # noqa: A002  (typer's name)
-    return typer.Option(*names, help=help, rich_help_panel=Panel.OUTPUT)
+def _argument(corpus: Parameter | None) -> list[Parameter]:
+    """The corpus as an argument, if --corpus is marked ``AsArgument``."""
+    if corpus is None or not any(isinstance(mark, AsArgument) for mark in _marks(corpus)):
+        return []
+    shown = typer.Argument(metavar="CORPUS", help="The same as --corpus.", autocompletion=corpora)
+    return [Parameter(_ARGUMENT, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, shown])]
+
+
+def _common(own: Iterable[Parameter]) -> list[Parameter]:
+    """The options that every command has; -q is left out where it is a name of one of its ``own``."""
+    taken = {
+        name for parameter in own for mark in _marks(parameter) for name in getattr(mark, "param_decls", None) or ()
+    }
+    kinds = {
+        "quiet": (bool, False, _QUIET, {"-q"} - taken),
+        "verbose": (bool, False, _VERBOSE, {"-v"}),
+        "log_format": (LogFormat, "text", _LOG_FORMAT, ()),
+        "config": (Path | None, None, _CONFIG, ()),
+    }
+    found = []
+    for name, (kind, default, text, letters) in kinds.items():
+        option = typer.Option(f"--{name.replace('_', '-')}", *letters, help=text, rich_help_panel=Panel.OUTPUT)
+        found.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]))
+    return found
+
+
+def _marks(parameter: Parameter) -> tuple[Any, ...]:
+    """What a parameter is annotated with beside its type."""
+    return get_args(parameter.annotation)[1:] if get_origin(parameter.annotation) is Annotated else ()
 
 
 def names_of(*configs: type) -> dict[str, str]:
@@ -178,7 +170,8 @@ def _parameter(field: Field, default: Any) -> Parameter:
         show_default=default not in (None, Parameter.empty),
         rich_help_panel=option.panel,
     )
-    return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+    marks = (shown, BASIC) if field.is_basic else (shown,)
+    return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, *marks])
 
 
 def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
@@ -197,24 +190,54 @@ def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_advanced(parameter: Parameter) -> bool:
-    marks = get_args(parameter.annotation)[1:]
-    return any(getattr(mark, "rich_help_panel", None) == Panel.ADVANCED for mark in marks)
+    return any(getattr(mark, "rich_help_panel", None) == Panel.ADVANCED for mark in _marks(parameter))
 
 
-def _names(parameter: Parameter) -> list[str]:
-    """The options that a parameter is given by."""
-    return [name for info in get_args(parameter.annotation)[1:] for name in getattr(info, "param_decls", None) or ()]
-
-
+_GLANCE = 15  # options that need no panels
 _WIDEST_CHOICES = 12  # characters, with "|" between
+_FULL_HELP = "greenadapt.full_help"
+"""In a context's ``meta``: whether the help is that of --help-all."""
+
+
+def full_help_option(help_option: Any) -> Any:
+    """--help-all, made from --help."""
+
+    def show(ctx: Any, parameter: Any, value: bool) -> None:
+        ctx.meta[_FULL_HELP] = value
+        help_option.callback(ctx, parameter, value)
+
+    option = copy(help_option)
+    option.name, option.opts, option.callback = "help_all", ["--help-all"], show
+    option.help = "Show all options and exit."
+    return option
 
 
 def as_shown(command: Any, ctx: Any) -> Any:
-    """A copy of ``command`` for its help."""
-    shown = copy(command)
-    shown.params = [_help_parameter(parameter) for parameter in command.get_params(ctx)]
+    """A copy of ``command`` for its help: with all options, or with those that are required or marked ``BASIC``."""
+    shown, parameters = copy(command), command.get_params(ctx)
+    is_full = ctx.meta.get(_FULL_HELP, False)
+    shown.params = [_help_parameter(each) for each in parameters if is_full or _is_basic(command, each)]
     shown.add_help_option = False  # it is among them
+    if is_full:
+        return shown
+    options = [each for each in shown.params if each.param_type_name == "option"]
+    if len(options) <= _GLANCE:
+        for option in options:
+            option.rich_help_panel = None
+    if len(shown.params) < len(parameters) - 1:  # all but --help-all
+        more = " ".join(["greenadapt", *command_words(ctx), "--help-all"])
+        shown.epilog = f"{command.epilog}\n\nMore options: `{more}`"
     return shown
+
+
+def _is_basic(command: Any, parameter: Any) -> bool:
+    """Whether the short help shows it; that of a group shows all options."""
+    if parameter.name == "help_all":
+        return False
+    is_needed = parameter.required or parameter.param_type_name == "argument" or parameter.name == "help"
+    if is_needed or hasattr(command, "commands"):
+        return True
+    return BASIC in _marks(signature(command.callback).parameters[parameter.name])
 
 
 def _help_parameter(parameter: Any) -> Any:
@@ -308,6 +331,9 @@ def _long(options: list[str]) -> str:
 @contextmanager
 def steps_printed(as_json: bool) -> Iterator[None]:
     """Run the block's command dry, and print its steps in place of what it prints."""
+    from greenadapt.stages.plan import DryRun, Plan
+    from greenadapt.workers import launched_processes
+
     plan = Plan()
     token = PLAN.set(plan)
     try:
@@ -327,25 +353,6 @@ _OPTION, _ARGUMENT = "corpus", "corpus_argument"
 
 class AsArgument:
     """Marks --corpus of a command that also takes the corpus as its argument."""
-
-
-def with_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with the corpus as an argument, too, if its --corpus is marked ``AsArgument``."""
-    own = signature(command)
-    option = own.parameters.get(_OPTION)
-    if option is None or not any(isinstance(mark, AsArgument) for mark in get_args(option.annotation)):
-        return command
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        del values[_ARGUMENT]
-        command(**values)
-
-    shown = typer.Argument(metavar="CORPUS", help="The same as --corpus.", autocompletion=corpora)
-    argument = Parameter(_ARGUMENT, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, shown])
-    run.__signature__ = own.replace(parameters=[argument, *own.parameters.values()])  # type: ignore[attr-defined]
-    run.__annotations__ = {_ARGUMENT: argument.annotation, **command.__annotations__}
-    return run
 
 
 def read_argument(command: Any, given: dict[str, Any], order: list[Any]) -> list[Any]:
@@ -377,6 +384,7 @@ Corpus = Annotated[
         "-c",
         help="A named corpus (see greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
     ),
+    BASIC,
     AsArgument(),
 ]
 Model = Annotated[
@@ -386,10 +394,7 @@ Model = Annotated[
         "-m",
         help="A model folder, a hub id, minilm or mpnet [default: the only one used so far].",
     ),
-]
-SampleBy = Annotated[
-    config.SampleBy | None,
-    typer.Option("--sample-by", help=f"{config.SAMPLE_BY.help[:-1]} [default: line; all of the file for --context]."),
+    BASIC,
 ]
 CorpusOfResults = Annotated[
     str | None,
@@ -398,6 +403,7 @@ CorpusOfResults = Annotated[
         "-c",
         help="The corpus whose results in the workspace to use, by name or file [default: the only one].",
     ),
+    BASIC,
 ]
 AdaptedTo = Annotated[
     str | None,
@@ -406,6 +412,7 @@ AdaptedTo = Annotated[
         "-c",
         help="Train the model in the workspace that was adapted to this corpus; no text is read from it.",
     ),
+    BASIC,
 ]
 Trained = Annotated[
     str | None,
@@ -415,15 +422,29 @@ Trained = Annotated[
         help="The model to train: a folder, adapted or not, a hub id, minilm or mpnet; with --corpus, the base of the "
         "adapted model [default: the only one].",
     ),
+    BASIC,
+]
+OnlyCorpus = Annotated[
+    str | None,
+    typer.Option("--corpus", "-c", help="Only results of this corpus, by name or file [default: all]."),
+    BASIC,
+]
+OnlyModel = Annotated[
+    str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all]."), BASIC
 ]
 VariantOfResults = Annotated[
     str | None,
     typer.Option("--variant", help="Use the results stored under this name, if any.", rich_help_panel=Panel.RESULTS),
 ]
-AlignmentPath = Annotated[
-    Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus.")
+TrainFile = Annotated[
+    list[str] | None,
+    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
+    BASIC,
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+AlignmentPath = Annotated[
+    Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus."), BASIC
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."), BASIC]
 Memory = Annotated[
     str | None,
     typer.Option(
@@ -432,33 +453,8 @@ Memory = Annotated[
         "--model was adapted from.",
         rich_help_panel=Panel.MEMORY,
     ),
+    BASIC,
 ]
-
-SearchAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--search",
-        metavar="URL",
-        help="Use an index on an OpenSearch or Elasticsearch server instead, by its address; see index --search.",
-        rich_help_panel=Panel.SEARCH,
-    ),
-]
-
-
-def index_place(folder: str | None, address: str | None, name: str) -> str | None:
-    """Where an index lies, if one is given: a folder, which ``name`` takes, or an address, which --search takes.
-
-    Raises ``UsageError`` for both, and for one in place of the other.
-    """
-    from greenadapt.inference.search.connection import is_address
-
-    if folder is not None and address is not None:
-        raise UsageError(f"{name} and --search exclude each other", "leave out one of them")
-    if folder is not None and is_address(folder):
-        raise UsageError(f"{name} takes a folder, not an address", "give the address with --search")
-    if address is not None and not is_address(address):
-        raise UsageError("--search takes an address", "give one such as https://localhost:9200/papers")
-    return folder if address is None else address
 
 
 def start_output(ctx: typer.Context) -> None:
@@ -488,7 +484,11 @@ def make_session(options: SessionOptions, **own: Any) -> "Session":
 
     options = replace(options, **own)
     if options.nice:
+        if not hasattr(os, "nice"):
+            raise UsageError("--nice needs the priorities of Unix, which this system does not have", "leave it out")
         os.nice(options.nice)
     if options.max_time is not None:
+        if not ALARM:
+            raise UsageError("--max-time needs the signal SIGALRM, which this system does not have", "leave it out")
         limit_time(options.max_time, is_alone=launched_processes()[1] == 1)
     return Session.of(options, make_progress(), command=GIVEN.get(), plan=PLAN.get())

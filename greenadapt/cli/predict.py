@@ -13,7 +13,7 @@ from greenadapt.cli import app
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
 from greenadapt.errors import InputError, UsageError, harmless, harmless_json
-from greenadapt.storage.outputs import Shards, check_file, is_written_through, open_output
+from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Spread
@@ -37,6 +37,7 @@ TaskNames = Annotated[
         "--task",
         help="Which task of a multitask model; separate several with commas, and what they share is computed once.",
     ),
+    BASIC,
 ]
 Input = Annotated[
     str,
@@ -45,6 +46,7 @@ Input = Annotated[
         "-i",
         help="Text with one entry per line, JSON lines, or CoNLL columns; compressed or not; - is standard input.",
     ),
+    BASIC,
 ]
 Format = Annotated[
     Literal["text", "jsonl", "conll", "squad"] | None,
@@ -54,8 +56,9 @@ Format = Annotated[
         "sentence per entry [default: by its name: jsonl for .jsonl, .json and .ndjson, but squad for question "
         "answering on .json; conll for NER on .conll, .bio, .iob and .iob2; else text].",
     ),
+    BASIC,
 ]
-Bio = Annotated[bool, typer.Option("--bio", help="NER: write one word and its tag per line instead of JSON.")]
+Bio = Annotated[bool, typer.Option("--bio", help="NER: write one word and its tag per line instead of JSON."), BASIC]
 Tags = Annotated[bool, typer.Option("--tags", help="NER: write all words and tags next to the entities.")]
 Glue = Annotated[
     bool, typer.Option("--glue", help="Read a test table of GLUE, and write a submission to its leaderboard.")
@@ -67,8 +70,9 @@ OutFile = Annotated[
         "-o",
         help="Write to this file, once complete, instead of stdout; compressed if it ends in .gz, .bz2, .xz or .zst.",
     ),
+    BASIC,
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, which is the default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, which is the default."), BASIC]
 
 
 @app.command(
@@ -89,14 +93,15 @@ def predict(
     out: OutFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict with fine-tuned models: one JSON object per entry, in the order of the input.
+    """Predict entities, labels or answers with fine-tuned models.
 
-    Each has its line number and the id of its record, if any; NER gives entities with character positions and scores.
-    With several tasks, "tasks" has each one's result by name. The input is processed as it arrives. A broken line ends
-    the command with exit code 1, after the results before it. With --cluster and --out, the same command goes on after
-    the last finished part.
+    Prints one JSON object per entry, in the order of the input. Each has its line number and the id of its record, if
+    any; NER gives entities with character positions and scores. With several tasks, "tasks" has each one's result by
+    name. The input is processed as it arrives. A broken line ends the command with exit code 1, after the results
+    before it. With --cluster and --out, the same command goes on after the last finished part.
     """
     from greenadapt.cli.output.console import make_progress, say_loading
+    from greenadapt.storage.outputs import check_file, is_written_through, open_output
 
     lines = {"--bio": bio, "--glue": glue, "--tags": tags, "--json": as_json}
     written = [option for option, is_given in lines.items() if is_given]
@@ -135,6 +140,7 @@ def _write_parts(out: Path, style: "_Style", predictor: "Predictor", progress: "
     from greenadapt.errors import counted
     from greenadapt.storage.files import beside, hash_json, plain
     from greenadapt.storage.locks import lock
+    from greenadapt.storage.outputs import Shards
 
     with lock(beside(out, "lock"), out):
         parts = Shards(out, hash_json([__version__, plain(asdict(style)), predictor.digest()]))

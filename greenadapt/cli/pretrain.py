@@ -18,6 +18,7 @@ from greenadapt.config import (
     TextOptions,
     TrainConfig,
 )
+from greenadapt.fields import BASIC
 
 Text = Annotated[
     list[str],
@@ -34,6 +35,7 @@ GeneralText = Annotated[
         help="Text of no particular domain: the loss on it shows what the model forgets.",
         rich_help_panel=Panel.TEXT,
     ),
+    BASIC,
 ]
 OutFolder = Annotated[
     Path | None,
@@ -43,6 +45,7 @@ OutFolder = Annotated[
         help="Folder of the trained model [default: runs/pretrain-MODEL-TEXT].",
         rich_help_panel=Panel.RESULTS,
     ),
+    BASIC,
 ]
 
 
@@ -69,7 +72,10 @@ def pretrain(
     out: OutFolder = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Continue masked language model training on text of a domain (DAPT) or of a task (TAPT)."""
+    """Continue masked language model training on text.
+
+    The text is of a domain (DAPT) or of a task (TAPT).
+    """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_results, print_tables
     from greenadapt.report.tables import loss_tables

@@ -9,17 +9,18 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import examples
+from greenadapt.fields import BASIC
 
 Folder = Annotated[Path, typer.Argument(help="The folder of a model: adapted, pre-trained or fine-tuned.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The repository on the hub; created if it is new.")]
-Private = Annotated[bool, typer.Option("--private", help="Create a new repository as a private one.")]
+Private = Annotated[bool, typer.Option("--private", help="Create a new repository as a private one."), BASIC]
 Revision = Annotated[str | None, typer.Option("--revision", help="The branch to write to [default: main].")]
 Message = Annotated[str | None, typer.Option("--message", help="The message of the commit.")]
 Exclude = Annotated[
     list[str] | None,
     typer.Option("--exclude", help="A pattern of files to leave out, such as 'seeds/*'; can be repeated."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be uploaded, and do not connect.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be uploaded, and do not connect."), BASIC]
 
 
 @app.command(epilog=examples("push adapted me/minilm-papers --private", "push runs/ner me/diseases --dry-run"))
@@ -34,20 +35,19 @@ def push(
     dry_run: DryRun = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Upload a model to the Hugging Face hub. Needs a token: hf auth login, or HF_TOKEN.
+    """Upload a model to the Hugging Face hub.
 
-    The manifest (it names files of this machine), predictions and logits of test sets, hidden files and symlinks stay
-    here. The card, README.md, names the commands that made the model: read it first. With greenadapt[report] installed,
-    it goes up with the main plots of the report.
+    Needs a token: hf auth login, or HF_TOKEN. The manifest (it names files of this machine), predictions and logits of
+    test sets, hidden files and symlinks stay here. The card, README.md, names the commands that made the model: read it
+    first. With greenadapt[report] installed, it goes up with the main plots of the report.
     """
     from greenadapt.cli.output.console import make_progress, output, print_json, print_lines, print_table
     from greenadapt.stages import push as stage
     from greenadapt.stages.report import card_plots
 
     request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
-    if output().quiet or output().as_json or not sys.stderr.isatty():
-        stage.hide_bars()
-    found = stage.push(request, make_progress(), card_plots)
+    with stage.hidden_bars(output().quiet or output().as_json or not sys.stderr.isatty()):
+        found = stage.push(request, make_progress(), card_plots)
     if as_json:
         print_json(found)
         return

@@ -10,10 +10,10 @@ import typer
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
-from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions
+from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions, TextOptions
 from greenadapt.errors import UsageError
+from greenadapt.fields import BASIC
 from greenadapt.storage.files import Json
-from greenadapt.storage.outputs import check_files, open_output
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Spread
@@ -36,6 +36,7 @@ Data = Annotated[
         help="Questions with contexts: SQuAD's JSON, JSON lines, CSV, or a hub data set; scored if they have answers.",
         rich_help_panel=Panel.QUESTIONS,
     ),
+    BASIC,
 ]
 Context = Annotated[
     str | None,
@@ -44,6 +45,7 @@ Context = Annotated[
         help="One document: a file of text or of a corpus format; - is standard input.",
         rich_help_panel=Panel.QUESTIONS,
     ),
+    BASIC,
 ]
 Documents = Annotated[
     list[str] | None,
@@ -52,6 +54,7 @@ Documents = Annotated[
         help="Documents: a folder, a file or an archive, in any corpus format; repeatable.",
         rich_help_panel=Panel.QUESTIONS,
     ),
+    BASIC,
 ]
 IndexFolder = Annotated[
     str | None,
@@ -60,12 +63,14 @@ IndexFolder = Annotated[
         help="What index wrote: each question is put to the paragraphs that match it best.",
         rich_help_panel=Panel.SEARCH,
     ),
+    BASIC,
 ]
 QuestionText = Annotated[
     list[str] | None,
     typer.Option(
         "--question", "-q", help="A question about the documents; repeatable.", rich_help_panel=Panel.QUESTIONS
     ),
+    BASIC,
 ]
 Questions = Annotated[
     str | None,
@@ -75,20 +80,7 @@ Questions = Annotated[
         "line.",
         rich_help_panel=Panel.QUESTIONS,
     ),
-]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format", help="Format of the documents, if their names do not say.", rich_help_panel=Panel.QUESTIONS
-    ),
-]
-Field = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field",
-        help="Field (JSON lines) or column (CSV, TSV) of the documents that holds text; repeatable [default: text].",
-        rich_help_panel=Panel.QUESTIONS,
-    ),
+    BASIC,
 ]
 Compare = Annotated[
     str | None,
@@ -97,7 +89,7 @@ Compare = Annotated[
         help="The model before adaptation: print its answers and scores next to those by each tokenization and both.",
     ),
 ]
-TaskOption = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model answers.")]
+TaskOption = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model answers."), BASIC]
 OutFolder = Annotated[
     Path | None,
     typer.Option(
@@ -107,6 +99,7 @@ OutFolder = Annotated[
         "question.",
         rich_help_panel=Panel.RESULTS,
     ),
+    BASIC,
 ]
 Predictions = Annotated[
     Path | None,
@@ -146,12 +139,9 @@ def qa(
     context: Context = None,
     documents: Documents = None,
     index: IndexFolder = None,
-    search: o.SearchAddress = None,
     question: QuestionText = None,
     questions: Questions = None,
-    format: Format = None,  # noqa: A002  (the option's name)
-    field: Field = None,
-    sample_by: o.SampleBy = None,
+    read: Annotated[TextOptions, Pick("format", "fields", "sample_by")],
     config: QaConfig,
     retrieval: RetrievalConfig,
     reading: ReadingOptions,
@@ -163,20 +153,20 @@ def qa(
     options: Annotated[SessionOptions, Pick("force", "dry_run", "cluster", "cores_each", "gpus_each")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Answer questions about whole documents, read in windows, averaging both tokenizations word by word.
+    """Answer questions about whole documents.
 
-    Writes one JSON object per question, and at the end one with the scores if there are gold answers; on a terminal
-    without --json, each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
+    The model reads them in windows, and the answers of both tokenizations are averaged word by word. Writes one JSON
+    object per question, and at the end one with the scores if there are gold answers; on a terminal without --json,
+    each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
-    place = o.index_place(index, search, "--index")
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
-    if place is not None or data is not None:
-        other = "--data" if place is None else "an index"
+    if index is not None or data is not None:
+        other = "--data" if index is None else "an index"
         option_checks.refuse(ctx, _OF_DOCUMENTS, f"is for documents, not for {other}: leave it out")
-        format, field, sample_by = None, None, None  # noqa: A001
+        read = TextOptions()
     else:
-        option_checks.refuse_field(ctx, [context, *(documents or ())], format)
+        option_checks.refuse_field(ctx, [context, *(documents or ())], read.format)
     if out is None:
         option_checks.refuse(
             ctx, {"force": "--force"}, "replaces a result, but nothing is saved without --out: leave it out"
@@ -192,17 +182,18 @@ def qa(
     from greenadapt.inference.qa.answering import QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
     from greenadapt.stages.qa import answer, read_answers
+    from greenadapt.storage.outputs import check_files
 
     sources = InquirySources(
         data=data,
         documents=tuple(documents or ([context] if context is not None else [])),
         questions=questions,
         asked=tuple(question or ()),
-        format=format,
-        fields=tuple(field or InquirySources.fields),
-        sample_by=sample_by,
+        format=read.format,
+        fields=read.fields or InquirySources.fields,
+        sample_by=read.sample_by,
         single=context is not None,
-        index=place,
+        index=index,
     )
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
     check_files(predictions, null_odds)
@@ -268,6 +259,8 @@ class _ForScorer:
 
     def write(self) -> None:
         """Write each file whole or not at all."""
+        from greenadapt.storage.outputs import open_output
+
         for path, values in zip(self._files, (self._answers, self._odds), strict=True):
             if path is not None:
                 with open_output(path) as (stream, is_ascii):

@@ -9,16 +9,12 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
+from greenadapt.fields import BASIC
 
 Folders = Annotated[
     list[Path] | None,
     typer.Argument(help="Folders of results; the page also covers what they were made from."),
 ]
-Corpus = Annotated[
-    str | None,
-    typer.Option("--corpus", "-c", help="The corpus in the workspace, by name or file [default: the only one]."),
-]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="The base model [default: the only one].")]
 OutFile = Annotated[
     Path | None,
     typer.Option(
@@ -26,6 +22,7 @@ OutFile = Annotated[
         "-o",
         help="The page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]; replaced once complete.",
     ),
+    BASIC,
 ]
 Png = Annotated[Path | None, typer.Option("--png", help="Write each plot as PNG into this folder, too.")]
 Svg = Annotated[Path | None, typer.Option("--svg", help="Write each plot as SVG into this folder, too.")]
@@ -36,21 +33,21 @@ def report(
     ctx: typer.Context,
     *,
     folders: Folders = None,
-    corpus: Corpus = None,
-    model: Model = None,
+    corpus: o.CorpusOfResults = None,
+    model: o.Model = None,
     out: OutFile = None,
     png: Png = None,
     svg: Svg = None,
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Write one HTML page about results: cost, corpus, alignment, added words, and scores against the base model.
+    """Write one HTML page about results.
 
-    The page opens without network. Give the folders of fine-tuned models to compare them.
+    It has cost, corpus, alignment, added words, and scores against the base model. The page opens without network. Give
+    the folders of fine-tuned models to compare them.
     """
     if folders:
-        why = "chooses from the workspace, but folders are given: leave out one of the two"
-        option_checks.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+        option_checks.refuse_beside_folders(ctx)
 
     from greenadapt.cli.output.console import print_json, print_text
     from greenadapt.stages.report import report as stage

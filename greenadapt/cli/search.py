@@ -9,13 +9,15 @@ from greenadapt.cli import options as o
 from greenadapt.cli.options import examples
 from greenadapt.config import SearchBy
 from greenadapt.errors import UsageError
+from greenadapt.fields import BASIC
 
-Folder = Annotated[str | None, typer.Argument(help="The folder that index wrote; not with --search.", metavar="INDEX")]
-Query = Annotated[str | None, typer.Argument(help="A question, or words.", metavar="QUERY")]
-Top = Annotated[int, typer.Option("--top", help="Number of paragraphs.")]
+Folder = Annotated[str, typer.Argument(help="The folder that index wrote.", metavar="INDEX")]
+Query = Annotated[str, typer.Argument(help="A question, or words.", metavar="QUERY")]
+Top = Annotated[int, typer.Option("--top", help="Number of paragraphs."), BASIC]
 By = Annotated[
     SearchBy,
     typer.Option("--by", help="Find paragraphs by their words, by vectors (of an index with --vectors), or by both."),
+    BASIC,
 ]
 
 Model = Annotated[
@@ -23,6 +25,7 @@ Model = Annotated[
     typer.Option(
         "--model", "-m", help="With --by dense or hybrid: the model that made the vectors, if it is not where it was."
     ),
+    BASIC,
 ]
 
 
@@ -30,31 +33,24 @@ Model = Annotated[
     epilog=examples(
         'search papers.index "incubation period"',
         'search papers.index "incubation" --by hybrid',
-        'search --search https://localhost:9200/papers "incubation period"',
     )
 )
 def search(
     *,
-    folder: Folder = None,
-    query: Query = None,
-    address: o.SearchAddress = None,
+    folder: Folder,
+    query: Query,
     top: Top = 10,
     by: By = "bm25",
     model: Model = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the paragraphs of an index that match a query best."""
+    """Show the paragraphs that match a query best."""
     from greenadapt.cli.output.console import make_progress, print_json, print_lines
     from greenadapt.inference.search.index import Index
 
-    if address is not None and query is None:
-        folder, query = None, folder
-    place = o.index_place(folder, address, "INDEX")
-    if place is None or query is None:
-        raise UsageError("an index or a query is missing", 'write search INDEX "QUERY", or search --search URL "QUERY"')
     if model is not None and by == "bm25":
         raise UsageError("--model makes the vector of the query, which --by bm25 does not need", "add --by dense")
-    index = Index(place, model)
+    index = Index(folder, model)
     progress = make_progress()
     index.warn_unfinished(progress)
     passages = index.search(query, top, by)

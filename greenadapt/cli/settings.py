@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import by_option
 from greenadapt.storage.files import expanded, own_folder
@@ -147,11 +148,10 @@ def unknown_variables(commands: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from difflib import get_close_matches
 
     from greenadapt.cost import COUNTRY
-    from greenadapt.inference.search.connection import API_KEY, LOGIN
     from greenadapt.server.guard import TOKEN
     from greenadapt.storage.workspace import HOME
 
-    known = {HOME, COUNTRY, TOKEN, LOGIN, API_KEY}
+    known = {HOME, COUNTRY, TOKEN}
     for key, command in commands.items():
         known |= {variable(own, option) for option in (*options_of(command), CONFIG) for own in ("", key)}
     for name in sorted(os.environ):
@@ -246,23 +246,15 @@ def corpora(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 
 @_silent
-def experiments(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """The experiments that come with greenadapt."""
-    return [path.stem for path in own_folder("experiments").glob("*.toml")]
-
-
-@_silent
 def models(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Models in packages, and folders of models and results below the folder that is being typed."""
-    from greenadapt.checkpoints.source import PACKAGED
-
     typed = incomplete[: incomplete.rfind("/") + 1]
     parent = expanded(typed)
     found = []
     for depth in ("*", "*/*"):
         for file in ("config.json", "manifest.json"):
             found += [f"{typed}{path.parent.relative_to(parent)}" for path in parent.glob(f"{depth}/{file}")]
-    return [*PACKAGED, *(name for name in found[:_MOST] if not name.removeprefix(typed).startswith("."))]
+    return [MINILM, MPNET, *(name for name in found[:_MOST] if not name.removeprefix(typed).startswith("."))]
 
 
 @_silent
@@ -273,12 +265,6 @@ def variants(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     for corpus in [given] if given in workspace.corpora() else workspace.corpora():
         for model in workspace.models(corpus):
             yield from (name.split("@")[1] for name in workspace.stages(corpus, model) if "@" in name)
-
-
-@_silent
-def commands(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """The commands of the application."""
-    return ctx.find_root().command.commands  # type: ignore[attr-defined, no-any-return]
 
 
 _OF_OPTIONS: dict[str, Completer] = {

@@ -9,6 +9,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
+from greenadapt.fields import BASIC
 
 Folders = Annotated[
     list[Path] | None,
@@ -16,12 +17,10 @@ Folders = Annotated[
         help="Folders of results, such as --out wrote, or of several, such as runs, instead of the workspace."
     ),
 ]
-Corpus = Annotated[
-    str | None, typer.Option("--corpus", "-c", help="Only results of this corpus, by name or file [default: all].")
-]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all].")]
 Verify = Annotated[
-    bool, typer.Option("--verify", help="Compare the content of all files with their checksums, which reads them all.")
+    bool,
+    typer.Option("--verify", help="Compare the content of all files with their checksums, which reads them all."),
+    BASIC,
 ]
 
 
@@ -30,19 +29,19 @@ def status(
     ctx: typer.Context,
     *,
     folders: Folders = None,
-    corpus: Corpus = None,
-    model: Model = None,
+    corpus: o.OnlyCorpus = None,
+    model: o.OnlyModel = None,
     verify: Verify = False,
     options: Annotated[SessionOptions, Pick("workspace")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the results there are, which are stale and why, unfinished work, and what is being written.
+    """Show results, stale ones, and unfinished work.
 
-    Reads manifests only, so that it is fast: an input counts as unchanged unless it is newer than the result.
+    Also says why a result is stale, and what is being written. Reads manifests only, so that it is fast: an input
+    counts as unchanged unless it is newer than the result.
     """
     if folders:
-        why = "chooses from the workspace, but folders are given: leave out one of the two"
-        option_checks.refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+        option_checks.refuse_beside_folders(ctx)
 
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_status

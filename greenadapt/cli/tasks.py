@@ -8,17 +8,18 @@ import typer
 from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import examples
+from greenadapt.fields import BASIC
 
 Folder = Annotated[
     Path,
     typer.Argument(help="A folder of tasks that share an encoder, written by finetune --tasks."),
 ]
-Remove = Annotated[str | None, typer.Option("--remove", help="Remove this task for good.", metavar="NAME")]
+Remove = Annotated[str | None, typer.Option("--remove", help="Remove this task for good.", metavar="NAME"), BASIC]
 
 
 @app.command(epilog=examples("tasks runs/shared", "tasks runs/shared --remove cola"))
 def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> None:
-    """List the tasks that share an encoder, or remove one of them."""
+    """List or remove the tasks of a shared encoder."""
     from dataclasses import asdict
 
     from greenadapt.cli.output.console import print_json, print_lines

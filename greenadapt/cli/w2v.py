@@ -21,7 +21,10 @@ def w2v(
     options: SessionOptions,
     as_json: o.AsJson = False,
 ) -> None:
-    """Train CBOW word vectors on a corpus, split into words by the model's tokenizer."""
+    """Train CBOW word vectors on a corpus.
+
+    The model's tokenizer splits the corpus into words.
+    """
     from greenadapt.cli.output.printing import print_results
     from greenadapt.stages import w2v as stage
 

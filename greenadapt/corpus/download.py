@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
-from importlib.util import find_spec
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ import numpy as np
 
 from greenadapt.corpus.opening import input_errors, is_compressed
 from greenadapt.corpus.recipes import LISTING, PMC, Recipe, Source, file_name, refuse_same_names
-from greenadapt.errors import ConflictError, InputError, MissingError, ResourceError, byte_size, counted
+from greenadapt.errors import ConflictError, InputError, ResourceError, byte_size, counted, require
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.arrays import Int64Array
 from greenadapt.storage.files import Json, naming, write_json
@@ -206,8 +205,7 @@ def _copy(url: str, part: Path, bar: Bar) -> None:
 
     refusals: tuple[type[Exception], ...] = (ValueError, ImportError, NotImplementedError)
     if url.startswith("s3://"):
-        if find_spec("boto3") is None:
-            raise MissingError(f"{url} needs boto3, which is not installed", 'pip install "greenadapt[s3]"')
+        require("s3", "boto3", by=url)
         from botocore.exceptions import BotoCoreError, ClientError
 
         refusals = (*refusals, BotoCoreError, ClientError)

@@ -21,8 +21,8 @@ from greenadapt.corpus.prepared import (
     STREAM_FILE,
     VOCABULARY_FILE,
     LineFile,
+    NumberedLines,
     Shuffle,
-    Stream,
     check_resources,
     count_words,
     fill,
@@ -59,7 +59,7 @@ _FACTS = "facts.json"
 
 
 @dataclass(frozen=True)
-class Job:
+class SplitJob:
     """What all tasks need to know; ``folder`` has what they make."""
 
     reading: CorpusReader
@@ -122,7 +122,7 @@ _AT_ONCE = 16
 """Counts that are merged at once."""
 
 
-def number_words(cluster: Cluster, job: Job, n_documents: int, folder: Path, n_parts: int) -> tuple[int, int]:
+def number_words(cluster: Cluster, job: SplitJob, n_documents: int, folder: Path, n_parts: int) -> tuple[int, int]:
     """Merge the counts of all parts, write the vocabulary, and have the number of each word in it where ``numbers_of``
     looks for it; returns how many words there are, and how many levels the tree has.
     """
@@ -167,7 +167,7 @@ def _write_numbers(folder: Path, numbers: Sequence[Int32Array]) -> None:
     write_arrays(folder / NUMBERS, {str(place): each for place, each in enumerate(numbers)})
 
 
-def numbers_of(part: int, job: Job, n_levels: int) -> Int32Array:
+def numbers_of(part: int, job: SplitJob, n_levels: int) -> Int32Array:
     """The number in the vocabulary of each word of a part, int32 ``(n_words,)``."""
     numbers: Int32Array | None = None
     group = part
@@ -179,7 +179,7 @@ def numbers_of(part: int, job: Job, n_levels: int) -> Int32Array:
     return numbers
 
 
-def split(item: tuple[int, tuple[Piece, ...]], job: Job) -> Json:
+def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
     """Read a part, and split it into words."""
     part, pieces = item
 
@@ -212,7 +212,7 @@ def _read_words(folder: Path) -> list[str]:
     return text.split("\n") if text else []
 
 
-def find_duplicates(share: int, job: Job, n_shares: int, n_parts: int) -> Json:
+def find_duplicates(share: int, job: SplitJob, n_shares: int, n_parts: int) -> Json:
     """The documents whose hash is in one of ``n_shares`` ranges, and which of them repeat an earlier one."""
 
     def make(folder: Path) -> Json:
@@ -241,7 +241,7 @@ def _in_share(hashes: UInt64Array, share: int, n_shares: int) -> Int64Array:
     return np.flatnonzero((hashes >> np.uint64(32)) * np.uint64(n_shares) >> np.uint64(32) == share)
 
 
-def count(part: int, job: Job, n_shares: int) -> Json:
+def count(part: int, job: SplitJob, n_shares: int) -> Json:
     """Count the words of the documents of a part that do not repeat earlier ones."""
 
     def make(folder: Path) -> Json:
@@ -260,7 +260,7 @@ def count(part: int, job: Job, n_shares: int) -> Json:
     return made(job.counts(part), make)
 
 
-def sort(item: tuple[int, int], job: Job, n_levels: int) -> Json:
+def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
     """The lines of a part, of which the first has the given number, with their words renumbered, sorted by key."""
     part, first = item
     text = job.lines(part)
@@ -276,7 +276,7 @@ def sort(item: tuple[int, int], job: Job, n_levels: int) -> Json:
                     keys.write(block.tobytes())
                     yield lengths, ids
 
-            stream = Stream(blocks(), shuffle.n_lines, shuffle.n_tokens)
+            stream = NumberedLines(blocks(), shuffle.n_lines, shuffle.n_tokens)
             write_stream(stream, folder / "offsets", folder / STREAM_FILE, Silent())
         (folder / "offsets").unlink()
         return {"lines": shuffle.n_lines, "tokens": shuffle.n_tokens}
@@ -286,7 +286,7 @@ def sort(item: tuple[int, int], job: Job, n_levels: int) -> Json:
     return facts
 
 
-def merge_range(number: int, job: Job, n_ranges: int, parts: Sequence[int]) -> tuple[Int32Array, Int32Array]:
+def merge_range(number: int, job: SplitJob, n_ranges: int, parts: Sequence[int]) -> tuple[Int32Array, Int32Array]:
     """The lines of all ``parts`` whose key is in one of ``n_ranges`` ranges, sorted by key: lengths and ids."""
     width = (1 << 64) // n_ranges
     limits = [number * width] if number + 1 == n_ranges else [number * width, (number + 1) * width]
@@ -329,7 +329,7 @@ def prepare_on_cluster(  # noqa: PLR0913
     cluster.require_shared(folder)
     cluster.require_files([Path(path) for path in reading.paths])
     parts = parts_of(reading.pieces(), reading.recipe.format, cluster.run, reading.recipe.sample_by)
-    job = Job(reading, _job_folder(folder, parts, splitter_file, config, max_memory), config, max_memory)
+    job = SplitJob(reading, _job_folder(folder, parts, splitter_file, config, max_memory), config, max_memory)
     split = _split(cluster, job, parts, progress, size_hint)
     n_documents = sum(each["documents"] for each in split)
     n_shares = 1 + sum(each["hashes"] for each in split) // DOCUMENTS_AT_ONCE
@@ -337,7 +337,7 @@ def prepare_on_cluster(  # noqa: PLR0913
     kept = list(cluster.run(count, range(len(parts)), job, n_shares))
     n_words, n_levels = number_words(cluster, job, n_documents, folder, len(parts))
     n_lines, n_tokens = ([each[name] for each in kept] for name in ("lines", "tokens"))
-    stream = Stream(_by_key(cluster, job, n_lines, n_levels, progress), sum(n_lines), sum(n_tokens))
+    stream = NumberedLines(_by_key(cluster, job, n_lines, n_levels, progress), sum(n_lines), sum(n_tokens))
     write_stream(stream, job.folder / "offsets", folder / STREAM_FILE, progress)
     write_seen(folder, *(ArrayFile(job.documents(share) / DOCUMENTS)["hashes"] for share in range(n_shares)))
     if config.heldout:
@@ -356,7 +356,7 @@ def prepare_on_cluster(  # noqa: PLR0913
 
 
 def _split(
-    cluster: Cluster, job: Job, parts: list[tuple[Piece, ...]], progress: Progress, size_hint: int | None
+    cluster: Cluster, job: SplitJob, parts: list[tuple[Piece, ...]], progress: Progress, size_hint: int | None
 ) -> list[Json]:
     """Split all parts, and have ``job.reading`` count what was read."""
     if done := sum(job.text(part).is_dir() for part in range(len(parts))):
@@ -372,7 +372,7 @@ def _split(
 
 
 def _by_key(
-    cluster: Cluster, job: Job, n_lines: list[int], n_levels: int, progress: Progress
+    cluster: Cluster, job: SplitJob, n_lines: list[int], n_levels: int, progress: Progress
 ) -> Iterator[tuple[Int32Array, Int32Array]]:
     """The lines of all parts, ``n_lines`` of each, in the order of their keys, in blocks of lengths and ids."""
     n_tokens = 0

@@ -33,7 +33,10 @@ STDIN = "-"
 @contextmanager
 def input_errors(name: str) -> Iterator[None]:
     """Turn the errors of a missing, unreadable, truncated or damaged file into one line with its name."""
-    from backports.zstd import ZstdError
+    if sys.version_info >= (3, 14):
+        from compression.zstd import ZstdError
+    else:
+        from backports.zstd import ZstdError
 
     try:
         yield

@@ -219,7 +219,7 @@ DISK_PER_TEXT_BYTE = 2
 
 
 @dataclass(frozen=True)
-class Stream:
+class NumberedLines:
     """Lines in blocks of lengths and ids, and how many lines and ids there are."""
 
     blocks: Iterator[tuple[Int32Array, Int32Array]]
@@ -309,7 +309,7 @@ def fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, new_number: In
         bar.advance(len(ids))
 
 
-def write_stream(stream: Stream, offsets: Path, path: Path, progress: Progress) -> None:
+def write_stream(stream: NumberedLines, offsets: Path, path: Path, progress: Progress) -> None:
     """Write ``ids`` and ``lines``; the offsets are only known once the ids are written, so they are kept in a file
     until then.
     """
@@ -559,7 +559,7 @@ def prepare_corpus(  # noqa: PLR0913
         with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
             fill(shuffle, text, kept_lines, new_number, bar)
         text.remove()
-        stream = Stream(shuffle.lines(), shuffle.n_lines, shuffle.n_tokens)
+        stream = NumberedLines(shuffle.lines(), shuffle.n_lines, shuffle.n_tokens)
         if former is not None:
             stream = _added(former, stream, new_number, config.seed, temporary)
         write_stream(stream, temporary / "offsets", folder / STREAM_FILE, progress)
@@ -578,10 +578,12 @@ def prepare_corpus(  # noqa: PLR0913
     }
 
 
-def _added(former: PreparedCorpus, new: Stream, new_number: Int32Array, seed: int, temporary: Path) -> Stream:
+def _added(
+    former: PreparedCorpus, new: NumberedLines, new_number: Int32Array, seed: int, temporary: Path
+) -> NumberedLines:
     """``former``, its words renumbered, with the lines of ``new``."""
     n_lines = former.n_lines + new.n_lines
     write_stream(new, temporary / "offsets", temporary / STREAM_FILE, Silent())
     positions = added_positions(former.n_lines, n_lines, seed)
     blocks = merged_lines(former, PreparedCorpus(temporary), positions, new_number)
-    return Stream(blocks, n_lines, former.n_tokens + new.n_tokens)
+    return NumberedLines(blocks, n_lines, former.n_tokens + new.n_tokens)

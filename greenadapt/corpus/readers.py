@@ -33,7 +33,7 @@ from greenadapt.corpus.opening import (
 )
 from greenadapt.corpus.recipes import Recipe, format_of, require_file
 from greenadapt.corpus.rows import parse_json, require_object, table_rows
-from greenadapt.corpus.text import Decoder, Document, Span, tar_members
+from greenadapt.corpus.text import Decoder, Document, LineRange, tar_members
 from greenadapt.errors import InputError, MissingError, counted, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
@@ -50,7 +50,7 @@ class Piece:
     """A file, or its lines in ``span``; an archive; or the folder or archive of a release of CORD-19."""
 
     path: str
-    span: Span | None = None
+    span: LineRange | None = None
     is_release: bool = False
 
 
@@ -145,7 +145,7 @@ def _cut(piece: Piece, n_bytes: int, size: int, counted: Iterable[tuple[int, int
         if number and n and begin < n_bytes:
             begins.append((begin, n_lines + 1))
         n_lines += n
-    spans = [Span(*begin, last=end[1]) for begin, end in pairwise(begins)] + [Span(*begins[-1])]
+    spans = [LineRange(*begin, last=end[1]) for begin, end in pairwise(begins)] + [LineRange(*begins[-1])]
     ends = [*(begin for begin, _ in begins[1:]), n_bytes]
     return [(replace(piece, span=span), end - span.n_bytes) for span, end in zip(spans, ends, strict=True)]
 
@@ -374,7 +374,7 @@ def _read_file(path: str, manner: _Manner, decoder: Decoder) -> Iterator[Documen
                 yield from _read_stream(member, opening, manner, decoder)
 
 
-def _appended(path: Path, size: int, sha256: str) -> Span | None:
+def _appended(path: Path, size: int, sha256: str) -> LineRange | None:
     """What follows the first ``size`` bytes of a file; ``None`` if they are others, or end within a line."""
     digest, n_lines, left, last = hashlib.sha256(), 0, size, b"\n"
     with input_errors(str(path)), open(path, "rb") as file:
@@ -383,7 +383,7 @@ def _appended(path: Path, size: int, sha256: str) -> Span | None:
             n_lines += block.count(b"\n")
             left, last = left - len(block), block[-1:]
         is_whole = last == b"\n" or not file.read(1)
-    return Span(size, n_lines) if is_whole and not left and digest.hexdigest() == sha256 else None
+    return LineRange(size, n_lines) if is_whole and not left and digest.hexdigest() == sha256 else None
 
 
 def _read_stream(

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path, PurePosixPath
@@ -323,11 +323,18 @@ def corpus_name(name_or_path: str) -> str:
     return path_name(str(path.resolve())) if path.exists() else name_or_path
 
 
-def may_have_fields(name_or_path: str, format: str | None = None) -> bool:  # noqa: A002  (the option's name)
+def _may_have_fields(name_or_path: str, format: str | None = None) -> bool:  # noqa: A002  (the option's name)
     """Whether documents of a corpus, a file or a folder may have fields with names; ``format`` is that of the user."""
     known = {recipe.name: recipe.format for recipe in list_recipes()}
     kind = format or known.get(name_or_path) or format_of(name_or_path)
     return not kind or kind in _WITH_FIELDS or Path(name_or_path).is_dir()
+
+
+def why_no_fields(sources: Sequence[str], format: str | None = None) -> str | None:  # noqa: A002
+    """Why --field has no effect on documents of these ``sources``; ``None`` if one of them may have fields."""
+    if not sources or any(_may_have_fields(source, format) for source in sources):
+        return None
+    return f"is for JSON lines and tables, and {sources[0]} is neither: leave it out, or say what it is with --format"
 
 
 def format_of(name: str) -> str:

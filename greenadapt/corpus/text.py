@@ -50,7 +50,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Span:
+class LineRange:
     """The lines of a file to read: those after ``n_bytes`` bytes, which hold ``n_lines`` lines, up to line ``last``."""
 
     n_bytes: int = 0
@@ -69,7 +69,7 @@ class Decoder:
     limits: TextLimits = UNALTERABLE
     counts: Counter[str] = field(default_factory=Counter)
     """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and what they skipped."""
-    spans: dict[str, Span] = field(default_factory=dict)
+    spans: dict[str, LineRange] = field(default_factory=dict)
     """By name, the lines of files of which not all are read."""
 
     def decode(self, data: bytes, where: str) -> str:
@@ -119,7 +119,7 @@ class Decoder:
 
     def lines(self, stream: "LineSource", name: str) -> Iterator[tuple[int, str]]:
         """The numbered lines (from 1), ends kept, a byte order mark dropped; InputError if the file is binary."""
-        span = self.spans.get(name, Span())
+        span = self.spans.get(name, LineRange())
         number, most = span.n_lines, min(_BLOCK, self.limits.max_document_bytes + 1)
         while number != span.last and (line := stream.readline(most)):
             number += 1

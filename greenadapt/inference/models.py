@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from greenadapt.models.machine import Machine
     from greenadapt.models.memory.cache import MemoryReader
     from greenadapt.models.streaming import ViewOutputs
-    from greenadapt.models.weights import TaskModel
+    from greenadapt.models.weights import TrainedModel
 
 
 ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
@@ -99,7 +99,7 @@ class OpenedModel:
     """How each task reads examples; they differ at most in the maximum length."""
     pools: Mapping[str | None, Pool]
     """Whose logits decide for each task."""
-    opened: "TaskModel | TrainedTasks | GraphRunner"
+    opened: "TrainedModel | TrainedTasks | GraphRunner"
     run: Inference
     margin: float | None = None
     """Of one task: what the expanded view leaves in doubt, and so is read in the base view, too; ``None`` is all."""
@@ -132,7 +132,7 @@ class OpenedModel:
         cls,
         folders: Sequence[TaskFolder],
         options: ReadingOptions,
-        opened: "TaskModel | TrainedTasks | GraphRunner",
+        opened: "TrainedModel | TrainedTasks | GraphRunner",
         **settings: Any,
     ) -> "OpenedModel":
         first = folders[0]
@@ -303,7 +303,7 @@ def _check_head(folder: TaskFolder, head: str | None) -> None:
         )
 
 
-def _one_model(folder: TaskFolder) -> "TaskModel":
+def _one_model(folder: TaskFolder) -> "TrainedModel":
     from greenadapt.models.weights import open_task_model
 
     opened = open_task_model(folder.weights)

@@ -1,6 +1,5 @@
 """Compiled models, run by ONNX Runtime or OpenVINO; torch is loaded only to compile one."""
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -14,7 +13,7 @@ import numpy as np
 from greenadapt.checkpoints.layout import GRAPHS, Compiled, GraphInput
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Backend, Quantize, ReadingOptions
-from greenadapt.errors import InputError, MissingError, UsageError, first_line, require_torch
+from greenadapt.errors import InputError, UsageError, first_line, require, require_torch
 from greenadapt.models.rows import RowTable
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, ViewOutputs, streamed
 from greenadapt.storage.arrays import Array, Int64Array
@@ -147,11 +146,7 @@ def check_choice(backend: Backend, quantize: Quantize) -> None:
 
 def require_backend(backend: Backend, *, to_compile: bool) -> None:
     """Raise ``MissingError`` if the packages that run a backend's graphs, or make them, are not installed."""
-    needed = _NEEDS[backend][: None if to_compile else 1]
-    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
-        raise MissingError(
-            f"--backend {backend} needs {', '.join(missing)}, not installed", 'pip install "greenadapt[compile]"'
-        )
+    require("compile", *_NEEDS[backend][: None if to_compile else 1], by=f"--backend {backend}")
 
 
 def open_graph(folder: Path, export: "Callable[[], Exported]", backend: Backend, quantize: Quantize) -> GraphRunner:

@@ -315,7 +315,7 @@ class TrainedWeights:
 
 
 @dataclass(frozen=True, eq=False)
-class TaskModel:
+class TrainedModel:
     """A trained model for inference."""
 
     model: "PreTrainedModel"
@@ -418,7 +418,7 @@ def write_rows(
     write_arrays(folder / ROWS_FILE, {"ids": ids[differ], "rows": rows[differ]}, {"shrink": repr(shrink)})
 
 
-def open_task_model(folder: Path) -> TaskModel:
+def open_task_model(folder: Path) -> TrainedModel:
     """The trained model in a folder of ``write_model``, or of ``write_rows`` that lies in ``seeds/<seed>`` of one.
 
     Raises ``MissingError`` for neither, ``InputError`` for a model without a head that is known.
@@ -427,7 +427,7 @@ def open_task_model(folder: Path) -> TaskModel:
     head = head_of(trained)
     model, rows = load_trained(trained, HEADS[head])
     _keep_exact(model)
-    return TaskModel(model, rows, head, trained.checkpoint)
+    return TrainedModel(model, rows, head, trained.checkpoint)
 
 
 def head_of(trained: TrainedWeights) -> str:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from greenadapt import __version__
 from greenadapt.config import Pool, RetrievalConfig, ServeConfig
-from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, ServerError, one_line
+from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, one_line
 from greenadapt.inference.qa.inquiry import OwnPassages, on_passages
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, most_paragraphs
@@ -246,8 +246,6 @@ def _add_handlers(app: FastAPI) -> None:
             return problem(413, str(error))
         if isinstance(error, GreenadaptError):
             sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
-        if isinstance(error, ServerError):
-            return problem(503, "the search server does not answer: try again later")
         if isinstance(error, ResourceError):
             return problem(503, "the server has too little memory: try again later, or send less at once")
         return problem(500, "the server failed: its log says why")

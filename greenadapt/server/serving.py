@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 import logging
 import os
-import resource
 import socket
 import sys
 import tempfile
@@ -20,10 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
-from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line
+from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, UsageError, one_line, require
 from greenadapt.inference.models import check_reading
 from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.words import require
 from greenadapt.progress import Progress
 from greenadapt.server.guard import TOKEN, read_token
 from greenadapt.server.models import FoundModel, find_models
@@ -47,7 +45,7 @@ class ServeRequest:
     reading: ReadingOptions
     task: str | None = None
     index: str | None = None
-    """What ``index`` wrote, a folder or an address, for questions without a text."""
+    """What ``index`` wrote, for questions without a text."""
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __post_init__(self) -> None:
@@ -56,7 +54,7 @@ class ServeRequest:
         if self.index is not None and passages > most:
             raise UsageError(f"--passages is {passages} and --max-queue {most}: no question would ever fit")
         if self.index is None and self.retrieval.passages is not None:
-            require("tantivy")
+            require("search", "tantivy", by="a search")
 
 
 @dataclass(frozen=True)
@@ -276,6 +274,10 @@ def most_connections() -> int:
     """How many connections a worker takes, as far as the system lets it open files; the soft limit on these is raised
     as needed.
     """
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return _MOST
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST + _RESERVED
     if hard != resource.RLIM_INFINITY:

@@ -51,6 +51,7 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
         check_expand(session, recipe.name, chosen, request.expand)
         prepared = run_prepare(inner, recipe, chosen, request.text, update=request.update)
         trained = run_w2v(inner, chosen, prepared, training, update=request.update)
-        base, vectors = OpenedBase(chosen), trained_vectors(trained)  # after training: files can change within hours
+        vectors = trained_vectors(trained)
+        base = OpenedBase(chosen) if prepared.fresh or trained.fresh else begun  # files can change within hours
         aligned = run_align(inner, recipe.name, base, vectors, request.align, is_judged=False)
         return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, request.expand)]

@@ -13,12 +13,11 @@ from greenadapt.config import AlignConfig
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.report import map_quality
 from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of, require_made_for
-from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, path_name, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result, found_at, open_result, verified
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
-from greenadapt.vectors.alignment import check_casing, check_finite
+from greenadapt.vectors.alignment import check_casing, check_finite, overlap
 from greenadapt.vectors.quality import KnownWords, diagnose
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors, read_vectors
 
@@ -154,14 +153,6 @@ def run_align(
 
     inputs = {"vectors": source.entry, "model": base.entry}
     return session.run(place, Job(ALIGN, asdict(config), inputs, build))
-
-
-def overlap(vectors: WordVectors, vocabulary: BaseVocabulary) -> tuple[list[str], Array, Array]:
-    """The words in both vocabularies, their rows among the vectors and their base ids, both int64 ``(n_overlap,)``."""
-    whole = vocabulary.whole_words
-    found = [(word, row, whole[word]) for row, word in enumerate(vectors.words) if word in whole]
-    words = [word for word, _, _ in found]
-    return words, np.array([r for _, r, _ in found], np.int64), np.array([i for _, _, i in found], np.int64)
 
 
 def _check_words(session: Session, vectors: WordVectors, vocabulary: BaseVocabulary, lowercases: bool) -> None:

@@ -14,7 +14,7 @@ from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import MissingError, require_torch
 from greenadapt.inference.models import one_process
 from greenadapt.stages.align import fitted_vectors
-from greenadapt.stages.expand import Expansion, alignment_of
+from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import CORPUS, EXPAND, W2V, OpenedBase, Session, model_of
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.storage.files import Json
@@ -22,7 +22,8 @@ from greenadapt.storage.results import Result, found_at, open_result, verified
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.quality import SPLIT, PredictedRows, bands, has_counts
+from greenadapt.vectors.quality import SPLIT, bands, has_counts
+from greenadapt.vectors.rows import Expansion, PredictedRows
 from greenadapt.vectors.word_vectors import WordVectors
 
 RANDOM = "random"
@@ -55,7 +56,8 @@ def assess_rows(session: Session, model: str, config: AssessConfig) -> Json:
     check_model(base.model)
     settings = expanded.manifest.config
     expansion = Expansion(
-        base,
+        base.checkpoint,
+        base.vocabulary,
         fitted_vectors(aligned).vectors,
         Alignment.load(verified(aligned).folder),
         ExpandConfig(blend=settings["blend"]),

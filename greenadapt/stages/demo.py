@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE, read_described
-from greenadapt.checkpoints.source import MINILM
-from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, TrainConfig, W2VConfig
+from greenadapt.config import MINILM, AlignConfig, ExpandConfig, TextOptions, TrainConfig, W2VConfig
 from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, fingerprint_pydocs, paragraphs, read_sources
 from greenadapt.corpus.splitting import HELDOUT
 from greenadapt.errors import InputError, MissingError, require_torch

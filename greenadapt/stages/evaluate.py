@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from greenadapt.checkpoints.layout import SCORES, TASKS, read_seeds
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, PoolChoice, ReadingOptions
-from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.errors import InputError, UsageError, require
 from greenadapt.inference.models import OpenedModel, check_reading, one_process, pool_of
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
@@ -77,8 +76,8 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     check_reading([*folders.values()], request.reading)
     check_memories(folders.values(), request.reading.memory)
     [*_, first] = folders.values()
-    if first.task.main == "macro_f1" and find_spec("sklearn") is None:
-        raise MissingError("scores of classes need scikit-learn, not installed", "pip install scikit-learn")
+    if first.task.main == "macro_f1":
+        require("train", "sklearn", by="a score of classes", otherwise="install scikit-learn alone")
     if request.keep_logits and (len(folders), len(request.test)) != (1, 1):
         raise UsageError(
             f"--logits keeps those of one file and one seed, there are {len(request.test)} and {len(folders)}",

@@ -10,7 +10,7 @@ from greenadapt.config import IndexConfig, SampleBy
 from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice, require_names
 from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
-from greenadapt.inference.search.index import Builder, Index, open_store
+from greenadapt.inference.search.index import Builder, Index
 from greenadapt.inference.search.store import FolderStore, IndexFacts, IndexModel, IndexSettings
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, real_folder
@@ -33,14 +33,8 @@ class IndexRequest:
     """What a document is in plain text; ``None`` is a line."""
     update: bool = False
     """Whether ``documents`` may be others than those that the index was made from."""
-    search: str | None = None
-    """Address of an index on a server, instead of the session's ``out``."""
 
     def __post_init__(self) -> None:
-        if self.config.vectors and self.search is not None:
-            raise UsageError("vectors are kept in a folder only, not on a server", "leave out --vectors, or give --out")
-        if self.config.shards is not None and self.search is None:
-            raise UsageError("--shards is how a server divides its index", "give --search, or leave it out")
         if self.config.vectors and self.model is None:
             raise UsageError("--vectors, but no model that makes them", "give one with --model")
         for path in self.documents:
@@ -66,20 +60,19 @@ class IndexRequest:
 
 
 def index(session: Session, request: IndexRequest) -> Json:
-    """Make an index in the session's ``out``, or on a server, or bring it up to date: documents that are new or changed
-    are indexed, those that are gone are removed. With ``force`` it is emptied first. A killed run leaves what it
-    committed, and the next one goes on from there.
+    """Make an index in the session's ``out``, or bring it up to date: documents that are new or changed are indexed,
+    those that are gone are removed. With ``force`` it is emptied first. A killed run leaves what it committed, and the
+    next one goes on from there.
 
-    Returns ``stage``, ``status``, ``folder`` or ``search``, ``config``, ``counts``, ``seconds`` and
-    ``peak_memory_bytes``. Raises ``ConflictError`` if something else is there, or an index of other settings, or,
-    without ``update``, of other documents.
+    Returns ``stage``, ``status``, ``folder``, ``config``, ``counts``, ``seconds`` and ``peak_memory_bytes``. Raises
+    ``ConflictError`` if something else is there, or an index of other settings, or, without ``update``, of other
+    documents.
     """
     if request.config.vectors:
         require_torch("vectors of paragraphs")
-    place = request.search or str(_folder(session, request))
-    store = open_store(place)
+    store = FolderStore(_folder(session, request))
     with session.locked(), Meter() as meter:
-        if not session.force and isinstance(store, FolderStore):
+        if not session.force:
             store.require_whole()
         current = None if session.force else store.facts()
         facts = request.facts() if current is None else _updated(current, request, store.place)
@@ -87,15 +80,14 @@ def index(session: Session, request: IndexRequest) -> Json:
             tokenizer = None if request.model is None else find_model(request.model).folder
             store.create(facts, tokenizer)
         store.write_facts(replace(facts, counts=None))
-        counts = Builder(Index(place), session.progress, request.sample_by).build()
+        counts = Builder(Index(store.place), session.progress, request.sample_by).build()
         store.write_facts(replace(facts, counts=counts))
     is_changed = any(counts[name] for name in ("added", "changed", "removed"))
     is_same = current is not None and current.counts is not None and not is_changed
     status = "up to date" if is_same else "done"
     cost = {"seconds": meter.cost.seconds, "peak_memory_bytes": meter.cost.peak_memory_bytes}
-    where = {"folder" if request.search is None else "search": store.place}
-    config = {**facts.config.as_json(), "model": request.model}
-    return {"stage": "index", "status": status, **where, "config": config, "counts": counts, **cost}
+    made = {"folder": store.place, "config": {**asdict(facts.config), "model": request.model}}
+    return {"stage": "index", "status": status, **made, "counts": counts, **cost}
 
 
 def _folder(session: Session, request: IndexRequest) -> Path:
@@ -110,10 +102,8 @@ def _folder(session: Session, request: IndexRequest) -> Path:
 def _updated(current: IndexFacts, request: IndexRequest, place: str) -> IndexFacts:
     """What the index is to say of itself; raises ``ConflictError`` if it cannot be brought up to date so."""
     wanted = request.facts()
-    option = "--out" if request.search is None else "--search"
-    keep_both = f"keep both with another {option}, or replace it with --force"
-    before = current.config.as_json()
-    if settings := describe_difference(before, {**before, **wanted.config.as_json()}):  # --shards may be left out
+    keep_both = "keep both with another --out, or replace it with --force"
+    if settings := describe_difference(asdict(current.config), asdict(wanted.config)):
         same = ""
         if current.config.sample_by != wanted.config.sample_by:
             same = f"give --sample-by {current.config.sample_by}, or "

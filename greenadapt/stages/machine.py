@@ -1,4 +1,4 @@
-"""What is installed (``doctor``), the nodes of a cluster, and what results cost."""
+"""What is installed and the nodes of a cluster (``doctor``), and what results cost."""
 
 import importlib
 import importlib.util
@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from greenadapt import __version__
 from greenadapt.checkpoints.source import PACKAGED, ZipPackages, model_name
-from greenadapt.cluster import COMMAND, connected
+from greenadapt.cluster import COMMAND, connected, running_address
 from greenadapt.cost import KG_PER_LB, PAPER_ROWS
-from greenadapt.errors import MissingError, byte_size, counted
+from greenadapt.errors import GreenadaptError, MissingError, byte_size, counted
 from greenadapt.stages.session import Session
 from greenadapt.stages.status import with_sources
 from greenadapt.storage.files import Json
@@ -26,7 +26,7 @@ from greenadapt.storage.workspace import Workspace
 from greenadapt.workers import memory_limit, usable_cores
 
 State = Literal["ok", "missing", "problem"]
-_CORE = ("numpy", "scipy", "gensim", "tokenizers", "safetensors", "huggingface_hub")
+_CORE = ("numpy", "scipy", "tokenizers", "safetensors", "huggingface_hub")
 _EXTRAS = {
     "train": (("torch", "transformers", "accelerate", "scikit-learn"), "fine-tuning and pre-training"),
     "fast": (("numba",), "the fast engine of w2v"),
@@ -57,22 +57,34 @@ class Check:
     """``problem`` is what the core needs; what is ``missing`` can be done without."""
     found: str
     advice: str = ""
+    rows: list[Json] = field(default_factory=list)
+    """A table below it: ``kind`` and what belongs to it."""
 
     def as_dict(self) -> Json:
-        """Ready for JSON."""
-        return asdict(self)
+        """Ready for JSON, without ``rows``."""
+        values = asdict(self)
+        del values["rows"]
+        return {"kind": "check", **values}
 
 
-def doctor(workspace: Workspace) -> Iterator[Check]:
-    """Every check, as it is done; torch is imported only if it is installed."""
+def doctor(workspace: Workspace, cluster: str | None = None) -> Iterator[Check]:
+    """Every check, as it is done; torch is imported only if it is installed, Ray only for a cluster.
+
+    The cluster is that at the address ``cluster``, else one that ``RAY_ADDRESS`` names or that runs here, if any.
+    """
     yield Check("greenadapt", "ok", f"{__version__} in {Path(__file__).parents[1]}")
     yield Check("python", "ok", f"{platform.python_version()}, {platform.system()} {platform.machine()}")
     for name in _CORE:
         yield _core(name)
+    yield _gensim()
     for extra, (names, what) in _EXTRAS.items():
         yield _extra(extra, names, what)
     for check in (_gpu, _cores, _memory, _engine, *_disks(workspace), *_models(), _hub, _terminal):
         yield check()
+    if cluster is not None:
+        yield _cluster(cluster, "problem")
+    elif (address := running_address()) is not None:
+        yield _cluster(address, "missing")
 
 
 def _core(name: str) -> Check:
@@ -80,6 +92,15 @@ def _core(name: str) -> Check:
     if number is not None:
         return Check(name, "ok", number)
     return Check(name, "problem", "not installed", f"install greenadapt again: pip install --force-reinstall {name}")
+
+
+def _gensim() -> Check:
+    number = _version("gensim")
+    if number is not None:
+        return Check("gensim", "ok", number)
+    state: State = "problem" if _version("numba") is None else "missing"
+    advice = "w2v trains with the fast engine, which needs numba; gensim has wheels for Python 3.11 to 3.13"
+    return Check("gensim", state, "not installed", advice)
 
 
 def _extra(extra: str, names: Sequence[str], what: str) -> Check:
@@ -202,6 +223,17 @@ def _terminal() -> Check:
     if encoding.replace("-", "") != "utf8":
         return Check("terminal", "missing", f"{kind}, {encoding}{colour}", "set PYTHONUTF8=1 or a UTF-8 locale")
     return Check("terminal", "ok", f"{kind}, {encoding}{colour}")
+
+
+def _cluster(address: str, otherwise: State) -> Check:
+    """The nodes and programs of a cluster; ``otherwise`` is the state if it cannot be used."""
+    try:
+        rows = cluster_rows(address)
+    except GreenadaptError as error:
+        return Check("Ray cluster", otherwise, error.message, error.hint)
+    nodes = [row for row in rows if row["kind"] == "node"]
+    cores = sum(row["cores"] for row in nodes)
+    return Check("Ray cluster", "ok", f"{counted(len(nodes), 'node')} with {cores:g} cores, at {address}", rows=rows)
 
 
 def cluster_rows(address: str) -> list[Json]:

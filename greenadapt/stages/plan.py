@@ -1,14 +1,14 @@
 """What a command would do (``--dry-run``): its steps, found by the same checks as when it runs, without writing."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import Job, Place, plan_job
 from greenadapt.storage.results import Result
 
-UP_TO_DATE, WOULD_RUN, MISSING = "up to date", "would run", "missing"
+UP_TO_DATE, WOULD_RUN = "up to date", "would run"
 
 
 class DryRun(Exception):  # noqa: N818  (it is no error)
@@ -21,7 +21,7 @@ class Step:
 
     stage: str
     status: str
-    """``UP_TO_DATE``, ``WOULD_RUN``, or ``MISSING`` if it cannot run as things are."""
+    """``UP_TO_DATE`` or ``WOULD_RUN``."""
     folder: str
     """Where its result is, or would be written."""
     why: str = ""
@@ -32,23 +32,15 @@ class Step:
     """What the result that is there took to make."""
     counts: Json = field(default_factory=dict)
     """Of a result that is up to date."""
-    bytes: int | None = None
-    """To download."""
-    hours: float | None = None
-    """What it would take, as ``basis`` says."""
-    usd_low: float | None = None
-    usd_high: float | None = None
-    """Dollars, by the formula of ``cost``."""
-    basis: str = ""
-    """What the hours are from; empty if they are not estimated."""
+    adapter: Json | None = None
+    """What the tasks' adapters add to the encoder, see ``count_adapters``."""
 
     def as_dict(self) -> Json:
-        """Ready for JSON, without an estimate where nothing was estimated."""
-        said = asdict(self)
-        if not self.basis:
-            for name in ("bytes", "hours", "usd_low", "usd_high", "basis"):
-                del said[name]
-        return said
+        """Ready for JSON, without an adapter where there is none."""
+        values = asdict(self)
+        if self.adapter is None:
+            del values["adapter"]
+        return values
 
 
 class Plan:
@@ -57,6 +49,7 @@ class Plan:
     def __init__(self) -> None:
         self._steps: dict[Path, Step] = {}
         self._expected: dict[Path, str] = {}
+        self._adapters: dict[Path, Json] = {}
 
     @property
     def steps(self) -> list[Step]:
@@ -67,15 +60,16 @@ class Plan:
             for path, stage in self._expected.items()
             if running and path not in self._steps
         ]
-        return [*self._steps.values(), *later]
+        done = [replace(step, adapter=self._adapters.get(path)) for path, step in self._steps.items()]
+        return [*done, *later]
 
     def expect(self, place: Place, stage: str) -> None:
         """Note that a step will come to ``place``."""
         self._expected.setdefault(place.path, stage)
 
-    def add(self, step: Step) -> None:
-        """Note a step that needs no result of another one."""
-        self._steps[Path(step.folder) / f"{step.stage} {step.why}"] = step
+    def add_adapter(self, place: Place, counts: Json) -> None:
+        """Note what the adapters of the step that comes to ``place`` add."""
+        self._adapters[place.path] = counts
 
     def run(self, place: Place, job: Job, *, force: bool) -> Result:
         """The result in ``place`` if it is up to date; raises ``DryRun`` if the job would run."""

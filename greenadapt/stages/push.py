@@ -72,11 +72,19 @@ def push(request: PushRequest, progress: Progress, plots: CardPlots | None = Non
     return {**found, **_upload(request, folder.name, files)}
 
 
-def hide_bars() -> None:
-    """Keep the hub's library from drawing its bars, which fill a log."""
-    from huggingface_hub.utils.tqdm import disable_progress_bars
+@contextmanager
+def hidden_bars(are_hidden: bool) -> Iterator[None]:
+    """Keep the hub's library from drawing its bars, which fill a log, in the block."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
+    if not are_hidden or are_progress_bars_disabled():
+        yield
+        return
     disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()
 
 
 def _check_repo(repo: str) -> None:

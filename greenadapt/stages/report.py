@@ -14,11 +14,11 @@ from greenadapt.checkpoints.layout import HISTORY, PREDICTIONS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.opening import source_input
 from greenadapt.corpus.prepared import read_vocabulary
-from greenadapt.errors import GreenadaptError, MissingError
+from greenadapt.errors import GreenadaptError, MissingError, require
 from greenadapt.progress import Silent
 from greenadapt.report.map_quality import MAP
 from greenadapt.report.page.blocks import Example, Missing, Page, Plot, Section, html
-from greenadapt.report.page.drawing import Drawing, require_library, write_plots
+from greenadapt.report.page.drawing import Drawing, write_plots
 from greenadapt.report.page.sections import (
     AddedData,
     CorpusData,
@@ -284,7 +284,7 @@ def report(
     ``plots`` are folders for its plots as PNG and as SVG, which are made if they are not there. Raises
     ``MissingError`` if there are no results, or the packages that draw are not installed.
     """
-    require_library()
+    require("report", "vl_convert", by="report")
     with Drawing() as drawing:
         results = with_sources(folders, session.progress) if folders else _in_workspace(session, *chosen)
         target = out or Path(f"report-{_file_name(results)}.html")

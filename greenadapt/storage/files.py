@@ -181,14 +181,14 @@ def _remove(folder: Path) -> None:
 
 def _exchange(one: Path, other: Path) -> bool:
     """Swap two folders atomically, if the operating system and the file system support it."""
-    libc = ctypes.CDLL(None)
     here = -100  # AT_FDCWD
     exchange = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS
     try:
+        libc = ctypes.CDLL(None)
         if sys.platform == "darwin":
             return bool(libc.renamex_np(os.fsencode(one), os.fsencode(other), exchange) == 0)
         return bool(libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
-    except AttributeError:
+    except (AttributeError, TypeError):  # an older system; Windows
         return False
 
 
@@ -246,7 +246,8 @@ def read_small(path: Path, most: int = MOST_TEXT, *, may_be_pipe: bool = False) 
     A pipe is read once, and its content remembered. Raises ``InputError`` for what is larger, is another kind of file
     or does not end, and ``OSError`` as ``open``.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without waiting for the writer of a pipe
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the first of Unix, the second of Windows
+    handle = os.open(path, os.O_RDONLY | flags)  # without waiting for the writer of a pipe
     try:
         found = os.fstat(handle)
         if stat.S_ISDIR(found.st_mode):

@@ -1,15 +1,17 @@
 """Stages run as jobs: whether a result is up to date, and how a new one is built and published.
 
-In a workspace a result lies under ``.versions/`` and the stage's name is a symlink to it, swapped by ``os.replace``:
-readers see the old result or the new one, never a mixture. A folder that the user named (``--out``) stays a real folder
-and is swapped as a whole. Work in progress lies in ``.work/`` beside it and is kept when a run is killed, so that the
-next run can resume it.
+In a workspace a result lies under ``.versions/`` and the stage's name is a symlink to it, swapped by ``os.replace``. A
+reader takes no lock: it resolves the link once and opens file after file while its command runs, and all of them are of
+one version. Of a folder that is replaced as a whole (``renameat2``) it would read old words and a new embedding without
+an error. The link ``.NAME.previous`` keeps the version before the newest for such readers until the next run.
+
+A folder that the user named (``--out``) stays a real folder and is swapped as a whole. Work in progress lies in
+``.work/`` beside it and is kept when a run is killed, so that the next run can resume it.
 """
 
 import logging
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +20,7 @@ from typing import Any
 
 from greenadapt.cost import Cost, Meter
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError
-from greenadapt.progress import STAGE, Progress, stoppable
+from greenadapt.progress import ALARM, STAGE, Progress, stoppable
 from greenadapt.storage.files import (
     Json,
     beside,
@@ -46,6 +48,7 @@ from greenadapt.storage.results import (
     MANIFEST,
     Manifest,
     Result,
+    damaged_files,
     other_inputs,
     paths_of,
     read_manifest,
@@ -218,13 +221,16 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     why = "--force" if force else "no result yet"
     if standing is not None and not force:
         _refuse_other(place, job, standing.manifest, wanted)
-        changed = _what_changed(job, standing, wanted)
-        if not changed:
+        changed = _changed_inputs(job, standing, wanted)
+        if job.kept:
+            standing = verified(standing)
+        damaged = [] if changed and place.linked else [*damaged_files(standing)]
+        if not (changed or damaged):
             _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, standing.folder)
             return Planned(wanted, replace(standing, checked=True), "")
         if not place.linked:
-            _refuse_edited(standing)
-        why = f"{changed} changed"
+            _refuse_edited(damaged)
+        why = f"{', '.join(changed) or 'a file'} changed"
     _refuse_irreplaceable(place)
     left = place.work.is_dir() and Attempts.at(wanted.key, place.work).attempts > 0
     return Planned(wanted, standing, why, job.resumes and left)
@@ -278,7 +284,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         (work / MARK).unlink()
         folder = (publish_version if place.linked else publish_folder)(work, place.path)
     _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
-    if stop.signal != signal.SIGALRM:  # which comes again
+    if stop.signal != ALARM:  # which comes again
         stop.leave()
     return Result(folder, manifest, place.path, fresh=True, checked=True)
 
@@ -345,18 +351,16 @@ def _keep_both(place: Place) -> str:
     return f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force"
 
 
-def _what_changed(job: Job, current: Result, wanted: Manifest) -> str:
-    """What has changed since ``current``, in words; raises ``ConflictError`` if ``current`` must be kept."""
+def _changed_inputs(job: Job, current: Result, wanted: Manifest) -> list[str]:
+    """The inputs whose content changed since ``current``; raises ``ConflictError`` if ``current`` must be kept."""
     old = current.manifest.inputs
     names = [name for name, entry in wanted.inputs.items() if not same_content(old[name], entry)]
-    if job.kept:  # training took hours, and the model may be in use
-        if names:
-            raise ConflictError(
-                f"{current.path} is finished, but {', '.join(names)} changed since",
-                _advice(job, names) or "train it again with --force, or keep both with another --out",
-            )
-        verified(current)
-    return ", ".join(names) or ("" if _is_whole(current) else "a file")
+    if job.kept and names:  # training took hours, and the model may be in use
+        raise ConflictError(
+            f"{current.path} is finished, but {', '.join(names)} changed since",
+            _advice(job, names) or "train it again with --force, or keep both with another --out",
+        )
+    return names
 
 
 def _advice(job: Job, names: Iterable[str]) -> str:
@@ -371,24 +375,14 @@ def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
 
 
-def _is_whole(result: Result) -> bool:
-    try:
-        verified(result)
-    except InputError:
-        return False
-    return True
-
-
-def _refuse_edited(result: Result) -> None:
+def _refuse_edited(damaged: Iterable[Path]) -> None:
     """Raise ``ConflictError`` if a file of a folder that the user named is another than the stage wrote: weights that
     were trained since, perhaps. One that is gone is made again. The card may be edited, see ``_keep_card``.
     """
-    for name, entry in result.manifest.files.items():
-        path = result.folder / name
-        if name != CARD and path.is_file() and hash_file(path) != entry["sha256"]:
+    for file in damaged:
+        if file.is_file():
             raise ConflictError(
-                f"{result.path / name} was changed since greenadapt wrote it",
-                "give another --out, or replace it with --force",
+                f"{file} was changed since greenadapt wrote it", "give another --out, or replace it with --force"
             )
 
 

@@ -1,4 +1,4 @@
-"""Files that commands write; the same rules for all of them.
+"""Files that commands write, and copies of folders; the same rules for all of them.
 
 An existing file is replaced once the new one is complete, so a failed run changes nothing; of a symlink, the target is
 replaced. Pipes and devices, such as ``/dev/null`` or ``/dev/stdout``, are written directly. Missing folders are not
@@ -12,16 +12,27 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from filecmp import cmp
 from gzip import GzipFile
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
-from greenadapt.errors import ConflictError, GreenadaptError, MissingError, UsageError
-from greenadapt.storage.files import STDOUT, beside, creating, naming, replace_json, sync_file
+from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError
+from greenadapt.storage.files import (
+    STDOUT,
+    beside,
+    creating,
+    naming,
+    publish_folder,
+    real_folder,
+    replace_json,
+    sync_file,
+)
+from greenadapt.storage.locks import lock
 from greenadapt.storage.own_json import read_own
-from greenadapt.storage.ownership import require_own
+from greenadapt.storage.ownership import MARK, new_folder, remove_folder, require_own
 from greenadapt.storage.results import refuse_overlap
 
 COMPRESSIONS = frozenset({".gz", ".bz2", ".xz", ".zst"})
@@ -120,6 +131,60 @@ class _ShardsMark:
     key: str
     n: int
     size: int
+
+
+def copy_folder(source: Path, out: Path) -> Path:
+    """Copy the files of ``source``, but for hidden ones, to the new folder ``out``, which appears when it is whole.
+
+    Links are followed. If ``out`` holds the same files already, nothing is done. Returns the path of the copy.
+
+    Raises ``UsageError`` if one folder is the other or lies in it, ``ConflictError`` if ``out`` holds anything else,
+    ``InputError`` for a dead link or a device in ``source``.
+    """
+    source, target = source.resolve(), real_folder(out)
+    refuse_overlap(target, {"the model": source})
+    names = _visible_files(source)
+    work = beside(target, "work")
+    with lock(beside(target, "lock"), target):
+        if os.path.lexists(target) and (not target.is_dir() or os.path.ismount(target) or any(target.iterdir())):
+            if not _holds_same(target, source, names):
+                raise ConflictError(f"{target} is there already, and is something else", "give a new folder")
+            return target
+        new_folder(work)
+        try:
+            with naming(target):
+                for name in names:
+                    (work / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source / name, work / name)
+            (work / MARK).unlink()
+            return publish_folder(work, target)
+        finally:
+            remove_folder(work)
+
+
+def _visible_files(folder: Path) -> list[str]:
+    """Names of the files in ``folder``, sorted; links are followed, and what begins with a dot is left out."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    names = []
+    for base, folders, files in os.walk(folder, followlinks=True, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(base) / name for name in files if not name.startswith(".")):
+            if not path.is_file():
+                raise InputError(f"{path} is a dead link or a device", "remove it, or put the file there")
+            names.append(path.relative_to(folder).as_posix())
+    return sorted(names)
+
+
+def _holds_same(folder: Path, source: Path, names: list[str]) -> bool:
+    """Whether ``folder`` has the files ``names`` of ``source`` with the same content, and no others."""
+    return (
+        folder.is_dir()
+        and _visible_files(folder) == names
+        and all(cmp(folder / name, source / name, shallow=False) for name in names)
+    )
 
 
 class Shards:

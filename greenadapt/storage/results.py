@@ -308,15 +308,21 @@ def verified(result: Result) -> Result:
 
     Raises ``InputError`` naming the damaged file.
     """
-    for name, entry in result.manifest.files.items():
-        if name == CARD or result.checked:
-            continue
-        file = result.folder / name
+    for file in damaged_files(result):
         if not file.is_file():
-            raise InputError(f"{result.path} lacks the file {name}", _REMAKE)
-        if file.stat().st_size != entry["bytes"] or hash_file(file) != entry["sha256"]:
-            raise InputError(f"{file} is damaged: its checksum differs from the manifest's", _REMAKE)
+            raise InputError(f"{result.path} lacks the file {file.relative_to(result.folder).as_posix()}", _REMAKE)
+        raise InputError(f"{file} is damaged: its checksum differs from the manifest's", _REMAKE)
     return replace(result, checked=True)
+
+
+def damaged_files(result: Result) -> Iterator[Path]:
+    """The files of ``result``, but its card, that are gone or differ from their checksum; none once it is checked."""
+    for name, entry in () if result.checked else result.manifest.files.items():
+        file = result.folder / name
+        if name != CARD and not (
+            file.is_file() and file.stat().st_size == entry["bytes"] and hash_file(file) == entry["sha256"]
+        ):
+            yield file
 
 
 _READ: ContextVar[Mapping[str, str | os.PathLike[str]]] = ContextVar("read")

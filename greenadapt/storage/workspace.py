@@ -73,10 +73,6 @@ class Workspace:
         """What is kept of finished folds (``assess --train``); may be deleted."""
         return self.root / ".assess"
 
-    def reproduced(self, experiment: str) -> Path:
-        """The folder of an experiment of ``reproduce``."""
-        return self.root / "reproduce" / experiment
-
     def remember(self, folder: Path) -> None:
         """Keep in mind that a result is written to ``folder``, unless that lies in the workspace.
 

@@ -10,7 +10,7 @@ from greenadapt.config import TableFormat
 from greenadapt.corpus.opening import HUB_ID, SEPARATORS, data_suffix, input_errors, is_hub_id, open_binary
 from greenadapt.corpus.rows import Lines, json_rows, table_rows, unquoted_rows
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, MissingError, counted, first_line
+from greenadapt.errors import InputError, MissingError, counted, first_line, require
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 
@@ -111,13 +111,9 @@ def named_rows(data: Any) -> Iterator[Json]:
 
 
 def _load_hub(source: str) -> Any:
-    try:
-        import datasets
-    except ImportError:
-        raise MissingError(
-            f"{source} does not exist, and to read it as a data set of the hub, datasets is not installed",
-            'check the path, or pip install "greenadapt[hub]"',
-        ) from None
+    require("hub", "datasets", by=f"{source} does not exist, and a data set of the hub", otherwise="check the path")
+    import datasets
+
     if int(datasets.__version__.split(".")[0]) < 4:
         raise MissingError(
             f"datasets {datasets.__version__} can run a data set's own code, which greenadapt never does",

@@ -75,11 +75,6 @@ class FinetuneSetup:
     _inputs: dict[str, KeptInputs] = field(init=False, default_factory=dict)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether there is one task without adapter, on a model of transformers with a head."""
-        return self.tasks[0].adapter is None
-
-    @property
     def first_encoder(self) -> Encoder:
         """The first task's; those of the others differ only in their maximum length."""
         return self.tasks[0].encoder
@@ -123,6 +118,121 @@ class _Record(RunRecord):
         return row
 
 
+class SharedTasks:
+    """The model of a run: an encoder with a part for each task; and how its files name the tasks."""
+
+    def __init__(self, setup: FinetuneSetup, rows: Rows, seed: int) -> None:
+        self._setup, self._rows = setup, rows
+        self.model = self._open(seed)
+
+    def _open(self, seed: int) -> Any:
+        heads = {one.name: head_spec(one.task, one.adapter) for one in self._setup.tasks if one.adapter is not None}
+        return open_multitask(self._setup.checkpoint, heads, self._rows, seed)
+
+    @property
+    def host(self) -> Any:
+        """The model of transformers, which has the embedding and the memory."""
+        return self.model.encoder
+
+    def freeze(self) -> None:
+        """Freeze what the tasks' adapters say, once a memory is attached."""
+        self.model.freeze()
+
+    def score(self, tasks: Sets) -> float | None:
+        """By which epochs are compared: the average over all sets of all tasks."""
+        metrics = {one.name: one.metric for one in self._setup.tasks}
+        return average(metric_of(scores, metrics[task]) for task, sets in tasks.items() for scores in sets.values())
+
+    def row(self, kind: str, tasks: Sets) -> Json:
+        """The scores of the sets of ``kind`` as the history has them."""
+        return {"average": self.score(tasks), "tasks": tasks}
+
+    def scores(self, kinds: Mapping[str, Json]) -> Json:
+        """The ``row`` of each kind as ``scores.json`` has them: the averages, and by task its sets of each kind."""
+        tasks = {
+            one.name: {kind: each["tasks"][one.name] for kind, each in kinds.items() if one.name in each["tasks"]}
+            for one in self._setup.tasks
+        }
+        return {"average": {kind: each["average"] for kind, each in kinds.items()}, "tasks": tasks}
+
+    def numbers(self, tasks: Sets) -> dict[str, float]:
+        """The scores for trackers: the average, and each score as ``<task>_<set>_<score>``."""
+        named = {
+            f"{task}_{name}_{score}": value
+            for task, sets in tasks.items()
+            for name, scores in sets.items()
+            for score, value in _float_scores(scores).items()
+        }
+        return _float_scores({"average": self.score(tasks)}) | named
+
+    def counts(self, n_inputs: Mapping[str, int], n_unlabelled: int) -> Json:
+        """By task and set the number of examples and of ``inputs`` made from the training ones; and of ``rows``."""
+        return {"tasks": {one.name: self._counts(one, n_inputs) for one in self._setup.tasks}, **self._n_rows}
+
+    def _counts(self, one: TaskData, n_inputs: Mapping[str, int]) -> Json:
+        sets = {kind: {name: len(each) for name, each in getattr(one, kind).items()} for kind in ("dev", "test")}
+        return {"train": len(one.train), "inputs": n_inputs[one.name], **sets}
+
+    @property
+    def _n_rows(self) -> Json:
+        return {"rows": self._setup.checkpoint.n_rows, "rows_used": len(self._rows)}
+
+    def _folder(self, folder: Path, task: str) -> Path:
+        return folder if self._setup.adds else folder / TASKS / task
+
+    def predictions(self, folder: Path, task: str, name: str) -> Path:
+        """Where a seed's predictions for a test set are written."""
+        own = self._folder(folder, task)
+        own.mkdir(parents=True, exist_ok=True)
+        return own / f"predictions-{name}.jsonl"
+
+    def write(self, folder: Path) -> None:
+        """Write each task's own weights."""
+        for one in self._setup.tasks:
+            write_part(self.model, one.name, self._folder(folder, one.name))
+
+
+class SingleTask(SharedTasks):
+    """The same of one task alone, without an adapter: its head is that of transformers, and its files name no task."""
+
+    def _open(self, seed: int) -> Any:
+        [one] = self._setup.tasks
+        head, shape = one.task.head, one.task.head_shape()
+        return open_model(self._setup.checkpoint, head, one.task.head_config(), self._rows, seed, shape)
+
+    @property
+    def host(self) -> Any:
+        return self.model
+
+    def freeze(self) -> None:
+        """All of it is trained."""
+
+    def score(self, tasks: Sets) -> float | None:
+        [scores] = tasks[""].values()
+        return metric_of(scores, self._setup.tasks[0].metric)
+
+    def row(self, kind: str, tasks: Sets) -> Json:
+        return tasks[""][kind]
+
+    def scores(self, kinds: Mapping[str, Json]) -> Json:
+        return dict(kinds)
+
+    def numbers(self, tasks: Sets) -> dict[str, float]:
+        return _float_scores(tasks[""]["dev"])
+
+    def counts(self, n_inputs: Mapping[str, int], n_unlabelled: int) -> Json:
+        own = self._counts(self._setup.tasks[0], n_inputs)
+        if self._setup.unlabelled:
+            own["unlabelled"] = n_unlabelled
+        return {**own, **{kind: sum(own[kind].values()) for kind in ("dev", "test")}, **self._n_rows}
+
+    def predictions(self, folder: Path, task: str, name: str) -> Path:
+        return folder / PREDICTIONS
+
+    def write(self, folder: Path) -> None:
+        """Its head is part of the model."""
+
+
 class FinetuneRun:
     """Trains ``setup`` under one seed in ``folder``, where a killed run has left its state.
 
@@ -145,20 +255,15 @@ class FinetuneRun:
         self.n_unlabelled = len(unlabelled)
         self.rows = Rows.seen(chain(*items.values(), measured, unlabelled), setup.first_encoder.special)
         """The rows of the embedding that the model holds."""
-        self.model = self._open()
+        self._parts = (SingleTask if setup.tasks[0].adapter is None else SharedTasks)(setup, self.rows, seed)
+        self.model = self._parts.model
         self._memory = self._attach([*chain(*items.values())])
-        if not setup.is_plain:
-            self.model.freeze()
+        self._parts.freeze()
         datasets = [self._dataset(one, items[one.name]) for one in setup.tasks]
         self.n_inputs = {one.name: dataset.n_items for one, dataset in zip(setup.tasks, datasets, strict=True)}
         plan, size = Plan(setup.train, setup.run, seed), setup.unlabelled_config.unlabelled_batch
         feed = Feed(datasets, plan, setup.sampling, self._unlabelled(unlabelled), size)
         self.training = Training(self.model, feed, setup.machine)
-
-    @property
-    def host(self) -> Any:
-        """The model of transformers: the whole one, or the encoder that tasks share."""
-        return self.model if self.setup.is_plain else self.model.encoder
 
     def train(self) -> None:
         """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
@@ -191,7 +296,7 @@ class FinetuneRun:
         self._write(TrainedRows(self.rows, shrink), whole, is_whole=is_whole)
         # The scores come last and whole: they say that the seed is finished.
         part = self.folder / f".{SCORES}"
-        write_json(part, scores | {"counts": self._counts()})
+        write_json(part, scores | {"counts": self._parts.counts(self.n_inputs, self.n_unlabelled)})
         part.replace(self.folder / SCORES)
 
     def _attach(self, items: Sequence[Input]) -> Memories:
@@ -199,7 +304,7 @@ class FinetuneRun:
         setup, general, reader = self.setup, self.setup.general, self.setup.reader
         if general is None or reader is None:
             return dict.fromkeys(("train", "dev", "test"))
-        host = self.host
+        host = self._parts.host
         general.attach(host, setup.first_encoder, setup.machine, self.seed)
         source = setup.checkpoint.folder
         if begin_memory(host, source) and not self._steps_before:  # every seed does, the first reports it
@@ -235,14 +340,6 @@ class FinetuneRun:
             chosen = (pool or setup.train.pool) if one.encoder.has_words else None
             return Evaluation.of(one.task, examples, read, chosen, bar, keep_logits=keep_logits)
 
-    def _open(self) -> Any:
-        setup = self.setup
-        if setup.is_plain:
-            task = setup.tasks[0].task
-            return open_model(setup.checkpoint, task.head, task.head_config(), self.rows, self.seed, task.head_shape())
-        heads = {one.name: head_spec(one.task, one.adapter) for one in setup.tasks if one.adapter is not None}
-        return open_multitask(setup.checkpoint, heads, self.rows, self.seed)
-
     def _training_items(self, one: TaskData) -> list[Input]:
         """What a task trains on; raises ``InputError`` if that is nothing."""
         items = one.task.training(one.train, one.encoder, self.seed, self.setup.progress)
@@ -258,8 +355,7 @@ class FinetuneRun:
     def _dataset(self, one: TaskData, items: Sequence[Input]) -> TaskDataset | PairedDataset:
         pad, memory, agreement = one.encoder.special.pad, self._memory["train"], self.setup.train.agreement
         dataset = TaskDataset.of(items, self.rows, one.task.head, pad, memory)
-        if not self.setup.is_plain:
-            dataset = replace(dataset, task=one.name, n_examples=len(one.train))
+        dataset = replace(dataset, task=one.name or None, n_examples=len(one.train))
         return PairedDataset.of(dataset, items, agreement) if agreement else dataset
 
     def _unlabelled_inputs(self, items: Mapping[str, Sequence[Input]]) -> list[Input]:
@@ -296,92 +392,30 @@ class FinetuneRun:
             tasks.setdefault(one.name, {})[name] = found.scores | chosen
         return tasks
 
-    def _score(self, tasks: Sets) -> float | None:
-        """By which epochs are compared: a plain model's main score, or the average over all sets of all tasks."""
-        metrics = {one.name: one.metric for one in self.setup.tasks}
-        columns = [metric_of(scores, metrics[task]) for task, sets in tasks.items() for scores in sets.values()]
-        return columns[0] if self.setup.is_plain else average(columns)
-
-    def _as_written(self, kind: str, tasks: Sets) -> Json:
-        """The scores of the sets of ``kind`` as the history has them: of a plain model those of its only set."""
-        return tasks[""][kind] if self.setup.is_plain else {"average": self._score(tasks), "tasks": tasks}
-
-    def _numbers(self, tasks: Sets) -> dict[str, float]:
-        """The scores for trackers: of shared tasks the average, and each score as ``<task>_<set>_<score>``."""
-        if self.setup.is_plain:
-            return _float_scores(tasks[""]["dev"])
-        named = {
-            f"{task}_{name}_{score}": value
-            for task, sets in tasks.items()
-            for name, scores in sets.items()
-            for score, value in _float_scores(scores).items()
-        }
-        return _float_scores({"average": self._score(tasks)}) | named
-
     def _final_scores(self, dev: Json | None) -> Json:
-        """The scores in ``scores.json``: ``dev`` as the history has it, and the test sets'.
-
-        Of a plain model ``dev`` and ``test``; of shared tasks both under ``average`` and, by task, ``tasks``. Writes
-        the predictions, too.
-        """
+        """The scores in ``scores.json``: ``dev`` as the history has it, and the test sets'; writes the predictions."""
         setup, test = self.setup, Sets()
         chosen = {"pool": dev["pool"]} if dev and setup.train.pool == "best" else {}
         for one, name in self._sets("test"):
             evaluation = self._evaluate(one, "test", name, chosen.get("pool"), keep_logits=setup.save_logits)
-            write_lines(self._predictions(one, name), evaluation.predictions)
+            write_lines(self._parts.predictions(self.folder, one.name, name), evaluation.predictions)
             if setup.save_logits:
                 write_arrays(self.folder / LOGITS, stacked(evaluation.logits))
             test.setdefault(one.name, {})[name] = evaluation.as_dict() | chosen
         kinds = {"dev": dev} if dev else {}
-        kinds |= {"test": self._as_written("test", test)} if test else {}
-        if setup.is_plain:
-            return kinds
-        scored = {
-            one.name: {kind: each["tasks"][one.name] for kind, each in kinds.items() if one.name in each["tasks"]}
-            for one in setup.tasks
-        }
-        return {"average": {kind: each["average"] for kind, each in kinds.items()}, "tasks": scored}
-
-    def _predictions(self, one: TaskData, name: str) -> Path:
-        if self.setup.is_plain:
-            return self.folder / PREDICTIONS
-        folder = self.folder if self.setup.adds else self.folder / TASKS / one.name
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"predictions-{name}.jsonl"
+        return self._parts.scores(kinds | ({"test": self._parts.row("test", test)} if test else {}))
 
     def _write(self, trained: TrainedRows, whole: Path, *, is_whole: bool) -> None:
         """Write the model into ``whole``, or how it differs from that one into the seed's folder."""
         setup, folder = self.setup, whole if is_whole else self.folder
         if not setup.adds:
             if is_whole:
-                write_model(self.host, trained, setup.checkpoint, whole)
+                write_model(self._parts.host, trained, setup.checkpoint, whole)
             else:
-                write_rows(self.host, trained, setup.checkpoint, Checkpoint.open(whole), folder)
+                write_rows(self._parts.host, trained, setup.checkpoint, Checkpoint.open(whole), folder)
             if setup.general is not None and not setup.general.config.frozen:
                 setup.general.copy_tokenizer(folder)
-        for one in setup.tasks if not setup.is_plain else ():
-            write_part(self.model, one.name, folder if setup.adds else folder / TASKS / one.name)
-
-    def _counts(self) -> Json:
-        """The number of examples by kind, of ``inputs`` made from the training ones and of those ``unlabelled``, and of
-        ``rows``; of shared tasks all but the rows by task and set.
-        """
-        tasks: Json = {
-            one.name: {
-                "train": len(one.train),
-                "inputs": self.n_inputs[one.name],
-                "dev": {name: len(examples) for name, examples in one.dev.items()},
-                "test": {name: len(examples) for name, examples in one.test.items()},
-            }
-            for one in self.setup.tasks
-        }
-        rows = {"rows": self.setup.checkpoint.n_rows, "rows_used": len(self.rows)}
-        if not self.setup.is_plain:
-            return {"tasks": tasks, **rows}
-        own = tasks[""]
-        if self.setup.unlabelled:
-            own["unlabelled"] = self.n_unlabelled
-        return {**own, **{kind: sum(own[kind].values()) for kind in ("dev", "test")}, **rows}
+        self._parts.write(folder)
 
     def _after_step(self, step: Step, ended: bool) -> None:
         """Record a step, and measure if an epoch ended."""
@@ -404,9 +438,9 @@ class FinetuneRun:
         row: Json = {"seed": self.seed, **record.end_epoch(step)}
         dev = self.setup.machine.first(self._dev_scores)
         if dev:
-            row["dev"] = self._as_written("dev", dev)
-            score = self._score(dev)
-            self._log({f"dev_{name}": value for name, value in self._numbers(dev).items()}, step)
+            row["dev"] = self._parts.row("dev", dev)
+            score = self._parts.score(dev)
+            self._log({f"dev_{name}": value for name, value in self._parts.numbers(dev).items()}, step)
             if score is not None and (record.best is None or score > record.best):
                 record.best, record.best_epoch = score, step.epoch
                 if train.keep == "best":

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
@@ -13,14 +13,15 @@ from greenadapt.config import AlignConfig, AlignMethod
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, ArrayFile, Float64Array, FloatArray, row_blocks, write_arrays
 from greenadapt.storage.own_json import parse_own
+from greenadapt.tokenization.vocabulary import BaseVocabulary
+from greenadapt.vectors.word_vectors import WordVectors
 
 FILE = "alignment.safetensors"
-_ARRAYS = ("matrix", "mean", "std", "triangle")
 BERT_STD = 0.02  # how BERT initialises its embedding
 _ENOUGH_WORDS = 200  # with fewer cased words, all being lower case can be chance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Facts:
     """What is stored of a map beside its arrays."""
 
@@ -36,7 +37,7 @@ class _Facts:
 
 
 @dataclass(frozen=True, eq=False)
-class Alignment:
+class Alignment(_Facts):
     """A fitted map; ``apply`` turns word vectors into wordpiece-like rows.
 
     ``matrix`` is W, float32 ``(target_dim, source_dim)``; under ``method="random"`` it is ``None``, and ``mean`` and
@@ -45,15 +46,6 @@ class Alignment:
     decomposes nothing. ``residual`` is Σ‖W x − y‖² over the overlap, ``None`` for random rows.
     """
 
-    method: AlignMethod
-    source_dim: int
-    target_dim: int
-    n_overlap: int
-    seed: int
-    rank: int | None = None
-    condition: float | None = None
-    residual: float | None = None
-    warnings: tuple[str, ...] = ()
     matrix: FloatArray | None = None
     mean: FloatArray | None = None
     std: FloatArray | None = None
@@ -97,7 +89,7 @@ class Alignment:
 
     def facts(self) -> dict[str, Any]:
         """Everything except the arrays, ready for JSON."""
-        return {name: value for name, value in asdict(self).items() if name not in _ARRAYS}
+        return {each.name: getattr(self, each.name) for each in fields(_Facts)}
 
     def save(self, folder: Path) -> None:
         """Write ``alignment.safetensors``: ``map``, or ``mean`` and ``std``, with the facts as metadata."""
@@ -114,7 +106,7 @@ class Alignment:
             raise InputError(f"{file.path} is not an alignment", again)
         facts = parse_own(file.metadata["alignment"], _Facts, file.path, again)
         arrays: dict[str, Any] = {"matrix" if name == "map" else name: file[name] for name in file.names}
-        return cls(**{each.name: getattr(facts, each.name) for each in fields(facts)}, **arrays)
+        return cls(**vars(facts), **arrays)
 
 
 def fit(
@@ -292,3 +284,11 @@ def _row_statistics(target: Array, config: AlignConfig) -> tuple[FloatArray, Flo
         return np.zeros(width, np.float32), np.full(width, BERT_STD, np.float32)
     rows = np.asarray(target, np.float64)
     return rows.mean(axis=0).astype(np.float32), rows.std(axis=0).astype(np.float32)
+
+
+def overlap(vectors: WordVectors, vocabulary: BaseVocabulary) -> tuple[list[str], Array, Array]:
+    """The words in both vocabularies, their rows among the vectors and their base ids, both int64 ``(n_overlap,)``."""
+    whole = vocabulary.whole_words
+    found = [(word, row, whole[word]) for row, word in enumerate(vectors.words) if word in whole]
+    words = [word for word, _, _ in found]
+    return words, np.array([r for _, r, _ in found], np.int64), np.array([i for _, _, i in found], np.int64)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from greenadapt.config import ResolvedEngine, W2VConfig
-from greenadapt.errors import InputError, MissingError, ResourceError
+from greenadapt.errors import InputError, MissingError, ResourceError, require
 from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, Streamed, offsets_of, write_arrays
 from greenadapt.storage.files import sync_file
@@ -40,7 +40,7 @@ _BYTES_A_WORD = 110  # per word of the corpus, with its count
 _BYTES_A_TRAINED_WORD = 330  # per word in gensim
 CHECKPOINT_SECONDS = 10
 """What a killed run may lose, beside the epoch that it was in: saving the tables can take as long as a short epoch."""
-_INSTALL = 'pip install "greenadapt[fast]"'
+_INSTALL_GENSIM = "install gensim, which has wheels for Python 3.11 to 3.13"
 _ENGINES = Path(__file__).with_name("engines")
 
 
@@ -139,13 +139,18 @@ def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
 
     ``is_kept``: the engine was not requested but is that of the existing vectors.
     """
-    engine = "the fast engine, which made the existing vectors," if is_kept else "--engine fast"
-    for name, is_asked, instead in (
-        ("--gradient corrected", config.gradient == "corrected", "--gradient word2vec"),
-        (engine, config.engine == "fast", "--force to make them with gensim's" if is_kept else "--engine gensim"),
-    ):
-        if is_asked and not _has_numba():
-            raise MissingError(f"{name} needs numba, which is not installed", f"{_INSTALL}, or use {instead}")
+    if config.gradient == "corrected":
+        require("fast", "numba", by="--gradient corrected", otherwise="use --gradient word2vec")
+    engine = config.engine
+    by = f"the {engine} engine, which made the existing vectors," if is_kept else f"--engine {engine}"
+    force = "--force to make them with"
+    if engine == "auto" and not _has("gensim"):
+        require("fast", "numba", by="training word vectors")
+    elif engine == "fast":
+        require("fast", "numba", by=by, otherwise=f"use {force} gensim's" if is_kept else "use --engine gensim")
+    elif engine == "gensim" and not _has("gensim"):
+        instead = f"{force} the fast engine" if is_kept else "--engine fast"
+        raise MissingError(f"{by} needs gensim, not installed", f"{_INSTALL_GENSIM}, or use {instead}")
 
 
 def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: Progress) -> W2VConfig:
@@ -157,14 +162,14 @@ def resolve_engine(config: W2VConfig, before: ResolvedEngine | None, progress: P
         return replace(config, engine="fast")
     if before is not None:
         return replace(config, engine=before)
-    if _has_numba():
+    if _has("numba"):
         return replace(config, engine="fast")
-    progress.note(f"numba is not installed, so gensim's slower engine is used: {_INSTALL}")
+    progress.note('numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"')
     return replace(config, engine="gensim")
 
 
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+def _has(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def vocabulary_size(counts: Array, config: W2VConfig) -> int:

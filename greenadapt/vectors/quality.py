@@ -1,18 +1,18 @@
-"""Quality of the map, and of the recipes of rows, on held-out overlapping words."""
+"""Quality of the map, or of any other rows, on held-out overlapping words."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from greenadapt.config import AlignConfig, RowRecipe
-from greenadapt.errors import InputError
+from greenadapt.config import AlignConfig
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.arrays import Array, BoolArray, FloatArray, Int64Array
 from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.neighbours import unit_rows
-from greenadapt.vectors.rows import PieceIds, Recipe, fit_form, rescaled
+
+PieceIds = Sequence[Sequence[int]]
 
 MIN_OVERLAP = 50
 CSLS_NEIGHBOURS = 10
@@ -119,66 +119,12 @@ def diagnose(known: KnownWords, config: AlignConfig, progress: Progress = _SILEN
     order, part = np.arange(n), None
     diagnostics = Diagnostics(n, None, f"{_too_few(n)}: skipped")
     if n >= MIN_OVERLAP:
-        held, fitted = _split(n, config)
+        held, fitted = split(n, config)
         part = fit(known.vectors[fitted], known.targets(fitted), config)
-        diagnostics = Diagnostics(n, _measure(part.apply(known.vectors[held]), known, held, part.rank, progress))
+        diagnostics = Diagnostics(n, measure(part.apply(known.vectors[held]), known, held, part.rank, progress))
         order = np.concatenate([fitted, held])
     words = [known.words[i] for i in order.tolist()] if known.words else None
     return diagnostics, fit(known.vectors[order], known.targets(order), config, words, part)
-
-
-@dataclass(frozen=True, eq=False)
-class PredictedRows:
-    """Rows of held-out words, each predicted from a fit on the other words of ``known``."""
-
-    known: KnownWords
-    heldout: Int64Array
-    """Which of the known words are held out, (n_heldout,)."""
-    rows: dict[RowRecipe, FloatArray]
-    """Recipe → its rows of them, (n_heldout, dim)."""
-
-    def figures(self) -> dict[RowRecipe, HeldOut]:
-        """How near each recipe's rows are to the model's."""
-        return {name: self.measure(rows) for name, rows in self.rows.items()}
-
-    def measure(self, rows: FloatArray) -> HeldOut:
-        """How near any ``rows`` (n_heldout, dim) of the held-out words are to the model's."""
-        return _measure(rows, self.known, self.heldout)
-
-    def random(self, norm: float, seed: int) -> FloatArray:
-        """As a baseline, random rows (n_heldout, dim) of the length ``norm``, drawn by the mean and deviation of the
-        rows of the words that are not held out.
-        """
-        targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.rows)), self.heldout))
-        drawn = np.random.default_rng(seed).standard_normal((len(self.heldout), targets.shape[1]), np.float32)
-        return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
-
-
-def predict_rows(known: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig) -> PredictedRows:
-    """Rows of the recipes ``names``, otherwise like ``recipe``, fitted on the same words as ``diagnose`` does.
-
-    Raises ``InputError`` for fewer than 50 words.
-    """
-    n = len(known.rows)
-    if n < MIN_OVERLAP:
-        raise InputError(
-            f"{n} of the words in both vocabularies can be spelled without their row, held-out figures need "
-            f"{MIN_OVERLAP}",
-            "use a larger corpus, or --rows norm",
-        )
-    held, fitted = _split(n, config)
-    targets = known.targets(fitted)
-    alignment = fit(known.vectors[fitted], targets, config)
-    form = None
-    if "form" in names:
-        pieces = [known.pieces[i] for i in fitted.tolist()]
-        form = fit_form(known.vectors[fitted], known.counts[fitted], pieces, known.base, targets, recipe.norm)
-    vectors, counts, pieces = known.vectors[held], known.counts[held], [known.pieces[i] for i in held.tolist()]
-    rows = {}
-    for name in names:
-        one = replace(recipe, config=replace(recipe.config, rows=name), alignment=alignment, form=form)
-        rows[name] = one.rows(vectors, counts, pieces)
-    return PredictedRows(known, held, rows)
 
 
 def _too_few(n: int) -> str:
@@ -186,14 +132,14 @@ def _too_few(n: int) -> str:
     return f"{words_are} in both vocabularies, held-out figures need {MIN_OVERLAP}"
 
 
-def _split(n: int, config: AlignConfig) -> tuple[Int64Array, Int64Array]:
+def split(n: int, config: AlignConfig) -> tuple[Int64Array, Int64Array]:
     """Which of n words are held out, and which are not."""
     order = np.random.default_rng(config.seed).permutation(n)
     n_heldout = min(max(1, round(n * config.heldout)), n - 2)
     return np.sort(order[:n_heldout]), np.sort(order[n_heldout:])
 
 
-def _measure(
+def measure(
     made: FloatArray, known: KnownWords, held: Int64Array, rank: int | None = None, progress: Progress = _SILENT
 ) -> HeldOut:
     """Compare the rows ``made`` (n_heldout, dim) of the words ``held`` with the model's rows."""

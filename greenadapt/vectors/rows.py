@@ -1,24 +1,31 @@
 """Choose the words that get an embedding row, and compute the rows: map, norm, pieces, blend or form.
 
+A new recipe is a branch of ``Recipe.rows``, with its name in ``RowRecipe`` of the configuration.
+
 ``form`` follows BERTRAM (Schick and Schütze, arXiv 1910.07181). A frequent word is known by its contexts, a rare one by
 its form, the pieces that it is spelled with. BERTRAM trains a network that weighs the two; here a ridge regression
 does, on features in which the word's count weighs them.
 """
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from scipy.linalg import solve
 
-from greenadapt.config import ExpandConfig
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
+from greenadapt.corpus.lookup import words_in_files
+from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, FloatArray, Int64Array, Streamed, row_blocks
-from greenadapt.tokenization.vocabulary import BaseVocabulary
-from greenadapt.vectors.alignment import Alignment
+from greenadapt.tokenization.added_words import NewEntries, addable, new_entries, new_forms
+from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
+from greenadapt.vectors.alignment import Alignment, fit, overlap
 from greenadapt.vectors.neighbours import unit_rows
+from greenadapt.vectors.quality import MIN_OVERLAP, HeldOut, KnownWords, PieceIds, has_counts, measure, split
 from greenadapt.vectors.word_vectors import WordVectors
-
-PieceIds = Sequence[Sequence[int]]
 
 
 def mean_of_pieces(pieces: PieceIds, embedding: Array) -> FloatArray:
@@ -184,6 +191,23 @@ class Recipe:
         """Whether ``rows`` reads the mapped vectors."""
         return self.config.rows in ("map", "norm", "blend")
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether ``rows`` needs what ``fitted`` learns."""
+        return self.config.rows == "form"
+
+    def named(self, name: RowRecipe) -> "Recipe":
+        """The recipe ``name`` with the same settings."""
+        return replace(self, config=replace(self.config, rows=name))
+
+    def fitted(self, known: KnownWords, words: Int64Array) -> "Recipe":
+        """The recipe with what it learns from some of the ``known`` words: the map of ``form``."""
+        if not self.is_fitted:
+            return self
+        pieces = [known.pieces[i] for i in words.tolist()]
+        vectors, counts, targets = known.vectors[words], known.counts[words], known.targets(words)
+        return replace(self, form=fit_form(vectors, counts, pieces, known.base, targets, self.norm))
+
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
         """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
         if self.config.rows == "form":
@@ -237,3 +261,195 @@ def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Align
     shared = np.array([i for i, word in enumerate(vectors.words) if word in base], np.int64)
     rows = alignment.apply(vectors.matrix[shared])
     return {base[vectors.words[i]]: row for i, row in zip(shared.tolist(), rows, strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedRows:
+    """Rows of held-out words, each predicted from a fit on the other words of ``known``."""
+
+    known: KnownWords
+    heldout: Int64Array
+    """Which of the known words are held out, (n_heldout,)."""
+    rows: dict[RowRecipe, FloatArray]
+    """Recipe → its rows of them, (n_heldout, dim)."""
+
+    def figures(self) -> dict[RowRecipe, HeldOut]:
+        """How near each recipe's rows are to the model's."""
+        return {name: self.measure(rows) for name, rows in self.rows.items()}
+
+    def measure(self, rows: FloatArray) -> HeldOut:
+        """How near any ``rows`` (n_heldout, dim) of the held-out words are to the model's."""
+        return measure(rows, self.known, self.heldout)
+
+    def random(self, norm: float, seed: int) -> FloatArray:
+        """As a baseline, random rows (n_heldout, dim) of the length ``norm``, drawn by the mean and deviation of the
+        rows of the words that are not held out.
+        """
+        targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.rows)), self.heldout))
+        drawn = np.random.default_rng(seed).standard_normal((len(self.heldout), targets.shape[1]), np.float32)
+        return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
+
+
+def predict_rows(known: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig) -> PredictedRows:
+    """Rows of the recipes ``names``, otherwise like ``recipe``, fitted on the same words as ``diagnose`` does.
+
+    Raises ``InputError`` for fewer than 50 words.
+    """
+    n = len(known.rows)
+    if n < MIN_OVERLAP:
+        raise InputError(
+            f"{n} of the words in both vocabularies can be spelled without their row, held-out figures need "
+            f"{MIN_OVERLAP}",
+            "use a larger corpus, or --rows norm",
+        )
+    held, fitted = split(n, config)
+    recipe = replace(recipe, alignment=fit(known.vectors[fitted], known.targets(fitted), config))
+    words = known.vectors[held], known.counts[held], [known.pieces[i] for i in held.tolist()]
+    rows = {name: recipe.named(name).fitted(known, fitted).rows(*words) for name in names}
+    return PredictedRows(known, held, rows)
+
+
+AUTO_RECIPES: tuple[RowRecipe, ...] = ("norm", "pieces", "form")
+"""What ``--rows auto`` chooses from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """New rows of a model for the words of ``vectors``, mapped into its space by ``alignment``."""
+
+    checkpoint: Checkpoint
+    vocabulary: BaseVocabulary
+    vectors: WordVectors
+    alignment: Alignment
+    config: ExpandConfig
+    fitting: AlignConfig = AlignConfig()  # noqa: RUF009  (it is frozen)
+    """How the alignment was fitted and which words were held out."""
+    is_output: bool = False
+    """Whether the rows are output rows of a generative language model, which differ from those of its embedding."""
+
+    @cached_property
+    def output(self) -> "Expansion | None":
+        """The same words' output rows, if the model has its own: by the same recipe, fitted on output rows.
+
+        A word's output row is what a state is compared with to predict the word, and not the row that the word itself
+        is read by; it depends on the word's contexts, too.
+        """
+        output = self.checkpoint.untied_output()
+        if output is None:
+            return None
+        words, rows, ids = overlap(self.vectors, self.vocabulary)
+        alignment = fit(self.vectors.matrix[rows], np.asarray(output[ids], np.float32), self.fitting, words)
+        config = replace(self.config, rows=self.recipe.config.rows)
+        return replace(self, alignment=alignment, config=config, is_output=True)
+
+    @property
+    def table(self) -> Array:
+        """The rows that the new ones come below, (n_rows, dim)."""
+        output = self.checkpoint.untied_output() if self.is_output else None
+        return self.checkpoint.embedding() if output is None else output
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What the new rows are; with ``--rows auto`` the recipe whose rows are nearest to those of held-out words."""
+        if self.config.rows != "auto":
+            name = self.config.rows
+        else:
+            name = max(self.figures, key=lambda name: self.figures[name].cosine)
+        recipe = self.blank.named(name)
+        if not recipe.is_fitted:
+            return recipe
+        n_known = len(self.known.rows)
+        if n_known < MIN_OVERLAP:
+            raise InputError(
+                f"--rows {name} is fitted on words that could be spelled without their row: there are {n_known}, "
+                f"{MIN_OVERLAP} are needed",
+                "use a larger corpus, or --rows norm",
+            )
+        return recipe.fitted(self.known, np.arange(n_known))
+
+    @cached_property
+    def figures(self) -> dict[RowRecipe, HeldOut]:
+        """Of the recipes to choose from, or of the one given, on held-out words; empty for the mapped vectors, which
+        ``align`` measured.
+
+        Raises ``InputError`` if the words are too few to choose by.
+        """
+        if self.config.rows == "map":
+            return {}
+        names: tuple[RowRecipe, ...] = AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,)
+        if self.config.rows != "auto" and len(self.known.rows) < MIN_OVERLAP:
+            return {}
+        return self.predicted(names).figures()
+
+    def predicted(self, names: Sequence[RowRecipe]) -> PredictedRows:
+        """Rows of held-out words by these recipes; raises ``InputError`` if the words are too few."""
+        return predict_rows(self.known, self.blank, names, self.fitting)
+
+    @cached_property
+    def blank(self) -> Recipe:
+        """A recipe without its name."""
+        embedding, vocabulary = self.table, self.vocabulary
+        norm = wordpiece_norm(embedding, vocabulary.size, vocabulary.special_ids)
+        rescales_form = not self.checkpoint.architecture.is_generative
+        return Recipe(self.config, self.alignment, embedding, norm, rescales_form=rescales_form)
+
+    @cached_property
+    def known(self) -> KnownWords:
+        """The overlapping words that the model could spell without their rows."""
+        vocabulary = self.vocabulary
+        words, rows, ids = overlap(self.vectors, vocabulary)
+        pieces = vocabulary.pieces_without_row(words)
+        kept = np.array([i for i, own in enumerate(pieces) if own], np.int64)
+        return KnownWords(
+            np.asarray(self.vectors.matrix[rows[kept]], np.float32),
+            self._weighed.counts[rows[kept]],
+            ids[kept],
+            self.table[: vocabulary.size],
+            [pieces[i] for i in kept.tolist()],
+            vocabulary.special_ids,
+            [words[i] for i in kept.tolist()],
+        )
+
+    @cached_property
+    def _weighed(self) -> WordVectors:
+        """The vectors; if they came without counts, with those at which contexts count as much as form."""
+        counts = self.vectors.counts
+        return self.vectors if has_counts(counts) else replace(self.vectors, counts=np.full_like(counts, GATE))
+
+    @cached_property
+    def _forms(self) -> Array:
+        return new_forms(self.vectors.words, self.vocabulary)
+
+    @cached_property
+    def chosen(self) -> Array:
+        """Rows of ``vectors`` whose words get a row of their own, most frequent first, int64 ``(n_new,)``."""
+        words = self.vectors.words
+        known = {word for word, new in zip(words, addable(self._forms).tolist(), strict=True) if not new}
+        allowed = None
+        if self.config.restrict_to:
+            files = [Path(path) for path in self.config.restrict_to]
+            allowed = words_in_files(files, WordSplitter(self.vocabulary.tokenizer))
+        return select(words, self.vectors.counts, known, self.config, self.vocabulary, allowed)
+
+    @cached_property
+    def entries(self) -> NewEntries:
+        """The new vocabulary strings, one per new row; raises ``InputError`` if there are none."""
+        if not len(self.chosen):
+            raise InputError(
+                f"none of the {len(self.vectors.words):,} words gets a row (the model or the options exclude them)",
+                "lower --min-count, --min-pieces, or use a larger corpus",
+            )
+        words = [self.vectors.words[row] for row in self.chosen.tolist()]
+        return new_entries(words, self.vocabulary, self.config.oov, self._forms[self.chosen])
+
+    @property
+    def hidden_occurrences(self) -> int:
+        """How often words that only DualTokenizer finds occur in the corpus; 0 for vectors without counts."""
+        counts = self.vectors.counts
+        hidden = np.unique(self.entries.word[~self.entries.exported])
+        return int(counts[self.chosen[hidden]].sum()) if has_counts(counts) else 0
+
+    def rows(self, recipe: Recipe) -> Streamed:
+        """The new entries' rows by ``recipe``, (n, dim), float32."""
+        surfaces, rows = self.entries.surfaces(), self.chosen[self.entries.word]
+        return NewRows(surfaces, rows, self._weighed, self.vocabulary, recipe).streamed()

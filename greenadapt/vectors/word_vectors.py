@@ -449,9 +449,14 @@ def _is_sound(numbers: Array) -> bool:
 
 def _read_fasttext_model(path: Path, progress: Progress) -> WordVectors:
     """fastText's own model: the vectors of its words (subword units already added) and their counts."""
-    from gensim.models.fasttext import load_facebook_vectors
-
     check_model(path)
+    try:
+        from gensim.models.fasttext import load_facebook_vectors
+    except ImportError:
+        raise MissingError(
+            f"{path} is a fastText model, and gensim, which reads it, is not installed",
+            "give the text file of its vectors (.vec), or install gensim, which has wheels for Python 3.11 to 3.13",
+        ) from None
     try:
         with np.errstate(all="ignore"):  # numbers that are not finite are refused below
             model: Any = load_facebook_vectors(str(path))

@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -163,6 +163,57 @@ def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path
     assert ours.scores["mean"] == found["mean"]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"preset": "paper", "epochs": 3, "seeds": 2, "seed": 5},
+        {"whole_sentences": True, "mix": "both", "unlabelled": "texts.txt", "unlabelled_weight": 2.0},
+        {"chunk": 7, "max_length": 64, "memory": "other", "cache_memory": True, "max_cache": "3M"},
+        {"task": None, "train": None, "tasks": "tasks.toml", "adapter": "lhuc", "preset": "paper"},
+        {"task": None, "train": None, "tasks": "tasks.toml", "steps_per_epoch": 9, "preset": "paper"},
+    ],
+)
+def test_a_call_and_a_command_ask_for_the_same(
+    settings: dict[str, Any], tmp_path: Path, run_alone: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[Any] = []
+
+    def stop(session: object, request: Any, *_: object) -> None:
+        requests.append(request)
+        raise UsageError("stop")
+
+    for name in ("train.finetune", "compare.compare"):
+        monkeypatch.setattr(f"greenadapt.stages.finetune.{name}", stop)
+    ner_file(tmp_path / "a.tsv")
+    (tmp_path / "tasks.toml").write_text('[[task]]\nname = "a"\nkind = "ner"\ntrain = "a.tsv"\n')
+    arguments = {"model": "any", "task": "ner", "train": "a.tsv", **settings}
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    words = [word for name, value in arguments.items() for word in (f"--{name.replace('_', '-')}", value)]
+    run_alone("finetune", *(word for word in words if word is not True), code=2)
+    with pytest.raises(UsageError, match=r"^stop$"):
+        greenadapt.finetune(**arguments)
+    assert requests[0] == requests[1]
+    assert requests[0].training.epochs == settings.get("epochs", 25 if "tasks" in settings else 10)
+
+
+def test_arguments_that_do_not_go_together_are_refused_before_data_are_read(tmp_path: Path) -> None:
+    def rows() -> Iterator[dict[str, Any]]:
+        raise AssertionError
+        yield {}
+
+    for settings, message in (
+        ({"task": "ner", "adapter": "lhuc"}, "adapter is for tasks that share an encoder"),
+        ({"task": "ner", "chunk": 7, "whole_sentences": True}, "--chunk and --whole-sentences exclude each other"),
+        ({"task": "ner", "negatives": 3}, "--negatives belongs to --task qa"),
+        ({"tasks": "tasks.toml"}, "train is for one task"),
+        ({}, "no task"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            greenadapt.finetune("any", train=rows(), workspace=tmp_path / "ws", **settings)
+    assert not (tmp_path / "ws").exists()
+
+
 @pytest.mark.slow
 def test_texts_without_labels_teach_as_those_of_the_command(
     tiny_model: TinyModel, tmp_path: Path, run_alone: Run
@@ -194,10 +245,10 @@ def test_tasks_are_added_to_a_shared_encoder(two_tasks: Path, tmp_path: Path) ->
     assert added.tasks == {"ner": "ner", "ill.1": "classification", "more": "classification"}
     assert {name: content for name, content in files(two_tasks).items() if name in before} == before
     for wrong, message in (
-        ({"model": many}, "leave out the model"),
-        ({"tasks": None}, "give tasks=FILE"),
-        ({"out": "new"}, "out does not go with add_to"),
-        ({"cache_memory": True}, "cache_memory does not go with add_to"),
+        ({"model": many}, "leave out --model"),
+        ({"tasks": None}, "add_to is for tasks that share an encoder: use it with --tasks"),
+        ({"out": "new"}, "out does not go with --add-to"),
+        ({"cache_memory": True}, "cache_memory does not go with --add-to"),
         ({"add_to": None}, "no model"),
         ({"preset": "papers"}, "preset is 'papers', must be paper"),
     ):
@@ -280,7 +331,7 @@ def test_load_says_what_a_folder_is_not(tiny_model: TinyModel, tmp_path: Path) -
     ("settings", "error", "message"),
     [
         ({"epoch": 3}, UsageError, r"adapt has no argument epoch: did you mean epochs"),
-        ({"rows": "best"}, UsageError, "--rows is 'best', must be one of map"),
+        ({"rows": "best"}, UsageError, "rows is 'best', must be one of map"),
         ({"epochs": 0}, UsageError, "--epochs is 0"),
         ({"max_memory": "much"}, UsageError, "--max-memory is 'much'"),
         ({"dry_run": True}, UsageError, "adapt has no argument dry_run"),
@@ -302,7 +353,7 @@ def test_an_update_needs_a_corpus_with_a_name() -> None:
 def test_errors_are_exceptions_and_warnings_are_pythons(
     tiny_model: TinyModel, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UsageError, match="finetune has no argument adapter"):
+    with pytest.raises(UsageError, match="adapter is for tasks that share an encoder"):
         greenadapt.finetune("model", "ner", "train.tsv", adapter="pals")
     with pytest.raises(UsageError, match="no task"):
         greenadapt.finetune("model", train="train.tsv")

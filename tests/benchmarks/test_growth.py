@@ -11,8 +11,8 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
-from greenadapt.stages.align import overlap
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
+from greenadapt.vectors.alignment import overlap
 from greenadapt.vectors.cbow import train
 from tests.conftest import benchmark_module
 from tests.support.small_tasks import TinyModel, known_text, worded_model

@@ -197,7 +197,7 @@ def test_torch_files_without_torch(tiny_model: TinyModel, monkeypatch: pytest.Mo
     folder = tiny_model("BertModel")
     as_bin(folder)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingError, match=r"install greenadapt\[train\], or convert"):
+    with pytest.raises(MissingError, match=r'pip install "greenadapt\[train\]", or convert'):
         Checkpoint.open(folder)
 
 

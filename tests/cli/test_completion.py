@@ -56,8 +56,9 @@ NAMED = [recipe.name for recipe in list_recipes()]
         ("greenadapt finetune --compare be", ["bert"]),
         ("greenadapt align --variant ", ["long", "short", "small"]),
         ("greenadapt align -c papers --variant s", ["short"]),
-        ("greenadapt config w", ["w2v"]),
         ("greenadapt align --meth", ["--method"]),
+        ("greenadapt align --rid", ["--ridge"]),
+        ("greenadapt align --help", ["--help", "--help-all"]),
         ("greenadapt align --workspace elsewhere --variant ", []),
     ],
 )

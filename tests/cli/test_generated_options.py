@@ -87,9 +87,7 @@ def test_every_option_has_help(command: Any) -> None:
 def test_no_option_is_cut_at_80_columns(
     command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    command.get_help(typer.Context(command))
-    shown = capsys.readouterr().out
+    shown = _full_help(command, monkeypatch, capsys)
     words = shown.replace(",", " ").replace(". ", " ").split()
     options = [name for param in command.params for name in (*param.opts, *param.secondary_opts)]
     options = [name for name in options if name.startswith("-")]
@@ -102,16 +100,20 @@ def test_no_option_is_cut_at_80_columns(
 def test_common_options_come_first_and_the_text_has_room(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
     [command] = [one for one in LEAVES if one.name == name]
-    command.get_help(typer.Context(command))
-    before, _, after = capsys.readouterr().out.partition("─ Advanced ─")
+    before, _, after = _full_help(command, monkeypatch, capsys).partition("─ Advanced ─")
     assert all(option in before for option in ("--model", "--epochs", "--out", "--help"))
     assert not any(option in before for option in ("--window ", "--warmup", "--gate-init"))
     panel = after.split("╰")[0]
     texts = [line.rsplit(">  ", 1)[-1] for line in panel.splitlines() if line.count(">  ") == 1]
     assert len(texts) > 5
     assert min(map(len, texts)) >= 33
+
+
+def _full_help(command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    command.main(["--help-all"], standalone_mode=False)
+    return capsys.readouterr().out
 
 
 def test_a_default_without_options_is_the_configurations() -> None:
@@ -170,7 +172,7 @@ def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed
         (("w2v", "--epochs", "three"), "--epochs is 'three', must be a whole number, at least 1"),
         (("w2v", "--alpha", "inf"), "--alpha is inf, must be a finite number, above 0"),
         (("expand", "--rows", "blend", "--blend", 2), "--blend is 2.0, must be from 0 to 1"),
-        (("params", "--adapter", "pal"), "--adapter is 'pal', must be one of pals, low-rank"),
+        (("finetune", "--adapter", "pal"), "--adapter is 'pal', must be one of pals, low-rank"),
     ):
         assert last_line(run_alone(*options, code=2)).startswith(f"greenadapt: {message}")
 

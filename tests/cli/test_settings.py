@@ -1,6 +1,5 @@
 """Options from a file and from the environment: which counts, what is refused, and what manifests keep."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -157,7 +156,7 @@ def test_what_is_set_for_all_is_ignored_where_it_has_no_use(run_alone: Run, monk
 
 def test_options_for_all_may_be_called_like_commands(here: Path) -> None:
     named = {name for command in COMMANDS.values() for name in options_of(command)} & COMMANDS.keys()
-    assert {"cluster", "search", "tasks"} <= named
+    assert {"index", "tasks"} <= named
     for name in named:
         (here / "s.toml").write_text(f'{name} = "x"\n')
         assert all(each.is_for_all for each in find_settings(GROUP, name, "s.toml").values())
@@ -173,36 +172,6 @@ def test_every_option_of_every_command_has_a_variable_of_its_own() -> None:
     assert {"GREENADAPT_W2V_EPOCHS", "GREENADAPT_CORPUS_PREPARE_JSON", "GREENADAPT_PREDICT_INPUT"} <= set(own)
 
 
-def test_config_shows_what_is_set_and_where(run_alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no option is set" in run_alone("config").stdout
-    (tmp_path / "s.toml").write_text("workers = 2\nseed = 5\n[w2v]\nepochs = 7\n")
-    monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
-    monkeypatch.setenv("GREENADAPT_W2V_SEED", "6")
-    monkeypatch.setenv("GREENADAPT_W2V_EPOCH", "8")
-    shown = run_alone("config", "--json")
-    assert [tuple(json.loads(line).values()) for line in shown.stdout.splitlines()] == [
-        (None, "seed", "5", "file", "s.toml, seed"),
-        (None, "workers", "2", "file", "s.toml, workers"),
-        ("w2v", "epochs", "7", "file", "s.toml, [w2v] epochs"),
-        ("w2v", "seed", "6", "environment", "GREENADAPT_W2V_SEED"),
-    ]
-    assert "GREENADAPT_W2V_EPOCH is not" in shown.stderr
-    assert "did you mean GREENADAPT_W2V_EPOCHS" in shown.stderr
-    rows = [json.loads(line) for line in run_alone("config", "w2v", "--json").stdout.splitlines()]
-    assert {row["option"] for row in rows} == {*options_of(COMMANDS["w2v"])}
-    found = {row["option"]: (row["value"], row["source"]) for row in rows}
-    assert (found["epochs"], found["window"], found["dim"]) == (("7", "file"), (5, "default"), (None, "default"))
-    table = [line.split() for line in run_alone("config", "w2v").stdout.splitlines()]
-    assert ["epochs", "7", "s.toml,", "[w2v]", "epochs"] in table
-    assert ["cbow-mean", "true", "default"] in table
-
-
-@pytest.mark.parametrize(("key", "value"), [("epochs", 0), ("alpha", '"x"'), ("max-memory", 0), ("engine", '"slow"')])
-def test_config_checks_values(run_alone: Run, tmp_path: Path, key: str, value: object) -> None:
-    (tmp_path / "s.toml").write_text(f"[w2v]\n{key} = {value}\n")
-    assert f"in s.toml, [w2v] {key} is " in last_line(run_alone("config", "--config", "s.toml", code=2))
-
-
 def test_every_variable_of_the_documentation_and_of_the_code_is_known(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,9 +180,9 @@ def test_every_variable_of_the_documentation_and_of_the_code_is_known(
     named = {one for page in pages for one in re.findall(r"\bGREENADAPT_[A-Z0-9_]*[A-Z0-9]", page.read_text("utf-8"))}
     package = Path(greenadapt.__file__).parent
     strings = {one for file in package.rglob("*.py") for one in re.findall(r'"(GREENADAPT_[A-Z_]+)"', file.read_text())}
-    assert {"GREENADAPT_HOME", "GREENADAPT_SEARCH_LOGIN", "GREENADAPT_W2V_EPOCHS"} <= named
+    assert {"GREENADAPT_HOME", "GREENADAPT_SERVE_TOKEN", "GREENADAPT_W2V_EPOCHS"} <= named
     for name in named | strings:
         monkeypatch.setenv(name, "x")
     assert [name for name, _ in unknown_variables(COMMANDS)] == []
-    monkeypatch.setenv("GREENADAPT_SEARCH_LOGINS", "x")
-    assert [*unknown_variables(COMMANDS)] == [("GREENADAPT_SEARCH_LOGINS", "GREENADAPT_SEARCH_LOGIN")]
+    monkeypatch.setenv("GREENADAPT_SERVE_TOKENS", "x")
+    assert [*unknown_variables(COMMANDS)] == [("GREENADAPT_SERVE_TOKENS", "GREENADAPT_SERVE_TOKEN")]

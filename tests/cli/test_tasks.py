@@ -41,6 +41,31 @@ def many(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+def test_a_dry_run_counts_the_weights_of_adapters(run_alone: Run, many: Path, tmp_path: Path) -> None:
+    """Before any training, and as the trained task has them."""
+    command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", tmp_path / "adapted", *QUICK]
+    new, old = (json.loads(run_alone(*command, "-o", out, "--dry-run", "--json").stdout) for out in ("other", "many"))
+    assert (new["status"], old["status"]) == ("would run", "up to date")
+    counts = new["adapter"]
+    assert counts == old["adapter"]
+    assert (counts["size"], counts["heads"], counts["layers"], counts["tasks"]) == (8, 2, [1, 2], 2)
+    assert counts["weights"] == 2 * 32 * 8 + 2 * 3 * 8 * 8
+    names = load_file(many / "tasks" / "ner" / "weights.safetensors")
+    assert counts["parameters"] == sum(each.numel() for name, each in names.items() if not name.startswith("head."))
+    assert counts["all_parameters"] == 2 * counts["parameters"]
+    encoder = load_file(many / "model.safetensors")
+    assert counts["base_parameters"] == sum(each.numel() for each in encoder.values())
+    shown = " ".join(run_alone(*command, "-o", "other", "--layers", "2", "--dry-run").stdout.split())
+    assert f"adapter pals, width 8, 2 heads, layers 2: {2 * 32 * 8 + 3 * 8 * 8:,} weights per task" in shown
+    assert "times as many with the adapters of 2 tasks; heads are not counted" in shown
+    assert not (tmp_path / "other").exists()
+    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", "--adapter", "lhuc", "--dry-run")
+    assert json.loads(run_alone(*more, "--json").stdout)["adapter"]["weights"] == 2 * 32
+    wrong = last_line(run_alone(*command, "-o", "other", "--layers", "3", "--dry-run", code=2))
+    assert "--layers has layer 3, the model has 2" in wrong
+
+
+@pytest.mark.slow
 def test_from_training_to_removal(run_alone: Run, many: Path, tmp_path: Path) -> None:
     command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", tmp_path / "adapted", *QUICK, "-o", "many"]
     assert "finetune: up to date" in run_alone(*command).stdout

@@ -89,9 +89,8 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("finetune --task ner -m m --train t.tsv --unlabelled-weight 2", ("--unlabelled-weight", "--unlabelled")),
         ("pretrain -m m --text t.txt --head-steps 0 --head-learning-rate 1e-4",
          ("--head-learning-rate", "--head-steps")),
-        ("index --documents t.txt -o ix --shards 2", ("--shards", "--search")),
-        ("qa -m m --context t.txt -q x --by dense", ("--by", "--index or --search")),
-        ("serve -m m --by hybrid", ("--by", "--index or --search")),
+        ("qa -m m --context t.txt -q x --by dense", ("--by", "--index")),
+        ("serve -m m --by hybrid", ("--by", "--index")),
         ("predict -m m -i t.txt --bio --tags", ("--bio", "--tags")),
         ("predict -m m -i t.txt --bio --glue", ("--bio", "--glue")),
         ("predict -m m -i t.txt --glue --tags", ("--glue", "--tags")),
@@ -110,7 +109,6 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("qa -m m --context t.txt -q x --force", ("--force", "--out")),
         ("report a --corpus pydocs", ("--corpus", "folders")),
         ("status a --model minilm", ("--model", "folders")),
-        ("reproduce green-qa --seeds 3", ("--seeds 3", "green-qa")),
     ],
 )  # fmt: skip
 def test_both_options_are_named(run_alone: Run, tmp_path: Path, words: str, both: tuple[str, ...]) -> None:

@@ -74,7 +74,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
 """What is read by each command that writes."""
 INTO_WORKSPACE = {"adapt", "w2v", "corpus prepare", "align", "expand", "assess"}
 """Commands that write into the workspace by default."""
-ONLY_RESULTS = {"neighbours", "status", "clean", "doctor", "cost", "reproduce", "demo", "corpus list", "corpus show"}
+ONLY_RESULTS = {"neighbours", "status", "clean", "doctor", "cost", "demo", "corpus list", "corpus show"}
 """Commands that get nothing to read but names of the workspace, or write nothing."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from experiments import green
 from greenadapt.storage.files import hash_file
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, Forked
@@ -34,16 +35,16 @@ def test_what_a_cluster_has_and_what_uses_it(run_alone: Run, four_nodes: Any) ->
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()  # it is connected
-        rows = list(
-            map(json.loads, run_alone("cluster", "--cluster", four_nodes.address, "--json").stdout.splitlines())
-        )
+        told = run_alone("doctor", "--cluster", four_nodes.address, "--json").stdout
+        rows = [row for row in map(json.loads, told.splitlines()) if row["kind"] in ("node", "program")]
         other.communicate("\n")
     assert [(row["address"], row["cores"], row["free_cores"], row["gpus"]) for row in rows[:-1]] == [
         (ADDRESS, 1, 1, 0)
     ] * 4
     assert rows[-1]["command"].endswith("'other program'")
     assert rows[-1]["process"] == other.pid
-    shown = run_alone("cluster", "--cluster", four_nodes.address).stdout
+    shown = run_alone("doctor", "--cluster", four_nodes.address).stdout
+    assert f"cluster: 4 nodes with 4 cores, at {four_nodes.address}" in shown
     assert "4 of 4" in shown
     assert "Runs:" not in shown
 
@@ -152,35 +153,48 @@ def test_a_node_without_the_model_is_named_before_any_work(
 
 
 @pytest.mark.long
-def test_another_version_on_a_node_is_refused(run_alone: Run, four_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_on_a_node_is_refused(
+    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text("a heart\n" * 20)
     monkeypatch.setattr("greenadapt.__version__", "0.0.1")
-    said = last_line(run_alone("cluster", "--cluster", four_nodes.address, code=1))
+    asked = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", four_nodes.address)
+    said = last_line(run_alone(*asked, code=1))
     assert re.search(rf"node {ADDRESS} .* greenadapt .*, this machine has 0\.0\.1", said)
 
 
-def test_a_wrong_address_ends_a_command_at_once(run_alone: Run) -> None:
+def test_a_wrong_address_ends_a_command_at_once(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     address = f"{ADDRESS}:{free_port()}"
-    assert address in last_line(run_alone("cluster", "--cluster", address, code=1))
+    (tmp_path / "text.txt").write_text("a heart\n" * 20)
+    asked = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", address)
+    assert address in last_line(run_alone(*asked, code=1))
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_an_experiment_is_that_of_one_machine(
-    run_alone: Run, four_nodes: Any, tiny_model: TinyModel, tmp_path: Path
+    four_nodes: Any, tiny_model: TinyModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed, name in enumerate(("train", "devel", "test")):
         (tmp_path / "data/NCBI-disease").mkdir(parents=True, exist_ok=True)
         ner_file(tmp_path / f"data/NCBI-disease/{name}.tsv", 16, seed)
-    (tmp_path / "small.toml").write_text('extends = "green-ner"\n[training]\nepochs = 1\nbatch-size = 8\n')
+    recipe = tmp_path / "small.toml"
+    recipe.write_text('extends = "green-ner"\n[training]\nepochs = 1\nbatch-size = 8\n')
     models = [tiny_model(name=name, initializer_range=0.1 * n) for n, name in enumerate(("base", "other"), 1)]
-    command = ["reproduce", "small.toml", "--only", "NCBI-disease", "--data", "data", "--seeds", 2, "--json"]
-    command += ["--method", "base", "--method", "reference", "-m", models[0], "-m", f"reference={models[1]}"]
-    there = run_alone(*command, "--cluster", four_nodes.address, "--workspace", "there")
-    here = run_alone(*command, "--workspace", "here")
-    assert there.stdout.replace("/there/", "/here/") == here.stdout
-    assert there.stderr.count("trains on") == 4
-    cells = [cell for cell in json.loads(there.stdout)["cells"] if cell["table"] == "Table 2 (bottom)"]
+    command = ["ner", "--recipe", recipe, "--only", "NCBI-disease", "--data", tmp_path / "data", "--seeds", 2, "--json"]
+    command += ["--method", "base", "--method", "reference", "--workspace", tmp_path / "ws"]
+    command += ["--model", f"base={models[0]}", "--model", f"reference={models[1]}"]
+
+    def run(out: str, *more: str) -> tuple[Any, str]:
+        green.main([str(argument) for argument in (*command, "--out", tmp_path / out, *more)])
+        printed = capsys.readouterr()
+        return json.loads(printed.out.replace(f"/{out}/", "/")), printed.err
+
+    there, said = run("there", "--cluster", four_nodes.address)
+    assert there == run("here")[0]
+    assert said.count("trains on") == 4
+    cells = [cell for cell in there["cells"] if cell["table"] == "Table 2 (bottom)"]
     assert [(cell["seeds"], cell["missing"]) for cell in cells] == [
         (2, "")
     ] * 6  # precision, recall and F1 of two models
-    assert "trains on" not in run_alone(*command, "--cluster", four_nodes.address, "--workspace", "there").stderr
+    assert "trains on" not in run("there", "--cluster", four_nodes.address)[1]

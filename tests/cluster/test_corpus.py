@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.corpus.test_words import files, random_documents
 
 from greenadapt.cluster import Cluster, connected
 from greenadapt.config import CorpusConfig
@@ -22,6 +21,7 @@ from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError
 from greenadapt.progress import Bar, Silent
 from tests.conftest import wordpiece_tokenizer
+from tests.corpus.test_prepared import files, random_documents
 from tests.support.small_cluster import add_node
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]

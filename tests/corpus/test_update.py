@@ -12,7 +12,7 @@ from greenadapt.corpus.splitting import HELDOUT
 from greenadapt.corpus.text import Document
 from greenadapt.storage.files import hash_file
 from tests.conftest import wordpiece_tokenizer
-from tests.corpus.test_words import lines_of, plain_lines, prepare, random_documents
+from tests.corpus.test_prepared import lines_of, plain_lines, prepare, random_documents
 
 
 @pytest.fixture(scope="module")

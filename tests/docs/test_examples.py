@@ -20,7 +20,7 @@ from tests.support.small_tasks import known_text, ner_file, qa_file, texts_file,
 
 # The named corpus and model would take minutes.
 STAND_INS = {"pydocs": "installed.txt.gz", "minilm": "bert-base-uncased"}
-TUTORIAL = ["README.md", "docs/install.md", "docs/tutorial.md", "docs/guides/report.md"]
+TUTORIAL = ["README.md", "docs/install.md", "docs/tutorial.md"]
 """Pages that adapt the offline model; all others adapt a model to papers, under the same names."""
 ELSEWHERE = ["docs/guides/python.md"]
 """Pages that tests of their own run."""

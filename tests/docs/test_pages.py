@@ -1,14 +1,19 @@
 """What README.md and the pages of docs/ say is true: commands, options, paths and links exist, and no page is lost."""
 
+import argparse
 import re
 import shlex
 import tomllib
 
 import pytest
 
+from experiments.command import parse
+from greenadapt.architectures import ARCHITECTURES
 from tests.support.pages import GROUP, PAGES, ROOT, Page, command_of, navigation, options_of
 
 README = PAGES[0]
+SCRIPT = {f"--{name.replace('_', '-')}" for name in vars(parse(argparse.ArgumentParser(), []))}
+"""Options of the scripts in ``experiments/``."""
 RESULTS = [Page(ROOT / "benchmarks/RESULTS.md"), *map(Page, sorted((ROOT / "benchmarks/results").glob("*.md")))]
 
 
@@ -19,12 +24,16 @@ def test_the_commands_and_their_options_exist(page: Page) -> None:
             words = shlex.split(line)[1:]
             named = {word for word in words if word.startswith("--")}
             assert named <= options_of(command_of(words)), line
+        if line.startswith("python experiments/"):
+            _, script, *words = shlex.split(line)
+            assert (ROOT / script).is_file()
+            assert {word for word in words if word.startswith("--")} <= SCRIPT, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_option_that_the_text_names_exists(page: Page) -> None:
     named = {word for code in page.code for word in code.split() if re.fullmatch(r"--[a-z][\w-]*", word)}
-    assert named <= options_of(GROUP)
+    assert named <= options_of(GROUP) | SCRIPT
 
 
 def test_every_command_is_in_the_table() -> None:
@@ -56,10 +65,29 @@ def test_the_navigation_has_every_page_once() -> None:
     assert {*pages} == {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
 
 
-def test_the_readme_is_short_and_leads_to_every_guide() -> None:
-    assert len(README.text.splitlines()) <= 150
-    guides = {f"docs/{name}" for name in navigation() if name.startswith("guides/")}
-    assert guides <= {*README.links}
+def test_the_readme_is_short_and_opens_with_the_demo() -> None:
+    assert len(README.text.split()) <= 700
+    assert [line.split()[:2] for line in README.blocks[0].text.splitlines()] == [["make", "demo"], ["make", "test"]]
+
+
+def test_the_first_page_leads_to_every_page() -> None:
+    start, *others = navigation()
+    assert {*others} <= {*Page(ROOT / "docs" / start).links}
+
+
+def test_the_guide_names_every_type_of_model_and_what_it_lacks() -> None:
+    guide = Page(ROOT / "docs/guides/your-own-corpus.md")
+    assert {*ARCHITECTURES} <= {*guide.code}
+    encoders = [each for each in ARCHITECTURES.values() if not each.is_generative]
+    lacking = [each.model_type for each in encoders if isinstance(each.memory, str) or isinstance(each.adapters, str)]
+    with_adapters = [each.model_type for each in encoders if "QuestionAnswering" not in each.heads]
+    prose = " ".join(guide.prose.split())
+    assert f"{_listed(lacking)} has neither `--memory` nor adapters" in prose
+    assert f"{_listed(with_adapters)} answer questions only with adapters" in prose
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)
 
 
 def test_results_link_every_table() -> None:

@@ -234,7 +234,7 @@ N_PIECES = 30  # so few that inputs go through in several blocks
 
 @pytest.fixture
 def make_model(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
-    """``make(NER)`` → a task folder of a tiny model with added words and random weights, large enough to tell apart."""
+    """``make_model(NER)`` → a task folder of a tiny model with added words and random weights that differ enough."""
 
     def build(task: Any, *, name: str = "task", size: float = 0.3, **settings: Any) -> Path:
         sizes = {"initializer_range": size, **task.head_config()}
@@ -255,8 +255,8 @@ def examples(task: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("task", [TAGGER, TEXTS], ids=["ner", "classification"])
-def test_what_is_sure_is_as_expanded_and_the_rest_the_mean(task: Any, make: Callable[..., Path]) -> None:
-    folder = make(task)
+def test_what_is_sure_is_as_expanded_and_the_rest_the_mean(task: Any, make_model: Callable[..., Path]) -> None:
+    folder = make_model(task)
     model, mean = opened(folder, pool="expanded"), opened(folder, pool="mean")
     expanded, both = ([logits for _, logits in one.logits(examples(task))] for one in (model, mean))
     margin = float(np.median(np.concatenate([*map(margins, expanded)])))
@@ -275,8 +275,8 @@ def test_what_is_sure_is_as_expanded_and_the_rest_the_mean(task: Any, make: Call
 
 @pytest.mark.parametrize(("margin", "pool"), [(0.0, "expanded"), (1.0, "mean")])
 @pytest.mark.parametrize("n_models", [1, 2])
-def test_the_ends(n_models: int, margin: float, pool: Any, make: Callable[..., Path], tmp_path: Path) -> None:
-    folders = [make(TAGGER, name=f"task-{i}", size=0.3 + 0.1 * i) for i in range(n_models)]
+def test_the_ends(n_models: int, margin: float, pool: Any, make_model: Callable[..., Path], tmp_path: Path) -> None:
+    folders = [make_model(TAGGER, name=f"task-{i}", size=0.3 + 0.1 * i) for i in range(n_models)]
     source = tmp_path / "lines.txt"
     source.write_text("".join(f"{line}\n" for line in LINES))
 
@@ -288,7 +288,7 @@ def test_the_ends(n_models: int, margin: float, pool: Any, make: Callable[..., P
     assert tags(pool="mean") != tags(pool="expanded")
 
 
-def test_a_model_without_added_words_reads_all_it_has(make: Callable[..., Path], tiny_model: TinyModel) -> None:
+def test_a_model_without_added_words_reads_all_it_has(make_model: Callable[..., Path], tiny_model: TinyModel) -> None:
     folder = tiny_model("BertForSequenceClassification", name="plain", initializer_range=0.3, **TEXTS.head_config())
     (folder / "task.json").write_text(json.dumps({**TEXTS.settings(), "pool": "mean"}))
     logits = [np.stack([each for _, each in opened(folder, margin=one).logits(examples(TEXTS))]) for one in (None, 0.5)]
@@ -296,8 +296,8 @@ def test_a_model_without_added_words_reads_all_it_has(make: Callable[..., Path],
 
 
 @pytest.mark.slow
-def test_a_compiled_model(make: Callable[..., Path], tmp_path: Path) -> None:
-    folder, out = make(TEXTS), tmp_path / "compiled"
+def test_a_compiled_model(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder, out = make_model(TEXTS), tmp_path / "compiled"
     compile_model(Session(Workspace(tmp_path / "ws"), Silent(), out=out), str(folder), CompileConfig())
     expanded = np.stack([logits for _, logits in opened(folder, pool="expanded").logits(examples(TEXTS))])[:, 0]
     margin = float(np.median(margins(expanded)))
@@ -319,8 +319,8 @@ class Reading:
         return self.model.read(each, pool)
 
 
-def test_only_what_is_in_doubt_is_read_again(make: Callable[..., Path]) -> None:
-    model = opened(make(TEXTS))
+def test_only_what_is_in_doubt_is_read_again(make_model: Callable[..., Path]) -> None:
+    model = opened(make_model(TEXTS))
     inputs = list(model.inputs(examples(TEXTS)))
     alone = [margins(one.expanded).item() for one in second_look(TEXTS, inputs, 0.0, model.read, N_PIECES)]
     has_word = [any(word in line for word in ("tachy", "corona", "dtypes", "eigen")) for line in LINES]
@@ -333,9 +333,9 @@ def test_only_what_is_in_doubt_is_read_again(make: Callable[..., Path]) -> None:
     assert 0 < sum(expected) < sum(has_word)
 
 
-def test_of_long_contexts_only_windows_with_an_answer_are_read_again(make: Callable[..., Path]) -> None:
+def test_of_long_contexts_only_windows_with_an_answer_are_read_again(make_model: Callable[..., Path]) -> None:
     task = QuestionTask()
-    model = opened(make(task))
+    model = opened(make_model(task))
     asked = [Question("1", "what is the heart ?", CONTEXT), Question("2", "which virus ?", CONTEXT)]
     inputs = list(model.inputs(asked))
     full = list(model.outputs(asked))
@@ -385,8 +385,8 @@ def test_margins() -> None:
     assert TEXTS.in_doubt(TEXTS.example("a", ""), logits[1:], 0.4).tolist() == [0]
 
 
-def test_scores_say_how_much_was_read_twice(make: Callable[..., Path], tmp_path: Path) -> None:
-    folder, test = make(TEXTS), tmp_path / "test.jsonl"
+def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder, test = make_model(TEXTS), tmp_path / "test.jsonl"
     rows = [{"text": line, "label": TEXTS.labels[i % 3]} for i, line in enumerate(LINES)]
     test.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -405,8 +405,8 @@ def test_scores_say_how_much_was_read_twice(make: Callable[..., Path], tmp_path:
     assert "77.78 % of the examples were read in both tokenizations" in shown.stdout
 
 
-def test_a_server_reads_both_where_both_are_asked_for(make: Callable[..., Path]) -> None:
-    folder = TaskFolder.find(str(make(TEXTS)))
+def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., Path]) -> None:
+    folder = TaskFolder.find(str(make_model(TEXTS)))
     found = FoundModel("texts", folder.folder, folder)
     sure, both = (ServedModel.open(found, ReadingOptions(**one)) for one in ({"margin": 0.0}, {}))  # type: ignore[arg-type]
     one = TEXTS.example("tachycardia of the heart", "")
@@ -422,7 +422,7 @@ def test_a_server_reads_both_where_both_are_asked_for(make: Callable[..., Path])
     assert mixed == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
 
 
-def test_what_is_refused(make: Callable[..., Path], tmp_path: Path) -> None:
+def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> None:
     source = tmp_path / "a.txt"
     source.write_text("the heart\n")
 
@@ -430,10 +430,10 @@ def test_what_is_refused(make: Callable[..., Path], tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=match):
             list(predict(PredictRequest((str(folder),), str(source), reading=ReadingOptions(**options)), Silent()))
 
-    refused(make(TEXTS), "reads only the base one", margin=0.5, pool="base")
-    refused(make(TEXTS, name="one", pool="expanded"), "reads only the expanded one", margin=0.5)
+    refused(make_model(TEXTS), "reads only the base one", margin=0.5, pool="base")
+    refused(make_model(TEXTS, name="one", pool="expanded"), "reads only the expanded one", margin=0.5)
     numbers = ClassificationTask(label_kind="numbers")
-    refused(make(numbers, name="numbers"), "predicts numbers", margin=0.5)
+    refused(make_model(numbers, name="numbers"), "predicts numbers", margin=0.5)
     with pytest.raises(UsageError, match="either tokenization"):
         QaRequest("model", InquirySources("data.json"), reading=ReadingOptions(margin=0.5), compare="base")
     with pytest.raises(UsageError, match="leave out --margin"):

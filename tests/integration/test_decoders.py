@@ -10,9 +10,9 @@ import torch
 import transformers
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.stages.align import overlap
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
+from greenadapt.vectors.alignment import overlap
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import Run, last_line
 from tests.support.decoders import DECODERS, generative_model

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from greenadapt.checkpoints.source import find_model
 from tests.conftest import WORDS, Run, tiny_model_in
 from tests.support.old_models import LAYOUTS, old_twin
+from tests.support.small_tasks import ner_file
 
 FAST = ("--epochs", 1, "--max-steps", 2, "--batch-size", 4, "--max-length", 64)
 VECTORS = ("--min-count", 3, "--epochs", 1, "--workers", 1, "--engine", "gensim")
@@ -104,7 +105,10 @@ def test_other_commands_read_old_folders(run_alone: Run, tmp_path: Path) -> None
     run_alone("pretrain", "--text", text, "-m", old, "-o", "pretrained", "--max-steps", 2, "--batch-size", 4)
     transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "pretrained")
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "pretrained")("Virus").input_ids
-    counts = [rows(run_alone("params", "-m", base, "--json").stdout) for base in (modern, old)]
+    ner_file(tmp_path / "a.tsv", 8)
+    (tmp_path / "tasks.toml").write_text('[[task]]\nname = "a"\nkind = "ner"\ntrain = "a.tsv"\n')
+    shared = ("finetune", "--tasks", "tasks.toml", "--layers", "1", "--dry-run", "--json", "-m")
+    counts = [rows(run_alone(*shared, base).stdout)[0]["adapter"] for base in (modern, old)]
     assert counts[0] == counts[1]
     run_alone("corpus", "prepare", text, "-m", old)
     status = rows(run_alone("status", "--json").stdout)

@@ -21,7 +21,7 @@ from greenadapt.models.memory.fusion import attach_memory
 from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.weights import (
     ROWS_FILE,
-    TaskModel,
+    TrainedModel,
     TrainedRows,
     begin_memory,
     exact_linear,
@@ -124,7 +124,7 @@ def train_both(checkpoint: Checkpoint, decay: float, seed: int, n_ids: int = 100
     return Both(whole, compact, TrainedRows(rows, shrink))
 
 
-def logits(model: TaskModel, ids: torch.Tensor) -> torch.Tensor:
+def logits(model: TrainedModel, ids: torch.Tensor) -> torch.Tensor:
     compact = torch.from_numpy(model.rows.compact(ids.numpy()))
     with torch.inference_mode():
         return model.model(compact).logits

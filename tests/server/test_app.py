@@ -23,7 +23,6 @@ from greenadapt.server import models as served
 from greenadapt.server.models import find_models
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Run
-from tests.support.search_server import search_server
 from tests.support.small_served import HOST, LABELS, TEXT, application
 from tests.support.small_tasks import NEW
 
@@ -173,20 +172,6 @@ def test_a_server_without_an_index_reads_as_many_passages_as_it_was_told(models:
         asked = client.post("/answer", json={**question, "passages": 1}).json()
     assert told == asked
     assert told["answers"] != whole["answers"]
-
-
-def test_an_index_on_a_search_server_that_fails_is_no_error_of_the_client(models: Path, run_alone: Run) -> None:
-    Path("papers.txt").write_text("A virus.")
-    with search_server() as server:
-        address = f"{server.address}/papers"
-        run_alone("index", "--documents", "papers.txt", "--search", address)
-        with TestClient(application(models, "squad", index=address), HOST) as client:
-            found = client.post("/answer", json={"question": "what virus"}).json()
-            server.instead = lambda *_: (500, json.dumps({"error": {"type": "x", "reason": "all shards failed"}}))
-            failed = client.post("/answer", json={"question": "what virus"})
-    assert [one["text"] for one in found["passages"]] == ["A virus."]
-    assert failed.status_code == 503
-    assert server.address not in failed.text
 
 
 def test_models_are_described_and_named(client: TestClient, models: Path, two_tasks: Path) -> None:

@@ -150,6 +150,8 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_package(root, "small", [*same, "The last ``one`` is another."])
     paths = {"purelib": str(root), "platlib": str(root), "stdlib": str(tmp_path / "none")}
     monkeypatch.setattr("greenadapt.corpus.pydocs.sysconfig.get_path", paths.__getitem__)
+    for user in ("greenadapt.corpus.pydocs", "greenadapt.stages.demo"):
+        monkeypatch.setattr(f"{user}.find_packages", find_packages)
     return root
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from socket import create_server
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +18,30 @@ from huggingface_hub import constants
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
+from greenadapt.errors import MissingError
 from greenadapt.stages import machine as module
 from tests.conftest import Run
+from tests.support.json_schema import check_json
+
+
+def rows(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    """Whatever the exit code is, all checks are printed."""
+    result = CliRunner().invoke(app, ["doctor", *arguments, "--json"])
+    assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+    check_json(["doctor", "--json"], result.stdout)
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def checks(*arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:
-    result = CliRunner().invoke(app, ["doctor", *arguments, "--json"])
-    assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
-    return {row["check"]: row for row in map(json.loads, result.stdout.splitlines())}
+    return {row["check"]: row for row in rows(*arguments, code=code) if row["kind"] == "check"}
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Ray's temporary folder, where no cluster was started."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    return tmp_path / "ray"
 
 
 @pytest.fixture
@@ -97,3 +114,92 @@ def test_a_full_disk_is_a_problem(run_alone: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     found = checks(code=1)
     assert (found["workspace"]["state"], "clean" in found["workspace"]["advice"]) == ("problem", True)
+
+
+@pytest.mark.parametrize(("missing", "state"), [({"gensim"}, "missing"), ({"gensim", "numba"}, "problem")])
+def test_gensim_can_be_missing_where_numba_trains(
+    monkeypatch: pytest.MonkeyPatch, missing: set[str], state: str
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    found = module.version
+
+    def version(name: str) -> str:
+        if name in missing:
+            raise PackageNotFoundError
+        return found(name)
+
+    monkeypatch.setattr(module, "version", version)
+    row = checks(code=0 if state == "missing" else 1)["gensim"]
+    assert (row["state"], "Python 3.11 to 3.13" in row["advice"]) == (state, True)
+
+
+def test_a_cluster_is_looked_at_only_where_there_is_one(
+    run_alone: Run, no_cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray is not imported for one that was stopped, or killed: the file with its address stays."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    asked: list[str] = []
+
+    def nodes(address: str) -> list[dict[str, Any]]:
+        asked.append(address)
+        raise MissingError("nobody answers", "start it")
+
+    monkeypatch.setattr(module, "cluster_rows", nodes)
+    with create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        no_cluster.mkdir()
+        (no_cluster / "ray_current_cluster").write_text(address)
+        assert checks()["Ray cluster"]["state"] == "missing"  # the user set none
+    assert "Ray cluster" not in checks()
+    assert asked == [address]
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.5:6379")
+    checks()
+    monkeypatch.setenv("GREENADAPT_CLUSTER", "local")
+    assert checks(code=1)["Ray cluster"] == {
+        "kind": "check", "check": "Ray cluster", "state": "problem", "found": "nobody answers", "advice": "start it",
+    }  # fmt: skip
+    assert asked[1:] == ["10.0.0.5:6379", "local"]
+
+
+def settings_in(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    names = ("command", "option", "value", "source", "place")
+    return [tuple(row[name] for name in names) for row in found if row["kind"] == "setting"]
+
+
+def test_what_is_set_is_shown_with_its_place(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert checks()["settings"]["found"] == "none set in a file or in the environment"
+    Path("s.toml").write_text('workers = 2\nseed = 5\n[w2v]\nepochs = 7\n[finetune]\ntrain = ["a", "b"]\n')
+    monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
+    monkeypatch.setenv("GREENADAPT_W2V_SEED", "6")
+    monkeypatch.setenv("GREENADAPT_W2V_EPOCH", "8")
+    assert settings_in(rows()) == [
+        (None, "seed", "5", "file", "s.toml, seed"),
+        (None, "workers", "2", "file", "s.toml, workers"),
+        ("w2v", "epochs", "7", "file", "s.toml, [w2v] epochs"),
+        ("w2v", "seed", "6", "environment", "GREENADAPT_W2V_SEED"),
+        ("finetune", "train", ["a", "b"], "file", "s.toml, [finetune] train"),
+    ]
+    shown = run_alone("doctor")
+    assert "GREENADAPT_W2V_EPOCH is not the variable of an option: did you mean GREENADAPT_W2V_EPOCHS" in shown.stderr
+    assert "settings: 5 options set" in shown.stdout
+    table = [line.split() for line in shown.stdout.splitlines()]
+    assert ["w2v", "epochs", "7", "s.toml,", "[w2v]", "epochs"] in table
+    assert ["finetune", "train", "a,", "b", "s.toml,", "[finetune]", "train"] in table
+
+
+def test_a_wrong_setting_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    Path("s.toml").write_text(
+        '[w2v]\nepochs = 0\nalpha = "x"\nmax-memory = 0\nengine = "slow"\n'
+        "[pretrain]\nepochs = true\n[align]\nseed = 3\n"
+    )
+    found = rows("--config", "s.toml", code=1)
+    wrong = {row["found"] for row in found if row.get("state") == "problem"}
+    assert {each.split(" is ")[0] for each in wrong} == {
+        *(f"in s.toml, [w2v] {key}" for key in ("epochs", "alpha", "max-memory", "engine")),
+        "in s.toml, [pretrain] epochs",
+    }
+    assert "in s.toml, [w2v] epochs is '0', must be a whole number, at least 1" in wrong
+    assert "in s.toml, [pretrain] epochs is true, must be text or a number" in wrong
+    assert ("align", "seed", "3", "file", "s.toml, [align] seed") in settings_in(found)

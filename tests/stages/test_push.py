@@ -14,22 +14,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import Run, last_line
-from tests.support.hub import TOKEN, Hub, local_hub
+from tests.support.hub import TOKEN, Hub
 from tests.support.small_tasks import TinyModel, adapted
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the hub's own library
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    from huggingface_hub import constants
-
-    with local_hub() as made:
-        monkeypatch.setattr(constants, "ENDPOINT", made.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files by the older protocol
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield made
 
 
 @pytest.fixture

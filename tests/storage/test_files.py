@@ -227,15 +227,15 @@ def test_a_pipe_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytes
 def test_files_of_settings_and_tasks_that_are_none_are_one_line(run_alone: Run, tmp_path: Path) -> None:
     os.mkfifo("fifo")
     tasks = ("finetune", "-m", "minilm", "--out", "out", "--tasks")
-    for command in (("config", "--config", "/dev/zero"), (*tasks, "fifo"), (*tasks, "/dev/zero")):
+    for command in (("doctor", "--config", "/dev/zero"), (*tasks, "fifo"), (*tasks, "/dev/zero")):
         assert "pipe or a device" in last_line(run_alone(*command, code=1))
     Path("large.toml").write_text("a = 1\n" * 300_000)
-    for command in (("config", "--config", "large.toml"), (*tasks, "large.toml"), ("reproduce", "large.toml")):
+    for command in (("doctor", "--config", "large.toml"), (*tasks, "large.toml")):
         assert "larger than" in last_line(run_alone(*command, code=1))
 
 
 def test_settings_come_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m greenadapt config --config <(echo 'epochs = 7') --json"
+    command = f"{sys.executable} -m greenadapt doctor --config <(echo 'epochs = 7') --json"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert '"epochs"' in ended.stdout

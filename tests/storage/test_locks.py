@@ -3,6 +3,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -58,6 +59,45 @@ def test_another_thread_is_refused(tmp_path: Path) -> None:
         assert path.exists()
         assert str(os.getpid()) in (holder(path) or "")
     take()
+
+
+def test_asking_who_holds_it_disturbs_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    ended = Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            holder(path)
+
+    with ThreadPoolExecutor(2) as threads:
+        asking = [threads.submit(ask) for _ in range(2)]
+        try:
+            for _ in range(200):
+                path.write_text("process 1 on a killed host")
+                with lock(path):
+                    pass
+        finally:
+            ended.set()
+        assert [each.result() for each in asking] == [None, None]
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    """Also where the lock is removed and made again all the time: each adds to a number, and none is lost."""
+    code = (
+        "import sys; from pathlib import Path; from greenadapt.errors import LockedError\n"
+        "from greenadapt.storage.locks import lock\n"
+        "path, left = Path(sys.argv[1]), 100\n"
+        "while left:\n"
+        "    try:\n"
+        "        with lock(path):\n"
+        "            number = path.with_name('number')\n"
+        "            number.write_text(str(int(number.read_text()) + 1)); left -= 1\n"
+        "    except LockedError: pass\n"
+    )
+    (tmp_path / "number").write_text("0")
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "l")]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert (tmp_path / "number").read_text() == "300"
 
 
 def test_a_child_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) -> None:

@@ -78,6 +78,23 @@ def test_changed_input_is_made_again_and_old_versions_go_once_nobody_reads_them(
     assert [text for text in left if text == "first"] == []
 
 
+def test_links_give_a_reader_all_files_of_one_version(place: Place) -> None:
+    def make(text: str) -> Path:
+        def build(work: Path) -> Outcome:
+            for name in ("words", "embedding"):
+                (work / name).write_text(text)
+            return Outcome({})
+
+        return run_job(place, Job("w2v", {}, {}, build), force=True, progress=Silent()).folder
+
+    reading = make("old")
+    read = [(reading / "words").read_text()]
+    make("new")
+    read.append((reading / "embedding").read_text())
+    # What the links of a workspace save: a folder that is swapped as a whole is a mixture to this reader.
+    assert read == ["old", "old" if place.linked else "new"]
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_killed_attempts_are_part_of_the_cost(place: Place) -> None:
@@ -330,43 +347,43 @@ def run_with_inputs(place: Place, wanted: Job, *, force: bool = False) -> Result
 
 
 @pytest.fixture
-def place_inputs(tmp_path: Path) -> Place:
+def run_place(tmp_path: Path) -> Place:
     for name in "ab":
         (tmp_path / f"{name}.tsv").write_text(name)
     return Place(tmp_path / "run", linked=False)
 
 
-def test_another_path_is_another_input(place: Place, tmp_path: Path) -> None:
+def test_another_path_is_another_input(run_place: Place, tmp_path: Path) -> None:
     a, b = tmp_path / "a.tsv", tmp_path / "b.tsv"
-    made = run_with_inputs(place, job(train=a)).manifest
+    made = run_with_inputs(run_place, job(train=a)).manifest
     with pytest.raises(ConflictError, match=rf"train: {a} → {b}.*--out"):
-        run_with_inputs(place, job(train=b))
+        run_with_inputs(run_place, job(train=b))
     with pytest.raises(ConflictError, match=rf"test: none → {b}"):
-        run_with_inputs(place, job(train=a, test=b))
+        run_with_inputs(run_place, job(train=a, test=b))
     with pytest.raises(ConflictError, match=rf"train: {a} → none, dev: none → {b}"):
-        run_with_inputs(place, job(dev=b))
+        run_with_inputs(run_place, job(dev=b))
     with pytest.raises(ConflictError, match=rf"epochs: 1 → 2, train: {a} → {b}"):
-        run_with_inputs(place, replace(job(train=b), config={"epochs": 2}))
-    assert run_with_inputs(place, job(train=a)).manifest == made
-    assert run_with_inputs(place, job(train=b), force=True).fresh
+        run_with_inputs(run_place, replace(job(train=b), config={"epochs": 2}))
+    assert run_with_inputs(run_place, job(train=a)).manifest == made
+    assert run_with_inputs(run_place, job(train=b), force=True).fresh
 
 
-def test_the_same_content_elsewhere_is_up_to_date(place: Place, tmp_path: Path) -> None:
-    run_with_inputs(place, job(train=tmp_path / "a.tsv"))
+def test_the_same_content_elsewhere_is_up_to_date(run_place: Place, tmp_path: Path) -> None:
+    run_with_inputs(run_place, job(train=tmp_path / "a.tsv"))
     (tmp_path / "a.tsv").rename(tmp_path / "moved.tsv")
-    assert not run_with_inputs(place, job(train=tmp_path / "moved.tsv")).fresh
+    assert not run_with_inputs(run_place, job(train=tmp_path / "moved.tsv")).fresh
 
 
-def test_other_spellings_are_the_same_path(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_spellings_are_the_same_path(run_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "here").symlink_to(tmp_path)
     (tmp_path / "link.tsv").symlink_to("a.tsv")
-    run_with_inputs(place, job(train=tmp_path / "a.tsv"))
+    run_with_inputs(run_place, job(train=tmp_path / "a.tsv"))
     for number, same in enumerate(["a.tsv", "~/a.tsv", "here/a.tsv", "link.tsv", "./a.tsv"]):
         (tmp_path / "a.tsv").write_text(f"content {number}")
-        assert run_with_inputs(place, job(train=same)).fresh
-        assert not run_with_inputs(place, job(train=same)).fresh
+        assert run_with_inputs(run_place, job(train=same)).fresh
+        assert not run_with_inputs(run_place, job(train=same)).fresh
 
 
 @pytest.mark.parametrize("by_earlier_version", [False, True])
@@ -375,12 +392,12 @@ def test_a_checkout_that_was_moved(tmp_path: Path, by_earlier_version: bool) -> 
     old.mkdir()
     (old / "a.tsv").write_text("a")
     place = Place(old / "runs" / "a", linked=False)
-    place_inputs.path.parent.mkdir()
-    run_with_inputs(place_inputs, job(train=old / "a.tsv"))
+    place.path.parent.mkdir()
+    run_with_inputs(place, job(train=old / "a.tsv"))
     if by_earlier_version:
-        manifest = json.loads((place_inputs.path / "manifest.json").read_text())
+        manifest = json.loads((place.path / "manifest.json").read_text())
         del manifest["inputs"]["train"]["relative"]
-        (place_inputs.path / "manifest.json").write_text(json.dumps(manifest))
+        (place.path / "manifest.json").write_text(json.dumps(manifest))
     old.rename(new)
     place = Place(new / "runs" / "a", linked=False)
     assert not run_with_inputs(place, job(train=new / "a.tsv")).fresh
@@ -407,36 +424,36 @@ def test_inputs_in_a_workspace_that_was_moved(tmp_path: Path) -> None:
     assert result_behind(stored, moved / "align") == moved / "w2v"
 
 
-def test_a_finished_model_is_only_trained_again_by_force(place: Place, tmp_path: Path) -> None:
+def test_a_finished_model_is_only_trained_again_by_force(run_place: Place, tmp_path: Path) -> None:
     wanted = job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv")
-    first = run_with_inputs(place, replace(wanted, kept=True))
+    first = run_with_inputs(run_place, replace(wanted, kept=True))
     (tmp_path / "b.tsv").write_text("corrected")
     changed = replace(job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv"), kept=True)
     with pytest.raises(ConflictError, match=r"test .*--force"):
-        run_with_inputs(place, changed)
+        run_with_inputs(run_place, changed)
     with pytest.raises(ConflictError, match=r"test .*greenadapt evaluate"):
-        run_with_inputs(place, replace(changed, advice={"test": "greenadapt evaluate"}))
-    assert json.loads((place.path / "manifest.json").read_text())["cost"] == first.manifest.cost
-    assert run_with_inputs(place, changed, force=True).fresh
+        run_with_inputs(run_place, replace(changed, advice={"test": "greenadapt evaluate"}))
+    assert json.loads((run_place.path / "manifest.json").read_text())["cost"] == first.manifest.cost
+    assert run_with_inputs(run_place, changed, force=True).fresh
 
 
-def test_the_demo_brings_its_own_models_up_to_date(place: Place, tmp_path: Path) -> None:
-    session = Session(Workspace(tmp_path), Notes(), out=place.path)
-    session.run(place, replace(job(train=tmp_path / "a.tsv"), kept=True))
+def test_the_demo_brings_its_own_models_up_to_date(run_place: Place, tmp_path: Path) -> None:
+    session = Session(Workspace(tmp_path), Notes(), out=run_place.path)
+    session.run(run_place, replace(job(train=tmp_path / "a.tsv"), kept=True))
     (tmp_path / "a.tsv").write_text("changed")
     changed = replace(job(train=tmp_path / "a.tsv"), kept=True)
     with pytest.raises(ConflictError, match=r"train .*--force"):
-        session.run(place, changed)
-    assert replace(session, updates=True).run(place, changed).fresh
+        session.run(run_place, changed)
+    assert replace(session, updates=True).run(run_place, changed).fresh
 
 
-def test_damage_to_a_finished_model_is_named(place: Place, tmp_path: Path) -> None:
+def test_damage_to_a_finished_model_is_named(run_place: Place, tmp_path: Path) -> None:
     wanted = replace(job(train=tmp_path / "a.tsv"), kept=True)
-    run_with_inputs(place, wanted)
-    (place.path / "model").write_text("damaged")
+    run_with_inputs(run_place, wanted)
+    (run_place.path / "model").write_text("damaged")
     with pytest.raises(InputError, match=r"run/model .*--force"):
-        run_with_inputs(place, wanted)
-    assert run_with_inputs(place, wanted, force=True).fresh
+        run_with_inputs(run_place, wanted)
+    assert run_with_inputs(run_place, wanted, force=True).fresh
 
 
 def test_results_that_a_workspace_finds_by_name_are_no_other_inputs(tmp_path: Path) -> None:

@@ -97,4 +97,5 @@ def command_of(words: list[str]) -> Any:
 def options_of(command: Any) -> set[str]:
     """All options of a command, or of those of a group."""
     own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    return own.union({"--help"}, *(options_of(each) for each in getattr(command, "commands", {}).values()))
+    below = getattr(command, "commands", {}).values()
+    return own.union({"--help", "--help-all"}, *map(options_of, below))

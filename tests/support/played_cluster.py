@@ -1,16 +1,12 @@
 """A cluster that this process plays: what ``Spread`` asks of Ray, without its processes."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
-
-
-class ProcessDiedError(Exception):
-    """As Ray raises it for a call whose process died."""
 
 
 class _Call:
@@ -23,14 +19,11 @@ class PlayedCluster:
     """``room`` processes whose calls end one by one, in random order."""
 
     room: int = 3
-    deaths: Iterable[int] = ()
-    """The calls, counted as they end, with which their process dies before it has done anything."""
     stops: int = -1
     """The call with which Ctrl-C comes."""
     n_started: int = 0
     n_ended: int = 0
     rng: random.Random = field(default_factory=lambda: random.Random(0))
-    exceptions = SimpleNamespace(RayActorError=ProcessDiedError)
 
     @property
     def ray(self) -> "PlayedCluster":
@@ -45,11 +38,12 @@ class PlayedCluster:
     def remote(self, **options: Any) -> Callable[[type], Any]:
         return lambda kind: SimpleNamespace(remote=partial(self._start, kind))
 
-    def _start(self, kind: type) -> Any:
+    def _start(self, kind: type, *arguments: Any) -> Any:
         self.n_started += 1
-        made = kind()
-        names = ("open", "do")
-        return SimpleNamespace(**{name: SimpleNamespace(remote=partial(_Call, getattr(made, name))) for name in names})
+        return SimpleNamespace(do=SimpleNamespace(remote=partial(_Call, kind(*arguments).do)))
+
+    def kill(self, process: Any) -> None:
+        pass
 
     def wait(self, calls: Sequence[_Call], timeout: float) -> tuple[list[_Call], list[_Call]]:
         if self.rng.random() < 0.2:  # nothing has ended in time
@@ -61,8 +55,6 @@ class PlayedCluster:
         self.n_ended += 1
         if self.n_ended == self.stops:
             raise KeyboardInterrupt
-        if self.n_ended in self.deaths:
-            raise ProcessDiedError("the process died")
         return call.function(*call.arguments)
 
     @contextmanager

@@ -18,13 +18,14 @@ from safetensors.torch import load_file, save_file
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.checkpoints.writer import write_expanded
-from greenadapt.config import AlignConfig, ExpandConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import ExpandConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.progress import Bar
-from greenadapt.stages.expand import Expansion
+from greenadapt.stages.expand import write_adapted
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import OpenedBase, Session
 from greenadapt.storage.workspace import Workspace
 from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.rows import Expansion
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
 
@@ -75,7 +76,8 @@ def expand(source: Path, target: Path) -> Path:
     matrix = np.random.default_rng(0).normal(size=(len(NEW), dim)).astype(np.float32)
     vectors = WordVectors(NEW, np.ones(len(NEW), np.int64), matrix)
     alignment = Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
-    Expansion(OpenedBase(find_model(str(source))), vectors, alignment, ExpandConfig(), AlignConfig()).write(target)
+    base = OpenedBase(find_model(str(source)))
+    write_adapted(Expansion(base.checkpoint, base.vocabulary, vectors, alignment, ExpandConfig()), target)
     return target
 
 

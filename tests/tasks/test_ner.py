@@ -118,7 +118,7 @@ def test_wrong_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         task.read(str(tmp_path / "none.conll"), Silent())
     monkeypatch.setitem(sys.modules, "datasets", None)  # as where it is not installed
     for source in ("owner/ncbi_disease", "owner/name.v2:train", "owner/name.v2"):
-        with pytest.raises(MissingError, match=rf"{source} does not exist, and to read it as a data set of the hub"):
+        with pytest.raises(MissingError, match=rf"{source} does not exist, and a data set of the hub needs datasets"):
             task.read(source, Silent())
     for source in ("nowhere/train.conll", "nowhere/train.TSV.gz", "train"):
         with pytest.raises(MissingError, match=rf"{source} does not exist: check the path"):

@@ -21,7 +21,7 @@ from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.models.rows import Rows
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, TaskData, make_task
-from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
+from greenadapt.training.finetune import FinetuneRun, FinetuneSetup, SharedTasks
 from greenadapt.training.loop import learning_rate
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, PALS, task_file
@@ -198,9 +198,7 @@ def test_the_epoch_with_the_best_average_is_kept(
             after.append(state_of(self.model))
             return super()._dev_scores()
 
-        def _score(self, tasks: dict[str, dict[str, Json]]) -> float | None:
-            return averages[len(after) - 1]
-
+    monkeypatch.setattr(SharedTasks, "score", lambda _, tasks: averages[len(after) - 1])
     setup = make_setup(model, keep="best", patience=patience, epochs=4, weight_decay=0.1)
     run = Recorded(setup, 0, tmp_path / "seed")
     scores = train_and_finish(run, tmp_path / "whole")

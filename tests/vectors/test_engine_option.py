@@ -42,9 +42,16 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     without_numba(monkeypatch)
 
 
-NO_NUMBA = "--engine fast needs numba, which is not installed"
+@pytest.fixture
+def no_gensim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where gensim is not installed, on Python 3.14."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "gensim"]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+NO_NUMBA = "--engine fast needs numba, not installed"
 KEPT = (
-    "greenadapt: the fast engine, which made the existing vectors, needs numba, which is not installed: "
+    "greenadapt: the fast engine, which made the existing vectors, needs numba, not installed: "
     'pip install "greenadapt[fast]", or use --force to make them with gensim\'s'
 )
 SLOWER = 'numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"'
@@ -58,13 +65,58 @@ def test_the_fast_engine_needs_numba(tmp_path: Path, corpus: PreparedCorpus) -> 
         w2v.require_engine(replace(CONFIG, engine="fast"))
     assert caught.value.hint == 'pip install "greenadapt[fast]", or use --engine gensim'
     for config in (W2VConfig(gradient="corrected"), W2VConfig(engine="fast", gradient="corrected")):
-        with pytest.raises(MissingError, match=r"^--gradient corrected needs numba, which is not installed") as caught:
+        with pytest.raises(MissingError, match=r"^--gradient corrected needs numba, not installed") as caught:
             w2v.require_engine(config)
         assert caught.value.hint == 'pip install "greenadapt[fast]", or use --gradient word2vec'
     with pytest.raises(MissingError, match=NO_NUMBA):
         train(corpus, replace(CONFIG, engine="fast"), tmp_path / "work")
     assert not (tmp_path / "work").exists()
     train(corpus, CONFIG, tmp_path / "work")
+
+
+NO_GENSIM = (
+    "greenadapt: --engine gensim needs gensim, not installed: "
+    "install gensim, which has wheels for Python 3.11 to 3.13, or use --engine fast"
+)
+
+
+@pytest.mark.usefixtures("no_gensim")
+@pytest.mark.parametrize("command", ["w2v", "adapt"])
+def test_without_gensim_the_fast_engine_trains(tmp_path: Path, tiny_model: Callable[..., Path], command: str) -> None:
+    model = tiny_model()
+    refused = invoke(tmp_path, command, "--model", model, "--engine", "gensim")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert " ".join(refused.stderr.split()) == NO_GENSIM
+    assert not (tmp_path / "ws").exists()
+    done = invoke(tmp_path, command, "--model", model)
+    assert (done.exit_code, "gensim's" in done.stderr) == (0, False), done.stderr
+    (manifest,) = (tmp_path / "ws").glob("*/*/w2v/manifest.json")
+    assert json.loads(manifest.read_text())["config"]["engine"] == "fast"
+
+
+def test_vectors_of_an_engine_that_is_gone(
+    tmp_path: Path, tiny_model: Callable[..., Path], request: pytest.FixtureRequest
+) -> None:
+    run = partial(invoke, tmp_path, "w2v", "--model", tiny_model(), "--json")
+    assert made(run("--engine", "gensim")) == ("done", "gensim")
+    request.getfixturevalue("no_gensim")
+    assert made(run()) == ("up to date", "gensim")
+    refused = run(text="another text of a patient with tachycardia\n")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines()[-1] == (
+        "greenadapt: the gensim engine, which made the existing vectors, needs gensim, not installed: install "
+        "gensim, which has wheels for Python 3.11 to 3.13, or use --force to make them with the fast engine"
+    )
+    assert made(run("--force")) == ("done", "fast")
+
+
+@pytest.mark.usefixtures("no_numba", "no_gensim")
+def test_without_any_engine(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    done = invoke(tmp_path, "w2v", "--model", tiny_model())
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == (
+        'greenadapt: training word vectors needs numba, not installed: pip install "greenadapt[fast]"\n'
+    )
 
 
 @pytest.mark.parametrize("engine", ["fast", "gensim"])
@@ -141,7 +193,7 @@ def test_a_missing_numba_is_said_before_anything_is_prepared(
 ) -> None:
     done = invoke(tmp_path, command, "--model", tiny_model(), *option)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert f"greenadapt: {' '.join(option)} needs numba, which is not installed" in done.stderr
+    assert f"greenadapt: {' '.join(option)} needs numba, not installed" in done.stderr
     assert not list((tmp_path / "ws").glob("*/*/corpus*"))
 
 

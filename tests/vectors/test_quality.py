@@ -12,8 +12,8 @@ from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Bar, Silent
 from greenadapt.vectors.alignment import fit
-from greenadapt.vectors.quality import Diagnostics, KnownWords, diagnose, predict_rows
-from greenadapt.vectors.rows import Recipe, fit_form
+from greenadapt.vectors.quality import Diagnostics, KnownWords, diagnose
+from greenadapt.vectors.rows import Recipe, fit_form, predict_rows
 
 N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
 

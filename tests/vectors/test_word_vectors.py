@@ -3,6 +3,7 @@
 import gzip
 import pickle
 import re
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,16 @@ def test_fasttext_model(tmp_path: Path) -> None:
     vectors = read_vectors(tmp_path / "v.bin")
     assert dict(zip(vectors.words, vectors.counts.tolist(), strict=True)) == {"heart": 10, "rate": 9, "cell": 1}
     assert np.allclose(vectors.matrix, model.wv[vectors.words], atol=1e-6)
+
+
+def test_a_fasttext_model_needs_gensim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = FastText([["heart", "rate"] * 9], vector_size=6, min_count=1, bucket=50, epochs=1)
+    save_facebook_model(model, str(tmp_path / "v.bin"))
+    monkeypatch.setitem(sys.modules, "gensim.models.fasttext", None)
+    with pytest.raises(
+        MissingError, match=r"v\.bin is a fastText model, and gensim, .* is not installed: give the text"
+    ):
+        read_vectors(tmp_path / "v.bin")
 
 
 def test_repeated_and_broken_words_are_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import asdict
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -107,7 +108,7 @@ def print_plan(steps: Iterable[Step], as_json: bool) -> None:
     """The steps, as lines of JSON or as text."""
     if as_json:
         for step in steps:
-            print_json(step.as_dict())
+            print_json(asdict(step))
     else:
         print_text(line for step in steps for line in _step_lines(step))
 
@@ -119,17 +120,34 @@ def _step_lines(step: Step) -> list[str]:
         more = ["goes on from a killed run"] * step.resumes
         more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
         said = "; ".join([f"{step.status}: {step.why}", *more])
-    return [f"{step.stage}: {said}", *_estimate(step), f"  {step.folder}"]
+    return [f"{step.stage}: {said}", *_adapter(step.adapter), f"  {step.folder}"]
 
 
-def _estimate(step: Step) -> list[str]:
-    """Bytes, hours and price, and what they are from."""
-    parts = [] if not step.bytes else [byte_size(step.bytes)]
-    parts += [] if step.hours is None else [duration(3600 * step.hours)]
-    if step.usd_low is not None and step.usd_high is not None:
-        parts.append(f"${step.usd_low:,.2f} to {step.usd_high:,.2f}")
-    basis = f" ({step.basis})" if parts and step.basis else step.basis
-    return [f"  {', '.join(parts)}{basis}"] if parts or basis else []
+def _adapter(counts: Json | None) -> list[str]:
+    """The adapters of the tasks, and how many weights they add."""
+    if counts is None:
+        return []
+    tasks = counted(counts["tasks"], "task")
+    shape = []
+    if counts["size"] is not None:
+        shape.append(f"width {counts['size']}")
+    if counts["heads"] is not None:
+        shape.append(counted(counts["heads"], "head"))
+    if counts["layers"]:
+        shape.append(f"layers {_ranges(counts['layers'])}")
+    return [
+        f"  adapter {', '.join([counts['adapter'], *shape])}: {counts['weights']:,} weights per task, "
+        f"{counts['parameters']:,} with biases and layer norms",
+        f"  encoder: {counts['base_parameters']:,} weights, {counts['ratio']:.4f} times as many with the adapters of "
+        f"{tasks}; heads are not counted",
+    ]
+
+
+def _ranges(layers: Sequence[int]) -> str:
+    """``1-12``, or every number if some in between are missing."""
+    if len(layers) > 1 and layers[-1] - layers[0] == len(layers) - 1:
+        return f"{layers[0]}-{layers[-1]}"
+    return ",".join(map(str, layers))
 
 
 _COLUMNS = ["stage", "state", "made", "size", "time"]
@@ -270,6 +288,17 @@ def print_cluster(rows: Sequence[Json]) -> None:
         if row["kind"] == "program":
             where = f"process {row['process']} at {row['address']}, since {local_time(row['started'])}"
             print_text([f"Runs: {row['command']}", f"  {where}"])
+
+
+def print_settings(rows: Sequence[Json]) -> None:
+    """Options that are set in a file or in the environment, and where."""
+    cells = [[row["command"] or "all", row["option"], _setting(row["value"]), row["place"]] for row in rows]
+    print_table("", ["command", "option", "value", "from"], cells, numbers=False)
+
+
+def _setting(value: str | list[str] | bool) -> str:
+    """As in a file."""
+    return ", ".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
 
 
 _MOST_COLUMNS = 10

@@ -178,7 +178,7 @@ class QaRequest:
     def __post_init__(self) -> None:
         self.retrieval.check_index(self.sources.index)
         if self.sources.index is None and self.retrieval.passages is None and self.retrieval.is_weighed:
-            raise UsageError("--search-weight is for paragraphs", "give --passages, --index or --search")
+            raise UsageError("--search-weight is for paragraphs", "give --passages or --index")
         for name in ("pool", "margin"):
             if self.compare is not None and getattr(self.reading, name) is not None:
                 raise UsageError(

@@ -19,11 +19,11 @@ from greenadapt.corpus.opening import (
 )
 from greenadapt.corpus.rows import json_rows
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, UsageError, json_kind
+from greenadapt.errors import InputError, UsageError, json_kind, require
 from greenadapt.inference.entries import Context, Names, read_texts
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, TextSearch, n_paragraphs
-from greenadapt.inference.search.words import Words, require
+from greenadapt.inference.search.words import Words
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.files import Json
 from greenadapt.tasks.qa import gold_texts, has_impossible
@@ -124,7 +124,7 @@ class OwnPassages:
     """See ``on_passages``; scores are compared within a context."""
 
     def __post_init__(self) -> None:
-        require("tantivy")
+        require("search", "tantivy", by="a search")
 
     def questions(self, questions: Iterable[Question]) -> Iterator[Question]:
         """Each question on its paragraphs, best first; a context is cut once for the questions on it that follow each
@@ -164,7 +164,7 @@ class InquirySources:
     single: bool = False
     """Whether ``documents`` has to be one text."""
     index: str | None = None
-    """What ``index`` wrote, a folder or an address; its paragraphs take the place of the contexts."""
+    """What ``index`` wrote; its paragraphs take the place of the contexts."""
 
     def __post_init__(self) -> None:
         if self.index is not None and self.documents:
@@ -172,8 +172,7 @@ class InquirySources:
         if self.index is None and (self.data is None) == (not self.documents):
             raise UsageError(
                 "need either questions with their contexts, or documents",
-                "give --data FILE, or --context FILE, --documents PATH, --index INDEX or --search URL with --question "
-                "or --questions",
+                "give --data FILE, or --context FILE, --documents PATH or --index INDEX with --question or --questions",
             )
         if self.data is not None and is_read_once(self.data):
             raise UsageError("questions with their contexts are not read from a pipe", "name a file with --data")

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING
 
 from greenadapt.config import Count, SampleBy, SearchBy
@@ -14,9 +13,7 @@ from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import checked_call
 from greenadapt.inference.entries import Context, Names, read_texts
-from greenadapt.inference.search.connection import is_address
 from greenadapt.inference.search.paragraphs import paragraphs
-from greenadapt.inference.search.server_store import ServerStore
 from greenadapt.inference.search.store import (
     AGAIN,
     VECTORS,
@@ -24,9 +21,8 @@ from greenadapt.inference.search.store import (
     DocumentKey,
     Entry,
     FolderStore,
-    ParagraphStore,
+    FolderWriter,
     Passage,
-    StoreWriter,
 )
 from greenadapt.inference.search.vectors import VectorFiles
 from greenadapt.inference.search.words import Words, in_any_form, in_normal_form, model_words, raw_words
@@ -44,27 +40,16 @@ _DEEP = 100
 """How many paragraphs of each ranking a hybrid search looks at, at least."""
 
 
-def open_store(place: str | PathLike[str]) -> ParagraphStore:
-    """The store in a folder, or at the address of a server.
-
-    Raises ``MissingError`` if a package is missing, ``UsageError`` if the address is wrong.
-    """
-    name = fspath(place)
-    return ServerStore(name) if is_address(name) else FolderStore(Path(name))
-
-
 def index_input(place: str) -> Json:
     """An index as an input in a manifest."""
-    store = open_store(place)
+    store = FolderStore(place)
     return {"sha256": store.state(), "path": store.place}
 
 
 class Index:
     """An index that ``greenadapt index`` wrote; searches see what another process commits meanwhile.
 
-    It is opened by its folder, or by its address on an OpenSearch or Elasticsearch server. Raises ``MissingError`` if
-    there is no index or a package is missing, ``InputError`` if it is damaged, ``ServerError`` if the server does not
-    answer.
+    Raises ``MissingError`` if there is no index or a package is missing, ``InputError`` if it is damaged.
 
     ``model`` is where the model is that made the vectors, if it is not where it was; only one named so is downloaded.
 
@@ -76,10 +61,10 @@ class Index:
 
     @checked_call
     def __init__(self, place: str | PathLike[str], model: str | None = None) -> None:
-        self.store = open_store(place)
+        self.store = FolderStore(place)
         """The paragraphs."""
         self.place = self.store.place
-        """The index's folder, or its address."""
+        """The index's folder."""
         facts = self.store.facts()
         if facts is None:
             raise MissingError(f"{self.place} is not a search index", "make one with greenadapt index")
@@ -119,9 +104,8 @@ class Index:
     def vectors(self) -> VectorFiles:
         """Those of the paragraphs; raises ``UsageError`` if there are none."""
         if not self.facts.config.vectors:
-            raise UsageError(f"{self.place} has no vectors", "search --by bm25, or index with --vectors, into a folder")
-        assert isinstance(self.store, FolderStore)  # as there are vectors
-        return VectorFiles(Path(self.place) / VECTORS, self.store)
+            raise UsageError(f"{self.place} has no vectors", "search --by bm25, or index with --vectors")
+        return VectorFiles(self.store.folder / VECTORS, self.store)
 
     def require_vectors(self) -> None:
         """Raise ``InputError`` if there are fewer vectors than paragraphs, which have one each."""
@@ -187,7 +171,6 @@ class Index:
 
     def _by_vector(self, query: str, top: int) -> list[Passage]:
         self.vectors.refresh()
-        assert isinstance(self.store, FolderStore)  # as there are vectors
         self.require_vectors()
         if not len(self.vectors):
             return []
@@ -312,7 +295,7 @@ class Builder:
             texts.append(searched)
         return _Document(key, entries, texts, is_new)
 
-    def _write(self, batch: Sequence[_Document], writer: StoreWriter) -> None:
+    def _write(self, batch: Sequence[_Document], writer: FolderWriter) -> None:
         if self._config.vectors:
             self._encode(batch)  # first, so that every paragraph that is committed has its vector
         for document in batch:
@@ -331,7 +314,7 @@ class Builder:
             vectors = index.encoder.vectors([*texts.values()], "mean", _ENCODED, Silent())
             index.vectors.add([*texts], vectors)
 
-    def _remove_others(self, seen: set[int], writer: StoreWriter) -> None:
+    def _remove_others(self, seen: set[int], writer: FolderWriter) -> None:
         for name in self._index.store.names():
             if int(name, 16) not in seen:
                 writer.remove(name)

@@ -9,18 +9,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokenizers import Tokenizer
 
 from greenadapt.config import IndexConfig, SampleBy
-from greenadapt.errors import ConflictError, GreenadaptError, InputError, ResourceError, counted, first_line, is_panic
+from greenadapt.errors import (
+    ConflictError,
+    GreenadaptError,
+    InputError,
+    ResourceError,
+    UsageError,
+    counted,
+    first_line,
+    is_panic,
+    require,
+)
 from greenadapt.inference.search.marks import FileMark
 from greenadapt.inference.search.paragraphs import Span, paragraphs
-from greenadapt.inference.search.words import Words, add_words, best, prepare, require
+from greenadapt.inference.search.words import Words, add_words, best, prepare
 from greenadapt.storage.files import (
-    Json,
     beside,
     creating,
     expanded,
@@ -32,7 +42,7 @@ from greenadapt.storage.files import (
     replace_json,
     write_json,
 )
-from greenadapt.storage.own_json import parse_own
+from greenadapt.storage.own_json import parse_own, parse_own_object
 from greenadapt.storage.ownership import INDEX, INDEX_FILE, is_index, new_folder, refuse_added, require_own
 from greenadapt.storage.results import FORMAT
 from greenadapt.tokenization.vocabulary import load_tokenizer, tokenizer_json
@@ -52,13 +62,8 @@ class IndexSettings:
     paragraph_chars: int
     format: str | None
     fields: tuple[str, ...]
-    shards: int | None = None
     sample_by: SampleBy = "document"
     """In indexes of version 0.2.0 a file of plain text is one document."""
-
-    def as_json(self) -> Json:
-        """Its fields, ``shards`` only if given."""
-        return {name: value for name, value in asdict(self).items() if name != "shards" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -83,29 +88,27 @@ class IndexFacts:
     normal_form: Literal["NFC"] | None = None
     """The Unicode form of the words; ``None`` in indexes of version 0.2.0, whose words are as in the text."""
     files: dict[str, FileMark] | None = None
-    """Size and checksums of the files in the folder, by path; ``None`` in indexes of version 0.2.0, and on a server.
-    Those of the words are there only while no ``index`` is at work.
+    """Size and checksums of the files in the folder, by path; ``None`` in indexes of version 0.2.0. Those of the words
+    are there only while no ``index`` is at work.
     """
     seal: str | None = None
     """Hash of all else, where ``files`` are there."""
 
     @classmethod
     def of(cls, content: bytes | str, place: str) -> "IndexFacts":
-        """Those that ``as_json`` gave, found in ``place``; raises ``InputError`` if they are broken."""
+        """Those in the ``content`` of ``place``; raises ``InputError`` if they are broken, or of a search server."""
         facts = parse_own(content, cls, place, AGAIN)
+        if parse_own_object(content, dict[str, Any], place, AGAIN)["config"].get("shards") is not None:
+            raise InputError(f"{place} is that of an index on a search server, greenadapt reads folders only", AGAIN)
         if facts.version != FORMAT:
             raise InputError(f"{place} has format version {facts.version}, this is {FORMAT}", AGAIN)
         if facts.seal != (None if facts.files is None else facts.sealed().seal):
             raise InputError(f"{place} was changed since index wrote it, or is damaged: its checksum differs", AGAIN)
         return facts
 
-    def as_json(self) -> Json:
-        """Its fields."""
-        return {**asdict(self), "config": self.config.as_json()}
-
     def sealed(self) -> "IndexFacts":
         """The same with its ``seal``."""
-        return replace(self, seal=hash_json(replace(self, seal=None).as_json()))
+        return replace(self, seal=hash_json(asdict(replace(self, seal=None))))
 
 
 Change = Literal["added", "changed", "unchanged"]
@@ -152,62 +155,6 @@ class DocumentKey:
     state: str
 
 
-class ParagraphStore(Protocol):
-    """Where an index lies, in a folder or on a server; several processes may read it while one writes."""
-
-    place: str
-    """The folder or the address."""
-
-    def facts(self) -> IndexFacts | None:
-        """What ``write_facts`` wrote last, ``None`` if there is no index; raises ``InputError`` if it is broken."""
-
-    def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
-        """Put an empty index in place of the one that may be there, with the tokenizer of this model's folder.
-
-        Raises ``ConflictError`` if something else is there.
-        """
-
-    def write_facts(self, facts: IndexFacts) -> None:
-        """Replace the facts at once."""
-
-    def tokenizer(self) -> Tokenizer:
-        """The one that it was created with; raises ``MissingError`` without one."""
-
-    def state(self) -> str:
-        """A hash of what it was made from, and of what was committed."""
-
-    def __len__(self) -> int:
-        """How many paragraphs were committed."""
-
-    def search(self, words: Iterable[str], top: int) -> list[Passage]:
-        """The ``top`` best by BM25 (k1 1.2, b 0.75), best first; each word counts once."""
-
-    def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
-        """What each document is, compared with what was committed."""
-
-    def names(self) -> Iterator[str]:
-        """The hashed names of all documents."""
-
-    def writer(self) -> "StoreWriter":
-        """The one writer; it must be closed."""
-
-
-class StoreWriter(Protocol):
-    """Changes that take effect at ``commit``."""
-
-    def put(self, document: DocumentKey, entries: Sequence[Entry], *, is_new: bool) -> None:
-        """Put a document's paragraphs in place of those that it has, if it is not new."""
-
-    def remove(self, name: str) -> None:
-        """Take out all paragraphs of the document of this hashed name."""
-
-    def commit(self) -> None:
-        """Make all changes so far last, and visible."""
-
-    def close(self) -> None:
-        """Leave out what was not committed, and wait for what goes on in the background."""
-
-
 def in_order(passages: Iterable[Passage]) -> list[Passage]:
     """The best first; equal ones by their place."""
     return sorted(passages, key=lambda one: (-one.score, one.document, one.start))
@@ -238,10 +185,15 @@ def _schema() -> "tantivy.Schema":
 
 
 class FolderStore:
-    """The index in a folder, a ``ParagraphStore``; raises ``MissingError`` if a package is missing."""
+    """The paragraphs of an index in its folder; several processes may read it while one writes.
 
-    def __init__(self, folder: Path) -> None:
-        require("tantivy", "usearch")
+    Raises ``MissingError`` if a package is missing, ``UsageError`` for an address, which is no folder.
+    """
+
+    def __init__(self, folder: str | PathLike[str]) -> None:
+        if fspath(folder).startswith(("http://", "https://")):
+            raise UsageError(f"{fspath(folder)} is an address, an index is a folder", "give the one that index wrote")
+        require("search", "tantivy", "usearch", by="a search")
         self.folder = expanded(folder).absolute()
         self.place = str(self.folder)
         self._words = self.folder / WORDS
@@ -252,7 +204,7 @@ class FolderStore:
         """Marks of tantivy's files that never change, so that they are read once."""
 
     def facts(self) -> IndexFacts | None:
-        """Those in ``index.json``; raises ``InputError`` naming a file that is missing or damaged.
+        """Those in ``index.json``, ``None`` without it; raises ``InputError`` naming a file that is missing or damaged.
 
         Of large files only the ends are compared: ``require_whole`` compares everything.
         """
@@ -293,7 +245,10 @@ class FolderStore:
         return InputError(f"{self.place} is damaged: {'; '.join(wrong[:_NAMED])}{more}", AGAIN)
 
     def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
-        """Put an empty index in place of what is there, all of it at once."""
+        """Put an empty index in place of what is there, all of it at once, with the tokenizer of this model's folder.
+
+        Raises ``ConflictError`` if something else is there.
+        """
         import tantivy
 
         folder = self.folder
@@ -307,7 +262,7 @@ class FolderStore:
             (work / TOKENIZER).write_bytes(tokenizer_json(tokenizer))
         tantivy.Index(_schema(), str(work / WORDS))
         files = {} if tokenizer is None else {TOKENIZER: FileMark.of(work / TOKENIZER)}
-        write_json(work / INDEX_FILE, replace(facts, files=files).sealed().as_json())
+        write_json(work / INDEX_FILE, asdict(replace(facts, files=files).sealed()))
         publish_folder(work, folder)
 
     def require_replaceable(self) -> None:
@@ -352,7 +307,7 @@ class FolderStore:
         self._write(replace(facts, files=files | {f"{VECTORS}/{name}": mark for name, mark in added.items()}))
 
     def _write(self, facts: IndexFacts) -> None:
-        replace_json(self.folder / INDEX_FILE, facts.sealed().as_json())
+        replace_json(self.folder / INDEX_FILE, asdict(facts.sealed()))
 
     def _marks_of_words(self) -> dict[str, FileMark]:
         marks = {}
@@ -372,10 +327,11 @@ class FolderStore:
         return hash_json([hash_file(self.folder / INDEX_FILE), hash_file(self._words / _COMMITTED)])
 
     def __len__(self) -> int:
+        """How many paragraphs were committed."""
         return int(self._refreshed().num_docs)
 
     def search(self, words: Iterable[str], top: int) -> list[Passage]:
-        """The ``top`` best by BM25."""
+        """The ``top`` best by BM25 (k1 1.2, b 0.75), best first; each word counts once."""
         searcher = self._refreshed()
         with self.reading():
             hits = best(self.index, searcher, words, top)
@@ -395,7 +351,7 @@ class FolderStore:
             return {key for block in blocks for key in self._addresses(searcher, block)}
 
     def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
-        """What each document is, by its hashes: a document is committed as a whole."""
+        """What each document is, compared with what was committed: each was as a whole."""
         return [
             "unchanged" if self._has("state", one.state) else "changed" if self._has("name", one.name) else "added"
             for one in documents
@@ -519,7 +475,7 @@ def _is_refused(error: BaseException) -> bool:
 
 
 class FolderWriter:
-    """A ``StoreWriter`` whose commits change everything at one moment."""
+    """Changes to an index, which all take effect at ``commit``."""
 
     def __init__(self, store: FolderStore) -> None:
         import tantivy

@@ -1,6 +1,5 @@
 """The words of paragraphs and queries that a search compares, and their rank by BM25."""
 
-import importlib.util
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tokenizers import Tokenizer
 
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError
 from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 
 if TYPE_CHECKING:
@@ -74,13 +73,6 @@ def words_of(model: Path) -> Words:
 
 
 _FIELD, _ANALYZER, _OPTION = "words", "words", "freq"
-
-
-def require(*packages: str) -> None:
-    """Raise ``MissingError`` if one of the packages that a search needs is not installed."""
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingError(f"a search needs {', '.join(missing)}, not installed", 'pip install "greenadapt[search]"')
 
 
 def add_words(schema: "tantivy.SchemaBuilder") -> None:

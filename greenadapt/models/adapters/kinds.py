@@ -17,6 +17,7 @@ from greenadapt.checkpoints.reader import CODE_KEYS
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.adapters.shape import AdapterShape, first_setting, layer_parts
+from greenadapt.storage.files import Json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -411,26 +412,6 @@ def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
             nn.init.zeros_(part.bias)
 
 
-BERT_BASE = {"model_type": "bert"}
-"""The configuration of BERT-base, uncased: transformers' own for its type."""
-
-
-@dataclass(frozen=True)
-class AdapterCount:
-    """What one task that classifies texts adds to an encoder, without its head."""
-
-    config: AdapterConfig
-    shape: AdapterShape
-    weights: int
-    """As the paper counts: without biases and the vectors of layer norms."""
-    parameters: int
-    """All of them."""
-    shared_weights: int = 0
-    """Those of ``weights`` that all tasks share."""
-    shared_parameters: int = 0
-    """The same of ``parameters``."""
-
-
 def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel":
     """The encoder of the configuration ``settings``, on torch's device "meta": shapes without values.
 
@@ -455,10 +436,14 @@ def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel
     return encoder
 
 
-def count_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> AdapterCount:
-    """The size of one task's adapter for ``encoder``, whose values are not read.
+def count_adapters(config: AdapterConfig, encoder: "PreTrainedModel", n_tasks: int) -> Json:
+    """What the adapters of ``n_tasks`` tasks that classify texts add to ``encoder``, whose values are not read.
 
-    Raises ``UsageError`` if ``config`` does not go with the encoder.
+    ``adapter``, ``placement``, ``form``, ``size`` and ``heads`` (``None`` without them), ``layers`` (from 1) and
+    ``tasks``; ``weights`` of one task and ``all_weights`` of all, what they share counted once, as the paper counts,
+    without biases and layer norms; ``parameters`` and ``all_parameters`` with these; ``base_parameters`` of the encoder
+    with its pooler, and ``ratio`` of both together to it. Heads are not counted. Raises ``UsageError`` if ``config``
+    does not go with the encoder.
     """
     with torch.device("meta"):
         adapter = make_adapter(config, encoder)
@@ -466,7 +451,23 @@ def count_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> AdapterC
     model: Any = encoder.config
     shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
     shared = _projections(adapter) if config.share_projections else nn.ModuleList()
-    return AdapterCount(config, shape, _n_weights(parts), n_parameters(parts), _n_weights(shared), n_parameters(shared))
+    weights, parameters, base = _n_weights(parts), n_parameters(parts), n_parameters(encoder)
+    all_parameters = n_tasks * parameters - (n_tasks - 1) * n_parameters(shared)
+    return {
+        "adapter": config.adapter,
+        "placement": config.placement,
+        "form": config.form,
+        "size": shape.size or None,
+        "heads": shape.heads or None,
+        "layers": [layer + 1 for layer in shape.layers],
+        "tasks": n_tasks,
+        "weights": weights,
+        "all_weights": n_tasks * weights - (n_tasks - 1) * _n_weights(shared),
+        "parameters": parameters,
+        "all_parameters": all_parameters,
+        "base_parameters": base,
+        "ratio": (base + all_parameters) / base,
+    }
 
 
 def _projections(adapter: Adapter) -> nn.ModuleList:

@@ -3,11 +3,10 @@
 import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from greenadapt.errors import MissingError, one_line
+from greenadapt.errors import one_line
 from greenadapt.report.page.blocks import Plot, Section
 from greenadapt.report.page.charts import SCHEMA
 from greenadapt.storage.files import Json
@@ -66,12 +65,6 @@ def write_plots(plots: Sequence[Plot], png: Path | None, svg: Path | None) -> li
             with open_file(written[-1], "w") as file:
                 file.write(_svg(_with_theme(plot.spec, _PRINT)))
     return written
-
-
-def require_library() -> None:
-    """Raise ``MissingError`` if vl-convert is not installed."""
-    if find_spec("vl_convert") is None:
-        raise MissingError("report needs vl_convert, which is not installed", 'pip install "greenadapt[report]"')
 
 
 class Drawing:

@@ -22,7 +22,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Named, Progress, Silent
 from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import check_finetune, default_out, finetune, has_added_words
+from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, has_added_words, run_finetuning
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, beside, described_in, plain, sync_file
@@ -54,6 +54,7 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
     """
     if others and request.test is None:
         raise UsageError("nothing to compare on", "give --test FILE")
+    require_torch("fine-tuning")
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
     requests = [request, *(for_model(plain, model) for model in others)]
     outs = _outs(session, requests)
@@ -64,9 +65,7 @@ def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -
     ]
     failures = Failures() if session.cluster is None else train_on_cluster(session, runs, names if others else ())
     results = session.run_each(
-        partial(finetune, replace(run.session, cluster=None), run.request)
-        for number, run in enumerate(runs)
-        if number not in failures.runs
+        partial(run_finetuning, run) for number, run in enumerate(runs) if number not in failures.runs
     )
     failures.require_all()
     return Comparison(results, _rows(request, results) if others else [])
@@ -192,8 +191,7 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ]  # all are checked before the first one is trained
     if session.cluster is not None:
         left = [run for pair in runs for run in pair if not run.is_kept]
-        checked = [check_finetune(run.session, run.request) for run in left]
-        train_on_cluster(session, checked, [run.name for run in left]).require_all()
+        train_on_cluster(session, [run.finetuning for run in left], [run.name for run in left]).require_all()
     measured = [[run.measure(out) for run in pair] for pair, out in zip(runs, left_out, strict=True)]
     ordered = [example for out in left_out for example in out]
     return {
@@ -248,8 +246,7 @@ def _examples(entry: TaskEntry, session: Session) -> list[Any]:
 class _Run:
     """One model, to be trained on all but one fold and to predict that one."""
 
-    session: Session
-    request: FinetuneRequest
+    finetuning: Finetuning
     views: tuple[Pool, ...]
     file: Path
     """What is kept of the finished run, see ``_Measured``."""
@@ -267,7 +264,13 @@ class _Run:
         key = Manifest(FINETUNE, plain(checked.config()), inputs).key[:16]
         views = VIEWS if has_added_words(checked.start.model) else VIEWS[1:2]
         own = replace(session, out=work / _RUNNING / key, cluster=None)
-        return cls(own, request, views, work / f"{key}.safetensors", name)
+        finetuning = replace(checked, session=own, place=own.place("", checked.start.model.name, FINETUNE))
+        return cls(finetuning, views, work / f"{key}.safetensors", name)
+
+    @property
+    def session(self) -> Session:
+        """That of the fine-tuning."""
+        return self.finetuning.session
 
     @property
     def is_kept(self) -> bool:
@@ -284,7 +287,7 @@ class _Run:
 
                 import greenadapt.training.finetune  # noqa: F401
 
-                measured = self._predict(finetune(self.session, self.request), examples)
+                measured = self._predict(run_finetuning(self.finetuning), examples)
                 measured.write(self.file)
             remove_if_own(self.file.parent / _RUNNING / self.file.stem)
             return measured
@@ -302,8 +305,9 @@ class _Run:
     def _predict(self, result: Result, examples: Sequence[Any]) -> "_Measured":
         statistics: dict[str, list[Array]] = {view: [] for view in self.views}
         seconds: dict[str, float] = dict.fromkeys(self.views, 0.0)
-        precision, max_tokens = self.request.training.precision, self.request.run.max_tokens
-        for seed in self.request.seeds:
+        request = self.finetuning.request
+        precision, max_tokens = request.training.precision, request.run.max_tokens
+        for seed in request.seeds:
             reading = ReadingOptions(self.views[0], seed=seed, precision=precision, max_tokens=max_tokens)
             opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)
             for view in self.views:

@@ -34,8 +34,6 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.files import replace_json
 from greenadapt.storage.jobs import Begun, Outcome, begin_job
 from greenadapt.storage.own_json import read_own
-from greenadapt.tasks.base import make_task
-from greenadapt.tasks.metrics import metric_of
 from greenadapt.workers import launched_processes
 
 _PROGRESS, _LOG = ".progress.json", ".log"
@@ -141,12 +139,7 @@ class _Seed:
 
     def score(self) -> str:
         """What it scored on the test set, else on the development set."""
-        request, scores = self.run.request, read_described(self.folder / SCORES)
-        if request.is_plain:
-            main = make_task(request.tasks[0].config).main
-            kinds = {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
-        else:
-            main, kinds = "average", scores["average"]
+        main, kinds = self.run.main_scores(read_described(self.folder / SCORES))
         return next((f"{main} {rounded(value, 4)}" for value in kinds.values() if value is not None), "no score")
 
 

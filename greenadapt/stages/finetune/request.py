@@ -1,8 +1,9 @@
 """A fine-tuning request: its starting model, its tasks with their examples, and its seeds."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -14,22 +15,27 @@ from greenadapt.checkpoints.provenance import check_model, note_code, note_lower
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import (
+    NOT_WITH_ADD_TO,
     AdapterConfig,
     MemoryConfig,
+    NumberOfSeeds,
     RunConfig,
     SamplingConfig,
     TaskConfig,
     TrainConfig,
     UnlabelledConfig,
+    preset_settings,
 )
 from greenadapt.errors import InputError, UsageError
+from greenadapt.fields import check_value, option_fields
 from greenadapt.inference.entries import read_entries
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Named, Progress
+from greenadapt.stages.session import Session, adapted_model
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Encoder, Fold, Task, TaskData, make_task
 from greenadapt.tasks.metrics import average, chosen_metric, metric_of, over_seeds
-from greenadapt.tasks.tasks_file import TaskEntry
+from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -174,21 +180,23 @@ class FinetuneRequest:
         if not all(entry.train for entry in self.tasks):
             raise UsageError("nothing to train on", "give --train FILE")
         if not any(entry.dev for entry in self.tasks):
-            hint = "give --dev FILE" if self.is_plain else "give one of the tasks a dev file"
+            hint = "give one of the tasks a dev file" if self.tasks[0].name else "give --dev FILE"
             if self.training.keep == "best":
                 raise UsageError("--keep best needs a development set", hint)
             if self.training.patience is not None:
                 raise UsageError("--patience needs a development set", hint)
             if self.training.pool == "best":
                 raise UsageError("--pool best needs a development set", hint)
-        if self.training.pool == "best" and not self.is_plain:
-            raise UsageError("--pool best chooses for one task alone", "leave out --tasks, or give another --pool")
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
 
     def _check_adapter(self) -> None:
         if self.adapter is None:
             return
+        if self.unlabelled is not None:
+            raise UsageError("--unlabelled is for one task alone", "leave out --tasks")
+        if self.training.pool == "best" and any(entry.dev for entry in self.tasks):
+            raise UsageError("--pool best chooses for one task alone", "leave out --tasks, or give another --pool")
         if self.memory is not None and self.memory_config.strategy == "logits":
             raise UsageError(
                 "--strategy logits shares a single head with the general model, and each task has its own",
@@ -206,7 +214,6 @@ class FinetuneRequest:
             return
         for is_wrong, message, hint in (
             (self.training.mix != "both", "has both tokenizations of a text teach each other", "add --mix both"),
-            (not self.is_plain, "is for one task alone", "leave out --tasks"),
             (self.memory is not None, "does not go with a memory", "leave out one of them"),
             (
                 any(entry.config.task == "qa" for entry in self.tasks),
@@ -253,13 +260,115 @@ class FinetuneRequest:
         """``cola: train 1``, ``mnli: dev m``, of a task alone ``train 1``, ``dev`` … → the file or data set id."""
         found: dict[str, str] = {}
         for entry in self.tasks:
-            task = "" if self.is_plain else f"{entry.name}: "
+            task = f"{entry.name}: " if entry.name else ""
             found |= {f"{task}train {number}": source for number, source in enumerate(entry.train, 1)}
             for kind, sets in (("dev", entry.dev), ("test", entry.test)):
-                found |= {f"{task}{kind}{'' if self.is_plain else f' {name}'}": file for name, file in sets.items()}
+                found |= {f"{task}{kind}{f' {name}' if entry.name else ''}": file for name, file in sets.items()}
         if self.unlabelled is not None:
             found["unlabelled"] = self.unlabelled
         return found
+
+
+def _parameters(*configs: Any) -> tuple[str, ...]:
+    return tuple(field.parameter for config in configs for field in option_fields(config).values())
+
+
+_OF_MANY_TASKS = ("add_to", *_parameters(AdapterConfig, SamplingConfig))
+"""Arguments that only training on many tasks has."""
+_OF_ONE_TASK = (
+    *("task", "train", "dev", "test", *_parameters(TaskConfig), "whole_sentences"),
+    *("unlabelled", *_parameters(UnlabelledConfig), "save_logits", "compare", "reference"),
+)
+"""Arguments that only training on one task has."""
+
+Refuse = Callable[[Iterable[str], str], None]
+"""Raises ``UsageError`` if the user set one of the arguments; the second parameter says why it has no use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneArguments:
+    """The arguments of ``greenadapt finetune``, also as a function of Python: the rules that hold between them."""
+
+    explicit: Collection[str]
+    """Names of the arguments that the user set."""
+    model: str | None
+    corpus: str | None = None
+    """The corpus that ``model`` was adapted to, if the adapted model in the workspace is trained."""
+    task: Callable[..., TaskConfig]
+    """Makes the configuration of one task."""
+    whole_sentences: bool = False
+    save_logits: bool = False
+    tasks: Path | None
+    """The file of many tasks, instead of one task."""
+    add_to: Path | None
+    adapter: AdapterConfig
+    sampling: SamplingConfig
+    training: TrainConfig
+    preset: str | None
+    unlabelled: UnlabelledConfig
+    memory: str | None
+    memory_config: MemoryConfig
+    run: RunConfig
+    seeds: int
+    """Number of models, each with its seed."""
+    seed: int
+    """The first of the seeds."""
+
+    def check(self, refuse: Refuse) -> None:
+        """Raise ``UsageError`` for arguments that are not allowed together, before any work."""
+        check_value("--seeds", self.seeds, NumberOfSeeds)
+        self._presets()
+        if self.tasks is None:
+            refuse(_OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
+            if "task" not in self.explicit:
+                raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
+            if self.whole_sentences and "chunk" in self.explicit:
+                raise UsageError("--chunk and --whole-sentences exclude each other", "leave out one of them")
+            self._task()
+            return
+        refuse(_OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
+        if self.add_to is not None:
+            if not (self.corpus is None and self.model is None):
+                raise UsageError("--add-to trains on the encoder of its folder", "leave out --model and --corpus")
+            why = "does not go with --add-to, which trains each task alone and adds it to that folder: leave it out"
+            refuse(NOT_WITH_ADD_TO, why)
+
+    def request(
+        self,
+        session: Session,
+        train: tuple[str, ...] = (),
+        dev: str | None = None,
+        test: str | None = None,
+        unlabelled: str | None = None,
+    ) -> FinetuneRequest:
+        """The request for checked arguments; for one task, with its files or data set ids."""
+        of_training, of_sampling = self._presets()
+        common: dict[str, Any] = {
+            "training": replace(self.training, **of_training),
+            "run": self.run,
+            "seeds": tuple(range(self.seed, self.seed + self.seeds)),
+            "memory": self.memory,
+            "memory_config": self.memory_config,
+        }
+        if self.tasks is None:
+            start = adapted_model(session, self.corpus, self.model)
+            common |= {"save_logits": self.save_logits, "unlabelled": unlabelled, "unlabelled_config": self.unlabelled}
+            return FinetuneRequest.of_one(start, train, dev, test, self._task(), **common)
+        is_added = self.add_to is not None
+        start = str(self.add_to) if is_added else adapted_model(session, self.corpus, self.model)
+        sampling = replace(self.sampling, **of_sampling)
+        return FinetuneRequest(start, read_tasks_file(self.tasks), self.adapter, sampling, **common)
+
+    def _task(self) -> TaskConfig:
+        return self.task(chunk=None) if self.whole_sentences else self.task()
+
+    def _presets(self) -> tuple[Json, Json]:
+        """The settings of training and of sampling that the preset changes."""
+        training, sampling = (
+            {name: value for name, value in settings.items() if name not in self.explicit}
+            for settings in preset_settings(self.preset, many=self.tasks is not None)
+        )
+        return training, sampling
 
 
 _MOST_UNLABELLED = 20_000
@@ -282,9 +391,9 @@ def read_task_data(
             _check_head(checkpoint.architecture, task.head)
         parts = {source: task.read(source, progress) for source in dict.fromkeys(entry.train)}
         for source, part in parts.items():
-            if adapter is not None and not part:
+            if entry.name and not part:
                 raise InputError(f"train: {source} has no examples", "give files with examples")
-        if adapter is not None:
+        if entry.name:
             _compare_labels(task, parts, progress)
         train = [example for source in entry.train for example in parts[source]]
         if not train:

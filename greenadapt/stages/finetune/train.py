@@ -4,7 +4,7 @@ Seeds are trained in this process, or in several that a launcher started.
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -45,6 +45,7 @@ from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import TaskData, make_task
+from greenadapt.tasks.metrics import metric_of
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
@@ -138,12 +139,15 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
         from greenadapt.stages.finetune.on_cluster import train_on_cluster
 
         train_on_cluster(session, [run]).require_all()
+    return run_finetuning(run)
+
+
+def run_finetuning(run: "Finetuning") -> Result:
+    """``finetune`` on this machine, of what ``check_finetune`` returned."""
+    session, request = run.session, run.request
     result = run_together(run)
-    gone = [] if request.is_plain else [one.name for one in request.tasks if one.name not in task_names(result.folder)]
-    if gone and launched_processes()[0] == 0:
-        session.progress.warn(
-            f"{run.place.path} had {', '.join(gone)}, too, until removed: train it again with --force"
-        )
+    if launched_processes()[0] == 0:
+        run.report_removed(result)
     return result
 
 
@@ -155,9 +159,10 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     if request.run.cache_memory:
         refuse_overlap(session.workspace.memory_cache(), request.sources(), is_replaced=False)
     session = replace(session, out=session.out or default_out(request, start.model))
-    run = Finetuning(session, session.place("", start.model.name, FINETUNE), request, start)
-    if request.is_plain:
-        session.check(run.place, FINETUNE, run.config())
+    run = (SingleTask if request.is_plain else Finetuning)(
+        session, session.place("", start.model.name, FINETUNE), request, start
+    )
+    run.check_place()
     return run
 
 
@@ -165,7 +170,7 @@ def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
     """The default folder of a model."""
     strategy = "" if request.memory is None else f"-{request.memory_config.strategy}"
     first = request.tasks[0]
-    if request.is_plain:
+    if not first.name:
         return Path("runs") / f"{first.config.task}-{chosen.name}-{data_name(first.train)}{strategy}"
     return Path("runs") / f"tasks-{chosen.name}-{join_names(entry.name for entry in request.tasks)}{strategy}"
 
@@ -193,7 +198,7 @@ def scores_in(folder: Path, task: str | None = None) -> Json:
 
 @dataclass(frozen=True)
 class Finetuning:
-    """One run of the stage: request, starting model and place."""
+    """One run of the stage: request, starting model and place; of tasks that share an encoder."""
 
     session: Session
     place: Place
@@ -236,7 +241,16 @@ class Finetuning:
             joins=self.adds,
         )
         self.check(job)
+        if self.session.plan is not None and self.request.adapter is not None:
+            self.session.plan.add_adapter(self.place, self._adapter_counts(self.request.adapter))
         return job
+
+    def _adapter_counts(self, adapter: AdapterConfig) -> Json:
+        from greenadapt.models.adapters.kinds import count_adapters, shaped_encoder
+
+        start = Checkpoint.open(self.start.model.folder)
+        settings = {**start.config, "model_type": start.architecture.model_type}
+        return count_adapters(adapter, shaped_encoder(settings, str(start.folder)), len(self.request.tasks))
 
     def inputs(self) -> dict[str, Json]:
         """All that decides the result beside ``config``, for a manifest."""
@@ -267,18 +281,40 @@ class Finetuning:
                 remove_state(folder)
             finished.append(read_described(folder / SCORES))
         counts, *_ = [one.pop("counts") for one in finished]
-        pool = request.training.pool
-        if request.is_plain:
-            scores = plain_summary(tasks[0].task, pool, finished)
-        else:
-            scores = summary(pool, {one.name: one.metric for one in tasks}, finished)
+        scores = self.summary(tasks, finished)
         if machine.is_first:
             self.describe(setup, work)
             write_json(work / SCORES, scores)
         machine.end()
-        of_kind = {"task": tasks[0].task.name} if request.is_plain else {"examples": counts["tasks"]}
+        totals, of_kind = self.totals(tasks, counts)
         facts = {"model": model_facts(self.start.model), **of_kind, "scores": {**scores, "seeds": len(finished)}}
-        return Outcome(counts if request.is_plain else _totals(counts), facts)
+        return Outcome(totals, facts)
+
+    def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
+        """``scores.json`` by the scores of the ``finished`` seeds."""
+        return summary(self.request.training.pool, {one.name: one.metric for one in tasks}, finished)
+
+    def totals(self, tasks: Sequence[TaskData], counts: Json) -> tuple[Json, Json]:
+        """The manifest's counts, and what its facts say of the tasks."""
+        each = counts["tasks"].values()
+        totals = {"tasks": len(each), **{name: sum(one[name] for one in each) for name in ("train", "inputs")}}
+        totals |= {kind: sum(sum(one[kind].values()) for one in each) for kind in ("dev", "test")}
+        return {**totals, "rows": counts["rows"], "rows_used": counts["rows_used"]}, {"examples": counts["tasks"]}
+
+    def main_scores(self, scores: Json) -> tuple[str, Json]:
+        """What the main score is called, and its value by kind of set, in a seed's ``scores``."""
+        return "average", scores["average"]
+
+    def report_removed(self, result: Result) -> None:
+        """Warn of tasks that the folder had, until they were removed."""
+        there = task_names(result.folder)
+        if gone := [one.name for one in self.request.tasks if one.name not in there]:
+            self.session.progress.warn(
+                f"{self.place.path} had {', '.join(gone)}, too, until removed: train it again with --force"
+            )
+
+    def check_place(self) -> None:
+        """Raise ``ConflictError`` before any work if the result that is there has other settings."""
 
     def model_input(self) -> Json:
         """The manifest's entry for the model that training starts from."""
@@ -287,7 +323,7 @@ class Finetuning:
     def check(self, job: Job) -> None:
         """Raise ``ConflictError`` if ``job`` would replace something that must be kept."""
         current = self.place.current()
-        if self.request.is_plain or current is None or not is_multitask(current.folder):
+        if current is None or not is_multitask(current.folder):
             return
         if self.session.plan is None:
             end_removals(current.folder)
@@ -301,53 +337,28 @@ class Finetuning:
 
     def used(self, setup: "FinetuneSetup", work: Path) -> Json:
         """The settings that the trained model in ``work`` reads and predicts with."""
-        [first, *_], training = setup.tasks, self.request.training
+        first, training = setup.tasks[0], self.request.training
         used: Json = {"pool": training.pool, "mix": training.mix}
         if training.pool == "best":
             files = {str(seed): work / SEEDS / str(seed) / SCORES for seed in self.request.seeds}
             pools = {seed: read_described(file)["dev"]["pool"] for seed, file in files.items()}
             used |= {"pool": pools[str(self.request.seeds[0])], "pools": pools}
-        if self.request.is_plain:
+        if not first.name:  # named tasks have their own
             used["max_length"] = first.encoder.max_length
         used["added_words"] = len(first.encoder.tokenizer.added)
+        if self.start.memory is not None and not self.adds:
+            used["memory"] = self.start.memory.as_settings()
         return used
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         """Write the tokenizers, and the files that describe how to use the trained model."""
-        used = self.used(setup, work)
-        if self.start.memory is not None:
-            used["memory"] = self.start.memory.as_settings()
         copy_tokenizers(self.start.model.folder, work)
-        if self.request.is_plain:
-            write_json(work / TASK_FILE, {**setup.tasks[0].task.settings(), **used})
-            return
         for one in setup.tasks:
             write_json(work / TASKS / one.name / TASK_FILE, described(one))
-        write_json(work / MULTITASK_FILE, {**used, "tasks": [one.name for one in setup.tasks]})
+        write_json(work / MULTITASK_FILE, {**self.used(setup, work), "tasks": [one.name for one in setup.tasks]})
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         """The text of ``README.md``."""
-        request, start = self.request, self.start
-        if not request.is_plain:
-            return self._tasks_card(work, outcome, cost)
-        from greenadapt.report.cards import TaskCard
-
-        return TaskCard(
-            model=start.model.name,
-            base=base_id(start.model),
-            licence_of_base=licence_of(start.model),
-            commands=commands_of(self.session),
-            head=make_task(request.tasks[0].config).head,
-            task=read_described(work / TASK_FILE),
-            config=self.config(),
-            sources=request.sources(),
-            scores=read_described(work / SCORES),
-            counts=outcome.counts,
-            is_expanded=(work / WORDS_FILE).is_file(),
-            cost=cost,
-        ).text()
-
-    def _tasks_card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         from greenadapt.report.cards import MultitaskCard
 
         request, start = self.request, self.start
@@ -409,6 +420,53 @@ class Finetuning:
         )
 
 
+class SingleTask(Finetuning):
+    """A run of one task alone, whose folder is that of a model of transformers with a head."""
+
+    def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
+        return plain_summary(tasks[0].task, self.request.training.pool, finished)
+
+    def totals(self, tasks: Sequence[TaskData], counts: Json) -> tuple[Json, Json]:
+        return counts, {"task": tasks[0].task.name}
+
+    def main_scores(self, scores: Json) -> tuple[str, Json]:
+        main = make_task(self.request.tasks[0].config).main
+        return main, {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
+
+    def report_removed(self, result: Result) -> None:
+        """Its task cannot be removed."""
+
+    def check_place(self) -> None:
+        self.session.check(self.place, FINETUNE, self.config())
+
+    def check(self, job: Job) -> None:
+        """No task can be added to its folder."""
+
+    def describe(self, setup: "FinetuneSetup", work: Path) -> None:
+        [one] = setup.tasks
+        copy_tokenizers(self.start.model.folder, work)
+        write_json(work / TASK_FILE, {**one.task.settings(), **self.used(setup, work)})
+
+    def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
+        request, start = self.request, self.start
+        from greenadapt.report.cards import TaskCard
+
+        return TaskCard(
+            model=start.model.name,
+            base=base_id(start.model),
+            licence_of_base=licence_of(start.model),
+            commands=commands_of(self.session),
+            head=make_task(request.tasks[0].config).head,
+            task=read_described(work / TASK_FILE),
+            config=self.config(),
+            sources=request.sources(),
+            scores=read_described(work / SCORES),
+            counts=outcome.counts,
+            is_expanded=(work / WORDS_FILE).is_file(),
+            cost=cost,
+        ).text()
+
+
 def is_other(current: Result, job: Job) -> bool:
     """Whether ``job`` would make a different result than the current one."""
     return current.manifest.key != Manifest(job.stage, plain(job.config), job.inputs).key
@@ -438,11 +496,3 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, steps
     if seed == first or is_finished(work, first):
         run.finish(work, is_whole=seed == first)
     setup.machine.wait()
-
-
-def _totals(counts: Json) -> Json:
-    """The sum over all tasks."""
-    each = counts["tasks"].values()
-    totals = {"tasks": len(each), **{name: sum(one[name] for one in each) for name in ("train", "inputs")}}
-    totals |= {kind: sum(sum(one[kind].values()) for one in each) for kind in ("dev", "test")}
-    return {**totals, "rows": counts["rows"], "rows_used": counts["rows_used"]}

@@ -18,8 +18,8 @@ from rich.progress import Task, TaskID
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
+from greenadapt.cli.output import bars as bar_module
 from greenadapt.cli.output import console
-from greenadapt.cli.output import console as bar_module
 from greenadapt.cli.output.console import Speed, table, wrapped
 from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from tests.conftest import Run, last_line

@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from greenadapt.inference.search.index import Index
 from tests.conftest import Run, last_line
 from tests.integration.test_full_disk import full_at
 from tests.support.processes import Forked
-from tests.support.search_server import search_server
 from tests.support.small_tasks import adapted, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,23 +42,12 @@ def papers(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["folder", "server"])
-def place(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where an index is made: a folder, or an address."""
-    if request.param == "folder":
-        yield "px"
-    else:
-        with search_server() as server:
-            yield f"{server.address}/papers"
-
-
 @pytest.fixture
 def index(run_alone: Run) -> Callable[..., Json]:
     """Runs ``index`` into a place."""
 
     def run(place: str, *arguments: object) -> Json:
-        where = ("--search" if place.startswith("http") else "-o", place)
-        row: Json = json.loads(run_alone("index", *WHOLE, *where, *arguments, "--json").stdout)
+        row: Json = json.loads(run_alone("index", *WHOLE, "-o", place, *arguments, "--json").stdout)
         return row
 
     return run
@@ -70,13 +58,13 @@ def changes(row: Json) -> tuple[int, ...]:
 
 
 def test_bm25_is_okapis_over_the_words_of_the_model(
-    place: str, papers: Path, index: Callable[..., Json], tiny_model: TinyModel
+    papers: Path, index: Callable[..., Json], tiny_model: TinyModel
 ) -> None:
     model = tiny_model()
-    index(place, "--documents", papers, "-m", model, "--paragraph-chars", 100)
-    found = Index(place).search("Virus, isolated: CORONAVIRUS virus?", top=1000)
+    index("px", "--documents", papers, "-m", model, "--paragraph-chars", 100)
+    found = Index("px").search("Virus, isolated: CORONAVIRUS virus?", top=1000)
     everything = " ".join(word for words in sentences(24, seed=0) for word in words)
-    texts = {(one.document, one.start): one.text for one in Index(place).search(everything, top=1000)}
+    texts = {(one.document, one.start): one.text for one in Index("px").search(everything, top=1000)}
     words = {at: Counter(text.lower().replace(".", " ").split()) for at, text in texts.items()}
     n, mean = len(words), np.mean([count.total() for count in words.values()])
     expected = {}
@@ -88,47 +76,45 @@ def test_bm25_is_okapis_over_the_words_of_the_model(
             score += idf * count[word] * 2.2 / (count[word] + 1.2 * (0.25 + 0.75 * count.total() / mean))
         if score:
             expected[at] = score
-    assert len(Index(place)) == n
+    assert len(Index("px")) == n
     assert {(one.document, one.start): one.score for one in found} == pytest.approx(expected, rel=1e-5)
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
 
 
 def test_paragraphs_have_their_place_in_the_document_and_titles_are_searched(
-    place: str, tmp_path: Path, index: Callable[..., Json], tiny_model: TinyModel, run_alone: Run
+    tmp_path: Path, index: Callable[..., Json], tiny_model: TinyModel, run_alone: Run
 ) -> None:
     (tmp_path / "a.xml").write_text(JATS, "utf-8")
     rows = [{"id": "p1", "title": "A study of hearts", "text": "Nobody\n\nwas ill."}, {"text": "Viruses."}]
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = tiny_model()
-    index(place, "--documents", "a.xml", "--documents", "b.jsonl", "-m", model)
-    asked = ("--search", place) if place.startswith("http") else (place,)
-    [row] = [json.loads(line) for line in run_alone("search", *asked, "naive", "--json").stdout.splitlines()]
+    index("px", "--documents", "a.xml", "--documents", "b.jsonl", "-m", model)
+    [row] = [json.loads(line) for line in run_alone("search", "px", "naive", "--json").stdout.splitlines()]
     assert row["title"] == "Naïve cells"
     assert (row["document"], row["start"], row["end"], row["text"]) == ("a.xml", 0, 19, "They were isolated.")
-    [found] = Index(place).search("HEARTS")
+    [found] = Index("px").search("HEARTS")
     assert (found.document, found.text) == ("p1", "Nobody\n\nwas ill.")
-    assert "A study of hearts" in run_alone("search", *asked, "hearts").stdout
-    assert [one.document for one in Index(place).search("viruses")] == ["b.jsonl:2"]
-    assert Index(place).search("?") == []
-    nothing = run_alone("search", *asked, "aardvark")
+    assert "A study of hearts" in run_alone("search", "px", "hearts").stdout
+    assert [one.document for one in Index("px").search("viruses")] == ["b.jsonl:2"]
+    assert Index("px").search("?") == []
+    nothing = run_alone("search", "px", "aardvark")
     assert (nothing.stdout, "nothing found" in nothing.stderr) == ("", True)
-    given = "--search" if place.startswith("http") else "-o"
-    forgotten = run_alone("index", *WHOLE, "--documents", "a.xml", "--documents", "b.jsonl", given, place, code=1)
+    forgotten = run_alone("index", *WHOLE, "--documents", "a.xml", "--documents", "b.jsonl", "-o", "px", code=1)
     assert f"--model {model}" in last_line(forgotten)
 
 
 def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
-    place: str, papers: Path, index: Callable[..., Json], run_alone: Run
+    papers: Path, index: Callable[..., Json], run_alone: Run
 ) -> None:
-    first = index(place, "--documents", "papers/")
+    first = index("px", "--documents", "papers/")
     assert (first["status"], changes(first)) == ("done", (4, 0, 0, 0))
-    opened = Index(place)
-    again = index(place, "--documents", papers)  # the same folder, named otherwise
+    opened = Index("px")
+    again = index("px", "--documents", papers)  # the same folder, named otherwise
     assert (again["status"], changes(again)) == ("up to date", (0, 0, 0, 4))
     (papers / "0.txt").unlink()
     (papers / "1.txt").write_text("An aardvark.")
     (papers / "4.txt").write_text("Two aardvarks and one aardvark.")
-    row = index(place, "--documents", "papers")
+    row = index("px", "--documents", "papers")
     assert (row["status"], changes(row)) == ("done", (1, 1, 1, 2))
     assert {one.document for one in opened.search("aardvark")} == {"papers/1.txt", "papers/4.txt"}
     assert row["counts"]["paragraphs"] == len(opened)
@@ -136,14 +122,13 @@ def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
     assert "papers/0.txt" not in left
     assert "papers/2.txt" in left
 
-    where = "--search" if place.startswith("http") else "-o"
-    refused = run_alone("index", *WHOLE, "--documents", papers / "4.txt", where, place, code=1)
+    refused = run_alone("index", *WHOLE, "--documents", papers / "4.txt", "-o", "px", code=1)
     assert "--update" in last_line(refused)
-    assert len(Index(place)) == row["counts"]["paragraphs"]
+    assert len(Index("px")) == row["counts"]["paragraphs"]
     (papers.parent / "more.txt").write_text("Three aardvarks.")
-    both = index(place, "--documents", papers, "--documents", "more.txt", "--update")
+    both = index("px", "--documents", papers, "--documents", "more.txt", "--update")
     assert changes(both) == (1, 0, 0, 4)
-    assert changes(index(place, "--documents", "more.txt", "--update")) == (0, 0, 4, 1)
+    assert changes(index("px", "--documents", "more.txt", "--update")) == (0, 0, 4, 1)
     assert [one.text for one in opened.search("aardvarks")] == ["Three aardvarks."]
 
 
@@ -166,6 +151,8 @@ def test_what_would_surprise_is_refused(papers: Path, run_alone: Run, tiny_model
     assert "no vectors" in last_line(run_alone("search", "px", "heart", "--by", "dense", code=2))
     with pytest.raises(MissingError, match="not a search index"):
         Index(papers)
+    with pytest.raises(UsageError, match="is an address, an index is a folder"):
+        Index("https://localhost:9200/papers")
     with pytest.raises(UsageError, match="at least 1"):
         Index("px").search("heart", top=0)
     assert len(Index("px").search("virus heart", top=10**18)) == len(Index("px").search("virus heart", top=1000)) > 0
@@ -206,6 +193,24 @@ def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
     assert "A new virus." in [one.text for one in opened.search("virus", top=1000)]
     with pytest.raises(UsageError, match="no vectors"):
         opened.search("virus", by="dense")
+
+
+def test_an_index_of_a_search_server_is_one_line(papers: Path, run_alone: Run) -> None:
+    run_alone("index", *WHOLE, "--documents", papers, "-o", "px")
+    file = Path("px/index.json")
+    facts = json.loads(file.read_text()) | {"files": None, "seal": None}
+    file.write_text(json.dumps(facts | {"config": facts["config"] | {"shards": 4}}))
+    for command in (("search", "px", "virus"), ("index", *WHOLE, "--documents", papers, "-o", "px")):
+        refused = last_line(run_alone(*command, code=1))
+        assert "px/index.json is that of an index on a search server, greenadapt reads folders only" in refused
+
+
+def test_no_model_is_needed_to_search(papers: Path, index: Callable[..., Json], tiny_model: TinyModel) -> None:
+    (papers / "x.txt").write_text("TACHYCARDIA, x-ray")
+    model = adapted(tiny_model)
+    index("px", "--documents", papers, "-m", model)
+    model.rename(model.with_name("elsewhere"))
+    assert Index("px").search("X-Ray")[0].text == "TACHYCARDIA, x-ray"
 
 
 def test_sources_of_the_same_name_elsewhere_are_kept_apart(

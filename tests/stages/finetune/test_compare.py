@@ -21,9 +21,9 @@ from greenadapt.errors import ConflictError, InputError, MissingError, UsageErro
 from greenadapt.progress import Bar, Silent
 from greenadapt.stages.finetune.compare import compare, cross_validate, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.finetune.train import Finetuning, finetune, read_scores, run_finetuning
 from greenadapt.stages.report import task_groups
-from greenadapt.stages.session import EXPAND, Session
+from greenadapt.stages.session import EXPAND
 from greenadapt.storage.files import write_json
 from greenadapt.storage.results import MANIFEST, Manifest
 from greenadapt.tasks.base import Fold, load_task
@@ -256,13 +256,13 @@ def test_finished_folds_are_kept(tiny_model: TinyModel, tmp_path: Path, monkeypa
     request = _request(ours, ner_file(tmp_path / "train.tsv"), run=RunConfig(checkpoint_steps=1))
     trained: list[Any] = []
 
-    def stop(given: Session, request: FinetuneRequest) -> Any:
-        trained.append(request)
+    def stop(run: Finetuning) -> Any:
+        trained.append(run)
         progress = Signalling(signal.SIGINT, 3) if len(trained) == 3 else Notes()
-        return finetune(replace(given, progress=progress), request)
+        return run_finetuning(replace(run, session=replace(run.session, progress=progress)))
 
     with monkeypatch.context() as patch:
-        patch.setattr("greenadapt.stages.finetune.compare.finetune", stop)
+        patch.setattr("greenadapt.stages.finetune.compare.run_finetuning", stop)
         with pytest.raises(KeyboardInterrupt):
             cross_validate(session(tmp_path, "work"), request, None, TWO)
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "work").glob("*.safetensors")}
@@ -310,7 +310,7 @@ def test_a_fold_that_another_process_computes(tiny_model: TinyModel, tmp_path: P
     code = f"""
 from pathlib import Path
 from greenadapt.storage.locks import lock
-from greenadapt.storage.publish import beside
+from greenadapt.storage.files import beside
 with lock(beside(Path({str(file)!r}), "lock")):
     print("held", flush=True)
     input()
@@ -334,18 +334,18 @@ import sys
 from pathlib import Path
 from greenadapt.config import AssessConfig, TaskConfig
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune import cross_validation
+from greenadapt.stages.finetune import compare
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
 from greenadapt.storage.workspace import Workspace
 
-def finetune(*_):
-    slow = {{"torch", "transformers.modeling_utils", "greenadapt.training.finetune.run"}}
+def stop(run):
+    slow = {{"torch", "transformers.modeling_utils", "greenadapt.training.finetune"}}
     sys.exit(", ".join(slow - set(sys.modules)) or 0)
 
-cross_validation.finetune = finetune
+compare.run_finetuning = stop
 request = FinetuneRequest.of_one({str(ours)!r}, ({str(train)!r},), task=TaskConfig())
-cross_validation.cross_validate(Session(Workspace(Path("ws")), Silent()), request, None, AssessConfig(folds=2))
+compare.cross_validate(Session(Workspace(Path("ws")), Silent()), request, None, AssessConfig(folds=2))
 sys.exit("nothing was trained")
 """
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

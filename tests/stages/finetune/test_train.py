@@ -441,7 +441,7 @@ def test_what_is_not_there(tiny_model: TinyModel, tmp_path: Path, monkeypatch: p
         with pytest.raises(MissingError, match=r"none\.tsv"):
             finetune(session(tmp_path), ner_request(tmp_path, model, **changes))
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingError, match=r"owner/name:test does not exist, .* datasets is not installed"):
+    with pytest.raises(MissingError, match=r"owner/name:test does not exist, .* needs datasets, not installed"):
         finetune(session(tmp_path), ner_request(tmp_path, model, test="owner/name:test"))
     with pytest.raises(InputError, match="--test has no examples"):
         finetune(session(tmp_path), ner_request(tmp_path, model, test=_broken(tmp_path, "empty.tsv", "\n")))

@@ -1,8 +1,10 @@
-"""``reproduce``: the four experiments in miniature from local files, what is missing, and how they go on."""
+"""The experiments of the papers in miniature from local files, what is missing, and how they go on."""
 
 import io
 import itertools
 import json
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,21 +17,20 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from greenadapt.config import TaskConfig
-from greenadapt.errors import InputError, MissingError
-from greenadapt.inference.kept_runs import KeptRun
+from experiments import gmap, green, pals
+from experiments.command import runs_of
+from experiments.recipe import FOLDER, Sets, read_recipe
+from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
 from greenadapt.inference.models import combined
+from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.stages.reproduce.recipe import read_recipe, recipe_names
-from greenadapt.stages.reproduce.run import runs_of
-from greenadapt.stages.reproduce.sets import Sets, find_set
-from greenadapt.storage.records import Records
 from greenadapt.training.loop import Training
-from tests.conftest import Run, last_line, tiny_model_in
+from tests.conftest import ROOT, tiny_model_in
 from tests.support.file_server import serving
 from tests.support.small_tasks import TinyModel, expand, lines, ner_file, qa_file, sentences, texts_file
 
 Json = dict[str, Any]
+Script = Callable[..., Any]
 QUICK = "[w2v]\nepochs = 1\nmin-count = 1\n[task]\nmax-length = 64\n[training]\nepochs = 1\nbatch-size = 8\n"
 
 
@@ -58,36 +59,48 @@ def ner_set(folder: Path) -> Path:
     return folder
 
 
-def cells(run_alone: Run, *arguments: object) -> dict[tuple[str, str, str], Json]:
-    """What the command says of each cell, by table, column and method."""
-    found = json.loads(run_alone("reproduce", *arguments, "--workers", 1, "--json").stdout)
-    return {(cell["table"], cell["set"], cell["model"]): cell for cell in found["cells"]}
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Script:
+    """Calls a script's ``main``, with results in the folder of the test; returns the JSON that it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(main: Callable[[list[str]], None], *arguments: object) -> Any:
+        common = ("--json", "--workers", 1, "--workspace", "ws", "--out", "out")
+        main([str(argument) for argument in (*arguments, *common)])
+        return json.loads(capsys.readouterr().out)
+
+    return call
+
+
+def by_cell(printed: Json) -> dict[tuple[str, str, str], Json]:
+    """What a script says of each cell, by table, column and method."""
+    return {(cell["table"], cell["set"], cell["model"]): cell for cell in printed["cells"]}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_green_ner_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_path: Path) -> None:
+def test_green_ner_in_miniature(run: Script, models: Path, corpus: Path, tmp_path: Path) -> None:
     ner_set(tmp_path / "data" / "NCBI-disease")
     (tmp_path / "small.toml").write_text(f'extends = "green-ner"\n{QUICK}')
     given = ["--only", "NCBI-disease", "--only", "LINNAEUS", "--seeds", 2, "--data", tmp_path / "data"]
-    given += ["--corpus", corpus, "--model", models / "base", "--model", f"reference={models / 'other'}"]
+    given += ["--corpus", f"domain={corpus}", "--model", f"base={models / 'base'}"]
+    given += ["--model", f"reference={models / 'other'}"]
     given += ["--method", "base", "--method", "green", "--method", "reference"]
-    command = ("small.toml", *given)
+    command = (green.main, "ner", "--recipe", "small.toml", *given)
 
-    planned = [json.loads(line) for line in run_alone("reproduce", *command, "--dry-run", "--json").stdout.splitlines()]
+    vectors, here, elsewhere, together = run(*command, "--dry-run")
     assert not (tmp_path / "ws").exists()
-    here, elsewhere, vectors, runs, *_, together = planned
-    assert (here["stage"], here["status"], elsewhere["status"]) == ("data", "up to date", "missing")
-    assert "--download" in elsewhere["why"]
-    assert vectors["stage"] == "w2v"
-    assert "6 runs of 6" in runs["why"]
-    assert runs["hours"] > 0
-    assert "computed" in runs["basis"]
-    assert together["hours"] == pytest.approx(runs["hours"])
+    assert not (tmp_path / "out").exists()
+    assert (vectors["step"], vectors["hours"]) == ("vectors of domain", None)
+    assert (here["step"], here["data"], here["runs"]) == ("NCBI-disease", "here", "6 of 6")
+    assert here["hours"] > 0
+    assert "computed" in here["basis"]
+    assert "--download" in elsewhere["data"]
+    assert (together["hours"], elsewhere["hours"]) == (pytest.approx(here["hours"]), None)
 
-    found = cells(run_alone, *command)
+    found = by_cell(run(*command))
     ours = {method: cell for (table, name, method), cell in found.items() if name == "NCBI-disease F1" and "2" in table}
-    records = lines(tmp_path / "ws/reproduce/small/records.jsonl")
+    records = lines(tmp_path / "out/small/records.jsonl")
     assert [(row["method"], row["seed"]) for row in records] == [
         (method, seed) for seed in (0, 1) for method in ("base", "green", "reference")
     ]
@@ -106,46 +119,40 @@ def test_green_ner_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_
     assert "--download" in missing["missing"]
     assert len({row["asked"]["model"] for row in records}) == 3
     assert all(len(row["asked"]["files"]) == 3 for row in records)  # training, development and test sentences
-    assert not list((tmp_path / "ws/reproduce/small/runs").glob("[!.]*"))
+    assert not list((tmp_path / "out/small/runs").glob("[!.]*"))
 
     # All is kept: nothing is trained again, and another setting is another run.
-    (tmp_path / "ws/reproduce/small/table.md").unlink()
+    (tmp_path / "out/small/table.md").unlink()
     name = "-".join([*(str(records[0][part]) for part in ("set", "method", "seed")), records[0]["key"][:8]])
-    left = tmp_path / "ws/reproduce/small/runs" / name  # by a command that was killed once the record was there
+    left = tmp_path / "out/small/runs" / name  # by a command that was killed once the record was there
     left.mkdir(parents=True)
-    again = cells(run_alone, *command)
-    assert again == found
+    assert by_cell(run(*command)) == found
     assert not left.exists()
-    page = (tmp_path / "ws/reproduce/small/table.md").read_text()
-    assert "| NCBI-disease F1 | BERT | 85.6 |" in page
+    page = (tmp_path / "out/small/table.md").read_text()
+    assert "| NCBI-disease F1 | BERT         | 85.6 " in page
     assert "base = base" in page
-    assert len(lines(tmp_path / "ws/reproduce/small/records.jsonl")) == len(records)
-    runs = next(
-        step
-        for step in map(
-            json.loads, run_alone("reproduce", *command, "--seeds", 3, "--dry-run", "--json").stdout.splitlines()
-        )
-        if step["stage"] == "finetune"
-    )
-    assert "3 runs of 9" in runs["why"]
+    assert len(lines(tmp_path / "out/small/records.jsonl")) == len(records)
+    _, runs, *_ = run(*command, "--seeds", 3, "--dry-run")
+    assert runs["runs"] == "3 of 9"
     assert "measured" in runs["basis"]
     assert runs["hours"] == pytest.approx(3 * np.mean([row["seconds"] for row in records]) / 3600)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_green_qa_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_path: Path) -> None:
+def test_green_qa_in_miniature(run: Script, models: Path, corpus: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "questions.json", 6)
     (tmp_path / "small.toml").write_text(f'extends = "green-qa"\n{QUICK.split("[task]")[0]}')
-    given = ["--data", f"covid-qa={data}", "--model", models / "squad", "--corpus", f"cord19={corpus}"]
-    found = cells(run_alone, "small.toml", *given)
+    given = ["--data", f"covid-qa={data}", "--model", f"base={models / 'squad'}", "--corpus", f"cord19={corpus}"]
+    command = (green.main, "qa", "--recipe", "small.toml", *given)
+    found = by_cell(run(*command))
     row = "Table 3 (bottom)", "F1"
     figures = {"SQuADBERT": 55.71, "Green, CORD-19 only, greedy": 57.04, "Green, CORD-19 only": None}
     for method, published in figures.items():
         cell = found[*row, method]
         assert (cell["published"], cell["seeds"], cell["wanted"], cell["missing"]) == (published, 1, 1, "")
     assert "--corpus all=" in found[*row, "Green, CORD-19, PubMed and PMC"]["missing"]
-    folder = tmp_path / "ws/reproduce/small"
+    folder = tmp_path / "out/small"
     for record in lines(folder / "records.jsonl"):
         (answered,) = folder.glob(f"runs/covid-qa-{record['method']}-0-*/answers.jsonl")
         assert record["scores"]["f1"] == pytest.approx(np.mean([one["f1"] for one in lines(answered)]))
@@ -155,13 +162,13 @@ def test_green_qa_in_miniature(run_alone: Run, models: Path, corpus: Path, tmp_p
         for config in [json.loads(made.read_text())["config"]]
     }
     assert rules == {("base", True), ("greedy", False)}
-    assert cells(run_alone, "small.toml", *given) == found
+    assert by_cell(run(*command)) == found
     assert len(lines(folder / "records.jsonl")) == 3
     assert "greedy" in (folder / "table.md").read_text()
 
 
-def gmap(run_alone: Run, tiny_model: TinyModel, tmp_path: Path, epochs: int = 1) -> Callable[..., Any]:
-    """Runs G-MAP on one small set of texts."""
+def small_gmap(run: Script, tiny_model: TinyModel, tmp_path: Path, epochs: int = 1) -> Callable[..., Any]:
+    """Runs methods of G-MAP on one small set of texts."""
     folder = tmp_path / "data" / "chemprot"
     folder.mkdir(parents=True)
     for seed, part in enumerate(("train", "dev", "test")):
@@ -172,23 +179,22 @@ def gmap(run_alone: Run, tiny_model: TinyModel, tmp_path: Path, epochs: int = 1)
         'extends = "gmap"\n[tapt]\nepochs = 1\n[own.chemprot]\n'
         f"task = {{ max-length = 32 }}\ntraining = {{ epochs = {epochs}, batch-size = 8, learning-rate = 3e-3 }}\n"
     )
-    given = ["--only", "chemprot", "--data", tmp_path / "data", "--model", base, "--model", f"domain={domain}"]
+    given = ["--recipe", "small.toml", "--only", "chemprot", "--data", tmp_path / "data", "--seeds", 1]
+    given += ["--model", f"general={base}", "--model", f"domain={domain}"]
 
-    def run(*methods: str, code: int = 0) -> Any:
-        chosen = [word for method in methods for word in ("--method", method)]
-        command = ("small.toml", *given, *chosen, "--seeds", 1)
-        return run_alone("reproduce", *command, code=code) if code else cells(run_alone, *command)
+    def call(*methods: str) -> dict[tuple[str, str, str], Json]:
+        return by_cell(run(gmap.main, *given, *(word for method in methods for word in ("--method", method))))
 
-    return run
+    return call
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
-    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Script, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = gmap(run_alone, tiny_model, tmp_path, epochs=2)
-    file = tmp_path / "ws/reproduce/small/records.jsonl"
+    call = small_gmap(run, tiny_model, tmp_path, epochs=2)
+    file = tmp_path / "out/small/records.jsonl"
     steps, numbers = Training.steps, []
 
     def watched(self: Training, last: int) -> Any:
@@ -199,17 +205,18 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Training, "steps", lambda self: watched(self, 4))
-    assert "goes on" in last_line(run("ensemble", code=130))
+    with pytest.raises(KeyboardInterrupt):
+        call("ensemble")
     assert not file.exists()
     monkeypatch.setattr(Training, "steps", lambda self: watched(self, 99))
-    found = run("ensemble")
+    found = call("ensemble")
     assert numbers == [1, 2, 3, 4, 4, 5, 6, 1, 2, 3, 4, 5, 6]  # from the end of the first epoch; then the other member
     rows = lines(file)
     assert [row["method"] for row in rows] == ["fine-tuning", "dapt", "ensemble"]
 
-    kept = [KeptRun.open(path) for path in sorted((tmp_path / "ws/reproduce/small/kept").iterdir())]
-    task = kept[0].model.task
-    pairs = zip(*(one.logits(0) for one in kept), strict=True)
+    kept = [TaskFolder.without_model(path) for path in sorted((tmp_path / "out/small/kept").iterdir())]
+    task = kept[0].task
+    pairs = zip(*map(gmap.kept_logits, kept), strict=True)
     labels = [task.labels[combined(pair, "probabilities", task.head).argmax()] for pair in pairs]
     gold = [row["label"] for row in lines(tmp_path / "data/chemprot/test.txt")]
     assert rows[-1]["scores"]["micro_f1"] == pytest.approx(f1_score(gold, labels, average="micro"))
@@ -220,16 +227,16 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
 
     whole = file.read_text()
     file.write_text(whole[: len(whole) - 40])  # killed while it wrote the last record
-    assert run("ensemble") == found
+    assert call("ensemble") == found
     assert len(numbers) == 13
 
 
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
-def test_all_methods_of_gmap(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    found = gmap(run_alone, tiny_model, tmp_path)()
-    by_method = {row["method"]: row for row in lines(tmp_path / "ws/reproduce/small/records.jsonl")}
+def test_all_methods_of_gmap(run: Script, tiny_model: TinyModel, tmp_path: Path) -> None:
+    found = small_gmap(run, tiny_model, tmp_path)()
+    by_method = {row["method"]: row for row in lines(tmp_path / "out/small/records.jsonl")}
     assert by_method["chunk"]["asked"]["memory_config"]["strategy"] == "chunk"
     assert by_method["unfrozen"]["asked"]["memory_config"]["frozen"] is False
     assert by_method["gate"]["asked"]["memory_config"]["attention"] == "gate"
@@ -247,9 +254,8 @@ def test_all_methods_of_gmap(run_alone: Run, tiny_model: TinyModel, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
-def test_pals_in_miniature(run_alone: Run, models: Path, tmp_path: Path) -> None:
+def test_pals_in_miniature(run: Script, models: Path, tmp_path: Path) -> None:
     for seed, name in enumerate(("train", "dev", "other", "otherdev")):
         texts_file(tmp_path / f"{name}.jsonl", 16, seed)
     (tmp_path / "tasks.toml").write_text(
@@ -267,12 +273,12 @@ def test_pals_in_miniature(run_alone: Run, models: Path, tmp_path: Path) -> None
         'rows = [{ method = "shared", name = "Shared", published = [80, 70] },\n'
         '{ method = "low-rank", name = "Low rank", published = ["", 60] }]\n'
     )
-    found = cells(run_alone, "small.toml", "--model", models / "base")
+    found = by_cell(run(pals.main, "--recipe", "small.toml", "--model", f"base={models / 'base'}"))
     assert {(name, method) for _, name, method in found} == {
         ("prop", "Shared"), ("anneal", "Shared"), ("anneal", "Low rank")
     }  # fmt: skip
     assert {cell["missing"] for cell in found.values()} == {""}
-    rows = {(row["method"], row["variant"]): row for row in lines(tmp_path / "ws/reproduce/small/records.jsonl")}
+    rows = {(row["method"], row["variant"]): row for row in lines(tmp_path / "out/small/records.jsonl")}
     assert rows["shared", "proportional"]["asked"]["config"]["sampling"] == "proportional"
     assert rows["low-rank", "anneal"]["asked"]["config"]["adapter"] == "low-rank"
     scores = rows["low-rank", "anneal"]["scores"]
@@ -282,18 +288,18 @@ def test_pals_in_miniature(run_alone: Run, models: Path, tmp_path: Path) -> None
 
 def test_settings_of_gmap_are_those_of_the_paper(tmp_path: Path) -> None:
     """Tables 8 to 10, and of questions the released code."""
-    recipe = read_recipe("gmap")
+    recipe = read_recipe(FOLDER / "gmap.toml")
     for name in ("NCBI-disease", "CoNLL-2003"):
-        task = recipe.config(TaskConfig, "task", name, task="ner")
+        task = recipe.config("task", name, task="ner")
         assert (task.chunk, task.max_length) == (None, 128)
     layers = {}
     for name in ("chemprot", "rct-20k", "citation_intent", "sciie", "hyperpartisan_news", "ag", "amazon", "imdb"):
-        task = recipe.config(TaskConfig, "task", name, task="classification")
+        task = recipe.config("task", name, task="classification")
         assert task.head_dropout == 0.5
         layers[name] = task.head_layers
     assert [*layers.values()] == [1, 1, 1, 1, 1, 2, 1, 2]  # table 9
     for name in ("Medication", "NewsQA"):
-        task = recipe.config(TaskConfig, "task", name, task="qa")
+        task = recipe.config("task", name, task="qa")
         windows = (task.max_length, task.stride, task.max_question, task.max_answer_pieces)
         assert windows == (384, 128, 64, 30)
     folder = tmp_path / "NewsQA"
@@ -301,12 +307,12 @@ def test_settings_of_gmap_are_those_of_the_paper(tmp_path: Path) -> None:
     for part in ("train", "dev", "test"):
         (folder / f"{part}.json").write_text("{}")
     files = Sets(tmp_path, {"NewsQA": folder}, False, Silent()).files(recipe.sets["NewsQA"])
-    assert (files.train, files.dev) == ((str(folder / "train.json"),), None)
+    assert (files.train, files.dev) == (str(folder / "train.json"), None)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_gmap_without_a_development_set_tests_the_last_epoch(run_alone: Run, models: Path, tmp_path: Path) -> None:
+def test_gmap_without_a_development_set_tests_the_last_epoch(run: Script, models: Path, tmp_path: Path) -> None:
     for seed, part in enumerate(("train", "dev", "test")):
         (tmp_path / "NewsQA").mkdir(exist_ok=True)
         qa_file(tmp_path / "NewsQA" / f"{part}.json", 4, seed)
@@ -314,17 +320,18 @@ def test_gmap_without_a_development_set_tests_the_last_epoch(run_alone: Run, mod
         'extends = "gmap"\n[own.NewsQA]\ntask = { max-length = 48, stride = 16 }\n'
         "training = { epochs = 1, batch-size = 8 }\n"
     )
-    given = ["--only", "NewsQA", "--data", f"NewsQA={tmp_path / 'NewsQA'}", "--model", models / "squad", "--seeds", 1]
-    found = cells(run_alone, "small.toml", *given, "--method", "fine-tuning")
+    given = ["--only", "NewsQA", "--data", f"NewsQA={tmp_path / 'NewsQA'}", "--model", f"general={models / 'squad'}"]
+    given += ["--recipe", "small.toml", "--method", "fine-tuning", "--seeds", 1]
+    found = by_cell(run(gmap.main, *given))
     assert found["Table 3", "NewsQA F1", "Fine-Tuning"]["missing"] == ""
-    (record,) = lines(tmp_path / "ws/reproduce/small/records.jsonl")
+    (record,) = lines(tmp_path / "out/small/records.jsonl")
     asked = record["asked"]
     assert (asked["config"]["keep"], asked["config"]["stride"]) == ("last", 16)
     assert [*asked["files"]] == ["train 1", "test"]
 
 
 def test_every_recipe_has_its_sets_and_figures() -> None:
-    recipes = {name: read_recipe(name) for name in recipe_names()}
+    recipes = {file.stem: read_recipe(file) for file in FOLDER.glob("*.toml")}
     assert set(recipes) == {"green-ner", "green-qa", "gmap", "pals"}
     for recipe in recipes.values():
         for table in recipe.tables:
@@ -332,11 +339,11 @@ def test_every_recipe_has_its_sets_and_figures() -> None:
         for one in recipe.sets.values():
             assert one.published or one.bring
     assert len(recipes["green-ner"].sets) == 8
+    methods = {row.method for recipe in recipes.values() for table in recipe.tables for row in table.rows}
     figures = {
-        (table.name, row.name, column.name): (row.published[n], row.std[n])
+        (table.name, row.name, column.name): row.figures(n)
         for recipe in recipes.values()
-        for table in recipe.tables
-        for n, column, row in table.cells()
+        for table, n, column, row in recipe.cells(methods, recipe.sets)
     }
     for key, published in {
         ("Table 2 (bottom)", "BioBERT", "Species-800 F1"): (74.06, None),
@@ -353,13 +360,12 @@ def test_every_recipe_has_its_sets_and_figures() -> None:
         assert figures[key] == published
     assert ("Table 3", "Low rank (100)", "proportional") not in figures
     assert figures["Sections 3 and 4", "Proj. Attn. on top, 12 layers", "annealed"] == (None, None)
-    gmap = recipes["gmap"]
-    sets, methods = list(gmap.sets), list({row.method for table in gmap.tables for row in table.rows})
-    runs = runs_of(gmap, methods, sets, 5)
+    recipe = recipes["gmap"]
+    runs = runs_of(recipe, [*methods], [*recipe.sets], 5)
     assert len(runs) == len(set(runs)) == 5 * (8 * 11 + 4 * 3 + 4 * 3)
 
 
-def test_published_files_come_whole_or_not_at_all(run_alone: Run, tmp_path: Path) -> None:
+def test_published_files_come_whole_or_not_at_all(tmp_path: Path) -> None:
     served = ner_set(tmp_path / "served")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -370,28 +376,28 @@ def test_published_files_come_whole_or_not_at_all(run_alone: Run, tmp_path: Path
         '[[published]]\nname = "test.tsv"\nurl = "{url}/test.tsv"\nsha256 = "{sha256}"\n'
     )
     content = (served / "test.tsv").read_bytes()
+    (tmp_path / "small.toml").write_text('extends = "green-ner"\nsets = ["mine.toml"]\n')
     with serving({"/all.tar.gz": packed.getvalue(), "/test.tsv": content}) as server:
         for digest, is_right in (("0" * 64, False), (sha256(content).hexdigest(), True)):
             (tmp_path / "mine.toml").write_text(recipe.format(url=server.address, sha256=digest))
+            mine = read_recipe(tmp_path / "small.toml").sets["mine"]
             sets = Sets(tmp_path / "root", {}, download=True, progress=Silent())
             if is_right:
-                files = sets.files(find_set("mine.toml", tmp_path))
-                assert Path(files.train[0]).read_bytes() == (served / "train.tsv").read_bytes()
+                files = sets.files(mine)
+                assert Path(files.train).read_bytes() == (served / "train.tsv").read_bytes()
                 assert Path(files.test or "").read_bytes() == content
             else:
                 with pytest.raises(InputError, match="SHA256"):
-                    sets.files(find_set("mine.toml", tmp_path))
+                    sets.files(mine)
                 assert not list((tmp_path / "root/sets/mine").glob("test*"))
     asked = len(server.paths)
-    assert (
-        Sets(tmp_path / "root", {}, download=False, progress=Silent()).files(find_set("mine.toml", tmp_path)) == files
-    )
+    assert Sets(tmp_path / "root", {}, download=False, progress=Silent()).files(mine) == files
     assert len(server.paths) == asked
     assert server.paths.count("/all.tar.gz") == 2  # its size, and once the archive
 
 
 def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
-    glue = find_set("glue", tmp_path)
+    glue = read_recipe(FOLDER / "pals.toml").sets["glue"]
     sets = Sets(tmp_path / "root", {"glue": tmp_path / "mine"}, download=False, progress=Silent())
     for name in (one.name for one in glue.published):
         (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -421,19 +427,25 @@ def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
         ('extends = "green-ner"\n[training]\nepoch = 3', "epoch"),
         ('extends = "green-ner"\n[training]\nepochs = 0', "epochs"),
         ('extends = "gmap"\n[own.ag.task]\nlength = 3', "length"),
-        ('extends = "green-ner"\nkind = "sports"', "sports"),
+        ('extends = "pals"\n[[tables]]\nname = "a"\nsource = "b"\ncolumns = []\nrows = [{ method = "c" }]', "0.name"),
+        (
+            'extends = "pals"\n[[tables]]\nname = "a"\nsource = "b"\ncolumns = []\n'
+            'rows = [{ method = "c", name = "d", published = [1] }]',
+            "row 'd' has 1 figures, there are 0 columns",
+        ),
         ('extends = "green-ner"\nsets = ["BC9"]', "BC9"),
         ('extends = "green-ner"\nrandom = 1', "random"),
         ('extends = "green-ner"\n[training]\nbatch-size = 8\nbatch_size = 16', "as batch-size and as batch_size"),
         ("kind = ", "TOML"),
     ],
 )
-def test_a_wrong_recipe_is_named(run_alone: Run, tmp_path: Path, recipe: str, named: str) -> None:
+def test_a_wrong_recipe_is_named(tmp_path: Path, recipe: str, named: str) -> None:
     (tmp_path / "wrong.toml").write_text(recipe)
-    assert named in last_line(run_alone("reproduce", "wrong.toml", code=1))
+    with pytest.raises(GreenadaptError, match=named):
+        read_recipe(tmp_path / "wrong.toml")
 
 
-def test_what_the_recipe_does_not_have_is_refused(run_alone: Run, tmp_path: Path) -> None:
+def test_what_the_recipe_does_not_have_is_refused(run: Script, tmp_path: Path) -> None:
     for arguments, named in (
         (("--only", "BC9"), "BC9"),
         (("--method", "magic"), "magic"),
@@ -442,23 +454,33 @@ def test_what_the_recipe_does_not_have_is_refused(run_alone: Run, tmp_path: Path
         (("--model", "king=minilm"), "king"),
         (("--corpus", "king=papers.txt"), "king"),
         (("--seeds", 0), "0"),
-        (("--data", "ner", "--data", "qa"), "names ner and qa"),
+        (("--data", ".", "--data", "qa"), r"names \. and qa"),
         (("--model", "base=one", "--model", "base=two"), "names one and two for base"),
-        (("--model", "one", "--model", "base=two"), "one and two for base"),
+        (("--model", "one"), "one"),
         (("--data", tmp_path / "a=b"), "a=b"),
     ):
-        assert named in last_line(run_alone("reproduce", "green-ner", *arguments, code=2))
-    assert "green-qa" in last_line(run_alone("reproduce", "green", code=1))
+        with pytest.raises(UsageError, match=named):
+            run(green.main, "ner", *arguments)
+    with pytest.raises(UsageError, match="--seeds 3, but green-qa"):
+        run(green.main, "qa", "--seeds", 3)
+    with pytest.raises(MissingError, match="nothing"):
+        run(green.main, "ner", "--recipe", "nothing.toml")
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_broken_record_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "records.jsonl"
-    file.write_text(json.dumps({"key": "a"}) + "\n" + '{"key": "b", "sco\n')
-    with pytest.raises(InputError, match=r"records\.jsonl"):
-        Records(file)
-    file.write_bytes(b"\xff\n")
-    with pytest.raises(InputError, match=r"records\.jsonl"):
-        Records(file)
-    file.write_text('{"key": "a"}\n{"key": "b')  # killed while it wrote a line
-    assert list(Records(file).by_key) == ["a"]
-    assert file.read_text() == '{"key": "a"}\n'
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["green.py ner", "green.py qa", "gmap.py", "pals.py"])
+def test_a_script_says_what_it_would_do_without_data_or_network(script: str, tmp_path: Path) -> None:
+    file, *task = script.split()
+    command = [sys.executable, ROOT / "experiments" / file, *task, "--dry-run", "--workspace", "ws"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "| all " in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "experiments/pals.py", "--only", "none"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -1,0 +1,1 @@
+"""The experiments of the three papers: scripts that fill their tables."""

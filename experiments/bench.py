@@ -1,0 +1,184 @@
+"""The runs of an experiment: each trained once, scored, and kept as a line of ``records.jsonl``."""
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks.records import Records
+from benchmarks.trainings import finetune
+from experiments.recipe import Recipe, SetFiles, Sets
+from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE
+from greenadapt.checkpoints.provenance import adapted_input, starting_model
+from greenadapt.corpus.opening import source_input
+from greenadapt.errors import GreenadaptError, InputError, LockedError, MissingError
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.finetune.train import read_scores
+from greenadapt.stages.session import Session
+from greenadapt.storage.files import Json, hash_json, plain
+from greenadapt.storage.ownership import new_folder, remove_folder, remove_if_own
+from greenadapt.storage.results import Result
+
+Cell = tuple[str, str, str]
+"""The data set, method and variant of a run."""
+_Method = TypeVar("_Method")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model of a table, under one seed."""
+
+    set: str
+    method: str
+    variant: str
+    seed: int
+
+    @property
+    def cell(self) -> Cell:
+        """What the runs under other seeds share."""
+        return self.set, self.method, self.variant
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, [*self.cell, f"seed {self.seed}"]))
+
+    def folder(self, key: str) -> str:
+        """The name of its folders; other settings are other runs, and stand beside each other."""
+        return "-".join(filter(None, [*self.cell, str(self.seed), key[:8]]))
+
+    def choose(self, methods: Mapping[str, _Method]) -> _Method:
+        """Its method; raises ``InputError`` if there is none of that name."""
+        if self.method not in methods:
+            raise InputError(f"no method {self.method} for {self.set}", f"the methods are {', '.join(methods)}")
+        return methods[self.method]
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    """What a script runs for the cells of its tables: ``models`` and ``corpora`` by role, and results in ``root``."""
+
+    recipe: Recipe
+    session: Session
+    sets: Sets
+    records: Records
+    root: Path
+    models: Mapping[str, str]
+    corpora: Mapping[str, str]
+    done: dict[Cell, list[Json]] = field(default_factory=dict)
+    """The records of each cell's seeds."""
+    reasons: dict[Cell, str] = field(default_factory=dict)
+    """Why others have none."""
+
+    @abstractmethod
+    def record(self, run: Run) -> Json:
+        """The record of a run, made if it is missing."""
+
+    def trainings(self, run: Run) -> list[Run]:
+        """The runs that fine-tune what ``run`` needs."""
+        return [run]
+
+    def corpus_of(self, run: Run) -> str | None:
+        """The role of the corpus that the run's model is adapted to."""
+        return None
+
+    def passes(self, run: Run) -> float:
+        """How often the run trains on its data set in each epoch; reading it takes a third of that."""
+        return 1.0
+
+    def files(self, run: Run) -> SetFiles:
+        """The files of the data set."""
+        return self.sets.files(self.recipe.sets[run.set])
+
+    def model(self, role: str) -> str:
+        """The model of a role; raises ``MissingError`` if there is none."""
+        return self._of_role(self.models, role, f"--model {role}=FOLDER")
+
+    def corpus(self, role: str) -> str:
+        """The corpus of a role; raises ``MissingError`` if there is none."""
+        return self._of_role(self.corpora, role, f"--corpus {role}=NAME")
+
+    def _of_role(self, names: Mapping[str, str], role: str, option: str) -> str:
+        if not names.get(role):
+            raise MissingError(f"{self.recipe.name} names nothing for the role {role}", f"give it with {option}")
+        return names[role]
+
+    def inner(self, *parts: str) -> Session:
+        """A session whose result goes into a folder of the experiment."""
+        return replace(self.session, out=self.root.joinpath(*parts), cluster=None)
+
+    def kept(self, run: Run, key: str) -> Path:
+        """The folder of what an ensemble needs of a run."""
+        return self.root / "kept" / run.folder(key)
+
+    def trained(self, run: Run, request: FinetuneRequest) -> Json:
+        """The record of a run, made if it is missing: its scores, seconds and settings; the model itself is removed."""
+        asked = described(request)
+        key = hash_json([run.method, asked])
+        session, kept = self.inner("runs", run.folder(key)), self.kept(run, key)
+        if key in self.records.by_key and (kept.is_dir() or not request.save_logits):
+            remove_if_own(self.root / "runs" / run.folder(key))  # killed after the record was added
+            return self.records.by_key[key]
+        self.session.progress.note(str(run))
+        result = finetune(session, request)
+        if request.save_logits:
+            keep(result, kept)
+        record = self.add(run, key, scores_of(result), result.manifest.cost, asked)
+        remove_folder(result.folder)
+        return record
+
+    def add(self, run: Run, key: str, scores: Json, cost: Mapping[str, Any], asked: Json | None = None) -> Json:
+        """Keep a record, with the seconds and dollars of what it ``cost``."""
+        spent = {name: cost[name] for name in ("seconds", "usd_low", "usd_high")}
+        record: Json = {**asdict(run), "key": key, "scores": scores, **spent}
+        return self.records.add(record if asked is None else {**record, "asked": asked})
+
+    def attempt(self, run: Run, training: Run) -> Json | None:
+        """The record of what a run needs; ``None`` if it cannot be made, for which the reason is kept."""
+        try:
+            return self.record(training)
+        except LockedError:
+            raise
+        except GreenadaptError as error:
+            if str(error) not in self.reasons.values():
+                self.session.progress.warn(f"{run.set}, {run.method}: {error}")
+            self.reasons[run.cell] = str(error)
+        return None
+
+
+def scores_of(result: Result) -> Json:
+    """All numbers of a fine-tuned model's only seed, on the test set or, of many tasks, by task and on average."""
+    scores = read_scores(result)
+    if "tasks" in scores:
+        averages = {kind: each["mean"] for kind, each in scores["average"].items()}
+        return {"average": averages.get("test", averages.get("dev")), "tasks": scores["tasks"]}
+    (seed,) = scores["seeds"]
+    return {name: value for name, value in seed["test"].items() if isinstance(value, int | float)}
+
+
+def keep(result: Result, folder: Path) -> None:
+    """Copy what an ensemble needs, whole or not at all."""
+    part = folder.with_name(f".{folder.name}.part")
+    new_folder(part)
+    for file in (result.folder / TASK_FILE, result.folder / SCORES, *result.folder.glob(f"{SEEDS}/*/{LOGITS}")):
+        target = part / file.relative_to(result.folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+    remove_if_own(folder)
+    part.rename(folder)
+
+
+def described(request: FinetuneRequest) -> Json:
+    """All that decides a fine-tuning, models and files by their content."""
+    files = {name: source_input(source)["sha256"] for name, source in request.sources().items()}
+    asked: Json = {"model": model_hash(request.model), "files": files, "config": request.config()}
+    if request.memory is not None:
+        asked |= {"memory": model_hash(request.memory), "memory_config": asdict(request.memory_config)}
+    return dict(plain(asked))
+
+
+@cache
+def model_hash(model: str) -> str:
+    """A hash of what a model consists of."""
+    return str(adapted_input(starting_model(model))["sha256"])

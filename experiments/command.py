@@ -1,0 +1,118 @@
+"""The command line of the scripts: what is there for an experiment, its runs, and the tables that they fill."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.records import Records
+from benchmarks.trainings import add_cluster_options, train_first
+from experiments import costs
+from experiments.bench import Experiment, Run
+from experiments.recipe import FOLDER, Recipe, Sets, read_recipe
+from experiments.table import Tables
+from greenadapt.cli.output.console import make_progress, print_lines
+from greenadapt.config import NumberOfSeeds, SessionOptions
+from greenadapt.errors import UsageError, require_torch
+from greenadapt.fields import check_value, parse_bytes
+from greenadapt.stages.session import Session
+from greenadapt.storage.files import expanded
+from greenadapt.storage.locks import lock
+from greenadapt.storage.outputs import replacing
+
+_OF_SESSION = ("workspace", "download", "workers", "max_memory", "cluster", "cores_each", "gpus_each")
+
+
+def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Add the options that all scripts have, and read them."""
+    add = parser.add_argument
+    add("--only", metavar="SET", action="append", default=[], help="only this data set; repeatable")
+    add("--method", action="append", default=[], help="only this method, as the recipe calls it; repeatable")
+    add("--seeds", type=int, help="number of models of each cell; the paper's by default")
+    add("--data", metavar="[SET=]FOLDER", action="append", help="a data set, or a folder of them; repeatable")
+    add("--model", metavar="ROLE=MODEL", action="append", help="another model than the recipe's; repeatable")
+    add("--corpus", metavar="ROLE=CORPUS", action="append", help="another corpus; repeatable")
+    add("--recipe", metavar="FILE", type=Path, help="a recipe of your own, which may extend that of the experiment")
+    add("--out", type=Path, default=Path("build/experiments"), help="folder of records and tables [%(default)s]")
+    add("--workspace", type=Path, help="folder of corpora and word vectors; greenadapt's own by default")
+    add("--download", action="store_true", help="download data sets and corpora if needed")
+    add("--workers", type=int, help="processes or threads; one per core by default")
+    add("--max-memory", type=parse_bytes, default=SessionOptions.max_memory, help="such as 500M or 8G [4G]")
+    add("--dry-run", action="store_true", help="only say what is left to fetch and run, and its hours and price")
+    add("--json", action="store_true", help="print JSON")
+    add_cluster_options(parser)
+    return parser.parse_args(arguments)
+
+
+def reproduce(kind: type[Experiment], name: str, options: argparse.Namespace) -> None:
+    """Do the runs that are missing, as far as data and models are there, and print the tables.
+
+    All methods run under one seed before the next one. What cannot be run is a cell that says why.
+    """
+    check_value("--seeds", options.seeds, NumberOfSeeds | None)
+    recipe = read_recipe(options.recipe or FOLDER / f"{name}.toml")
+    sets = _chosen("--only", options.only, list(recipe.sets))
+    known = [row.method for table in recipe.tables for row in table.rows]
+    methods = _chosen("--method", options.method, list(dict.fromkeys(known)))
+    n_seeds = options.seeds or recipe.seeds
+    experiment, runs = _experiment(kind, recipe, options), runs_of(recipe, methods, sets, n_seeds)
+    if options.dry_run:
+        steps = costs.steps(experiment, runs)
+        print_lines([json.dumps(steps)] if options.json else costs.page(steps).splitlines())
+        return
+    require_torch("reproducing an experiment")
+    experiment.root.mkdir(parents=True, exist_ok=True)
+    tables = Tables(experiment, methods, sets, n_seeds)
+    with lock(experiment.root / ".lock", experiment.root):
+        needed = [(run, training) for run in runs for training in experiment.trainings(run)]
+        train_first(experiment.session, options, [partial(experiment.attempt, *pair) for pair in needed])
+        for run in runs:
+            if run.cell not in experiment.reasons and (record := experiment.attempt(run, run)) is not None:
+                experiment.done.setdefault(run.cell, []).append(record)
+            with replacing(experiment.root / "table.md") as part:
+                part.write_text(tables.page(), "utf-8")
+    print_lines([json.dumps(tables.as_dict())] if options.json else tables.page().splitlines())
+
+
+def runs_of(recipe: Recipe, methods: Sequence[str], sets: Sequence[str], n_seeds: int) -> list[Run]:
+    """Every run once, all methods and sets under one seed before the next one."""
+    cells = [
+        (column.set, row.method, column.variant) for _, _, column, row in recipe.cells(methods, sets) if not row.why
+    ]
+    return [Run(*cell, seed) for seed in range(n_seeds) for cell in dict.fromkeys(cells)]
+
+
+def _experiment(kind: type[Experiment], recipe: Recipe, options: argparse.Namespace) -> Experiment:
+    data = {name: expanded(folder) for name, folder in _named("--data", options.data, ["", *recipe.sets]).items()}
+    for name, folder in data.items():
+        if not (folder.is_dir() or (name and folder.is_file())):
+            raise UsageError(f"--data names {folder}, which is no folder", "check the path")
+    session = Session.of(SessionOptions(**{name: getattr(options, name) for name in _OF_SESSION}), make_progress())
+    root = options.out.absolute() / recipe.name
+    sets = Sets(root.parent, data, session.download, session.progress)
+    models = {**recipe.models, **_named("--model", options.model, [*recipe.models])}
+    corpora = {**recipe.corpora, **_named("--corpus", options.corpus, [*recipe.corpora])}
+    return kind(recipe, session, sets, Records(root / "records.jsonl"), root, models, corpora)
+
+
+def _named(option: str, given: Sequence[str] | None, known: Sequence[str]) -> dict[str, str]:
+    """``NAME=VALUE`` by name; a value without one, also a path with a = in it, by "" if that is known."""
+    values: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or "/" in name:
+            name, value = "", text
+        if name not in known:
+            names = ", ".join(filter(None, known)) or "none"
+            raise UsageError(f"{option} {text} is for no role or data set of the recipe", f"it has {names}")
+        if name in values:
+            raise UsageError(f"{option} names {values[name]} and {value} for {name or 'all'}", "give one of them")
+        values[name] = value
+    return values
+
+
+def _chosen(option: str, given: Sequence[str], known: Sequence[str]) -> list[str]:
+    if unknown := [name for name in given if name not in known]:
+        raise UsageError(f"{option} names {', '.join(unknown)}", f"choose among {', '.join(known)}")
+    return [name for name in known if name in given] if given else list(known)

@@ -1,0 +1,170 @@
+"""G-MAP (arXiv 2212.03613): a general model as the memory of a domain model, and baselines.
+
+python experiments/gmap.py --dry-run
+python experiments/gmap.py --data classification --only chemprot --method dapt --method chunk --seeds 1
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+if not __package__:  # started as a script
+    sys.path[0] = str(Path(__file__).parents[1])
+
+import numpy as np
+
+from benchmarks.records import resumable
+from experiments.bench import Experiment, Run, model_hash
+from experiments.command import parse, reproduce
+from greenadapt.checkpoints.layout import LOGITS, SEEDS
+from greenadapt.config import MemoryConfig, PretrainConfig
+from greenadapt.errors import InputError
+from greenadapt.inference.models import combined_units
+from greenadapt.models.streaming import ViewOutputs, pooled
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.progress import Silent
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.stages.pretrain import PretrainRequest, pretrain
+from greenadapt.storage.arrays import Array, ArrayFile
+from greenadapt.storage.files import Json, hash_file, hash_json
+
+GENERAL, DOMAIN = "general", "domain"
+
+
+@dataclass(frozen=True)
+class Method:
+    """Which model is fine-tuned, and with which memory; or an ensemble of other methods."""
+
+    start: str = DOMAIN
+    tapt: bool = False
+    """Whether that is trained on the texts of the task first."""
+    memory: MemoryConfig | None = None
+    members: tuple[str, ...] = ()
+
+
+METHODS: Mapping[str, Method] = {
+    "fine-tuning": Method(GENERAL),
+    "dapt": Method(),
+    "tapt": Method(GENERAL, tapt=True),
+    "dapt+tapt": Method(tapt=True),
+    "logits": Method(memory=MemoryConfig("logits")),
+    "ensemble": Method(members=("fine-tuning", "dapt")),
+    "single": Method(memory=MemoryConfig("single")),
+    "multiple": Method(memory=MemoryConfig("multiple")),
+    "gated": Method(memory=MemoryConfig("gated")),
+    "chunk": Method(memory=MemoryConfig("chunk")),
+    "g-map*": Method(tapt=True, memory=MemoryConfig("chunk")),
+    "unfrozen": Method(memory=MemoryConfig("chunk", frozen=False)),
+    "cross": Method(memory=MemoryConfig("chunk", attention="cross")),
+    "gate": Method(memory=MemoryConfig("chunk", attention="gate")),
+}
+_MEMBERS = {member for method in METHODS.values() for member in method.members}
+
+
+class GMap(Experiment):
+    """As the paper says, the epoch with the best score on the development set is tested; where the paper has no such
+    set, as of NewsQA, it is the last one.
+    """
+
+    def record(self, run: Run) -> Json:
+        """The record of a run, made if it is missing; an ensemble takes the time that its members take."""
+        method = run.choose(METHODS)
+        if not method.members:
+            return self.trained(run, self._request(run, method))
+        members = self.trainings(run)
+        records = [self.record(member) for member in members]
+        key = hash_json([run.method, *(record["key"] for record in records)])
+        if key in self.records.by_key:
+            return self.records.by_key[key]
+        kept = [self.kept(member, record["key"]) for member, record in zip(members, records, strict=True)]
+        scores = ensemble_scores(kept, run.seed, self.files(run).test or "")
+        cost = {name: sum(record[name] for record in records) for name in ("seconds", "usd_low", "usd_high")}
+        return self.add(run, key, scores, cost)
+
+    def trainings(self, run: Run) -> list[Run]:
+        """The members of an ensemble, else the run."""
+        members = METHODS[run.method].members if run.method in METHODS else ()
+        return [replace(run, method=member) for member in members] or [run]
+
+    def passes(self, run: Run) -> float:
+        """An ensemble trains nothing of its own."""
+        return float(self.trainings(run) == [run])
+
+    def _request(self, run: Run, method: Method) -> FinetuneRequest:
+        recipe, files, kind = self.recipe, self.files(run), self.recipe.sets[run.set].kind
+        is_frozen = method.memory is not None and method.memory.frozen
+        classes = {"label_kind": "classes"} if kind == "classification" else {}
+        settings = recipe.config("run", run.set)
+        return FinetuneRequest.of_one(
+            model=self._model(run, method, files.train),
+            train=(files.train,),
+            dev=files.dev,
+            test=files.test,
+            task=recipe.config("task", run.set, task=kind, **classes),
+            training=recipe.config("training", run.set, keep="best" if files.dev else "last"),
+            run=replace(settings, cache_memory=settings.cache_memory and is_frozen),
+            seeds=(run.seed,),
+            save_logits=run.method in _MEMBERS,
+            memory=None if method.memory is None else self.model(GENERAL),
+            memory_config=method.memory or MemoryConfig(),
+        )
+
+    def _model(self, run: Run, method: Method, texts: str) -> str:
+        """What the method fine-tunes: as a domain model the one that the user gave for all sets, else that of the set's
+        own domain; after training on the texts of the task where the method does.
+        """
+        own = DOMAIN if self.models.get(DOMAIN) else str(self.recipe.own.get(run.set, {}).get(DOMAIN, DOMAIN))
+        model = self.model(GENERAL if method.start == GENERAL else own)
+        if not method.tapt:
+            return model
+        if self.recipe.sets[run.set].kind != "classification":
+            raise InputError(f"{run.set} has no lines of text to pre-train on", "TAPT is for sets of texts")
+        training = self.recipe.config("tapt", run.set)
+        request = PretrainRequest(
+            model,
+            (texts,),
+            format="jsonl",
+            fields=("text",),
+            config=PretrainConfig(heldout=0),
+            training=training,
+            run=self.recipe.config("run", run.set),
+        )
+        key = hash_json([model_hash(model), hash_file(Path(texts)), asdict(training)])[:8]
+        return str(pretrain(self.inner("models", f"{run.set}-tapt-{key}"), request).path)
+
+
+def ensemble_scores(folders: Sequence[Path], seed: int, test: str) -> Json:
+    """The scores of the mean probabilities of fine-tuned models, from the logits that ``finetune --save-logits`` keeps.
+
+    Raises ``InputError`` if the models were tested on other examples.
+    """
+    models = [TaskFolder.without_model(folder, seed) for folder in folders]
+    task = models[0].task
+    examples = task.read(test, Silent())
+    logits = [kept_logits(model) for model in models]
+    for model, each in zip(models, logits, strict=True):
+        if len(each) != len(examples):
+            raise InputError(f"{model.folder} was tested on {len(each)} examples, {test} has {len(examples)}")
+    means = [combined_units(each, "probabilities", task.head) for each in zip(*logits, strict=True)]
+    predictions = [task.decode(*pair) for pair in zip(examples, means, strict=True)]
+    return {name: value for name, value in task.score(examples, predictions).items() if isinstance(value, float)}
+
+
+def kept_logits(model: TaskFolder) -> list[Array]:
+    """(n_units, k) float32 of each test example, of the view or the mean that the model is used with."""
+    [file] = [ArrayFile(path) for path in model.folder.glob(f"{SEEDS}/*/{LOGITS}")]
+    base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
+    values = pooled(ViewOutputs(base, expanded), model.settings["pool"])
+    return np.split(values, file["offsets"][1:-1])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fill the tables of the paper."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reproduce(GMap, "gmap", parse(parser, arguments))
+
+
+if __name__ == "__main__":
+    resumable(main)

@@ -1,0 +1,49 @@
+"""BERT and PALs (arXiv 1902.02671): the tasks of GLUE on one encoder, by what each task adds and how they are sampled.
+
+python experiments/pals.py --dry-run
+python experiments/pals.py --data glue=GLUE --method shared --method pals --seeds 1
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if not __package__:  # started as a script
+    sys.path[0] = str(Path(__file__).parents[1])
+
+from benchmarks.records import resumable
+from experiments.bench import Experiment, Run
+from experiments.command import parse, reproduce
+from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.storage.files import Json
+
+
+class Pals(Experiment):
+    """A method is an adapter, a variant a way of sampling; the epoch with the best average on the development sets
+    counts.
+    """
+
+    def record(self, run: Run) -> Json:
+        """The record of a run, made if it is missing."""
+        run.choose(self.recipe.adapters)
+        request = FinetuneRequest(
+            model=self.model("base"),
+            tasks=self.files(run).tasks,
+            adapter=self.recipe.adapter(run.method),
+            sampling=self.recipe.config("sampling", sampling=run.variant),
+            training=self.recipe.config("training", keep="best"),
+            run=self.recipe.config("run"),
+            seeds=(run.seed,),
+        )
+        return self.trained(run, request)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fill the tables of the paper."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reproduce(Pals, "pals", parse(parser, arguments))
+
+
+if __name__ == "__main__":
+    resumable(main)

@@ -1,1 +1,0 @@
-"""The tables of the three papers, filled by our own runs."""

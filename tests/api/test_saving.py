@@ -1,0 +1,176 @@
+"""Models are saved, opened again, published and called as those of transformers are, and nobody's folder is lost."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoModel
+
+import greenadapt
+from greenadapt.api.models import ModelFolder
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from tests.conftest import Run
+from tests.support.hub import Hub
+from tests.support.small_tasks import TinyModel, adapted, facts_file
+
+TEXTS = ["the virus", "a patient with tachycardia"]
+Files = dict[str, bytes]
+
+
+def files(folder: Path) -> Files:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def model(tiny_model: TinyModel) -> greenadapt.AdaptedModel:
+    folder = adapted(tiny_model)
+    facts_file(folder)
+    return greenadapt.AdaptedModel(folder)
+
+
+def test_a_copy_is_the_same_model(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
+    wanted = files(model.folder)
+    (model.folder / ".cache").mkdir()
+    (model.folder / ".cache" / "half").write_text("of a download")
+    (model.folder / ".greenadapt").write_text("{}")
+    saved = model.save_pretrained(tmp_path / "models" / "medicine")
+    assert saved == tmp_path / "models" / "medicine"
+    assert files(saved) == wanted
+    assert [path.name for path in saved.parent.iterdir()] == ["medicine"]
+    again = greenadapt.AdaptedModel.from_pretrained(saved)
+    np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
+    assert again.words == model.words
+    assert (
+        AutoModel.from_pretrained(saved).config.vocab_size == AutoModel.from_pretrained(model.folder).config.vocab_size
+    )
+
+
+def test_a_task_model_is_saved_whole_and_predicts_as_before(two_tasks: Path, tmp_path: Path) -> None:
+    one = greenadapt.TaskModel.from_pretrained(two_tasks, task="ill.1")
+    saved = one.save_pretrained(tmp_path / "saved")
+    assert files(saved) == files(two_tasks)
+    assert (saved / "manifest.json").is_file()
+    again = greenadapt.TaskModel.from_pretrained(str(saved), task="ill.1", max_length=32)
+    assert again(TEXTS) == again.predict(TEXTS) == one(TEXTS)
+    assert again("the virus") == again.predict("the virus")
+    assert list(again.tasks) == ["ill.1"]
+    assert list(greenadapt.TaskModel.from_pretrained(saved).tasks) == ["ner", "ill.1"]
+
+
+def test_an_earlier_copy_stays_and_anything_else_is_in_the_way(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
+    saved = model.save_pretrained(tmp_path / "saved")
+    written = (saved / "model.safetensors").stat().st_ino
+    model.save_pretrained(saved)
+    assert (saved / "model.safetensors").stat().st_ino == written
+    (tmp_path / "empty").mkdir()
+    assert files(model.save_pretrained(tmp_path / "empty")) == files(model.folder)
+
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "thesis.txt").write_text("mine")
+    trained = model.save_pretrained(tmp_path / "trained")
+    (trained / "model.safetensors").write_bytes(b"trained since")
+    noted = model.save_pretrained(tmp_path / "noted")
+    (noted / "notes.txt").write_text("mine")
+    hidden = model.save_pretrained(tmp_path / "hidden")
+    (hidden / "config.json").unlink()
+    for name in ("file", "theirs", "trained", "noted", "hidden"):
+        before = (tmp_path / name).read_bytes() if name == "file" else files(tmp_path / name)
+        with pytest.raises(ConflictError, match=f"{name} is there already"):
+            model.save_pretrained(tmp_path / name)
+        assert ((tmp_path / name).read_bytes() if name == "file" else files(tmp_path / name)) == before
+
+
+def test_a_model_is_not_written_into_itself(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
+    before = files(tmp_path)
+    (tmp_path / "link").symlink_to(model.folder)
+    for place in (model.folder, model.folder / "copy", tmp_path / "link", tmp_path / "link" / "copy", tmp_path):
+        with pytest.raises(UsageError, match="which is an input"):
+            model.save_pretrained(place)
+    assert {name: content for name, content in files(tmp_path).items() if not name.startswith("link")} == before
+
+
+def test_work_of_somebody_else_beside_the_copy_stays(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
+    (tmp_path / ".saved.work").mkdir()
+    (tmp_path / ".saved.work" / "thesis.txt").write_text("mine")
+    with pytest.raises(ConflictError, match=r"\.saved\.work is in the way"):
+        model.save_pretrained(tmp_path / "saved")
+    assert (tmp_path / ".saved.work" / "thesis.txt").read_text() == "mine"
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_copy_that_fails_leaves_nothing(
+    model: greenadapt.AdaptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[str] = []
+
+    def copyfile(source: Path, target: Path) -> None:
+        if copied:
+            raise OSError(28, "No space left on device")
+        copied.append(source.name)
+        target.write_bytes(source.read_bytes())
+
+    before = sorted(path.name for path in tmp_path.iterdir())
+    monkeypatch.setattr(shutil, "copyfile", copyfile)
+    with pytest.raises(OSError, match="No space left"):
+        model.save_pretrained(tmp_path / "saved")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_links_of_a_cache_become_files_and_a_dead_one_is_named(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
+    """As the hub's library keeps its downloads."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    model.folder.rename(blobs)
+    (blobs / "1_Pooling").mkdir()
+    (blobs / "1_Pooling" / "config.json").write_text("{}")
+    snapshot.mkdir()
+    for path in blobs.iterdir():
+        (snapshot / path.name).symlink_to(path)
+    saved = greenadapt.EncoderModel(snapshot).save_pretrained(tmp_path / "saved")
+    assert files(saved) == files(blobs)
+    assert not any(path.is_symlink() for path in saved.rglob("*"))
+    (snapshot / "gone.json").symlink_to(tmp_path / "nothing")
+    with pytest.raises(InputError, match=r"gone\.json is a dead link"):
+        greenadapt.EncoderModel(snapshot).save_pretrained(tmp_path / "other")
+    with pytest.raises(MissingError):
+        greenadapt.EncoderModel(tmp_path / "nothing").save_pretrained(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_each_class_opens_its_own_models(tiny_model: TinyModel, model: greenadapt.AdaptedModel) -> None:
+    plain = tiny_model(name="plain")
+    qa = tiny_model("BertForQuestionAnswering", name="qa")
+    assert type(greenadapt.EncoderModel.from_pretrained(plain)) is greenadapt.EncoderModel
+    assert type(greenadapt.EncoderModel.from_pretrained(model.folder)) is greenadapt.AdaptedModel
+    assert type(greenadapt.TaskModel.from_pretrained(qa, max_length=48)) is greenadapt.TaskModel
+    wrong: list[tuple[type[ModelFolder], Path, str]] = [
+        (greenadapt.AdaptedModel, plain, "EncoderModel"),
+        (greenadapt.TaskModel, model.folder, "AdaptedModel"),
+        (greenadapt.EncoderModel, qa, "TaskModel"),
+    ]
+    for cls, folder, kind in wrong:
+        with pytest.raises(InputError, match=rf"{folder.name} is no {cls.__name__}: open it with {kind}\.from_pretr"):
+            cls.from_pretrained(folder)
+    with pytest.raises(UsageError, match="which has no task"):
+        greenadapt.TaskModel.from_pretrained(plain, task="a")
+    with pytest.raises(MissingError, match="no-such"):
+        greenadapt.AdaptedModel.from_pretrained("no-such/model")
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the hub's own library
+def test_what_goes_to_the_hub_is_what_the_command_uploads(
+    model: greenadapt.AdaptedModel, hub: Hub, run_alone: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (model.folder / "README.md").write_text("---\ntags: [a]\n---\n# a\n")
+    run_alone("push", model.folder, "me/theirs", "--exclude", "*.txt")
+    theirs = {path: content for (repo, _, path), content in hub.files.items() if repo == "me/theirs"}
+    capsys.readouterr()
+    url = model.push_to_hub("me/ours", private=True, message="first", exclude="*.txt", progress=False)
+    assert {path: content for (repo, _, path), content in hub.files.items() if repo == "me/ours"} == theirs
+    assert url.startswith(f"{hub.url}/me/ours/commit/")
+    assert hub.repos == {"me/theirs": False, "me/ours": True}
+    assert hub.messages[-1] == "first"
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(UsageError, match="model has no owner"):
+        model.push_to_hub("model")

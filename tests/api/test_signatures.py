@@ -1,0 +1,119 @@
+"""Public functions and methods name their arguments, and those that are options are as ``greenadapt.config`` says."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import pytest
+
+import greenadapt
+from greenadapt.config import (
+    AdapterConfig,
+    AlignConfig,
+    ExpandConfig,
+    ReadingOptions,
+    RunConfig,
+    SamplingConfig,
+    SessionOptions,
+    TaskConfig,
+    TextOptions,
+    TrainConfig,
+    UnlabelledConfig,
+    W2VConfig,
+)
+from greenadapt.errors import UsageError
+from greenadapt.fields import Field, option_fields, without_ranges
+
+OF_COMMANDS = {"dry_run", "max_time", "nice"}
+"""Options of commands alone: they print, or act on the whole process."""
+TRAINED = (TaskConfig, TrainConfig, UnlabelledConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions)
+OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] = {
+    greenadapt.adapt: (
+        (W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions),
+        OF_COMMANDS,
+        {"corpus", "model", "update", "progress"},
+    ),
+    greenadapt.finetune: (
+        TRAINED,
+        {"task", "variant", "download", "workers", "max_memory", *OF_COMMANDS},
+        {
+            *("model", "task", "train", "dev", "test", "unlabelled", "tasks", "add_to", "memory", "memory_config"),
+            *("whole_sentences", "preset", "seeds", "seed", "progress"),
+        },
+    ),
+    greenadapt.load: ((ReadingOptions,), set(), {"model", "task"}),
+    greenadapt.TaskModel.from_pretrained: ((ReadingOptions,), set(), {"model", "task"}),
+    greenadapt.EncoderModel.from_pretrained: (
+        (ReadingOptions,),
+        {*option_fields(ReadingOptions)} - {"backend", "quantize"},
+        {"model"},
+    ),
+}
+"""Function → configurations whose options are its arguments, options that are not, and its other arguments."""
+
+
+def annotation(field: Field) -> Any:
+    """The type of an argument for a field: text for what a command line parses, a list or one item for a tuple."""
+    kind = without_ranges(field.kind)
+    kinds = get_args(kind) or (kind,)
+    if get_origin(kind) is tuple:
+        return str | PathLike[str] | Sequence[str | PathLike[str]] if field.option.is_path else str | Sequence[str]
+    if Path in kinds:
+        return str | PathLike[str] | None
+    return Union[*kinds, str] if field.option.parse is not None else kind
+
+
+def default(field: Field) -> Any:
+    return field.default if field.option.shown is None else field.option.shown
+
+
+@pytest.mark.parametrize("function", OPTIONS, ids=lambda function: function.__qualname__)
+def test_arguments_have_the_names_types_and_defaults_of_the_options(function: Callable[..., Any]) -> None:
+    configs, without, others = OPTIONS[function]
+    parameters = inspect.signature(function).parameters
+    fields = {field.parameter: field for config in reversed(configs) for field in option_fields(config).values()}
+    for name in without:
+        fields.pop(name, None)
+    assert parameters.keys() == fields.keys() | others
+    actual = {name: (without_ranges(parameters[name].annotation), parameters[name].default) for name in fields}
+    assert actual == {name: (annotation(field), default(field)) for name, field in fields.items()}
+
+
+def public_calls() -> dict[str, Any]:
+    """All that a program may call, by name."""
+    calls: dict[str, Any] = {}
+    for name in greenadapt.__all__:
+        value = getattr(greenadapt, name)
+        calls[name] = value
+        if inspect.isclass(value):
+            members = inspect.getmembers(value, callable)
+            calls |= {f"{name}.{member}": call for member, call in members if not member.startswith("_")}
+    return calls
+
+
+@pytest.mark.parametrize("name", public_calls())
+def test_every_argument_is_named_and_typed(name: str) -> None:
+    for parameter in inspect.signature(public_calls()[name]).parameters.values():
+        if (name, parameter.name) == ("AdaptedModel.to_sentence_transformers", "options"):
+            continue  # those of another library
+        assert parameter.kind is not parameter.VAR_KEYWORD
+        assert parameter.name == "self" or parameter.annotation not in (inspect.Parameter.empty, Any)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (partial(greenadapt.load, "minilm"), "load has no argument tsak: did you mean task"),
+        (partial(greenadapt.TaskModel, "a"), "TaskModel has no argument tsak: did you mean task"),
+        (
+            greenadapt.TaskModel("a").evaluate,
+            r"evaluate has no argument tsak: see its help\(\)",
+        ),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_the_names_that_are_close(call: Callable[..., Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        call(tsak="ner")

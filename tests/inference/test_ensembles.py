@@ -1,0 +1,90 @@
+"""``predict --ensemble``, against the kept logits of the test set."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
+
+from greenadapt.cli import app
+from greenadapt.config import TaskConfig, TrainConfig
+from greenadapt.errors import InputError, UsageError
+from greenadapt.inference.models import check_alike
+from greenadapt.inference.predictor import PredictRequest
+from greenadapt.models.task_folder import TaskFolder
+from greenadapt.stages.finetune.train import finetune
+from tests.conftest import last_line
+from tests.support.small_tasks import TinyModel, adapted, ner_request, session, texts_file
+
+SEEDS = (3, 4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs of this file lie."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def runs(folder: Path, tiny_model: TinyModel) -> dict[str, Path]:
+    """Classification by an expanded model and by a plain one, two seeds each; trained once for all tests."""
+    if not (folder / "plain").is_dir():
+        texts_file(folder / "train.jsonl", 40, 0)
+        texts_file(folder / "test.jsonl", 15, 2)
+        expanded = adapted(tiny_model)
+        request = ner_request(
+            folder,
+            expanded,
+            train=(str(folder / "train.jsonl"),),
+            test=str(folder / "test.jsonl"),
+            task=TaskConfig("classification", max_length=64),
+            training=TrainConfig(epochs=1, learning_rate=3e-3, batch_size=8),
+            seeds=SEEDS,
+            save_logits=True,
+        )
+        finetune(session(folder, "expanded"), request)
+        plain = replace(request, model=str(expanded.parent / "base"), seeds=(0, 1))
+        finetune(session(folder, "plain"), plain)
+    return {name: folder / name for name in ("expanded", "plain")}
+
+
+def by_hand(runs: dict[str, Path]) -> torch.Tensor:
+    """(n_models, n, 2): the logits of both models under their first seeds, the expanded one's averaged over views."""
+    first = load_file(runs["expanded"] / "seeds" / str(SEEDS[0]) / "logits.safetensors")
+    second = load_file(runs["plain"] / "seeds" / "0" / "logits.safetensors")
+    return torch.from_numpy(np.stack([(first["base"] + first["expanded"]) / 2, second["base"]])).double()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["logits", "probabilities"])
+def test_the_command_predicts_the_mean(runs: dict[str, Path], rule: str) -> None:
+    source, labels = runs["plain"].parent / "test.jsonl", TaskFolder.open(str(runs["plain"])).task.labels
+    each = by_hand(runs)
+    means = torch.softmax(each.mean(0), -1) if rule == "logits" else torch.softmax(each, -1).mean(0)
+    models = [argument for path in runs.values() for argument in ("-m", str(path))]
+    told = CliRunner().invoke(app, ["predict", *models, "-i", str(source), "--ensemble", rule])
+    assert told.exit_code == 0, told.stderr
+    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [row["label"] for row in rows] == [labels[i] for i in means.argmax(-1)]
+    np.testing.assert_allclose([list(row["probabilities"].values()) for row in rows], means, atol=1e-5)
+    usual = CliRunner().invoke(app, ["predict", *models, "-i", str(source)])
+    assert (usual.stdout == told.stdout) == (rule == "logits")
+
+
+def test_an_ensemble_needs_several_models(runs: dict[str, Path]) -> None:
+    for rule in ("logits", "probabilities"):
+        told = CliRunner().invoke(app, ["predict", "-m", str(runs["plain"]), "--ensemble", rule], input="heart\n")
+        assert told.exit_code == 2
+        assert f"--ensemble {rule} needs several models, there is one: give each with" in last_line(told)
+    with pytest.raises(UsageError, match="--ensemble logits needs several models"):
+        PredictRequest(("a",), ensemble="logits")
+
+
+def test_models_that_differ_are_no_ensemble(runs: dict[str, Path]) -> None:
+    one, other = (TaskFolder.open(str(path)) for path in runs.values())
+    with pytest.raises(InputError, match=r"expanded has the labels ill, well, .*plain has ill, dead: give models"):
+        check_alike([one, replace(other, task=replace(other.task, labels=("ill", "dead")))])
