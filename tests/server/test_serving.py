@@ -244,7 +244,7 @@ def test_requests_that_have_arrived_are_not_given_up_for_others(monkeypatch: pyt
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"done"})
 
-    monkeypatch.setattr("tests.server.test_serving.answers", slow)
+    monkeypatch.setitem(globals(), "answers", slow)
     with small_server(monkeypatch, limit=8, arrival=60, seconds=30) as port, ExitStack() as stack:
         working = opened(port, WHOLE.replace(b" / ", b" /slow "), 4, stack)
         for _ in working:

@@ -144,7 +144,6 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
 
 def run_finetuning(run: "Finetuning") -> Result:
     """``finetune`` on this machine, of what ``check_finetune`` returned."""
-    session, request = run.session, run.request
     result = run_together(run)
     if launched_processes()[0] == 0:
         run.report_removed(result)
