@@ -15,27 +15,20 @@ VIEW_NAMES = {
     "best": "what was best on the dev set",
 }
 
-
 _PART_SHARES = ("precision", "recall", "f1", "em", "substr")
-
-
 _PART_COUNTS = ("support", "questions")
-
-
 _PARTS = {"by_type": "type", "by_class": "class"}
 """Score that holds the scores of parts of a set → what these parts are."""
-
-
-_NAMES = {"ner": "NER", "qa": "question answering"}
-
-
-_ANSWERS = ("has_answer", "no_answer")
-
-
-_SCORE_NAMES = {"f1": "F1", "macro_f1": "macro F1", "pearson": "points of Pearson's correlation"}
-
-
+_ANSWERS = {"has_answer": "has answer", "no_answer": "no answer"}
+_TASKS = {"ner": "NER", "qa": "question answering"}
+_SCORES = {"f1": "F1", "macro_f1": "macro F1", "pearson": "points of Pearson's correlation"}
 _NOT_SHARES = frozenset({"mse"})
+_KINDS = {"test": "test", "dev": "development"}
+_TEXTS = {"heldout": "held-out text", "general": "general text"}
+_MODELS = {"base_model": "the base model", **VIEW_NAMES}
+_MEASURES = {"em": "EM", "f1": "F1", "substr": "substring"}
+_FEWEST = 10  # questions, below which no model is called the better one
+_MAX_CHARS = 200  # of an answer that stands alone
 
 
 @dataclass(frozen=True)
@@ -76,12 +69,12 @@ def figure(share: float | None) -> str:
 
 def score_name(name: str) -> str:
     """The name of a score, or of its points, in running text."""
-    return _SCORE_NAMES.get(name, name)
+    return _SCORES.get(name, name)
 
 
 def task_name(name: str) -> str:
     """The name of a task in running text."""
-    return _NAMES.get(name, name)
+    return _TASKS.get(name, name)
 
 
 def signed(share: float | None) -> str:
@@ -192,9 +185,6 @@ def _score(name: str, value: float | None) -> str:
     return figure(value)
 
 
-_KINDS = {"test": "test", "dev": "development"}
-
-
 def listed_table(tasks: Sequence[Json]) -> Table:
     """Tasks of a folder, each with ``name``, ``kind``, ``adapter``, ``is_added``, ``weights``, ``metric`` and
     ``scores``, of which it shows the test sets', or else the development sets'.
@@ -253,9 +243,6 @@ def _has_views(seed: Json, kind: str) -> bool:
     return any(len(scores.get("views", {})) > 1 for scores in sets)
 
 
-SETS = {"heldout": "held-out text", "general": "general text"}
-
-
 def loss_tables(scores: Json) -> list[Table]:
     """The table of a ``scores.json``: the loss on every text and by each tokenization, before and after training.
 
@@ -267,7 +254,7 @@ def loss_tables(scores: Json) -> list[Table]:
             after = measured["after"][view]
             change = "" if before is None or after is None else f"{after - before:+.4f}"
             numbers = [f"{measured['inputs']:,}", f"{measured['targets'][view]:,}", _loss(before), _loss(after), change]
-            rows.append([SETS[name], f"the {view} tokenizer", *numbers])
+            rows.append([_TEXTS[name], f"the {view} tokenizer", *numbers])
     title = "masked language modelling: mean loss of a masked piece, in nats"
     columns = ["text", "read by", "inputs", "masked", "before", "after", "change"]
     return [Table(title, columns, rows)] if rows else []
@@ -275,24 +262,6 @@ def loss_tables(scores: Json) -> list[Table]:
 
 def _loss(loss: float | None) -> str:
     return "" if loss is None else f"{loss:.4f}"
-
-
-SHOWN_NAMES = {"base_model": "the base model", **VIEW_NAMES}
-
-
-MEASURE_NAMES = {"em": "EM", "f1": "F1", "substr": "substring"}
-
-
-PARTS = {"has_answer": "has answer", "no_answer": "no answer"}
-
-
-_FEWEST = 10  # questions, below which no model is called the better one
-
-
-_MAX_CHARS = 200  # of an answer that stands alone
-
-
-_WHITE_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -328,7 +297,7 @@ def printable(text: str) -> str:
     """``text`` on one line, runs of white space as one space, without what a terminal would act on: control
     characters, those that turn the direction of writing, and lone surrogates are U+FFFD.
     """
-    return one_line(_WHITE_SPACE.sub(" ", text))
+    return one_line(re.sub(r"\s+", " ", text))
 
 
 def answer_lines(row: Json) -> AnswerLines:
@@ -337,7 +306,7 @@ def answer_lines(row: Json) -> AnswerLines:
     """
     lines = [_in_sentence(row), *(_alone("", answer) for answer in row["answers"][1:])]
     compared = row.get("compared", {})
-    lines += [_alone(f"{SHOWN_NAMES[name]}: ", compared[name]) for name in SHOWN_NAMES if name in compared]
+    lines += [_alone(f"{_MODELS[name]}: ", compared[name]) for name in _MODELS if name in compared]
     if "gold" in row:
         gold = " | ".join(dict.fromkeys(_short(text) for text in row["gold"])) or "no answer"
         lines.append(Marked("", gold, note=_measured(row), label="gold: "))
@@ -346,10 +315,10 @@ def answer_lines(row: Json) -> AnswerLines:
 
 def scores_table(scores: Json) -> Table:
     """Each score with its interval, of all questions and of those with and without answer, in percent."""
-    parts = {"": scores, **{name: scores[part] for part, name in PARTS.items() if part in scores}}
+    parts = {"": scores, **{name: scores[part] for part, name in _ANSWERS.items() if part in scores}}
     rows = []
     for name, part in parts.items():
-        for key, measure in MEASURE_NAMES.items():
+        for key, measure in _MEASURES.items():
             if key in part:
                 interval = _interval(part["intervals"][key], figure)
                 label = ", ".join(filter(None, (measure, name)))
@@ -366,7 +335,7 @@ def comparison_tables(comparison: Json) -> list[Table]:
     models = comparison["models"]
     names = _names(models)
     tables = []
-    for key, measure in MEASURE_NAMES.items():
+    for key, measure in _MEASURES.items():
         rows = [
             [name, figure(model[key]), _interval(model["intervals"][key], figure), *_difference(model, key, comparison)]
             for name, model in zip(names, models, strict=True)
@@ -428,7 +397,7 @@ def _measured(answer: Json) -> str:
 
 def _changed(change: Json, name: str) -> AnswerLines:
     answers = {"gold: ": " | ".join(change["gold"])} if "gold" in change else {}
-    answers |= {f"{SHOWN_NAMES['base_model']}: ": change["base_model"], f"{name}: ": change["mean"]}
+    answers |= {f"{_MODELS['base_model']}: ": change["base_model"], f"{name}: ": change["mean"]}
     lines = tuple(Marked("", _short(text) or "no answer", label=label) for label, text in answers.items())
     gain = [f"F1 {signed(change['gain'])}"] if "gain" in change else []
     return AnswerLines(f"{printable(change['question'])} ({', '.join([printable(change['id']), *gain])})", lines)
@@ -437,15 +406,13 @@ def _changed(change: Json, name: str) -> AnswerLines:
 def _names(models: list[Json]) -> list[str]:
     """What each model's answers are called: by the model if there is one tokenization."""
     if any(model["name"] == "expanded" for model in models):
-        return [SHOWN_NAMES[model["name"]] for model in models]
-    return [
-        SHOWN_NAMES["base_model"] if model["name"] == "base_model" else printable(model["model"]) for model in models
-    ]
+        return [_MODELS[model["name"]] for model in models]
+    return [_MODELS["base_model"] if model["name"] == "base_model" else printable(model["model"]) for model in models]
 
 
 def _counted(scores: Json) -> str:
     """How many questions on how many contexts, and what the intervals are from."""
-    words = f"{_number(scores['questions'], 'question')} on {_number(scores['contexts'], 'context')}"
+    words = f"{counted(scores['questions'], 'question')} on {counted(scores['contexts'], 'context')}"
     if scores["unlabelled"]:
         words += f", {scores['unlabelled']:,} more without gold answer"
     if scores.get("resampled") == "contexts":
@@ -453,10 +420,6 @@ def _counted(scores: Json) -> str:
     elif "resampled" in scores:
         words += "; questions resampled, too few contexts to tell how these differ"
     return words
-
-
-def _number(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _difference(model: Json, key: str, comparison: Json) -> list[str]:

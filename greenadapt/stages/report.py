@@ -286,7 +286,7 @@ def report(
     ``plots`` are folders for its plots as PNG and as SVG, which are made if they are not there. Raises
     ``MissingError`` if there are no results, or the packages that draw are not installed.
     """
-    require("report", "jinja2", "vl_convert", by="report")
+    require("report", "vl_convert", by="report")
     with Drawing() as drawing:
         results = with_sources(folders, session.progress) if folders else _in_workspace(session, *chosen)
         target = out or Path(f"report-{_file_name(results)}.html")

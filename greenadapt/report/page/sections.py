@@ -9,7 +9,7 @@ import numpy as np
 
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, counted
-from greenadapt.report.map_quality import explains_nothing, r2
+from greenadapt.report.map_quality import explains_nothing
 from greenadapt.report.page.blocks import Block, Example, Examples, Facts, Heading, Paragraph, Search, Section, Shown
 from greenadapt.report.page.charts import Axis, Rows, bars, intervals, lines, scatter
 from greenadapt.report.tables import Table, loss_tables, parts_over_seeds, score_name, score_tables, signed
@@ -20,8 +20,21 @@ from greenadapt.tasks.conll import entities
 from greenadapt.tasks.questions import Question
 
 _POINTS = 60  # of the plot of ranks
-_MOST_FREQUENT = 5  # pieces that are told apart
+_MOST_FREQUENT = 5  # pieces that are told apart, of the words of a corpus
+_MOST_WORDS = 8  # the same of added words
 _FREQUENT = 15  # words listed
+_EXAMPLES = 4  # added words of a number of pieces
+_LONGEST = 600  # characters of an example
+_BINS = 40  # of lengths of rows
+_BANDS = (1, 5, 10, 20, 50, 100, 500, 1000, 5000)  # of counts of added words
+_NAMES = {
+    "documents": "documents",
+    "duplicates": "exact duplicates left out",
+    "lines": "lines",
+    "tokens": "words of running text",
+    "words": "different words",
+    "text_bytes": "bytes of text",
+}
 
 
 @dataclass(frozen=True)
@@ -55,16 +68,6 @@ class CorpusData:
     word_counts: Array
     """Of all words, most frequent first."""
     pieces: list[PieceCounts]
-
-
-_NAMES = {
-    "documents": "documents",
-    "duplicates": "exact duplicates left out",
-    "lines": "lines",
-    "tokens": "words of running text",
-    "words": "different words",
-    "text_bytes": "bytes of text",
-}
 
 
 def corpus_section(corpora: list[CorpusData]) -> Section:
@@ -180,9 +183,6 @@ def _cost_row(name: str, cost: Json) -> list[str]:
     ]
 
 
-_MOST_EXAMPLES = 600  # characters of a text
-
-
 def described(example: Any) -> tuple[str, str]:
     """The text of a labelled example, shortened, and its label."""
     if isinstance(example, Question):
@@ -208,15 +208,12 @@ def _entities(words: Sequence[str], tags: Sequence[str]) -> str:
 
 
 def _around_answer(question: Question) -> str:
-    begin = max(0, next((answer.start for answer in question.answers if answer.start >= 0), 0) - _MOST_EXAMPLES // 2)
+    begin = max(0, next((answer.start for answer in question.answers if answer.start >= 0), 0) - _LONGEST // 2)
     return ("… " if begin else "") + _short(question.context[begin:])
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _MOST_EXAMPLES else f"{text[:_MOST_EXAMPLES]} …"
-
-
-_BINS = 40
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
 
 @dataclass(frozen=True)
@@ -288,20 +285,15 @@ def _quality(maps: list[MapData]) -> Block:
     rows = []
     for one in maps:
         figures = one.figures or {}
-        found = figures["base_rows"]["cosine"]
-        rows.append(
-            [
-                one.name,
-                one.method,
-                f"{figures['n_fitted']:,}",
-                f"{figures['n_heldout']:,}",
-                r2(figures).split(" ")[1],
-                f"{figures['cosine']:.3f}",
-                as_percent(found["precision_at_1"]),
-                as_percent(found["precision_at_10"]),
-                as_percent(figures["base_rows"]["csls"]["precision_at_10"]),
-            ]
-        )
+        nearest, csls = figures["base_rows"]["cosine"], figures["base_rows"]["csls"]
+        shares = (nearest["precision_at_1"], nearest["precision_at_10"], csls["precision_at_10"])
+        fit = [
+            f"{figures['n_fitted']:,}",
+            f"{figures['n_heldout']:,}",
+            f"{figures['r2']:.3f}",
+            f"{figures['cosine']:.3f}",
+        ]
+        rows.append([one.name, one.method, *fit, *map(as_percent, shares)])
     columns = ["rows by", "method", "words fitted on", "held out", "R²", "mean cosine", "own row first"]
     columns += ["own row among ten", "by CSLS"]
     return Shown(Table("Rows of held-out words, predicted", columns, rows), range(2, 9))
@@ -502,11 +494,6 @@ def _changed(group: TaskGroup, model: TunedModel) -> list[Block]:
     ]
 
 
-_BANDS = (1, 5, 10, 20, 50, 100, 500, 1000, 5000)
-_MOST_WORDS = 8  # pieces that are told apart
-_EXAMPLES = 4
-
-
 @dataclass(frozen=True)
 class AddedData:
     """The rows that a model got."""
@@ -542,11 +529,8 @@ def words_section(models: list[AddedData]) -> Section:
 
 
 def _facts(data: AddedData) -> list[tuple[str, str]]:
-    facts = [
-        ("model", data.model),
-        ("added words", f"{len(data.words):,}"),
-        ("base pieces of an added word, mean", f"{data.pieces.mean():.2f}"),
-    ]
+    facts = [("model", data.model), ("added words", f"{len(data.words):,}")]
+    facts.append(("base pieces of an added word, mean", f"{data.pieces.mean():.2f}"))
     if data.counts is not None:
         facts.append(("median count", f"{np.median(data.counts):,.0f}"))
     return facts
