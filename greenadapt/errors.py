@@ -5,6 +5,7 @@ The command line turns each error into one line and an exit code.
 
 import importlib.util
 import re
+import sys
 from decimal import ROUND_HALF_UP, Decimal
 from math import isfinite
 from typing import Any
@@ -84,9 +85,15 @@ def require(extra: str, *packages: str, by: str, otherwise: str = "") -> None:
 
     ``otherwise`` is what the user can do without them.
     """
-    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in packages if not _is_installed(name)]:
         hint = f'pip install "greenadapt[{extra}]"' + (f", or {otherwise}" if otherwise else "")
         raise MissingError(f"{by} needs {', '.join(missing)}, not installed", hint)
+
+
+def _is_installed(name: str) -> bool:
+    if name in sys.modules:
+        return sys.modules[name] is not None
+    return importlib.util.find_spec(name) is not None
 
 
 def require_torch(by: str) -> None:

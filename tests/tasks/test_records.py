@@ -205,7 +205,7 @@ def test_an_id_without_the_hubs_library(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
         MissingError,
-        match=r'nosuch/thing does not exist, .*: check the path, or pip install "greenadapt\[hub\]"',
+        match=r'nosuch/thing does not exist, .*: pip install "greenadapt\[hub\]", or check the path',
     ):
         read("nosuch/thing")
 

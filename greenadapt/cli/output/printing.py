@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import asdict
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -108,7 +107,7 @@ def print_plan(steps: Iterable[Step], as_json: bool) -> None:
     """The steps, as lines of JSON or as text."""
     if as_json:
         for step in steps:
-            print_json(asdict(step))
+            print_json(step.as_dict())
     else:
         print_text(line for step in steps for line in _step_lines(step))
 
