@@ -161,11 +161,11 @@ def qa(
     object per question, and at the end one with the scores if there are gold answers; on a terminal without --json,
     each answer in its sentence. With --out the answers are in the folder, and the scores are printed.
     """
-    place = o.index_place(index, search, "--index")
+    location = o.index_place(index, search, "--index")
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
-    if place is not None or data is not None:
-        source = "--data" if place is None else "an index"
+    if location is not None or data is not None:
+        source = "--data" if location is None else "an index"
         option_checks.refuse(ctx, _DOCUMENT_OPTIONS, f"is for documents, not for {source}: leave it out")
         read = TextOptions()
     else:
@@ -195,7 +195,7 @@ def qa(
         fields=read.fields or InquirySources.fields,
         sample_by=read.sample_by,
         single=context is not None,
-        index=place,
+        index=location,
     )
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
     check_files(predictions, null_odds)

@@ -52,12 +52,12 @@ def search(
 
     if address is not None and query is None:
         folder, query = None, folder
-    place = o.index_place(folder, address, "INDEX")
-    if place is None or query is None:
+    location = o.index_place(folder, address, "INDEX")
+    if location is None or query is None:
         raise UsageError("an index or a query is missing", 'write search INDEX "QUERY", or search --search URL "QUERY"')
     if model is not None and by == "bm25":
         raise UsageError("--model makes the vector of the query, which --by bm25 does not need", "add --by dense")
-    index = Index(place, model)
+    index = Index(location, model)
     progress = make_progress()
     index.warn_unfinished(progress)
     passages = index.search(query, top, by)

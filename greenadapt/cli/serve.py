@@ -63,9 +63,9 @@ def serve(
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise MissingError(f"serving needs {', '.join(missing)}, not installed", 'pip install "greenadapt[serve]"')
 
-    place = o.index_place(index, search, "--index")
+    location = o.index_place(index, search, "--index")
 
     from greenadapt.cli.output.console import make_progress
     from greenadapt.server.serving import ServeRequest, serve
 
-    serve(ServeRequest(tuple(model), options, reading, task, place, retrieval), make_progress(is_read=False))
+    serve(ServeRequest(tuple(model), options, reading, task, location, retrieval), make_progress(is_read=False))

@@ -126,7 +126,7 @@ def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., 
         ("finetune", "resumes from the last checkpoint"),
         (
             "predict",
-            "the same command starts from the first line (with --cluster it goes on); printed lines are complete",
+            "the same command starts from the first line (with --cluster it resumes); printed lines are complete",
         ),
         ("align", "the same command starts over"),
     ],
