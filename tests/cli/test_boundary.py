@@ -151,8 +151,8 @@ def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatc
 
     monkeypatch.setattr("greenadapt.cli.options.make_session", stopped)
     for command in (("adapt", "-c", "a.txt", "-m", "m"), ("finetune", "--task", "ner", "-m", "m", "--train", "t.tsv")):
-        assert "does again" not in last_line(run_alone(*command, code=130))
-        assert "does again" in last_line(run_alone(*command, "--force", code=130))
+        assert "repeats the finished" not in last_line(run_alone(*command, code=130))
+        assert "repeats the finished" in last_line(run_alone(*command, "--force", code=130))
 
 
 def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:

@@ -247,14 +247,14 @@ def print_cluster(rows: Sequence[Json]) -> None:
     """The nodes of a cluster, what of them is free, and what uses them."""
     nodes = [row for row in rows if row["kind"] == "node"]
     sums = {name: sum(row[name] for row in nodes) for name in nodes[0] if name not in ("kind", "address")}
-    rows = [*nodes, {**sums, "address": "all"}] if len(nodes) > 1 else nodes
+    lines = [*nodes, {**sums, "address": "all"}] if len(nodes) > 1 else nodes
     cells = [
         [
             row["address"],
             *(f"{row[f'free_{name}']:g} of {row[name]:g}" for name in ("cores", "gpus")),
             byte_size(row["memory_bytes"]),
         ]
-        for row in rows
+        for row in lines
     ]
     print_table("", ["node", "free cores", "free GPUs", "memory"], cells)
     for row in rows:
@@ -319,38 +319,38 @@ def print_heldout(figures: Json, recipe: str) -> None:
     print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
 
 
-def print_rows(assessment: Json) -> None:
+def print_rows(scores: Json) -> None:
     """How well recipes predict the rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
-    first = next(iter(assessment["rows"].values()))
+    first = next(iter(scores["rows"].values()))
     counts = _bands(first["by_count"])
     columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {count}" for count in counts)]
     table = []
-    for name, figures in assessment["rows"].items():
+    for name, figures in scores["rows"].items():
         nearest = figures["base_rows"]["cosine"]
-        row = [_starred(name, assessment), f"{figures['cosine']:.3f}"]
+        row = [_starred(name, scores), f"{figures['cosine']:.3f}"]
         row += [_percent(nearest["precision_at_1"]), _percent(nearest["precision_at_10"])]
         table.append([*row, *(_percent(band["precision_at_10"]) for band in figures["by_count"])])
-    print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {assessment['base']}", columns, table)
+    print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {scores['base']}", columns, table)
     by_count = "; in 10: also of the words that occur so often in the corpus" if counts else ""
     print_text([
-        f"* the rows of {assessment['folder']}; random: random rows of the same length as the model's, the least to "
+        f"* the rows of {scores['folder']}; random: random rows of the same length as the model's, the least to "
         f"beat",
         "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
         f"one, or among the ten nearest{by_count}",
         "",
     ])  # fmt: skip
-    _print_states(assessment, counts)
-    if remarks := new_words(assessment):
+    _print_states(scores, counts)
+    if remarks := new_words(scores):
         print_text([*remarks, ""])
 
 
-def _print_states(assessment: Json, counts: Sequence[str]) -> None:
+def _print_states(scores: Json, counts: Sequence[str]) -> None:
     """The substitution test, if torch is installed."""
-    if (test := assessment["substitution"]) is None:
+    if (test := scores["substitution"]) is None:
         return
     table = [
-        [_starred(name, assessment), f"{states['state_cosine']:.3f}", *map(_cosine, states["state_by_count"])]
-        for name, states in {**assessment["rows"], "in pieces": test["split"]}.items()
+        [_starred(name, scores), f"{states['state_cosine']:.3f}", *map(_cosine, states["state_by_count"])]
+        for name, states in {**scores["rows"], "in pieces": test["split"]}.items()
     ]
     text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
     title = f"The model's last state at {counted(test['words'], 'held-out word')}, {text}"
@@ -362,8 +362,8 @@ def _print_states(assessment: Json, counts: Sequence[str]) -> None:
     ])  # fmt: skip
 
 
-def _starred(name: str, assessment: Json) -> str:
-    return f"{name} *" if name == assessment["recipe"] else name
+def _starred(name: str, scores: Json) -> str:
+    return f"{name} *" if name == scores["recipe"] else name
 
 
 def _bands(by_count: Sequence[Json]) -> list[str]:
@@ -375,18 +375,18 @@ def _cosine(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def print_folds(assessment: Json) -> None:
+def print_folds(result: Json) -> None:
     """Print the results of ``cross_validate``: a table, and a recommendation in a sentence or two."""
-    base, *ours = assessment["rows"]
+    base, *ours = result["rows"]
     rows = [[base["read_by"], figure(base["score"]), "", "", _seconds(base)]]
     for row in ours:
         name = f"adapted, read by {VIEW_NAMES[row['read_by']]}"
         rows.append([name, figure(row["score"]), signed(row["difference"]), _interval(row), _seconds(row)])
-    columns = ["model", assessment["main"], "difference", "95 % interval", "training, predicting"]
-    seeds = f", {counted(assessment['seeds'], 'seed')}" if assessment["seeds"] > 1 else ""
-    title = f"{counted(assessment['folds'], 'fold')} of {counted(assessment['examples'], 'example')}{seeds}, scores in percent"
+    columns = ["model", result["main"], "difference", "95 % interval", "training, predicting"]
+    seeds = f", {counted(result['seeds'], 'seed')}" if result["seeds"] > 1 else ""
+    title = f"{counted(result['folds'], 'fold')} of {counted(result['examples'], 'example')}{seeds}, scores in percent"
     print_table(title, columns, rows)
-    print_text([*assessment(assessment), ""])
+    print_text([*assessment(result), ""])
 
 
 def _seconds(row: Json) -> str:
@@ -498,15 +498,15 @@ def _interval(row: Json) -> str:
     return f"{signed(row['low'])} to {signed(row['high'])}" if "low" in row else ""
 
 
-def _in_words(model: str, row: Json) -> str:
+def _in_words(first: str, row: Json) -> str:
     difference, model = row["difference"], row["model"]
     if row["low"] <= 0 <= row["high"]:
         return (
-            f"{model} minus {model}: {signed(difference)} points, but the interval includes zero: "
+            f"{first} minus {model}: {signed(difference)} points, but the interval includes zero: "
             f"these {row.get('resampled', 'examples')} and seeds do not show which is better"
         )
     better = "better" if difference > 0 else "worse"
-    return f"{model} is {better} than {model} by {figure(abs(difference))} points"
+    return f"{first} is {better} than {model} by {figure(abs(difference))} points"
 
 
 def _gap(rows: Sequence[Json]) -> list[str]:
