@@ -117,7 +117,7 @@ def _step_lines(step: Step) -> list[str]:
     if step.status == UP_TO_DATE:
         text = f"up to date; {counts_in_words(step.counts)}"
     else:
-        more = ["goes on from a killed run"] * step.resumes
+        more = ["resumes a killed run"] * step.resumes
         more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
         text = "; ".join([f"{step.status}: {step.why}", *more])
     return [f"{step.stage}: {text}", f"  {step.folder}"]
