@@ -201,14 +201,19 @@ def finetune(
     arguments.check(refuse)
     session = o.make_session(options, out=out)
     request = arguments.request(session, tuple(train or ()), dev, test, unlabelled)
-    others = [name for name in (compare, reference) if name is not None]
-    _train(session, request, others, add_to, as_json=as_json)
+    compared_models = [name for name in (compare, reference) if name is not None]
+    _train(session, request, compared_models, add_to, as_json=as_json)
 
 
 def _train(
-    session: "Session", request: "FinetuneRequest", others: Sequence[str], add_to: Path | None, *, as_json: bool
+    session: "Session",
+    request: "FinetuneRequest",
+    compared_models: Sequence[str],
+    add_to: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """``others`` are the base model and the reference to compare with, if any."""
+    """``compared_models`` are the base model and the reference to compare with, if any."""
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_comparison, print_results, print_scores
     from greenadapt.stages.finetune.add_task import add_tasks
@@ -219,7 +224,7 @@ def _train(
 
     comparison: dict[str, list[Any]] = {}
     if request.is_plain:
-        compared = compare(session, request, others)
+        compared = compare(session, request, compared_models)
         results, scored, comparison = compared.results, compared.results[:1], {"comparison": compared.rows}
     else:
         results = scored = [train(session, request)] if add_to is None else add_tasks(session, add_to, request)

@@ -54,7 +54,7 @@ def index(
     """Index the paragraphs of documents for search and qa.
 
     The same command again brings the index up to date. Work is committed in batches: searches see it meanwhile, and a
-    killed run goes on from the last one.
+    killed run resumes after the last one.
     """
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.printing import counts_in_words

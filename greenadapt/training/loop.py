@@ -165,8 +165,8 @@ class Training:
         self._has_segments = takes_segments(model)
         self._called = machine.prepare(model, compiled=run.compile, leaves_weights_out=feed.leaves_weights_out)
         self._has_decay = any(weight.requires_grad for weight in model.get_input_embeddings().parameters())
-        named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
-        groups = [[pair for pair in named if pair[1].ndim > 1], [pair for pair in named if pair[1].ndim <= 1]]
+        trainable = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+        groups = [[pair for pair in trainable if pair[1].ndim > 1], [pair for pair in trainable if pair[1].ndim <= 1]]
         self._names = [name for group in groups for name, _ in group]
         self._weights = [weight for group in groups for _, weight in group]
         decays = (train.weight_decay, 0.0)  # none on biases and layer norms

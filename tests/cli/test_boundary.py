@@ -126,7 +126,7 @@ def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., 
         ("finetune", "resumes from the last checkpoint"),
         (
             "predict",
-            "the same command starts from the first line (with --cluster it goes on); printed lines are complete",
+            "the same command starts from the first line (with --cluster it resumes); printed lines are complete",
         ),
         ("align", "the same command starts over"),
     ],
@@ -151,8 +151,8 @@ def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatc
 
     monkeypatch.setattr("greenadapt.cli.options.make_session", stopped)
     for command in (("adapt", "-c", "a.txt", "-m", "m"), ("finetune", "--task", "ner", "-m", "m", "--train", "t.tsv")):
-        assert "does again" not in last_line(run_alone(*command, code=130))
-        assert "does again" in last_line(run_alone(*command, "--force", code=130))
+        assert "repeats the finished" not in last_line(run_alone(*command, code=130))
+        assert "repeats the finished" in last_line(run_alone(*command, "--force", code=130))
 
 
 def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:

@@ -361,7 +361,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 MU = 3.0
 BOTH_VIEWS = TrainConfig(mix="both", epochs=5, batch_size=16, learning_rate=1e-3)
-KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+UNLABELLED_KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "ner": (ner_file, "ner", {}),
     "classes": (texts_file, "classification", {}),
     "numbers": (texts_file, "classification", {"numbers": True}),
@@ -372,7 +372,7 @@ class PreparedUnlabelled:
     """A model, labelled examples and texts without labels."""
 
     def __init__(self, kind: str, folder: Path, **config: Any) -> None:
-        write, name, options = KINDS[kind]
+        write, name, options = UNLABELLED_KINDS[kind]
         self.checkpoint = Checkpoint.open(
             adapted(lambda *args, **more: tiny_model_in(folder, *args, **more), **{**NO_DROPOUT, **config})
         )
@@ -434,7 +434,7 @@ def unlabelled_by_hand(prepared: PreparedUnlabelled, model: Any) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", UNLABELLED_KINDS)
 def test_the_loss_is_that_of_labels_and_the_distance_to_both_views_by_hand(kind: str, tmp_path: Path) -> None:
     prepared = PreparedUnlabelled(kind, tmp_path)
     n = len(prepared.unlabelled)

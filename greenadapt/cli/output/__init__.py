@@ -1,1 +1,1 @@
-"""What people and scripts see."""
+"""Output for people and scripts."""

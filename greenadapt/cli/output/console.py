@@ -1,4 +1,4 @@
-"""What people and scripts see: results on stdout; notes and progress bars on stderr."""
+"""Output for people and scripts: results on stdout; notes and progress bars on stderr."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def hanging(first: str, text: str, width: int | None) -> list[str]:
 
 
 def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """A row as its first cell, and below it a line for each other one that holds something."""
+    """A row as its first cell, and a line for each further cell that is not empty."""
     names = max(map(len, columns[1:]), default=0)
     lines = wrapped(f" {row[0] or '-'}", width)
     for name, cell in zip(columns[1:], row[1:], strict=True):
@@ -71,16 +71,16 @@ def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _filled(words: Sequence[str], width: int, first: str, rest: str) -> list[str]:
-    """``words`` in as few lines as they need, which begin with ``first`` and ``rest``."""
+def _filled(words: Sequence[str], width: int, initial_indent: str, subsequent_indent: str) -> list[str]:
+    """Fill lines with ``words``, which begin with ``initial_indent`` and ``subsequent_indent``."""
     from rich.cells import cell_len
 
-    lines = [first + words[0]] if words else []
+    lines = [initial_indent + words[0]] if words else []
     for word in words[1:]:
         if cell_len(f"{lines[-1]} {word}") <= width:
             lines[-1] += f" {word}"
         else:
-            lines.append(rest + word)
+            lines.append(subsequent_indent + word)
     return lines
 
 
@@ -89,26 +89,26 @@ Level = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True)
 class Output:
-    """What the running command prints on stderr, and how."""
+    """How the running command prints messages on stderr."""
 
     quiet: bool = False
     """Only warnings and errors."""
     as_json: bool = False
     command: str = ""
-    """The stage of messages that no stage sends."""
+    """The stage of messages outside of stages."""
 
 
 _output = Output()
 
 
 def set_output(**changes: Any) -> None:
-    """Change ``Output`` from now on; starts afresh with a ``command``."""
+    """Change the current ``Output``; a ``command`` starts from the defaults."""
     global _output
     _output = replace(Output() if "command" in changes else _output, **changes)
 
 
 def output() -> Output:
-    """What is set."""
+    """The current ``Output``."""
     return _output
 
 
@@ -136,7 +136,7 @@ def has_colour(stream: IO[str]) -> bool:
 
 
 def show_details() -> None:
-    """Write what the package logs (``logging``) as messages, for ``--verbose``."""
+    """Write the package's log records (``logging``) as messages, for ``--verbose``."""
     import logging
 
     class Handler(logging.Handler):
@@ -150,7 +150,7 @@ def show_details() -> None:
 
 
 def hide_details() -> None:
-    """The opposite of ``show_details``, if a command before it in this process was verbose."""
+    """Undo ``show_details``, if an earlier command in this process was verbose."""
     if logging := sys.modules.get("logging"):
         logger = logging.getLogger("greenadapt")
         logger.handlers, logger.propagate = [], True
@@ -158,21 +158,21 @@ def hide_details() -> None:
 
 
 _RECENT = 60.0
-"""Seconds that the speed is of."""
+"""Seconds over which the speed is measured."""
 _APART = 1.0
 """Seconds between two marks."""
 
 
 class Speed:
-    """The speed of work over the last minute; where the last step took longer, that of this step."""
+    """The speed of work over the last minute, or over the last step if that took longer."""
 
     def __init__(self, now: float) -> None:
-        """Work that begins ``now``, in seconds of whatever clock."""
+        """Start the work at ``now``, in seconds of any clock."""
         self._marks = [(now, 0.0)]
-        """When how much was done, the last one and at most a minute before it."""
+        """(time, done units) marks of the last minute, and the last mark before it."""
 
     def mark(self, now: float, done: float) -> None:
-        """Note that ``done`` units are done ``now``."""
+        """Record that ``done`` units are done at ``now``."""
         if len(self._marks) > 2 and self._marks[-1][0] - self._marks[-2][0] < _APART:
             self._marks.pop()
         self._marks.append((now, done))
@@ -181,12 +181,12 @@ class Speed:
 
     @property
     def recent(self) -> tuple[float, float]:
-        """Units, and the seconds in which they were done."""
+        """The number of recent units, and their seconds."""
         (start, before), (end, done) = self._marks[0], self._marks[-1]
         return done - before, end - start
 
     def left(self, units: float) -> float | None:
-        """The seconds that ``units`` more take at this speed; ``None`` if it is not known."""
+        """The seconds that ``units`` take at this speed; ``None`` if it is unknown."""
         done, seconds = self.recent
         return units * seconds / done if done > 0 and seconds > 0 else None
 
@@ -209,12 +209,12 @@ def make_progress(*, is_read: bool = True) -> Progress:
 
 
 def write_warning(message: str) -> None:
-    """One line on stderr that the user should not miss, in yellow on a terminal."""
+    """Write a warning on stderr, in yellow on a terminal."""
     write_message("warning", message)
 
 
 def say_loading(models: Iterable[str]) -> None:
-    """On a terminal, say what the wait before the first answer is for."""
+    """On a terminal, announce that models are loading."""
     if sys.stderr.isatty() and not (output().quiet or output().as_json):
         write_message("info", f"loading {', '.join(models)}")
 
@@ -263,7 +263,7 @@ def print_table(title: str, columns: list[str], rows: Iterable[Iterable[object]]
 
 
 class _Quiet(Silent):
-    """Warnings and nothing else."""
+    """Progress that shows only warnings."""
 
     def warn(self, message: str) -> None:
         write_warning(message)
@@ -306,8 +306,8 @@ class _LogBar:
         total = None if self.total and self.done > self.total else self.total
         share = f" of {compact(total)}" if total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
-        left = self.speed.left(total - self.done) if total and not ended else None
-        facts += f", about {left:.0f} s left" if left is not None and left >= 1 else ""
+        remaining = self.speed.left(total - self.done) if total and not ended else None
+        facts += f", about {remaining:.0f} s left" if remaining is not None and remaining >= 1 else ""
         speed = rate(*((self.done, seconds) if ended else self.speed.recent), self.unit)
         text = f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({speed}{facts})"
         done = int(self.done) if float(self.done).is_integer() else self.done
@@ -335,7 +335,7 @@ class _Terminal(_Quiet):
 
 
 def rate(done: float, seconds: float, unit: str) -> str:
-    """How fast work goes on, such as ``12.3k words/s``, or ``181 s/step`` if a unit takes longer than a second."""
+    """The speed of work, such as ``12.3k words/s``, or ``181 s/step`` if a unit takes longer than a second."""
     if 0 < done < seconds:
         return f"{compact(seconds / done)} s/{unit.removesuffix('s')}"
     return f"{compact(done / max(seconds, 1e-9))} {unit}/s"

@@ -1,4 +1,4 @@
-"""Results, plans, answers and tables, printed."""
+"""Printing of results, plans, answers and tables."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -75,16 +75,16 @@ def _lines(result: Result, *, judges_map: bool) -> list[str]:
 
 def counts_in_words(counts: dict[str, Any]) -> str:
     """A result's counts in one line: ``words 85,017, dim 384``."""
-    known = {name.replace("_", " "): value for name, value in counts.items() if value is not None}
-    return ", ".join(f"{name} {_number(value)}" for name, value in known.items())
+    labels = {name.replace("_", " "): value for name, value in counts.items() if value is not None}
+    return ", ".join(f"{name} {_number(value)}" for name, value in labels.items())
 
 
 def _quality(figures: dict[str, Any]) -> str:
-    """How good a map is, in one line."""
-    found = figures["base_rows"]["cosine"]
+    """The quality of a map in one line."""
+    base = figures["base_rows"]["cosine"]
     return (
         f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
-        f"own row first for {as_percent(found['precision_at_1'])}, among ten for {as_percent(found['precision_at_10'])}"
+        f"own row first for {as_percent(base['precision_at_1'])}, among ten for {as_percent(base['precision_at_10'])}"
     )
 
 
@@ -92,10 +92,10 @@ def _recipes(rows: dict[str, Any]) -> str:
     """Which recipe the new rows are, its figures, and those that it was chosen by, in one line."""
     line = f"  rows {rows['recipe']}"
     if figures := rows["heldout"].get(rows["recipe"]):
-        found = figures["base_rows"]["cosine"]
-        first, ten = found["precision_at_1"], found["precision_at_10"]
+        base = figures["base_rows"]["cosine"]
+        first, ten = base["precision_at_1"], base["precision_at_10"]
         line += f" on {figures['n_heldout']:,} held-out words: own row first for {first:.1%}, among ten for {ten:.1%}"
-    cosines = ", ".join(f"{name} {each['cosine']:.3f}" for name, each in rows["heldout"].items())
+    cosines = ", ".join(f"{name} {scores['cosine']:.3f}" for name, scores in rows["heldout"].items())
     return f"{line}; mean cosine with the rows of held-out words: {cosines}"
 
 
@@ -114,12 +114,12 @@ def print_plan(steps: Iterable[Step], as_json: bool) -> None:
 
 def _step_lines(step: Step) -> list[str]:
     if step.status == UP_TO_DATE:
-        said = f"up to date; {counts_in_words(step.counts)}"
+        text = f"up to date; {counts_in_words(step.counts)}"
     else:
-        more = ["goes on from a killed run"] * step.resumes
+        more = ["resumes a killed run"] * step.resumes
         more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
-        said = "; ".join([f"{step.status}: {step.why}", *more])
-    return [f"{step.stage}: {said}", *_adapter(step.adapter), f"  {step.folder}"]
+        text = "; ".join([f"{step.status}: {step.why}", *more])
+    return [f"{step.stage}: {text}", *_adapter(step.adapter), f"  {step.folder}"]
 
 
 def _adapter(counts: Json | None) -> list[str]:
@@ -164,10 +164,10 @@ def print_status(rows: Sequence[Json], root: Path | None) -> None:
             print_text(_unfinished(row))
         elif row["kind"] == "lock":
             print_text([f"Locked: {row['writer']} is writing", f"  {row['file']}"])
-    left = [row for row in rows if row["kind"] == "leftovers"]
-    if left:
-        each = ", ".join(f"{_KINDS[row['what']][1]} {byte_size(row['bytes'])}" for row in left)
-        print_text([f"greenadapt clean would remove: {each}"])
+    leftovers = [row for row in rows if row["kind"] == "leftovers"]
+    if leftovers:
+        kinds = ", ".join(f"{_KINDS[row['what']][1]} {byte_size(row['bytes'])}" for row in leftovers)
+        print_text([f"greenadapt clean would remove: {kinds}"])
 
 
 _KINDS = {
@@ -177,7 +177,7 @@ _KINDS = {
     "input": ("kept input", "kept input"),
     "cache": ("cache", "caches"),
 }
-"""What can be removed, one and many."""
+"""Kinds of removable files: singular and plural."""
 
 
 def _group(row: Json, root: Path | None) -> str:
@@ -228,8 +228,8 @@ def _unfinished(row: Json) -> list[str]:
     state, after = (
         ("Being made", "") if row["writer"] else ("Unfinished", "; the same command resumes it or starts over")
     )
-    said = f"{byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}{after}"
-    return [f"{state}: {what}: {said}", f"  {row['folder']}"]
+    text = f"{byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}{after}"
+    return [f"{state}: {what}: {text}", f"  {row['folder']}"]
 
 
 def local_time(iso: str) -> str:
@@ -238,7 +238,7 @@ def local_time(iso: str) -> str:
 
 
 def print_cleaning(removable: Sequence[Json], kept: Sequence[Json], as_json: bool, *, to_stderr: bool = False) -> None:
-    """What ``clean`` would remove, and what it keeps."""
+    """Print the rows that ``clean`` would remove, and those that it keeps."""
     if as_json:
         for row in [*removable, *kept]:
             print_json(row)
@@ -250,7 +250,7 @@ def print_cleaning(removable: Sequence[Json], kept: Sequence[Json], as_json: boo
 
 
 def print_removed(rows: Sequence[Json], as_json: bool) -> None:
-    """What ``clean`` removed, and what it kept."""
+    """Print the rows that ``clean`` removed, and those that it kept."""
     if as_json:
         for row in rows:
             print_json(row)
@@ -273,14 +273,14 @@ def print_cluster(rows: Sequence[Json]) -> None:
     """The nodes of a cluster, what of them is free, and what uses them."""
     nodes = [row for row in rows if row["kind"] == "node"]
     sums = {name: sum(row[name] for row in nodes) for name in nodes[0] if name not in ("kind", "address")}
-    shown = [*nodes, {**sums, "address": "all"}] if len(nodes) > 1 else nodes
+    lines = [*nodes, {**sums, "address": "all"}] if len(nodes) > 1 else nodes
     cells = [
         [
             row["address"],
             *(f"{row[f'free_{name}']:g} of {row[name]:g}" for name in ("cores", "gpus")),
             byte_size(row["memory_bytes"]),
         ]
-        for row in shown
+        for row in lines
     ]
     print_table("", ["node", "free cores", "free GPUs", "memory"], cells)
     for row in rows:
@@ -348,45 +348,46 @@ def print_heldout(figures: Json, recipe: str) -> None:
         return
     names = ("precision_at_1", "precision_at_5", "precision_at_10")
     rows = [
-        [f"own row among {label}, {measure}", *(as_percent(found[name]) for name in names), f"{found['mrr']:.3f}"]
+        [f"own row among {label}, {measure}", *(as_percent(values[name]) for name in names), f"{values['mrr']:.3f}"]
         for label, key in (("all base rows", "base_rows"), ("overlap rows", "overlap_rows"))
-        for measure, found in figures[key].items()
+        for measure, values in figures[key].items()
     ]
     title = f"Rows by --rows {recipe} on {figures['n_heldout']:,} held-out words: cosine {figures['cosine']:.3f}"
     print_table(title, ["finding a word's", "first", "in 5", "in 10", "MRR"], rows)
 
 
-def print_rows(found: Json) -> None:
+def print_rows(scores: Json) -> None:
     """How well recipes predict the rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
-    first = next(iter(found["rows"].values()))
+    first = next(iter(scores["rows"].values()))
     counts = _bands(first["by_count"])
     columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {count}" for count in counts)]
     table = []
-    for name, figures in found["rows"].items():
+    for name, figures in scores["rows"].items():
         nearest = figures["base_rows"]["cosine"]
-        row = [_starred(name, found), f"{figures['cosine']:.3f}"]
+        row = [_starred(name, scores), f"{figures['cosine']:.3f}"]
         row += [_percent(nearest["precision_at_1"]), _percent(nearest["precision_at_10"])]
         table.append([*row, *(_percent(band["precision_at_10"]) for band in figures["by_count"])])
-    print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {found['base']}", columns, table)
+    print_table(f"Rows predicted for {first['n_heldout']:,} held-out words of {scores['base']}", columns, table)
     by_count = "; in 10: also of the words that occur so often in the corpus" if counts else ""
     print_text([
-        f"* the rows of {found['folder']}; random: random rows of the same length as the model's, the least to beat",
+        f"* the rows of {scores['folder']}; random: random rows of the same length as the model's, the least to "
+        f"beat",
         "cosine: of the predicted row and the model's own, mean; first, in 10: the own row is nearest to the predicted "
         f"one, or among the ten nearest{by_count}",
         "",
     ])  # fmt: skip
-    _print_states(found, counts)
-    if remarks := new_words(found):
+    _print_states(scores, counts)
+    if remarks := new_words(scores):
         print_text([*remarks, ""])
 
 
-def _print_states(found: Json, counts: Sequence[str]) -> None:
+def _print_states(scores: Json, counts: Sequence[str]) -> None:
     """The substitution test, if torch is installed."""
-    if (test := found["substitution"]) is None:
+    if (test := scores["substitution"]) is None:
         return
     table = [
-        [_starred(name, found), f"{one['state_cosine']:.3f}", *map(_cosine, one["state_by_count"])]
-        for name, one in {**found["rows"], "in pieces": test["split"]}.items()
+        [_starred(name, scores), f"{states['state_cosine']:.3f}", *map(_cosine, states["state_by_count"])]
+        for name, states in {**scores["rows"], "in pieces": test["split"]}.items()
     ]
     text = f"in {counted(test['texts'], 'text')} of the corpus" if test["texts"] else "without a text around them"
     title = f"The model's last state at {counted(test['words'], 'held-out word')}, {text}"
@@ -398,8 +399,8 @@ def _print_states(found: Json, counts: Sequence[str]) -> None:
     ])  # fmt: skip
 
 
-def _starred(name: str, found: Json) -> str:
-    return f"{name} *" if name == found["recipe"] else name
+def _starred(name: str, scores: Json) -> str:
+    return f"{name} *" if name == scores["recipe"] else name
 
 
 def _bands(by_count: Sequence[Json]) -> list[str]:
@@ -411,18 +412,18 @@ def _cosine(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def print_folds(found: Json) -> None:
-    """What cross-validation found, see ``cross_validate``: a table, and what to do in a sentence or two."""
-    base, *ours = found["rows"]
+def print_folds(result: Json) -> None:
+    """Print the results of ``cross_validate``: a table, and a recommendation in a sentence or two."""
+    base, *ours = result["rows"]
     rows = [[base["read_by"], figure(base["score"]), "", "", _seconds(base)]]
     for row in ours:
         name = f"adapted, read by {VIEW_NAMES[row['read_by']]}"
         rows.append([name, figure(row["score"]), signed(row["difference"]), _interval(row), _seconds(row)])
-    columns = ["model", found["main"], "difference", "95 % interval", "training, predicting"]
-    seeds = f", {counted(found['seeds'], 'seed')}" if found["seeds"] > 1 else ""
-    title = f"{counted(found['folds'], 'fold')} of {counted(found['examples'], 'example')}{seeds}, scores in percent"
+    columns = ["model", result["main"], "difference", "95 % interval", "training, predicting"]
+    seeds = f", {counted(result['seeds'], 'seed')}" if result["seeds"] > 1 else ""
+    title = f"{counted(result['folds'], 'fold')} of {counted(result['examples'], 'example')}{seeds}, scores in percent"
     print_table(title, columns, rows)
-    print_text([*assessment(found), ""])
+    print_text([*assessment(result), ""])
 
 
 def _seconds(row: Json) -> str:
@@ -492,7 +493,7 @@ def print_scores(scores: Json) -> None:
 
 
 def print_evaluated(scores: Json) -> None:
-    """The same for one labelled file (see ``Evaluated``), and the interval of the main score."""
+    """Print the scores on a labelled file (see ``Evaluated``), and the interval of the main score."""
     print_tables(score_tables(scores, scores["file"]))
     if "read_twice" in scores:
         print_text([f"{figure(scores['read_twice'])} % of the examples were read in both tokenizations", ""])
@@ -525,7 +526,7 @@ def print_comparison(rows: Sequence[Json]) -> None:
 
 
 def print_tables(tables: Iterable[Table]) -> None:
-    """Tables of a report, as they are."""
+    """Print tables of a report."""
     for table in tables:
         print_table(table.title, table.columns, table.rows)
 
@@ -534,15 +535,15 @@ def _interval(row: Json) -> str:
     return f"{signed(row['low'])} to {signed(row['high'])}" if "low" in row else ""
 
 
-def _in_words(model: str, row: Json) -> str:
-    difference, other = row["difference"], row["model"]
+def _in_words(first: str, row: Json) -> str:
+    difference, model = row["difference"], row["model"]
     if row["low"] <= 0 <= row["high"]:
         return (
-            f"{model} minus {other}: {signed(difference)} points, but the interval includes zero: "
+            f"{first} minus {model}: {signed(difference)} points, but the interval includes zero: "
             f"these {row.get('resampled', 'examples')} and seeds do not show which is better"
         )
     better = "better" if difference > 0 else "worse"
-    return f"{model} is {better} than {other} by {figure(abs(difference))} points"
+    return f"{first} is {better} than {model} by {figure(abs(difference))} points"
 
 
 def _gap(rows: Sequence[Json]) -> list[str]:
@@ -561,7 +562,7 @@ def print_answers(row: Json) -> None:
 
 
 def print_summary(summary: Json) -> None:
-    """The scores, and how the model compares with its base model, as far as ``summary`` has them."""
+    """Print the scores and the comparison with the base model, if ``summary`` has them."""
     if "scores" in summary:
         print_tables([scores_table(summary["scores"])])
     if "comparison" not in summary:
@@ -576,7 +577,7 @@ def print_summary(summary: Json) -> None:
 
 
 def _print_marked(question: AnswerLines) -> None:
-    """A question and its lines, which on a terminal go on further right in the next one.
+    """A question and its lines, which on a terminal are wrapped with an indent.
 
     An answer within its sentence stands between ``[[`` and ``]]`` where there are no styles.
     """
