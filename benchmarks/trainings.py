@@ -39,7 +39,8 @@ def train_first(session: Session, options: argparse.Namespace, runs: Iterable[Ca
     global _wanted
     if options.cluster is None:
         return
-    _wanted = wanted = []
+    wanted: list[tuple[Session, FinetuneRequest]] = []
+    _wanted = wanted
     try:
         for run in runs:
             with suppress(_NotTrained):
