@@ -113,7 +113,7 @@ _KINDS = {
 
 
 # Control characters of terminals, characters that change the direction of text, and characters that UTF-8 or XML do not
-# allow. server/page/page.js has the same list.
+# allow. server/page/shared.js has the same list.
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
