@@ -91,9 +91,10 @@ def require(extra: str, *packages: str, by: str, otherwise: str = "") -> None:
 
 
 def _is_installed(name: str) -> bool:
-    if name in sys.modules:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # it was imported without a spec
         return sys.modules[name] is not None
-    return importlib.util.find_spec(name) is not None
 
 
 def require_torch(by: str) -> None:

@@ -264,7 +264,7 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
         (("--memory", "bertmodel", "--memory-layers", "x"), "--memory-layers is 'x', must be numbers such as 6,12"),
         (("--memory", "bertmodel", "--memory-layers", "3"), "--memory-layers has layer 3, the domain model has 2"),
-        (("--memory", "bertmodel", "--memory-layers", "2,1"), "--memory-layers is 2,1, must ascend"),
+        (("--memory", "bertmodel", "--memory-layers", "2,1"), "--memory-layers is 2,1, must be ascending"),
         (("--memory", "bertmodel", "--strategy", "logits", "--memory-layers", "2"), "has no effect with --strategy"),
         (("--memory", "bertmodel", "--strategy", "single", "--gate-init", "normal"), "--gate-init has no effect"),
         (("--memory", "bertmodel", "--cache-memory", "--max-cache", "10K"), "bytes, --max-cache allows 10,240 bytes"),

@@ -118,12 +118,11 @@ from greenadapt.cluster import connected
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
-from greenadapt.vectors import cbow, nodes
-from greenadapt.vectors.engines import parts
+from greenadapt.vectors import cbow, engines, on_cluster
 corpus, work, address, config = sys.argv[1:]
-parts._PART, cbow.CHECKPOINT_SECONDS = 250, 0
+engines._PART, cbow.CHECKPOINT_SECONDS = 250, 0
 with connected(address) as cluster:
-    nodes.alive_nodes = lambda ray: cluster.nodes[:2]
+    on_cluster.alive_nodes = lambda ray: cluster.nodes[:2]
     corpus = PreparedCorpus.open(Path(corpus))
     cbow.train(corpus, eval(config), Path(work), progress=Silent(), max_memory=1 << 30, cluster=cluster)
 """

@@ -142,9 +142,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
-from greenadapt.vectors.engines import parts
 from greenadapt.progress import Silent
-from greenadapt.vectors import cbow
+from greenadapt.vectors import cbow, engines
 from greenadapt.vectors.cbow import train
 
 cbow.CHECKPOINT_SECONDS = 0
@@ -160,7 +159,7 @@ class Deadly(Silent):
             os.kill(os.getpid(), signal.SIGKILL)
 
 corpus, work, last = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-parts._PART = 1000
+engines._PART = 1000
 config = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="fast")
 vectors = train(PreparedCorpus.open(corpus), config, work, progress=Deadly(), max_memory=1 << 30)
 sys.stdout.buffer.write(vectors.matrix.tobytes())
