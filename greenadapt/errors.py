@@ -85,12 +85,13 @@ def require(extra: str, *packages: str, by: str, otherwise: str = "") -> None:
 
     ``otherwise`` is what the user can do without them.
     """
-    if missing := [name for name in packages if not _is_installed(name)]:
+    if missing := [name for name in packages if not is_installed(name)]:
         hint = f'pip install "greenadapt[{extra}]"' + (f", or {otherwise}" if otherwise else "")
         raise MissingError(f"{by} needs {', '.join(missing)}, not installed", hint)
 
 
-def _is_installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
+    """Whether the package ``name`` can be imported; it is not imported."""
     try:
         return importlib.util.find_spec(name) is not None
     except ValueError:  # it was imported without a spec

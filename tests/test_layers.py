@@ -97,7 +97,7 @@ def test_imports_point_one_way() -> None:
 def _folder(module: str) -> str:
     """``training.finetune`` for a module in that folder, the package for one that lies loose in it."""
     parts = module.split(".")
-    folder = parts[:2] if PACKAGE.joinpath(*parts[:2]).is_dir() else parts[:1]
+    folder = parts[:2] if PACKAGE.joinpath(*parts[:2], "__init__.py").is_file() else parts[:1]
     return ".".join(folder)
 
 

@@ -1,7 +1,5 @@
 """What is installed and the nodes of a cluster (``doctor``), and what results cost."""
 
-import importlib
-import importlib.util
 import os
 import platform
 import shutil
@@ -18,7 +16,7 @@ from greenadapt import __version__
 from greenadapt.checkpoints.source import PACKAGED, ZipPackages, model_name
 from greenadapt.cluster import COMMAND, connected, running_address
 from greenadapt.cost import KG_PER_LB, PAPER_ROWS
-from greenadapt.errors import GreenadaptError, MissingError, byte_size, counted
+from greenadapt.errors import GreenadaptError, MissingError, byte_size, counted, is_installed
 from greenadapt.stages.session import Session
 from greenadapt.stages.status import with_sources
 from greenadapt.storage.files import Json
@@ -122,7 +120,7 @@ def _version(name: str) -> str | None:
 
 
 def _gpu() -> Check:
-    if importlib.util.find_spec("torch") is None:
+    if not is_installed("torch"):
         return Check("GPU", "missing", "not known without torch", "only training uses one")
     try:
         import torch
@@ -154,7 +152,7 @@ def _memory() -> Check:
 
 
 def _engine() -> Check:
-    if importlib.util.find_spec("numba") is None:
+    if not is_installed("numba"):
         return Check("fast engine", "missing", "needs numba", 'w2v uses gensim\'s; pip install "greenadapt[fast]"')
     try:
         from greenadapt.vectors.engines.fast import FastEngine
@@ -190,7 +188,7 @@ def _model(name: str) -> Check:
     if (folder := packaged.present(name)) is not None:
         return Check(f"model {name}", "ok", str(folder))
     if isinstance(packaged, ZipPackages):
-        here = [each for each in packaged.packages if importlib.util.find_spec("_".join(each.rsplit("-", 1)))]
+        here = [each for each in packaged.packages if is_installed("_".join(each.rsplit("-", 1)))]
         if len(here) == len(packaged.packages):
             return Check(f"model {name}", "ok", f"in {counted(len(here), 'package')}, unzipped on first use")
         wanted = " ".join(packaged.packages)

@@ -1,14 +1,21 @@
 """A model's folder to the model hub."""
 
 import fnmatch
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError, first_line
+from greenadapt.errors import (
+    ConflictError,
+    GreenadaptError,
+    InputError,
+    MissingError,
+    UsageError,
+    first_line,
+    is_installed,
+)
 from greenadapt.progress import Progress
 from greenadapt.report.cards import with_pictures
 from greenadapt.report.page.blocks import Plot
@@ -59,7 +66,7 @@ def push(request: PushRequest, progress: Progress, plots: CardPlots | None = Non
     files: dict[str, Path | bytes] = {str(path.relative_to(folder)): path for path in _published(folder, request)}
     if (folder / MANIFEST).is_file():
         result = verified(open_result(folder, read_manifest(folder).stage))
-        if plots is not None and CARD in files and importlib.util.find_spec("vl_convert") is not None:
+        if plots is not None and CARD in files and is_installed("vl_convert"):
             files |= _illustrated(result, request, files, plots, progress)
     if not files:
         raise UsageError(f"every file of {request.folder} is left out", "give other patterns to --exclude")

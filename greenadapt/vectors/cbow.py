@@ -6,7 +6,6 @@ value. Existing words keep their rows in both tables of word2vec; new words are 
 subsampling and negative sampling are those of the whole corpus.
 """
 
-import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from greenadapt.config import ResolvedEngine, W2VConfig
-from greenadapt.errors import InputError, MissingError, ResourceError, require
+from greenadapt.errors import InputError, MissingError, ResourceError, is_installed, require
 from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, Streamed, offsets_of, write_arrays
 from greenadapt.storage.files import sync_file
@@ -144,11 +143,11 @@ def require_engine(config: W2VConfig, *, is_kept: bool = False) -> None:
     engine = config.engine
     by = f"the {engine} engine, which made the existing vectors," if is_kept else f"--engine {engine}"
     force = "--force to make them with"
-    if engine == "auto" and not _has("gensim"):
+    if engine == "auto" and not is_installed("gensim"):
         require("fast", "numba", by="training word vectors")
     elif engine == "fast":
         require("fast", "numba", by=by, otherwise=f"use {force} gensim's" if is_kept else "use --engine gensim")
-    elif engine == "gensim" and not _has("gensim"):
+    elif engine == "gensim" and not is_installed("gensim"):
         instead = f"{force} the fast engine" if is_kept else "--engine fast"
         raise MissingError(f"{by} needs gensim, not installed", f"{_INSTALL_GENSIM}, or use {instead}")
 
@@ -163,14 +162,10 @@ def resolve_engine(config: W2VConfig, existing: ResolvedEngine | None, progress:
         return replace(config, engine="fast")
     if existing is not None:
         return replace(config, engine=existing)
-    if _has("numba"):
+    if is_installed("numba"):
         return replace(config, engine="fast")
     progress.note('numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"')
     return replace(config, engine="gensim")
-
-
-def _has(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def vocabulary_size(counts: Array, config: W2VConfig) -> int:

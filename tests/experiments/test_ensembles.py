@@ -16,7 +16,17 @@ from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.train import finetune
-from tests.support.small_tasks import TinyModel, adapted, lines, ner_request, qa_file, read_json, session, texts_file
+from tests.support.small_tasks import (
+    TinyModel,
+    adapted,
+    lines,
+    ner_request,
+    qa_file,
+    read_json,
+    session,
+    texts_file,
+    texts_request,
+)
 
 SEED = 3
 
@@ -31,19 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs(folder: Path, tiny_model: TinyModel) -> list[Path]:
     """Classification by an expanded model and by a plain one; trained once for all tests."""
     if not (folder / "plain").is_dir():
-        texts_file(folder / "train.jsonl", 40, 0)
-        texts_file(folder / "test.jsonl", 15, 2)
         expanded = adapted(tiny_model)
-        request = ner_request(
-            folder,
-            expanded,
-            train=(str(folder / "train.jsonl"),),
-            test=str(folder / "test.jsonl"),
-            task=TaskConfig("classification", max_length=64),
-            training=TrainConfig(epochs=1, learning_rate=3e-3, batch_size=8),
-            seeds=(SEED,),
-            save_logits=True,
-        )
+        request = texts_request(folder, expanded, (SEED,))
         finetune(session(folder, "expanded"), request)
         finetune(session(folder, "plain"), replace(request, model=str(expanded.parent / "base")))
     return [folder / "expanded", folder / "plain"]

@@ -11,14 +11,13 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.models import check_alike
 from greenadapt.inference.predictor import PredictRequest
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.train import finetune
 from tests.conftest import last_line
-from tests.support.small_tasks import TinyModel, adapted, ner_request, session, texts_file
+from tests.support.small_tasks import TinyModel, adapted, session, texts_request
 
 SEEDS = (3, 4)
 
@@ -33,19 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs(folder: Path, tiny_model: TinyModel) -> dict[str, Path]:
     """Classification by an expanded model and by a plain one, two seeds each; trained once for all tests."""
     if not (folder / "plain").is_dir():
-        texts_file(folder / "train.jsonl", 40, 0)
-        texts_file(folder / "test.jsonl", 15, 2)
         expanded = adapted(tiny_model)
-        request = ner_request(
-            folder,
-            expanded,
-            train=(str(folder / "train.jsonl"),),
-            test=str(folder / "test.jsonl"),
-            task=TaskConfig("classification", max_length=64),
-            training=TrainConfig(epochs=1, learning_rate=3e-3, batch_size=8),
-            seeds=SEEDS,
-            save_logits=True,
-        )
+        request = texts_request(folder, expanded, SEEDS)
         finetune(session(folder, "expanded"), request)
         plain = replace(request, model=str(expanded.parent / "base"), seeds=(0, 1))
         finetune(session(folder, "plain"), plain)

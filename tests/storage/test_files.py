@@ -92,22 +92,22 @@ def test_others_read_a_path_from_the_working_folder_or_by_its_last_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "me"
-    (home / "work" / "data").mkdir(parents=True)
+    (home / "project" / "data").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.chdir(home / "work")
-    for path in ("data", "./data", home / "work" / "data", "~/work/data", "../work/data"):
+    monkeypatch.chdir(home / "project")
+    for path in ("data", "./data", home / "project" / "data", "~/project/data", "../project/data"):
         assert short(str(path)) == "data"
-    assert short(str(home / "work" / "gone" / "file.txt")) == "gone/file.txt"
-    (home / "work" / "data" / "link").symlink_to("/")
+    assert short(str(home / "project" / "gone" / "file.txt")) == "gone/file.txt"
+    (home / "project" / "data" / "link").symlink_to("/")
     assert short("data/link") == "data/link"
     for path in (tmp_path / "private", "~/private", "/not/private", "s3://bucket/private", "https://h/private?token=x"):
         assert short(str(path)) == "private"
-    assert (short(".."), short(".")) == ("me", "work")
+    assert (short(".."), short(".")) == ("me", "project")
     for name in ("org/model", "minilm", "org/data/part:train"):
         assert short(name) == name
     for folder in (tmp_path, "/"):
         monkeypatch.chdir(folder)
-        assert short(str(home / "work" / "data")) == "data"
+        assert short(str(home / "project" / "data")) == "data"
 
 
 Synced = dict[int, list[str]]

@@ -204,6 +204,22 @@ def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
     return FinetuneRequest.of_one(**{**made, **changes})
 
 
+def texts_request(folder: Path, model: Path, seeds: tuple[int, ...]) -> FinetuneRequest:
+    """Classification of texts that are written into ``folder``; the logits of the test set are saved."""
+    texts_file(folder / "train.jsonl", 40, 0)
+    texts_file(folder / "test.jsonl", 15, 2)
+    return ner_request(
+        folder,
+        model,
+        train=(str(folder / "train.jsonl"),),
+        test=str(folder / "test.jsonl"),
+        task=TaskConfig("classification", max_length=64),
+        training=TrainConfig(epochs=1, learning_rate=3e-3, batch_size=8),
+        seeds=seeds,
+        save_logits=True,
+    )
+
+
 def lines(path: Path) -> list[Json]:
     with open(path, encoding="utf-8") as file:
         return [json.loads(line) for line in file]

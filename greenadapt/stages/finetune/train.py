@@ -158,7 +158,7 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     if request.run.cache_memory:
         refuse_overlap(session.workspace.memory_cache(), request.sources(), is_replaced=False)
     session = replace(session, out=session.out or default_out(request, start.model))
-    run = (SingleTask if request.is_plain else Finetuning)(
+    run = (SingleTaskFinetuning if request.is_plain else Finetuning)(
         session, session.place("", start.model.name, FINETUNE), request, start
     )
     run.check_place()
@@ -419,7 +419,7 @@ class Finetuning:
         )
 
 
-class SingleTask(Finetuning):
+class SingleTaskFinetuning(Finetuning):
     """A run of one task alone, whose folder is that of a model of transformers with a head."""
 
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
