@@ -10,7 +10,7 @@ import numpy as np
 
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
-from greenadapt.tasks.conll import Entity, Sentence, entities
+from greenadapt.tasks.conll import EntitySpan, Sentence, entities
 from greenadapt.tasks.metrics import paired_samples
 
 SAMPLES = 2000
@@ -20,7 +20,7 @@ _LEVEL = 0.95
 def unseen_counts(sentences: Sequence[Sentence], predictions: Sequence[Json], known: frozenset[str]) -> Array:
     """``entity_counts`` (n, 3) of those entities, true or predicted, with a word that is not in ``known``."""
 
-    def unseen(words: Sequence[str], tags: Sequence[str]) -> set[Entity]:
+    def unseen(words: Sequence[str], tags: Sequence[str]) -> set[EntitySpan]:
         new = [word.lower() not in known for word in words]
         return {one for one in entities(tags) if any(new[one.first : one.last + 1])}
 

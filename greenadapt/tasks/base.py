@@ -43,9 +43,9 @@ class Fold:
         names = [getattr(example, "context", number) for number, example in enumerate(examples)]
         groups = {name: number for number, name in enumerate(dict.fromkeys(names))}
         if len(groups) < self.of:
-            what = "contexts" if len(groups) < len(examples) else "examples"
+            unit = "contexts" if len(groups) < len(examples) else "examples"
             raise UsageError(
-                f"--folds is {self.of}, but there are only {len(groups)} {what}", "use fewer, or label more"
+                f"--folds is {self.of}, but there are only {len(groups)} {unit}", "use fewer, or label more"
             )
         part = np.random.default_rng(self.seed).permutation(len(groups)) % self.of
         is_held_out = [part[groups[name]] == self.number for name in names]
@@ -194,8 +194,7 @@ class Encoder:
 
         Raises ``InputError`` if the input is longer than ``max_length``.
         """
-        ids = _join([self.special.cls], pieces, [self.special.sep])
-        self._check(ids)
+        ids = self._joined([self.special.cls], pieces, [self.special.sep])
         return ids, np.zeros(len(ids), np.int32), 1
 
     def pair(self, first: IntArray, second: IntArray) -> tuple[IntArray, IntArray, int]:
@@ -206,22 +205,18 @@ class Encoder:
         """
         special = self.special
         between = [special.sep] * (self.n_special_pair - 2)
-        ids = _join([special.cls], first, between, second, [special.sep])
-        self._check(ids)
+        ids = self._joined([special.cls], first, between, second, [special.sep])
         begin = 1 + len(first) + len(between)
         types = np.zeros(len(ids), np.int32)
         if self.architecture.has_segments:
             types[begin:] = 1
         return ids, types, begin
 
-    def _check(self, ids: IntArray) -> None:
+    def _joined(self, *parts: Sequence[int] | IntArray) -> IntArray:
+        ids: IntArray = np.concatenate([np.asarray(part, np.int32) for part in parts])
         if len(ids) > self.max_length:
             raise InputError(f"an input of {len(ids)} pieces, the model reads {self.max_length}")
-
-
-def _join(*parts: Sequence[int] | IntArray) -> IntArray:
-    joined: np.ndarray[Any, np.dtype[np.int32]] = np.concatenate([np.asarray(part, np.int32) for part in parts])
-    return joined
+        return ids
 
 
 class HeadShape(NamedTuple):

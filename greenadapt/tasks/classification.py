@@ -141,23 +141,6 @@ def longest_first(n_first: int, n_second: int, room: int) -> tuple[int, int]:
     return (shorter, room - shorter) if n_first <= n_second else (room - shorter, shorter)
 
 
-def text_inputs(texts: Iterable[Text], encoder: Encoder, counts: Counter[str]) -> Iterator[Input]:
-    """The input of each text, without targets; ``counts["cut"]`` counts the texts truncated in the base
-    tokenization.
-    """
-    remaining = iter(texts)
-    while block := list(islice(remaining, _BLOCK)):
-        parts = [[text.text] if text.second is None else [text.text, text.second] for text in block]
-        encoded = iter(encoder.tokenizer.encode_batch(list(chain.from_iterable(parts))))
-        for text, part in zip(block, parts, strict=True):
-            encodings = list(islice(encoded, len(part)))
-            base = [_feature([encoding.base.ids for encoding in encodings], encoder, counts)]
-            expanded = base
-            if encoder.has_words:
-                expanded = [_feature([encoding.expanded.ids for encoding in encodings], encoder, Counter())]
-            yield Input(base, expanded, 1, text)
-
-
 def _feature(parts: list[IntArray], encoder: Encoder, counts: Counter[str]) -> Feature:
     n_pieces = sum(map(len, parts))
     room = encoder.max_length - (2 if len(parts) == 1 else encoder.n_special_pair)
@@ -169,14 +152,6 @@ def _feature(parts: list[IntArray], encoder: Encoder, counts: Counter[str]) -> F
         n_first, n_second = longest_first(len(first), len(second), room)
         ids, types, _ = encoder.pair(first[:n_first], second[:n_second])
     return Feature(ids, types, _UNIT)
-
-
-def with_target(views: Input, target: Array) -> Input:
-    """The input with ``target`` in both views."""
-    base = [replace(feature, target=target) for feature in views.base]
-    if views.expanded is views.base:
-        return Input(base, base, views.n_units)
-    return Input(base, [replace(feature, target=target) for feature in views.expanded], views.n_units)
 
 
 _MAX_LABELS_IN_MESSAGE = 10
@@ -205,22 +180,16 @@ class ClassificationTask:
     head_layers: int = 1
     head_dropout: float | None = None
     """Dropout in training; ``None``: the model's."""
-    name: str = field(default="classification", init=False)
-    head: str = field(default="SequenceClassification", init=False)
+
+    name = "classification"
+    head = "SequenceClassification"
 
     @classmethod
     def of(cls, config: TaskConfig) -> Self:
         """The task that a configuration describes, before ``fit``."""
         kind: LabelKind = config.label_kind if config.label_range is None else "numbers"
-        return cls(
-            config.text_fields,
-            config.label_field,
-            kind,
-            label_range=config.label_range,
-            table=config.table,
-            head_layers=config.head_layers,
-            head_dropout=config.head_dropout,
-        )
+        names = ("text_fields", "label_field", "label_range", "table", "head_layers", "head_dropout")
+        return cls(label_kind=kind, **{name: getattr(config, name) for name in names})
 
     @classmethod
     def of_settings(cls, settings: Json) -> Self:
@@ -352,8 +321,12 @@ class ClassificationTask:
         Does not depend on ``seed``. Raises ``InputError`` for a label that is not in ``labels``.
         """
         targets, counts = [self._target(text) for text in examples], Counter[str]()
-        all_inputs = text_inputs(examples, encoder, counts)
-        inputs = [with_target(views, target) for views, target in zip(all_inputs, targets, strict=True)]
+        inputs = []
+        for views, target in zip(self.inference(examples, encoder, counts), targets, strict=True):
+            base = [replace(feature, target=target) for feature in views.base]
+            is_same = views.expanded is views.base
+            expanded = base if is_same else [replace(feature, target=target) for feature in views.expanded]
+            inputs.append(Input(base, expanded, views.n_units))
         if n_cut := counts["cut"]:
             progress.warn(f"{n_cut:,} of {len(inputs):,} training texts are cut to {encoder.max_length} pieces")
         return inputs
@@ -361,8 +334,21 @@ class ClassificationTask:
     def inference(
         self, examples: Iterable[Text], encoder: Encoder, counts: Counter[str] | None = None
     ) -> Iterator[Input]:
-        """An input per text, in order, streamed in blocks of a few hundred texts."""
-        return text_inputs(examples, encoder, Counter() if counts is None else counts)
+        """An input per text, in order, streamed in blocks of a few hundred texts.
+
+        ``counts["cut"]`` counts the texts truncated in the base tokenization.
+        """
+        remaining, counts = iter(examples), Counter() if counts is None else counts
+        while block := list(islice(remaining, _BLOCK)):
+            parts = [[text.text] if text.second is None else [text.text, text.second] for text in block]
+            encoded = iter(encoder.tokenizer.encode_batch(list(chain.from_iterable(parts))))
+            for text, part in zip(block, parts, strict=True):
+                encodings = list(islice(encoded, len(part)))
+                base = [_feature([encoding.base.ids for encoding in encodings], encoder, counts)]
+                expanded = base
+                if encoder.has_words:
+                    expanded = [_feature([encoding.expanded.ids for encoding in encodings], encoder, Counter())]
+                yield Input(base, expanded, 1, text)
 
     def in_doubt(self, example: Text, logits: Array, margin: float) -> IntArray:
         """The text (0) if the probabilities of its two best classes differ by less than ``margin``; empty for
@@ -392,10 +378,7 @@ class ClassificationTask:
         gold, predicted = self._outcomes(examples, predictions)
         if self._is_regression:
             return number_scores(gold, predicted)
-        return {
-            **class_scores(gold, predicted),
-            "unseen_labels": sum(label not in self._numbers for label in gold),
-        }
+        return class_scores(gold, predicted) | {"unseen_labels": sum(label not in self._numbers for label in gold)}
 
     def statistics(self, examples: Sequence[Text], predictions: Sequence[Json]) -> Array:
         """(n, 3 * classes) ``class_counts``, or (n, 6) ``moments``."""
@@ -430,9 +413,9 @@ class ClassificationTask:
             return str(label).lower()
         is_finite = not isinstance(label, float) or math.isfinite(label)  # JSON's 1e400 is infinite
         if not isinstance(label, str | int | float) or label == "" or not is_finite:
-            what = json_kind(label) if is_finite else f"{json.dumps(label)}, not a finite number"
-            what = "empty" if label == "" else what
-            raise InputError(f"{where}: label field {self.label_field} is {what}", "give each text one label")
+            kind = json_kind(label) if is_finite else f"{json.dumps(label)}, not a finite number"
+            kind = "empty" if label == "" else kind
+            raise InputError(f"{where}: label field {self.label_field} is {kind}", "give each text one label")
         return label
 
     def _target(self, text: Text) -> Array:
@@ -493,6 +476,5 @@ def _class(text: Text) -> str:
 def _list_labels(labels: Iterable[str] | Mapping[str, int]) -> str:
     """The first few labels, with their counts if ``labels`` is a mapping."""
     names = [f"{label} ({labels[label]:,})" if isinstance(labels, Mapping) else label for label in labels]
-    return ", ".join(names[:_MAX_LABELS_IN_MESSAGE]) + (
-        f" and {len(names) - _MAX_LABELS_IN_MESSAGE} more" if len(names) > _MAX_LABELS_IN_MESSAGE else ""
-    )
+    n_others = len(names) - _MAX_LABELS_IN_MESSAGE
+    return ", ".join(names[:_MAX_LABELS_IN_MESSAGE]) + (f" and {n_others} more" if n_others > 0 else "")

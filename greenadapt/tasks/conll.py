@@ -25,7 +25,7 @@ _PREFIXES = frozenset("BIESLU")
 
 
 @dataclass(frozen=True)
-class Entity:
+class EntitySpan:
     """An entity: words ``first`` to ``last`` (inclusive, from 0) of a sentence, and its ``type``."""
 
     first: int
@@ -56,7 +56,7 @@ def iob2(tags: Iterable[str]) -> list[str]:
     return converted
 
 
-def entities(tags: Sequence[str]) -> list[Entity]:
+def entities(tags: Sequence[str]) -> list[EntitySpan]:
     """The entities of a sentence's tags, of any scheme that ``iob2`` reads, in order."""
     result = []
     first, kind = 0, ""
@@ -64,7 +64,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
         if tag.startswith("I-"):
             continue
         if kind:
-            result.append(Entity(first, position - 1, kind))
+            result.append(EntitySpan(first, position - 1, kind))
         first, kind = position, tag[2:]
     return result
 
@@ -140,10 +140,14 @@ def split_text(text: str, split: Split) -> Sentence:
     spans: list[tuple[int, int]] = []
     for match in _CHUNK.finditer(text):
         begin, end = match.span()
-        if split == "whitespace" or match.group().isalnum():
+        is_mixed = split == "punctuation" and not match.group().isalnum()
+        for position in range(begin, end) if is_mixed else ():
+            if _is_punctuation(text[position]):
+                spans += [(begin, position)] if begin < position else []
+                spans.append((position, position + 1))
+                begin = position + 1
+        if begin < end:
             spans.append((begin, end))
-        else:
-            spans += _split_chunk(text, begin, end)
     return Sentence(tuple(text[begin:end] for begin, end in spans), None, tuple(spans), text)
 
 
@@ -168,69 +172,38 @@ def usual_split(words: Iterable[str]) -> Split:
     return "punctuation" if n_clinging < _CLINGING_SHARE * n_words else "whitespace"
 
 
-def _split_chunk(text: str, begin: int, end: int) -> list[tuple[int, int]]:
-    spans = []
-    for position in range(begin, end):
-        if _is_punctuation(text[position]):
-            if begin < position:
-                spans.append((begin, position))
-            spans.append((position, position + 1))
-            begin = position + 1
-    if begin < end:
-        spans.append((begin, end))
-    return spans
-
-
 def _is_punctuation(character: str) -> bool:
     """Whether BERT's tokenizer treats the character as punctuation, which includes ASCII symbols."""
     return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Maximum size of a chunk: ``words`` (``None``: no limit), and ``pieces`` in each tokenization."""
-
-    words: int | None
-    pieces: int
-
-
-def cut(sizes: Sequence[IntArray], tags: Sequence[str] | None, limits: Limits) -> list[tuple[int, int]]:
+def cut(
+    sizes: Sequence[IntArray], tags: Sequence[str] | None, max_words: int | None, max_pieces: int
+) -> list[tuple[int, int]]:
     """Split a sentence into consecutive chunks: the first word of each, and the word after its last.
 
-    ``sizes`` has the number of pieces of each word, (n,) for each tokenization and at most ``limits.pieces``. A chunk
-    is as long as the limits allow. With IOB2 ``tags`` (n,), it ends before an entity that it would split, unless the
+    ``sizes`` has the number of pieces of each word, (n,) for each tokenization and at most ``max_pieces``. A chunk is
+    as long as the limits allow. With IOB2 ``tags`` (n,), it ends before an entity that it would split, unless the
     entity is longer than a chunk (Poerner et al. 2020, section 4.2).
     """
     n_words = len(sizes[0])
-    if (limits.words is None or n_words <= limits.words) and all(counts.sum() <= limits.pieces for counts in sizes):
+    max_words = max_words or n_words
+    if n_words <= max_words and all(counts.sum() <= max_pieces for counts in sizes):
         return [(0, n_words)] if n_words else []
-    reach = _reach(sizes, limits).tolist()
+    furthest: IntArray = np.minimum(np.arange(n_words) + max_words, n_words)
+    for counts in sizes:
+        offsets = offsets_of(counts)
+        furthest = np.minimum(furthest, np.searchsorted(offsets, offsets[:-1] + max_pieces, "right") - 1)
     chunks = []
     begin = 0
     while begin < n_words:
-        end = reach[begin]
-        chunks.append((begin, _step_back(tags, begin, end) if tags is not None and end < n_words else end))
+        end = furthest[begin].item()
+        start = end  # of the entity that continues at the end
+        while tags is not None and end < n_words and start > begin and tags[start].startswith("I-"):
+            start -= 1
+        chunks.append((begin, start if start > begin else end))
         begin = chunks[-1][1]
     return chunks
-
-
-def _reach(sizes: Sequence[IntArray], limits: Limits) -> IntArray:
-    """The furthest end of a chunk from each word, (n,)."""
-    n_words = len(sizes[0])
-    words = n_words if limits.words is None else limits.words
-    reach: np.ndarray[Any, np.dtype[np.int64]] = np.minimum(np.arange(n_words) + words, n_words)
-    for counts in sizes:
-        offsets = offsets_of(counts)
-        reach = np.minimum(reach, np.searchsorted(offsets, offsets[:-1] + limits.pieces, "right") - 1)
-    return reach
-
-
-def _step_back(tags: Sequence[str], begin: int, end: int) -> int:
-    """The start of the entity that continues at ``end``, if it is after ``begin``; else ``end``."""
-    back = end
-    while back > begin and tags[back].startswith("I-"):
-        back -= 1
-    return back if back > begin else end
 
 
 _NEED_TAG = "need O, or B-, I-, E-, S-, L- or U- and a type"

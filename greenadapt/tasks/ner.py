@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -17,7 +17,6 @@ from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import IGNORED, Encoder, Feature, HeadShape, Input, margins
 from greenadapt.tasks.conll import (
-    Limits,
     Sentence,
     Split,
     cut,
@@ -68,8 +67,7 @@ class NerTask:
 
     def settings(self) -> Json:
         """See ``Task``."""
-        options = {"chunk": self.chunk, "gold_chunks": self.gold_chunks, "x_class": self.x_class, "split": self.split}
-        return {"task": self.name, "labels": list(self.labels), **options}
+        return {"task": self.name, **asdict(self), "labels": list(self.labels)}
 
     def head_config(self) -> Json:
         """``id2label`` and ``label2id``; with ``x_class`` the last label is ``X``, for pieces that do not begin a
@@ -90,7 +88,10 @@ class NerTask:
         ``InputError`` if none has one.
         """
         decoder = Decoder()
-        sentences = _read_labelled(source, decoder, progress)
+        if data_suffix(source) in JSON_SUFFIXES or is_hub_id(source):
+            sentences = [tagged_record(record, where) for where, record in records(source, progress)]
+        else:
+            sentences = list(read_conll(source, decoder))
         examples = [sentence for sentence in sentences if sentence.words]
         if n_empty := len(sentences) - len(examples):
             progress.note(f"{source}: left out {counted(n_empty, 'sentence')} without words")
@@ -132,8 +133,8 @@ class NerTask:
         if "tokens" in record:
             return joined(tokens_of(record, where))
         if not isinstance(text := record.get("text"), str):
-            what = f"{where}: field text is {json_kind(text)}, not text" if "text" in record else f"{where} has no text"
-            raise InputError(what, 'give {"text": "…"} or {"tokens": ["…"]}')
+            problem = f": field text is {json_kind(text)}, not text" if "text" in record else " has no text"
+            raise InputError(f"{where}{problem}", 'give {"text": "…"} or {"tokens": ["…"]}')
         return split_text(Decoder().without_surrogates(text, where), self.split)
 
     def fit(self, examples: Sequence[Sentence], progress: Progress) -> "NerTask":
@@ -158,27 +159,26 @@ class NerTask:
         inputs: list[Input] = []
         n_cut = 0
         index = {label: i for i, label in enumerate(self.labels)}
-        for chunked in _chunk_sentences(examples, encoder, self.chunk, by_tags=True):
-            targets = np.array([index.get(tag, IGNORED) for tag in chunked.tags], np.int64)
-            for begin, end in chunked.chunks:
-                n_cut += chunked.tags[begin].startswith("I-")
-                base = self._with_targets(chunked.base, targets, begin, end)
-                expanded = (
-                    base
-                    if chunked.expanded is chunked.base
-                    else self._with_targets(chunked.expanded, targets, begin, end)
-                )
-                inputs.append(Input(base, expanded, end - begin))
+        other = len(self.labels) if self.x_class else IGNORED
+
+        def with_target(feature: Feature, targets: Array) -> list[Feature]:
+            target = np.full(len(feature), other, np.int64)
+            is_first = feature.units >= 0
+            target[is_first] = targets[feature.units[is_first]]
+            return [replace(feature, units=np.where(is_first, feature.units - feature.units[1], -1), target=target)]
+
+        for sentence in self._sentences(examples, encoder, by_tags=True):
+            tags = sentence.example.tags
+            targets = np.array([index.get(tag, IGNORED) for tag in tags], np.int64)
+            for chunk, expanded_chunk in zip(sentence.base, sentence.expanded, strict=True):
+                n_cut += tags[chunk.units[1]].startswith("I-")
+                base = with_target(chunk, targets)
+                expanded = base if expanded_chunk is chunk else with_target(expanded_chunk, targets)
+                inputs.append(Input(base, expanded, int(base[0].units.max()) + 1))
         if n_cut:
             limit = f"{encoder.max_length} pieces" + (f" and {self.chunk} words" if self.chunk else "")
             progress.warn(f"entities are longer than a chunk of at most {limit} in {n_cut:,} places: cut there")
         return inputs
-
-    def _with_targets(self, view: "_View", targets: Array, begin: int, end: int) -> list[Feature]:
-        feature = view.feature(begin, end, first_unit=begin)
-        target = np.full(len(feature), len(self.labels) if self.x_class else IGNORED, np.int64)
-        target[feature.units >= 0] = targets[begin:end]
-        return [replace(feature, target=target)]
 
     def inference(
         self, examples: Iterable[Sentence], encoder: Encoder, counts: Counter[str] | None = None
@@ -188,11 +188,21 @@ class NerTask:
 
         Sentences are never truncated, so ``counts`` does not change.
         """
-        for chunked in _chunk_sentences(examples, encoder, self.chunk, by_tags=self.gold_chunks):
-            base = [chunked.base.feature(begin, end) for begin, end in chunked.chunks]
-            is_same = chunked.expanded is chunked.base
-            expanded = base if is_same else [chunked.expanded.feature(begin, end) for begin, end in chunked.chunks]
-            yield Input(base, expanded, len(chunked.base.sizes), chunked.sentence)
+        return self._sentences(examples, encoder, by_tags=self.gold_chunks)
+
+    def _sentences(self, examples: Iterable[Sentence], encoder: Encoder, *, by_tags: bool) -> Iterator[Input]:
+        """An input per sentence with a feature per chunk; ``by_tags``: chunks do not split entities."""
+        room = encoder.max_length - 2
+        remaining = iter(examples)
+        while block := list(islice(remaining, _BLOCK)):
+            encodings = encoder.tokenizer.encode_batch([example.words for example in block])
+            for example, encoding in zip(block, encodings, strict=True):
+                pieces = [encoding.base, encoding.expanded] if encoder.has_words else [encoding.base]
+                views = [_View.of(view, room) for view in pieces]
+                tags = example.tags or None
+                chunks = cut([view.sizes for view in views], tags if by_tags else None, self.chunk, room)
+                features = [[view.feature(encoder, *chunk) for chunk in chunks] for view in views]
+                yield Input(features[0], features[-1], len(example.words), example)
 
     def in_doubt(self, example: Sentence, logits: Array, margin: float) -> IntArray:
         """The words for which the probabilities of the two best labels differ by less than ``margin``."""
@@ -236,42 +246,8 @@ class NerTask:
         return entity_f1(sums)
 
 
-def _read_labelled(source: str, decoder: Decoder, progress: Progress) -> list[Sentence]:
-    if data_suffix(source) in JSON_SUFFIXES or is_hub_id(source):
-        return [tagged_record(record, where) for where, record in records(source, progress)]
-    return list(read_conll(source, decoder))
-
-
 def _tags(examples: Sequence[Sentence], predictions: Sequence[Json]) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
     return [example.tags or () for example in examples], [prediction["tags"] for prediction in predictions]
-
-
-@dataclass(frozen=True, eq=False)
-class _ChunkedSentence:
-    """A sentence in both tokenizations, and its chunks: the first word of each, and the word after its last."""
-
-    sentence: Sentence
-    base: "_View"
-    expanded: "_View"
-    tags: tuple[str, ...]
-    chunks: list[tuple[int, int]]
-
-
-def _chunk_sentences(
-    examples: Iterable[Sentence], encoder: Encoder, chunk: int | None, *, by_tags: bool
-) -> Iterator[_ChunkedSentence]:
-    limits = Limits(chunk, encoder.max_length - 2)
-    remaining = iter(examples)
-    while block := list(islice(remaining, _BLOCK)):
-        encodings = encoder.tokenizer.encode_batch([example.words for example in block])
-        for example, encoding in zip(block, encodings, strict=True):
-            base = _View.of(encoding.base, encoder)
-            expanded = _View.of(encoding.expanded, encoder) if encoder.has_words else base
-            tags = example.tags or ()
-            sizes = [base.sizes] if expanded is base else [base.sizes, expanded.sizes]
-            yield _ChunkedSentence(
-                example, base, expanded, tags, cut(sizes, tags if by_tags and tags else None, limits)
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,15 +256,13 @@ class _View:
     and the number of pieces of each word, ``sizes`` (n_words,).
     """
 
-    encoder: Encoder
     ids: IntArray
     starts: IntArray
     sizes: IntArray
 
     @classmethod
-    def of(cls, pieces: Pieces, encoder: Encoder) -> "_View":
-        """The view of ``pieces``, where words longer than an input of the model are truncated."""
-        room = encoder.max_length - 2
+    def of(cls, pieces: Pieces, room: int) -> "_View":
+        """The view of ``pieces``, where words of more than ``room`` pieces are truncated."""
         ids, word_numbers = pieces.ids, pieces.input_words
         assert word_numbers is not None
         begins = np.ones(len(ids), bool)
@@ -299,12 +273,12 @@ class _View:
             ids = ids[np.arange(len(ids)) - np.repeat(starts[:-1], sizes) < room]
             sizes = np.minimum(sizes, room)
             starts = offsets_of(sizes)
-        return cls(encoder, ids, starts, sizes)
+        return cls(ids, starts, sizes)
 
-    def feature(self, begin: int, end: int, first_unit: int = 0) -> Feature:
-        """The words from ``begin`` to before ``end`` as an input; ``first_unit`` is the word with unit 0."""
+    def feature(self, encoder: Encoder, begin: int, end: int) -> Feature:
+        """The words from ``begin`` to before ``end`` as an input, whose units are their indices in the sentence."""
         first, last = self.starts[begin], self.starts[end]
-        ids, types, begin_piece = self.encoder.single(self.ids[first:last])
+        ids, types, begin_piece = encoder.single(self.ids[first:last])
         units = np.full(len(ids), -1, np.int32)
-        units[self.starts[begin:end] - first + begin_piece] = np.arange(begin - first_unit, end - first_unit)
+        units[self.starts[begin:end] - first + begin_piece] = np.arange(begin, end)
         return Feature(ids, types, units)

@@ -152,20 +152,9 @@ class QuestionTask:
     max_answer_pieces: int | None = None
     """Maximum number of base pieces of an answer; ``None``: no limit."""
 
-    @property
-    def name(self) -> str:
-        """``qa``."""
-        return "qa"
-
-    @property
-    def head(self) -> str:
-        """``QuestionAnswering``."""
-        return "QuestionAnswering"
-
-    @property
-    def main(self) -> str:
-        """``f1``."""
-        return "f1"
+    name = "qa"
+    head = "QuestionAnswering"
+    main = "f1"
 
     @classmethod
     def of(cls, config: TaskConfig) -> "QuestionTask":
@@ -256,12 +245,15 @@ class QuestionTask:
         if only the best is. "No answer" counts as an answer without words.
         """
         ranking = ranked(self.find_candidates(example, logits), self.null_threshold)
-        near = [answer.candidate for answer in ranking if abs(ranking[0].score - answer.score) < margin]
-        starts = word_units(example.context, self.word_unit)[:, 0] if example.words is None else example.words[:, 0]
-        spans = [(answer.start, answer.end) for answer in near if answer.start is not None and answer.end is not None]
-        if len(near) < 2 or not spans:
+        rivals = [answer.candidate for answer in ranking if abs(ranking[0].score - answer.score) < margin]
+        starts = self._units(example)[:, 0]
+        spans = [(answer.start, answer.end) for answer in rivals if answer.start is not None and answer.end is not None]
+        if len(rivals) < 2 or not spans:
             return np.arange(0)
         return np.unique(np.concatenate([np.arange(*np.searchsorted(starts, span)) for span in spans]))
+
+    def _units(self, example: Question) -> IntArray:
+        return word_units(example.context, self.word_unit) if example.words is None else example.words
 
     def decode(self, example: Question, logits: Array) -> Json:
         """The best answer: ``answer``, its characters ``start`` to before ``end`` (``None`` for "no answer"),
@@ -279,12 +271,20 @@ class QuestionTask:
         return [answer.candidate.as_dict(answer.score) for answer in ranking]
 
     def find_candidates(self, example: Question, logits: Array, n_best: int = N_BEST) -> AnswerCandidates:
-        """The ``n_best`` spans with different texts by the ``logits`` (n_units, 2) of a context, minus the ``penalty``
-        of a paragraph that a search found.
+        """The ``n_best`` spans with different texts by the ``logits`` (n_units, 2) of a context; the ``penalty`` of a
+        paragraph of a search is subtracted from their logits.
         """
-        units = word_units(example.context, self.word_unit) if example.words is None else example.words
+        units = self._units(example)
         words = with_carried_ends(units, logits[: len(units)])
-        spans = best_spans(units, words, self.max_answer_chars, self._last_words(example))
+        last_words = None
+        if self.max_answer_pieces is not None:
+            if example.sizes is None:
+                raise InputError(
+                    f"answers have at most {self.max_answer_pieces} pieces, and files of logits have no sizes of words",
+                    "read the questions with the models themselves",
+                )
+            last_words = furthest_words(example.sizes, self.max_answer_pieces)
+        spans = best_spans(units, words, self.max_answer_chars, last_words)
         null = logits[len(units) :].astype(np.float64).sum(axis=1)
         null = null[np.isfinite(null)]
         penalty = example.passage.penalty if example.passage else 0.0
@@ -293,16 +293,6 @@ class QuestionTask:
             for candidate in candidates(example.context, units, spans, n_best)
         )
         return AnswerCandidates(tuple(best), float(null.min()) if self.has_null and len(null) else None)
-
-    def _last_words(self, example: Question) -> IntArray | None:
-        if self.max_answer_pieces is None:
-            return None
-        if example.sizes is None:
-            raise InputError(
-                f"answers have at most {self.max_answer_pieces} pieces, and logits in files do not tell words' pieces",
-                "read the questions with the models themselves",
-            )
-        return furthest_words(example.sizes, self.max_answer_pieces)
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Json]) -> Json:
         """``em``, ``f1``, ``substr`` and the number of ``questions``; if some have no answer, also for either kind
@@ -341,52 +331,44 @@ class QuestionTask:
             units = word_units(text, self.word_unit)
             context = encoder.tokenizer.encode(text)
             tokenizations = (context.base, context.expanded) if encoder.has_words else (context.base,)
-            parts = [
-                _Context(encoder, view, find_units(view.spans[:, 0], units), self.stride) for view in tokenizations
-            ]
-            base = parts[0].units
-            sizes = np.bincount(base[base >= 0], minlength=len(units))
+            units_of_view = [find_units(view.spans[:, 0], units) for view in tokenizations]
+            sizes = np.bincount(units_of_view[0][units_of_view[0] >= 0], minlength=len(units))
             for question in group:
                 encoding = encoder.tokenizer.encode(question.question)
-                ids = [encoding.base.ids, encoding.expanded.ids][: len(parts)]
+                ids = [encoding.base.ids, encoding.expanded.ids][: len(tokenizations)]
                 if max(map(len, ids)) > room:
                     cut(question.id)
-                views = [_View.of(part, pieces[:room], len(units)) for part, pieces in zip(parts, ids, strict=True)]
+                views = []
+                for pieces, of_piece, question_ids in zip(tokenizations, units_of_view, ids, strict=True):
+                    sequence = self._windows(len(pieces.ids), min(len(question_ids), room), encoder)
+                    views.append(_View(encoder, pieces, of_piece, question_ids[:room], sequence, len(units)))
                 n_null = min(len(view.windows) for view in views) if self.has_null else 0
                 yield replace(question, words=units, sizes=sizes), [replace(view, n_null=n_null) for view in views]
 
-
-@dataclass(frozen=True, eq=False)
-class _Context:
-    """A context in one tokenization; ``units`` (m,) is the word of each piece."""
-
-    encoder: Encoder
-    pieces: Pieces
-    units: IntArray
-    stride: int | None = None
-
-    def windows(self, q: int) -> list[Window]:
-        """The windows for a question of ``q`` pieces."""
-        m, length, n_special = len(self.units), self.encoder.max_length, self.encoder.n_special_pair
+    def _windows(self, m: int, q: int, encoder: Encoder) -> list[Window]:
+        """The windows of a context of ``m`` pieces for a question of ``q`` pieces, at least one."""
+        length, n_special = encoder.max_length, encoder.n_special_pair
         if self.stride is None:
-            return merged(windows(m, q, length, n_special))
-        return strided(m, q, self.stride, length, n_special)
+            sequence = merged(windows(m, q, length, n_special))
+        else:
+            sequence = strided(m, q, self.stride, length, n_special)
+        return sequence or [Window(0, 0, 0, 0)]
 
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """A question, its context, and the context's windows, in one tokenization."""
+    """A question, its context, and the context's windows, in one tokenization; ``context_units`` (m,) is the word of
+    each piece of the context.
+    """
 
-    context: _Context
+    encoder: Encoder
+    context: Pieces
+    context_units: IntArray
     question: IntArray
     windows: list[Window]
     n_words: int
     n_null: int = 0
     """Units after the words, for the logits of "no answer"."""
-
-    @classmethod
-    def of(cls, context: _Context, question: IntArray, n_words: int) -> "_View":
-        return cls(context, question, context.windows(len(question)) or [Window(0, 0, 0, 0)], n_words)
 
     @property
     def n_units(self) -> int:
@@ -396,27 +378,25 @@ class _View:
         """The model's input for a window, without a target; its units are the words of active pieces, and then
         [CLS].
         """
-        pieces = self.context.pieces.ids[window.begin : window.end]
-        ids, types, begin = self.context.encoder.pair(self.question, pieces)
+        pieces = self.context.ids[window.begin : window.end]
+        ids, types, begin = self.encoder.pair(self.question, pieces)
         units = np.full(len(ids), -1, np.int32)
         active = begin + window.p_l
-        units[active : active + window.a_r - window.a_l] = self.context.units[window.a_l : window.a_r]
+        units[active : active + window.a_r - window.a_l] = self.context_units[window.a_l : window.a_r]
         if self.n_null:
             number = bisect_left(self.windows, window.a_l, key=attrgetter("a_l"))
             units[0] = self.n_words + number * self.n_null // len(self.windows)
         return Feature(ids, types, units)
 
     def feature_with_target(self, window: Window, answer: tuple[int, int] | None) -> Feature:
-        """The model's input for a window, with the first and last piece of ``answer``, or [CLS] for ``None``, as its
-        target.
+        """The model's input for a window; its target is the first and last piece of ``answer``, or [CLS] for ``None``.
 
         Its units are all complete words in the window, and [CLS] after the last word of the context.
         """
-        feature, words = self.feature(window), self.context.units
-        read = words[window.begin : window.end]
-        begin = len(feature) - 1 - len(read)
+        feature, words = self.feature(window), self.context_units
+        begin = len(feature) - 1 - (window.end - window.begin)
         units = np.full(len(feature), -1, np.int32)
-        units[begin:-1] = read
+        units[begin:-1] = words[window.begin : window.end]
         for neighbor in (window.begin - 1, window.end):
             if 0 <= neighbor < len(words):
                 units[units == words[neighbor]] = -1
@@ -440,7 +420,7 @@ class _View:
         """The first and last piece of the first gold answer in the context; (-1, -1), which no window holds, without
         any.
         """
-        spans = self.context.pieces.spans
+        spans = self.context.spans
         for answer in question.answers:
             text = answer.text.strip()
             start = answer.start + answer.text.index(text) if text else -1

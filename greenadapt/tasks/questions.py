@@ -32,7 +32,7 @@ _DOCUMENT_FIELDS = ("document_id", "document", "title")
 
 
 @dataclass(frozen=True)
-class Answer:
+class GoldAnswer:
     """A gold answer: ``start`` is its first character in the context, -1 if the context does not have it."""
 
     text: str
@@ -57,7 +57,7 @@ class Question:
     id: str
     question: str
     context: str
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[GoldAnswer, ...] = ()
     impossible: bool = False
     document: str = ""
     """Name of the context."""
@@ -129,21 +129,21 @@ def refuse_squad(source: str) -> None:
         raise InputError(f"{source} is SQuAD's JSON, questions with their contexts", "give it with --data")
 
 
-def locate(text: str, start: int, context: str) -> Answer:
+def locate(text: str, start: int, context: str) -> GoldAnswer:
     """The answer ``text`` where it occurs in ``context`` nearest to the character ``start``.
 
     White space around it is stripped if it occurs only without. If it does not occur at all, or is empty, its start is
     -1.
     """
     if not text.strip():
-        return Answer(text, -1)
+        return GoldAnswer(text, -1)
     start = max(start, 0)
     for answer in (text, text.strip()):
         before, after = context.rfind(answer, 0, start + len(answer)), context.find(answer, start)
         matches = [match for match in (before, after) if match >= 0]
         if matches:
-            return Answer(answer, min(matches, key=lambda match: abs(match - start)))
-    return Answer(text, -1)
+            return GoldAnswer(answer, min(matches, key=lambda match: abs(match - start)))
+    return GoldAnswer(text, -1)
 
 
 @dataclass
@@ -165,7 +165,7 @@ class _QuestionReader:
         name = self.decoder.without_surrogates(_id(record, where, needs_id=needs_id), where)
         return Question(name, self.text(record, "question", where), context, answers, impossible, document, where)
 
-    def _gold(self, record: Json, context: str, where: str) -> tuple[tuple[Answer, ...], bool]:
+    def _gold(self, record: Json, context: str, where: str) -> tuple[tuple[GoldAnswer, ...], bool]:
         """The gold answers, and whether the gold answer is "no answer"."""
         if self.labelled is False:
             return (), False
@@ -191,11 +191,11 @@ class _QuestionReader:
             raise InputError(f"{where}: '{name}' is {json_kind(text)}, not a string", _CORRECTION)
         return self.decoder.without_surrogates(text, where)
 
-    def _located(self, text: str, start: int | None, context: str, where: str) -> Answer:
+    def _located(self, text: str, start: int | None, context: str, where: str) -> GoldAnswer:
         answer = locate(self.decoder.without_surrogates(text, where), start or 0, context)
         self.n_answers += 1
         self.n_missing += answer.start < 0
-        self.n_moved += start is not None and answer.start >= 0 and answer != Answer(text, start)
+        self.n_moved += start is not None and answer.start >= 0 and answer != GoldAnswer(text, start)
         return answer
 
     def report(self, source: str, progress: Progress) -> None:

@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from greenadapt.errors import InputError, MissingError
 from greenadapt.storage.arrays import BoolArray, IntArray, Sequences, offsets_of
@@ -76,7 +76,10 @@ class DualTokenizer:
         self.added = added
         self._unk_id = BaseVocabulary(self.base).unk_id if len(added) else None
         self._bounds = word_bounds(self.base)
-        self._single = _single_pieces(added)
+        self._single: IntArray = np.zeros(0, np.int32)  # base pieces that are a whole added word without a space
+        if added.owners is not None:
+            stored = added.pieces.stored
+            self._single = np.asarray(stored.values[stored.offsets[:-1][np.diff(stored.offsets) == 1]])
         # Some templates trim spans; _Batch trims all spans.
         self.base.post_processor = None
         self._greedy = greedy
@@ -129,19 +132,16 @@ class DualTokenizer:
         character, an empty string) gets one ``[UNK]``, so that both views have all input words.
         """
         batch = _Batch([text if isinstance(text, str) else " ".join(text) for text in texts], texts)
-        base = batch.complete(self._cut(_encode(self.base, batch.texts), batch), self)
+        pieces = _encode(self.base, batch.texts)
+        if self._bounds is not None:  # words of SentencePiece begin within pre-tokens, too
+            begins = self._bounds.begins(pieces.ids, lambda i: batch.text_of(pieces, i))
+            pieces = replace(pieces, begins=pieces.begins | begins)
+        base = batch.complete(pieces, self)
         if self._greedy is not None:
             expanded = batch.complete(_encode(self._greedy, batch.texts), self)
         else:
             expanded = self._merge(base, batch)
         return [DualEncoding(*views) for views in zip(batch.split(base), batch.split(expanded), strict=True)]
-
-    def _cut(self, pieces: "_Flat", batch: "_Batch") -> "_Flat":
-        """Mark words that begin within pre-tokens, if the base tokenizer has such words."""
-        if self._bounds is None:
-            return pieces
-        begins = self._bounds.begins(pieces.ids, lambda i: batch.text_of(pieces, i))
-        return replace(pieces, begins=pieces.begins | begins)
 
     def _merge(self, base: "_Flat", batch: "_Batch") -> "_Flat":
         """Replace the pieces of each added word with its id."""
@@ -159,25 +159,18 @@ class DualTokenizer:
             surfaces = [self._surface(batch.text_of(base, piece)) for piece in starts[unknown].tolist()]
             new_ids[unknown] = self.added.find_surfaces(surfaces)
         is_new = new_ids >= 0
-        is_kept = base.begins | np.repeat(~is_new, lengths)
+        remains = base.begins | np.repeat(~is_new, lengths)
         ids, spans = base.ids.copy(), base.spans.copy()
         ids[starts[is_new]] = new_ids[is_new]
         spans[starts[is_new], 1] = spans[words.offsets[1:][is_new] - 1, 1]
-        return _Flat(ids[is_kept], base.begins[is_kept], spans[is_kept], base.lines[is_kept], base.input_words[is_kept])
+        expanded = replace(base, ids=ids, spans=spans)
+        return _Flat(*(getattr(expanded, field.name)[remains] for field in fields(_Flat)))
 
     def _surface(self, text: str) -> str:
         """The first pre-token of ``text``."""
         normalizer, pre_tokenizer = self.base.normalizer, self.base.pre_tokenizer
         text = normalizer.normalize_str(text) if normalizer is not None else text
         return next((token for token, _ in pre_tokenizer.pre_tokenize_str(text)), "")
-
-
-def _single_pieces(added: AddedWords) -> IntArray:
-    """The base pieces that are a whole added word without a space before it."""
-    if added.owners is None:
-        return np.zeros(0, np.int32)
-    stored = added.pieces.stored
-    return np.asarray(stored.values[stored.offsets[:-1][np.diff(stored.offsets) == 1]])
 
 
 @dataclass(frozen=True)
@@ -204,10 +197,21 @@ def _encode(tokenizer: Tokenizer, texts: list[str]) -> _Flat:
     """Encode texts of any length."""
     batches = []
     for parts in _at_once(tokenizer, texts):
-        pieces = _flatten(tokenizer.encode_batch([part.text for part in parts], add_special_tokens=False))
-        begins = np.array([part.begin for part in parts], np.int32)[pieces.lines]
-        lines = np.array([part.line for part in parts], np.int32)[pieces.lines]
-        batches.append(replace(pieces, spans=pieces.spans + begins[:, None], lines=lines))
+        encodings = tokenizer.encode_batch([part.text for part in parts], add_special_tokens=False)
+        ids = [encoding.ids for encoding in encodings]
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        total = int(lengths.sum())
+        words = np.fromiter(chain.from_iterable(encoding.word_ids for encoding in encodings), np.int64, total)
+        pairs = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
+        spans = np.fromiter(pairs, np.int32, 2 * total).reshape(total, 2)
+        of_part = np.repeat(np.arange(len(ids)), lengths)
+        begins = np.ones(total, bool)
+        begins[1:] = (words[1:] != words[:-1]) | (of_part[1:] != of_part[:-1])
+        spans += np.array([part.begin for part in parts], np.int32)[of_part, None]
+        lines = np.array([part.line for part in parts], np.int32)[of_part]
+        flat_ids = np.fromiter(chain.from_iterable(ids), np.int32, total)
+        batches.append(_Flat(flat_ids, begins, spans, lines, np.empty_like(lines)))
+        del encodings, ids  # they take more memory than the arrays
     return _Flat(*(np.concatenate([getattr(batch, field.name) for batch in batches]) for field in fields(_Flat)))
 
 
@@ -236,19 +240,6 @@ def _parts(text: str, line: int) -> Iterator[_Part]:
         yield _Part(text[begin : space.start()], line, begin)
         begin = space.start()
     yield _Part(text[begin:], line, begin)
-
-
-def _flatten(encodings: list[Encoding]) -> _Flat:
-    ids = [encoding.ids for encoding in encodings]
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    total = int(lengths.sum())
-    words = np.fromiter(chain.from_iterable(encoding.word_ids for encoding in encodings), np.int64, total)
-    pairs = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
-    spans = np.fromiter(pairs, np.int32, 2 * total).reshape(total, 2)
-    lines = np.repeat(np.arange(len(ids), dtype=np.int32), lengths)
-    begins = np.ones(total, bool)
-    begins[1:] = (words[1:] != words[:-1]) | (lines[1:] != lines[:-1])
-    return _Flat(np.fromiter(chain.from_iterable(ids), np.int32, total), begins, spans, lines, np.empty_like(lines))
 
 
 class _Batch:
@@ -285,7 +276,10 @@ class _Batch:
         pieces = self._trim(pieces)
         if not len(self._word_spans):
             return pieces
-        pieces = replace(pieces, input_words=self._owner(pieces))
+        starts = self._global_position(self._lines, self._word_spans[:, 0])
+        # A piece for the space between two input words belongs to the second word.
+        ends = self._global_position(pieces.lines, pieces.spans[:, 0] + 1)
+        pieces = replace(pieces, input_words=np.searchsorted(starts, ends, "right") - 1)  # undefined for strings
         is_split = self._is_split[pieces.lines]
         has_piece = np.zeros(len(self._word_spans), bool)
         has_piece[pieces.input_words[is_split]] = True
@@ -317,12 +311,6 @@ class _Batch:
             for (a, b), split in zip(pairwise(bounds.tolist()), self._is_split.tolist(), strict=True)
         ]
 
-    def _owner(self, pieces: _Flat) -> IntArray:
-        """The index of each piece's input word over all texts; undefined for strings."""
-        starts = self._global_position(self._lines, self._word_spans[:, 0])
-        # A piece for the space between two input words belongs to the second word.
-        return np.searchsorted(starts, self._global_position(pieces.lines, pieces.spans[:, 0] + 1), "right") - 1
-
     def _global_position(self, lines: IntArray, positions: IntArray) -> IntArray:
         """Positions in the concatenated texts."""
         return self._first_character[lines] + positions
@@ -335,8 +323,8 @@ class _Batch:
         last_piece = np.flatnonzero(np.append(pieces.begins, True))[1:] - 1
         first_piece = np.flatnonzero(pieces.begins)
         begin, end = (
-            self._global_position(pieces.lines[at], pieces.spans[at, i])
-            for i, at in enumerate((first_piece, last_piece))
+            self._global_position(pieces.lines[indices], pieces.spans[indices, i])
+            for i, indices in enumerate((first_piece, last_piece))
         )
         visible = self._visible[np.searchsorted(self._visible, begin)]
         is_space = (self._characters[begin] == ord(" ")) & (end - begin > 1)

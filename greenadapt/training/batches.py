@@ -5,7 +5,7 @@ Losses are sums over their terms, so that a step's mean does not depend on how t
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,30 +16,6 @@ from greenadapt.models.rows import RowMap
 from greenadapt.models.weights import MemoryInput
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
 from greenadapt.tasks.base import IGNORED, Features, Input, flattened
-
-
-def n_terms(head: str, targets: Any) -> int:
-    """The number of terms of the loss for ``targets``, an array or a tensor: labelled pieces, texts, or windows."""
-    return int((targets != IGNORED).sum()) if head == "TokenClassification" else len(targets)
-
-
-def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Sum of the loss over its terms, () float32, for the output of a model on a batch of b inputs of n pieces.
-
-    ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 for no label.
-    ``SequenceClassification``: -log p of the class of each text for integer targets (b,), the squared error for floats.
-    ``QuestionAnswering``: the mean of -log p of the first and of the last piece of each window, (b, 2); the softmax is
-    over all pieces that are not padding, where ``mask`` (b, n) is 1.
-    ``MaskedLM``: -log p of each of the t masked pieces, ``targets`` (t,), given their logits (t, n_rows).
-    """
-    if head == "QuestionAnswering":
-        logits = torch.stack([output["start_logits"], output["end_logits"]], dim=1).float()
-        logits = logits.masked_fill(mask[:, None] == 0, -torch.inf)
-        return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2
-    logits = output["logits"].float()
-    if targets.is_floating_point():
-        return mse_loss(logits.squeeze(-1), targets, reduction="sum")
-    return cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
 def divergence_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -83,7 +59,7 @@ class Dataset(Protocol):
 
     @property
     def head(self) -> str:
-        """The kind of head, see ``loss_sum``."""
+        """The kind of head, see ``Batch.loss_sum``."""
 
     @property
     def n_items(self) -> int:
@@ -182,7 +158,7 @@ class TaskDataset:
         """The number of terms of the loss for these inputs, the same in every epoch."""
         if self.head != _PIECE_HEAD:
             return len(numbers)
-        return n_terms(self.head, self.targets[self._indices(numbers)])
+        return int((self.targets[self._indices(numbers)] != IGNORED).sum())
 
     def batch(self, numbers: IntArray, epoch: int = 0) -> "Batch":
         """The inputs, padded to the longest, the same in every epoch."""
@@ -210,7 +186,10 @@ class TaskDataset:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """b inputs of n pieces; all tensors are (b, n) int64 but ``targets``, see ``loss_sum``."""
+    """b inputs of n pieces; all tensors but ``targets`` are (b, n) int64.
+
+    ``mask`` is 1 for pieces, 0 for padding. For the targets of each head see ``loss_sum``.
+    """
 
     ids: torch.Tensor
     mask: torch.Tensor
@@ -231,8 +210,24 @@ class Batch:
         return replace(self, **tensors, extra={name: copy(tensor) for name, tensor in self.extra.items()})
 
     def loss_sum(self, head: str, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Sum of the loss over its terms, () float32, for the model's output; see ``loss_sum``."""
-        return loss_sum(head, output, self.targets, self.mask)
+        """Sum of the loss over its terms, () float32, for the model's output.
+
+        ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 for no label.
+        ``SequenceClassification``: -log p of the class of each text for integer targets (b,), the squared error for
+        floats.
+        ``QuestionAnswering``: the mean of -log p of the first and of the last piece of each window, (b, 2); the softmax
+        is over all pieces that are not padding.
+        ``MaskedLM``: -log p of each of the t masked pieces, ``targets`` (t,), given their logits (t, n_rows).
+        """
+        targets = self.targets
+        if head == "QuestionAnswering":
+            logits = torch.stack([output["start_logits"], output["end_logits"]], dim=1).float()
+            logits = logits.masked_fill(self.mask[:, None] == 0, -torch.inf)
+            return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2
+        logits = output["logits"].float()
+        if targets.is_floating_point():
+            return mse_loss(logits.squeeze(-1), targets, reduction="sum")
+        return cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
 
     def inputs(self, has_segments: bool) -> dict[str, torch.Tensor]:
         """The arguments of the model's ``forward``."""
@@ -267,13 +262,3 @@ class Cut:
             parts.append(slice(int(begins[n]), n))
             n = int(begins[n])
         return parts
-
-
-def share(numbers: IntArray, rank: int, processes: int) -> IntArray:
-    """The inputs of a step for one process: every n-th of those sorted by length, so that shares are similar."""
-    return numbers[rank::processes]
-
-
-def longest(batches: Sequence[Batch]) -> Batch:
-    """The batch with the most pieces, padding included."""
-    return max(batches, key=lambda batch: batch.ids.numel())

@@ -177,11 +177,6 @@ class Feed:
         return min(n, self.plan.train.max_steps or n)
 
     @property
-    def leaves_weights_out(self) -> bool:
-        """Whether a step may use only some of the model's weights, since others belong to other tasks."""
-        return len(self.datasets) > 1
-
-    @property
     def facts(self) -> Json:
         """The facts that determine the trained weights, besides the settings and the contents of the datasets."""
         if self.datasets[0].task is None:
@@ -189,25 +184,26 @@ class Feed:
         tasks = [[dataset.task, dataset.head, dataset.n_examples] for dataset in self.datasets]
         return {"tasks": tasks, "sampling": self.sampling.sampling, "steps_an_epoch": self.steps_an_epoch}
 
-    def draws(self, done: int) -> list[Draw]:
-        """All inputs of the step after ``done`` steps: the labelled ones, then the unlabelled ones, if any."""
-        return [self.draw(done), *self._unlabelled(done)]
-
-    def draw(self, done: int) -> Draw:
-        """The labelled inputs of the step after ``done`` steps."""
-        number, size = int(self.schedule[done]), self.plan.train.batch_size
-        epoch, position = divmod(int(self._before[done]), self._n_batches[number])
-        items, expanded = self._order(number, epoch)
+    def draw(self, step: int) -> Draw:
+        """The labelled inputs of a step, from 0."""
+        number, train = int(self.schedule[step]), self.plan.train
+        dataset, size = self.datasets[number], train.batch_size
+        epoch, position = divmod(int(self._before[step]), self._n_batches[number])
+        if number not in self._orders or self._orders[number][0] != epoch:
+            seed = self.plan.seed if dataset.task is None else task_seed(self.plan.seed, dataset.task)
+            order = epoch_order(dataset.n_items, train.mix, size, seed, epoch, paired=train.agreement > 0)
+            self._orders[number] = epoch, *order
+        _, items, expanded = self._orders[number]
         part = slice(position * size, (position + 1) * size)
-        return Draw(self.datasets[number], items[part], expanded[part], epoch)
+        return Draw(dataset, items[part], expanded[part], epoch)
 
-    def _unlabelled(self, done: int) -> list[Draw]:
-        """The unlabelled inputs of a step, none in the first fifth of the steps; they are read in passes of random
+    def draw_unlabelled(self, step: int) -> Draw | None:
+        """The unlabelled inputs of a step, ``None`` in the first fifth of the steps; they are read in passes of random
         order.
         """
-        step = done - math.ceil(_WARMUP_SHARE * self.n_steps)
+        step -= math.ceil(_WARMUP_SHARE * self.n_steps)
         if self.unlabelled is None or step < 0:
-            return []
+            return None
         n, size = self.unlabelled.n_items, self.unlabelled_batch
         epoch, position = divmod(step, -(-n // size))
         if epoch not in self._unlabelled_orders:
@@ -215,7 +211,7 @@ class Feed:
             bits = random_bits(n, self.plan.seed, Purpose.UNLABELLED, epoch)
             self._unlabelled_orders[epoch] = np.argsort(bits, kind="stable")
         items = self._unlabelled_orders[epoch][position * size : (position + 1) * size]
-        return [Draw(self.unlabelled, items, np.ones(len(items), bool), epoch)]
+        return Draw(self.unlabelled, items, np.ones(len(items), bool), epoch)
 
     def digest(self, update: Callable[[bytes], object]) -> None:
         """Pass the content of all datasets to ``update``, a method of a hash."""
@@ -247,17 +243,6 @@ class Feed:
         train = self.plan.train
         views = 2 if train.mix == "both" else 1
         return [-(-dataset.n_items * views // train.batch_size) for dataset in self.datasets]
-
-    def _order(self, number: int, epoch: int) -> tuple[IntArray, BoolArray]:
-        cached_epoch, items, expanded = self._orders.get(number, (None, None, None))
-        if cached_epoch != epoch or items is None or expanded is None:
-            train, dataset, seed = self.plan.train, self.datasets[number], self.plan.seed
-            if dataset.task is not None:
-                seed = task_seed(seed, dataset.task)
-            paired = train.agreement > 0
-            items, expanded = epoch_order(dataset.n_items, train.mix, train.batch_size, seed, epoch, paired=paired)
-            self._orders[number] = epoch, items, expanded
-        return items, expanded
 
 
 def task_seed(seed: int, task: str) -> int:

@@ -40,10 +40,10 @@ from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Input, TaskData
 from greenadapt.tasks.metrics import average, metric_of
-from greenadapt.training.batches import TaskDataset
+from greenadapt.training.batches import Dataset, TaskDataset
 from greenadapt.training.evaluation import CachedInputs, Evaluation, stacked
 from greenadapt.training.feed import Feed, Plan
-from greenadapt.training.loop import RunRecord, Step, Stepping, Training
+from greenadapt.training.loop import RunRecord, Step, Training
 from greenadapt.training.views import PairedDataset, UnlabelledDataset, unlabelled_inputs
 
 Sets = dict[str, dict[str, Json]]
@@ -52,11 +52,11 @@ Sets = dict[str, dict[str, Json]]
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneSetup:
-    """What all seeds of a run share."""
+    """The tasks, the model and the settings that all seeds of a run share."""
 
     tasks: tuple[TaskData, ...]
     checkpoint: Checkpoint
-    """The model that training starts from."""
+    """Training starts from this model."""
     train: TrainConfig
     run: RunConfig
     machine: Machine
@@ -66,40 +66,40 @@ class FinetuneSetup:
     adds: bool = False
     """Whether only the tasks' own weights are written, to add them to a folder that has the encoder."""
     unlabelled: Sequence[Any] = ()
-    """Examples without labels, of which both views learn what they predict together; of one task alone."""
+    """Examples without labels, for which both views learn their mean prediction; only with a single task."""
     unlabelled_config: UnlabelledConfig = field(default_factory=UnlabelledConfig)
     general: GeneralModel | None = None
-    """The general model that the trained one has as its memory."""
+    """The general model that is the memory of the trained one."""
     states: Path | None = None
-    """Folder for the general model's states; ``None``: they are not kept."""
+    """Folder for the general model's states; ``None``: they are not stored."""
     _inputs: dict[str, CachedInputs] = field(init=False, default_factory=dict)
 
     @property
     def first_encoder(self) -> Encoder:
-        """The first task's; those of the others differ only in their maximum length."""
+        """The first task's encoder; those of the others differ only in their maximum length."""
         return self.tasks[0].encoder
 
     @cached_property
     def reader(self) -> MemoryReader | None:
-        """How the general model reads what the trained one reads."""
+        """Makes the general model's inputs from those of the trained model."""
         return None if self.general is None else self.general.reader(self.first_encoder)
 
-    def inputs(self, one: TaskData, kind: str, name: str) -> CachedInputs:
-        """The inputs of a set of ``kind`` ``dev`` or ``test``, tokenized by the first seed and kept for the others.
+    def inputs(self, data: TaskData, kind: str, name: str) -> CachedInputs:
+        """The inputs of a set of ``kind`` ``dev`` or ``test``, tokenized once for all seeds.
 
         Warns of examples that are cut.
         """
-        label = one.label(kind, name) if one.name else f"--{kind}"
+        label = data.label(kind, name) if data.name else f"--{kind}"
         if label not in self._inputs:
             counts = Counter[str]()
-            self._inputs[label] = CachedInputs.of(one.task.inference(getattr(one, kind)[name], one.encoder, counts))
+            self._inputs[label] = CachedInputs.of(data.task.inference(getattr(data, kind)[name], data.encoder, counts))
             if counts["cut"]:
                 self.progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
         return self._inputs[label]
 
 
 Memories = dict[str, MemoryInput | None]
-"""``train``, ``dev`` and ``test`` → where what goes into the memory comes from."""
+"""``train``, ``dev`` and ``test`` → the source of the memory's inputs."""
 
 
 @dataclass
@@ -107,26 +107,27 @@ class _Record(RunRecord):
     best: float | None = None
     best_epoch: int = 0
     losses: dict[str, list[float]] = field(default_factory=dict)
-    """Of several tasks those of each one's steps in the epoch that is under way."""
+    """Task → losses of its steps in the current epoch, if there are several tasks."""
 
     def end_epoch(self, step: Step) -> Json:
         row = super().end_epoch(step)
         if self.losses:
             tasks = sorted(self.losses.items())
-            row["tasks"] = {name: {"steps": len(each), "loss": sum(each) / len(each)} for name, each in tasks}
+            row["tasks"] = {name: {"steps": len(losses), "loss": sum(losses) / len(losses)} for name, losses in tasks}
         self.losses = {}
         return row
 
 
 class SharedTasks:
-    """The model of a run: an encoder with a part for each task; and how its files name the tasks."""
+    """The model of a run, an encoder with a part for each task, and the layout of its files by task."""
 
     def __init__(self, setup: FinetuneSetup, rows: Rows, seed: int) -> None:
         self._setup, self._rows = setup, rows
         self.model = self._open(seed)
 
     def _open(self, seed: int) -> Any:
-        heads = {one.name: head_spec(one.task, one.adapter) for one in self._setup.tasks if one.adapter is not None}
+        tasks = self._setup.tasks
+        heads = {data.name: head_spec(data.task, data.adapter) for data in tasks if data.adapter is not None}
         return open_multitask(self._setup.checkpoint, heads, self._rows, seed)
 
     @property
@@ -135,12 +136,12 @@ class SharedTasks:
         return self.model.encoder
 
     def freeze(self) -> None:
-        """Freeze what the tasks' adapters say, once a memory is attached."""
+        """Freeze the encoder, and its memory, if an adapter says so; after the memory is attached."""
         self.model.freeze()
 
     def score(self, tasks: Sets) -> float | None:
-        """By which epochs are compared: the average over all sets of all tasks."""
-        metrics = {one.name: one.metric for one in self._setup.tasks}
+        """The score that compares epochs: the average over all sets of all tasks."""
+        metrics = {data.name: data.metric for data in self._setup.tasks}
         return average(metric_of(scores, metrics[task]) for task, sets in tasks.items() for scores in sets.values())
 
     def row(self, kind: str, tasks: Sets) -> Json:
@@ -148,12 +149,12 @@ class SharedTasks:
         return {"average": self.score(tasks), "tasks": tasks}
 
     def scores(self, kinds: Mapping[str, Json]) -> Json:
-        """The ``row`` of each kind as ``scores.json`` has them: the averages, and by task its sets of each kind."""
+        """The entries of ``scores.json`` from the ``row`` of each kind: the averages, and the sets of each task."""
         tasks = {
-            one.name: {kind: each["tasks"][one.name] for kind, each in kinds.items() if one.name in each["tasks"]}
-            for one in self._setup.tasks
+            data.name: {kind: row["tasks"][data.name] for kind, row in kinds.items() if data.name in row["tasks"]}
+            for data in self._setup.tasks
         }
-        return {"average": {kind: each["average"] for kind, each in kinds.items()}, "tasks": tasks}
+        return {"average": {kind: row["average"] for kind, row in kinds.items()}, "tasks": tasks}
 
     def numbers(self, tasks: Sets) -> dict[str, float]:
         """The scores for trackers: the average, and each score as ``<task>_<set>_<score>``."""
@@ -166,12 +167,14 @@ class SharedTasks:
         return _float_scores({"average": self.score(tasks)}) | named
 
     def counts(self, n_inputs: Mapping[str, int], n_unlabelled: int) -> Json:
-        """By task and set the number of examples and of ``inputs`` made from the training ones; and of ``rows``."""
-        return {"tasks": {one.name: self._counts(one, n_inputs) for one in self._setup.tasks}, **self._n_rows}
+        """The number of examples by task and set, of ``inputs`` of the training examples, and of ``rows``."""
+        return {"tasks": {data.name: self._counts(data, n_inputs) for data in self._setup.tasks}, **self._n_rows}
 
-    def _counts(self, one: TaskData, n_inputs: Mapping[str, int]) -> Json:
-        sets = {kind: {name: len(each) for name, each in getattr(one, kind).items()} for kind in ("dev", "test")}
-        return {"train": len(one.train), "inputs": n_inputs[one.name], **sets}
+    def _counts(self, data: TaskData, n_inputs: Mapping[str, int]) -> Json:
+        sets = {
+            kind: {name: len(examples) for name, examples in getattr(data, kind).items()} for kind in ("dev", "test")
+        }
+        return {"train": len(data.train), "inputs": n_inputs[data.name], **sets}
 
     @property
     def _n_rows(self) -> Json:
@@ -181,31 +184,31 @@ class SharedTasks:
         return folder if self._setup.adds else folder / TASKS / task
 
     def predictions(self, folder: Path, task: str, name: str) -> Path:
-        """Where a seed's predictions for a test set are written."""
-        own = self._folder(folder, task)
-        own.mkdir(parents=True, exist_ok=True)
-        return own / f"predictions-{name}.jsonl"
+        """The file of a seed's predictions for a test set."""
+        task_folder = self._folder(folder, task)
+        task_folder.mkdir(parents=True, exist_ok=True)
+        return task_folder / f"predictions-{name}.jsonl"
 
     def write(self, folder: Path) -> None:
         """Write each task's own weights."""
-        for one in self._setup.tasks:
-            write_part(self.model, one.name, self._folder(folder, one.name))
+        for data in self._setup.tasks:
+            write_part(self.model, data.name, self._folder(folder, data.name))
 
 
 class SingleTask(SharedTasks):
-    """The same of one task alone, without an adapter: its head is that of transformers, and its files name no task."""
+    """A single task without an adapter: its head is that of transformers, and its files do not name the task."""
 
     def _open(self, seed: int) -> Any:
-        [one] = self._setup.tasks
-        head, shape = one.task.head, one.task.head_shape()
-        return open_model(self._setup.checkpoint, head, one.task.head_config(), self._rows, seed, shape)
+        [data] = self._setup.tasks
+        head, shape = data.task.head, data.task.head_shape()
+        return open_model(self._setup.checkpoint, head, data.task.head_config(), self._rows, seed, shape)
 
     @property
     def host(self) -> Any:
         return self.model
 
     def freeze(self) -> None:
-        """All of it is trained."""
+        """Nothing: all weights are trained."""
 
     def score(self, tasks: Sets) -> float | None:
         [scores] = tasks[""].values()
@@ -221,20 +224,20 @@ class SingleTask(SharedTasks):
         return _float_scores(tasks[""]["dev"])
 
     def counts(self, n_inputs: Mapping[str, int], n_unlabelled: int) -> Json:
-        own = self._counts(self._setup.tasks[0], n_inputs)
+        counts = self._counts(self._setup.tasks[0], n_inputs)
         if self._setup.unlabelled:
-            own["unlabelled"] = n_unlabelled
-        return {**own, **{kind: sum(own[kind].values()) for kind in ("dev", "test")}, **self._n_rows}
+            counts["unlabelled"] = n_unlabelled
+        return {**counts, **{kind: sum(counts[kind].values()) for kind in ("dev", "test")}, **self._n_rows}
 
     def predictions(self, folder: Path, task: str, name: str) -> Path:
         return folder / PREDICTIONS
 
     def write(self, folder: Path) -> None:
-        """Its head is part of the model."""
+        """Nothing: the head is part of the model."""
 
 
 class FinetuneRun:
-    """Trains ``setup`` under one seed in ``folder``, where a killed run has left its state.
+    """Trains ``setup`` under one seed in ``folder``, and resumes from the state of a killed run there.
 
     If a task's adapter freezes the encoder, all of it is frozen, and its memory too. Epochs are compared by the main
     score, or by the average over the development sets of all tasks (arXiv 1902.02671, table 3).
@@ -242,14 +245,16 @@ class FinetuneRun:
 
     def __init__(self, setup: FinetuneSetup, seed: int, folder: Path, steps_before: int = 0) -> None:
         self.setup = setup
-        self._steps_before = steps_before  # of other seeds: trackers take no step twice
+        self._steps_before = steps_before  # of other seeds: trackers need ascending steps
         self.seed = seed
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.state = folder / ".state"
         self.best = folder / ".best.safetensors"
         self.record = _Record()
-        items = {one.name: self._training_items(one) for one in setup.tasks}
+        items = {data.name: data.task.training(data.train, data.encoder, seed, setup.progress) for data in setup.tasks}
+        if empty := [name for name, inputs in items.items() if name and not inputs]:
+            raise InputError(f"task {empty[0]} has no examples to train on", "give training files that have some")
         measured = chain(self._inputs("dev"), self._inputs("test"))
         unlabelled = self._unlabelled_inputs(items)
         self.n_unlabelled = len(unlabelled)
@@ -259,11 +264,20 @@ class FinetuneRun:
         self.model = self._parts.model
         self._memory = self._attach([*chain(*items.values())])
         self._parts.freeze()
-        datasets = [self._dataset(one, items[one.name]) for one in setup.tasks]
-        self.n_inputs = {one.name: dataset.n_items for one, dataset in zip(setup.tasks, datasets, strict=True)}
+        self.n_inputs = {name: len(inputs) for name, inputs in items.items()}
+        datasets: list[Dataset] = []
+        for data in setup.tasks:
+            inputs, head, pad = items[data.name], data.task.head, data.encoder.special.pad
+            dataset = TaskDataset.of(inputs, self.rows, head, pad, self._memory["train"])
+            dataset = replace(dataset, task=data.name or None, n_examples=len(data.train))
+            agreement = setup.train.agreement
+            datasets.append(PairedDataset.of(dataset, inputs, agreement) if agreement else dataset)
+        texts = None
+        if unlabelled:  # of the only task
+            views = TaskDataset.of(unlabelled, self.rows, head, pad)
+            texts = UnlabelledDataset.of(views, unlabelled, setup.unlabelled_config.unlabelled_weight)
         plan, size = Plan(setup.train, setup.run, seed), setup.unlabelled_config.unlabelled_batch
-        feed = Feed(datasets, plan, setup.sampling, self._unlabelled(unlabelled), size)
-        self.training = Training(self.model, feed, setup.machine)
+        self.training = Training(self.model, Feed(datasets, plan, setup.sampling, texts, size), setup.machine)
 
     def train(self) -> None:
         """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
@@ -271,13 +285,13 @@ class FinetuneRun:
         if self.training.restore(self.state):
             self.record = _Record.of_state(self.state)
             setup.progress.note(f"seed {self.seed}: going on from step {self.training.number:,}")
-        stepping = Stepping(setup.run, setup.machine, setup.progress)
-        stepping.make(self.training, self.state, self.record, f"seed {self.seed}", self._after_step)
+        self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
 
     def finish(self, whole: Path, *, is_whole: bool) -> None:
-        """Measure on the test sets and write everything: the model into ``whole``, or how it differs from that one.
+        """Measure on the test sets, and write the scores, the predictions and the model: into ``whole``, or its
+        difference from ``whole`` into the seed's folder.
 
-        Only the first process does so; raises ``InputError`` if no epoch had a score.
+        Only the first process does so; raises ``InputError`` if no epoch has a score.
         """
         setup, record, shrink = self.setup, self.record, self.training.shrink
         if not setup.machine.is_first:
@@ -294,7 +308,7 @@ class FinetuneRun:
         scores |= self._final_scores(dev)
         write_lines(self.folder / HISTORY, record.epochs)
         self._write(TrainedRows(self.rows, shrink), whole, is_whole=is_whole)
-        # The scores come last and whole: they say that the seed is finished.
+        # The scores are written last and atomically: they mark the seed as finished.
         part = self.folder / f".{SCORES}"
         write_json(part, scores | {"counts": self._parts.counts(self.n_inputs, self.n_unlabelled)})
         part.replace(self.folder / SCORES)
@@ -316,97 +330,76 @@ class FinetuneRun:
             )
         cached: MemoryInput = reader
         if setup.states is not None:
-            kept = StatesOnDisk(setup.states, setup.run, setup.machine, setup.progress)
-            cached = kept.open(general, host, reader, chain(items, self._inputs("dev")))
+            states = StatesOnDisk(setup.states, setup.run, setup.machine, setup.progress)
+            cached = states.open(general, host, reader, chain(items, self._inputs("dev")))
         return {"train": cached, "dev": cached, "test": reader}
 
     def _evaluate(
-        self, one: TaskData, kind: str, name: str, pool: Pool | None = None, *, keep_logits: bool = False
+        self, data: TaskData, kind: str, name: str, pool: Pool | None = None, *, keep_logits: bool = False
     ) -> Evaluation:
-        """Predictions and scores of the model as it is now on a set of ``kind`` ``dev`` or ``test``.
-
-        ``None`` is the pool of the settings.
+        """Predictions and scores of the current model on a set of ``kind`` ``dev`` or ``test``; ``pool`` is by default
+        that of the settings.
         """
-        setup, examples = self.setup, getattr(one, kind)[name]
+        setup, examples = self.setup, getattr(data, kind)[name]
         inference = Inference(
             setup.run.max_tokens,
-            one.encoder.special.pad,
+            data.encoder.special.pad,
             setup.machine.autocast,
             memory=self._memory[kind],
-            task=one.name or None,
+            task=data.name or None,
         )
-        read = outputs(self.model, self.rows, setup.inputs(one, kind, name), inference)
-        with setup.progress.bar(f"seed {self.seed}, {one.label(kind, name)}", len(examples), "examples") as bar:
-            chosen = (pool or setup.train.pool) if one.encoder.has_words else None
-            return Evaluation.of(one.task, examples, read, chosen, bar, keep_logits=keep_logits)
-
-    def _training_items(self, one: TaskData) -> list[Input]:
-        """What a task trains on; raises ``InputError`` if that is nothing."""
-        items = one.task.training(one.train, one.encoder, self.seed, self.setup.progress)
-        if not items and one.name:
-            raise InputError(f"task {one.name} has no examples to train on", "give training files that have some")
-        return items
+        read = outputs(self.model, self.rows, setup.inputs(data, kind, name), inference)
+        with setup.progress.bar(f"seed {self.seed}, {data.label(kind, name)}", len(examples), "examples") as bar:
+            chosen = (pool or setup.train.pool) if data.encoder.has_words else None
+            return Evaluation.of(data.task, examples, read, chosen, bar, keep_logits=keep_logits)
 
     def _inputs(self, kind: str) -> Iterator[Input]:
-        """What is read in sets of ``kind`` ``dev`` or ``test``."""
-        for one, name in self._sets(kind):
-            yield from self.setup.inputs(one, kind, name)
-
-    def _dataset(self, one: TaskData, items: Sequence[Input]) -> TaskDataset | PairedDataset:
-        pad, memory, agreement = one.encoder.special.pad, self._memory["train"], self.setup.train.agreement
-        dataset = TaskDataset.of(items, self.rows, one.task.head, pad, memory)
-        dataset = replace(dataset, task=one.name or None, n_examples=len(one.train))
-        return PairedDataset.of(dataset, items, agreement) if agreement else dataset
+        """The inputs of the sets of ``kind`` ``dev`` or ``test``."""
+        for data, name in self._sets(kind):
+            yield from self.setup.inputs(data, kind, name)
 
     def _unlabelled_inputs(self, items: Mapping[str, Sequence[Input]]) -> list[Input]:
-        """Those of the examples without labels, beside the only task's ``items``: as many as all steps read, since each
-        word that occurs needs memory.
+        """The inputs of the examples without labels, for the only task with its ``items``: as many as all steps read,
+        since each word that occurs needs memory.
         """
         train, examples = self.setup.train, self.setup.unlabelled
         if not examples:
             return []
-        [one] = self.setup.tasks
-        labelled = items[one.name]
+        [data] = self.setup.tasks
+        labelled = items[data.name]
         steps = train.epochs * -(-2 * len(labelled) // train.batch_size)
         steps = min(steps, train.max_steps or steps)
-        return unlabelled_inputs(one, examples, labelled, steps * self.setup.unlabelled_config.unlabelled_batch)
-
-    def _unlabelled(self, inputs: Sequence[Input]) -> UnlabelledDataset | None:
-        if not inputs:
-            return None
-        [one] = self.setup.tasks
-        dataset = TaskDataset.of(inputs, self.rows, one.task.head, one.encoder.special.pad)
-        return UnlabelledDataset.of(dataset, inputs, self.setup.unlabelled_config.unlabelled_weight)
+        return unlabelled_inputs(data, examples, labelled, steps * self.setup.unlabelled_config.unlabelled_batch)
 
     def _sets(self, kind: str) -> Iterator[tuple[TaskData, str]]:
-        for one in self.setup.tasks:
-            for name in getattr(one, kind):
-                yield one, name
+        for data in self.setup.tasks:
+            for name in getattr(data, kind):
+                yield data, name
 
     def _dev_scores(self) -> Sets:
         """All scores on the development sets, and the pool that they choose, if they do."""
         tasks: Sets = {}
-        for one, name in self._sets("dev"):
-            found = self._evaluate(one, "dev", name)
-            chosen = {"pool": found.pool} if self.setup.train.pool == "best" else {}
-            tasks.setdefault(one.name, {})[name] = found.scores | chosen
+        for data, name in self._sets("dev"):
+            evaluation = self._evaluate(data, "dev", name)
+            chosen = {"pool": evaluation.pool} if self.setup.train.pool == "best" else {}
+            tasks.setdefault(data.name, {})[name] = evaluation.scores | chosen
         return tasks
 
     def _final_scores(self, dev: Json | None) -> Json:
         """The scores in ``scores.json``: ``dev`` as the history has it, and the test sets'; writes the predictions."""
         setup, test = self.setup, Sets()
         chosen = {"pool": dev["pool"]} if dev and setup.train.pool == "best" else {}
-        for one, name in self._sets("test"):
-            evaluation = self._evaluate(one, "test", name, chosen.get("pool"), keep_logits=setup.save_logits)
-            write_lines(self._parts.predictions(self.folder, one.name, name), evaluation.predictions)
+        for data, name in self._sets("test"):
+            evaluation = self._evaluate(data, "test", name, chosen.get("pool"), keep_logits=setup.save_logits)
+            write_lines(self._parts.predictions(self.folder, data.name, name), evaluation.predictions)
             if setup.save_logits:
                 write_arrays(self.folder / LOGITS, stacked(evaluation.logits))
-            test.setdefault(one.name, {})[name] = evaluation.as_dict() | chosen
+            test.setdefault(data.name, {})[name] = evaluation.as_dict() | chosen
         kinds = {"dev": dev} if dev else {}
         return self._parts.scores(kinds | ({"test": self._parts.row("test", test)} if test else {}))
 
     def _write(self, trained: TrainedRows, whole: Path, *, is_whole: bool) -> None:
-        """Write the model into ``whole``, or how it differs from that one into the seed's folder."""
+        """Write the model into ``whole``, or its difference from ``whole`` into the seed's folder."""
         setup, folder = self.setup, whole if is_whole else self.folder
         if not setup.adds:
             if is_whole:
@@ -449,14 +442,16 @@ class FinetuneRun:
         record.epochs.append(row)
 
     def _write_best(self) -> None:
-        """Keep the weights of the best epoch so far; the state, saved next, says which that is."""
+        """Write the weights of the best epoch so far; the state, saved next, has its number."""
         if self.setup.machine.is_first:
             part = self.best.with_name(self.best.name + ".part")
             write_tensors(trained_weights(self.model), part, {"shrink": repr(self.training.shrink)})
             part.replace(self.best)
 
     def _read_best(self) -> float:
-        """Put the best epoch's weights into the model; returns the shrinkage by then of rows that it does not hold."""
+        """Load the best epoch's weights into the model; return the shrinkage at that epoch of rows that the model does
+        not hold.
+        """
         with safe_open(self.best, "pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
             if weights.keys() != trained_weights(self.model).keys():

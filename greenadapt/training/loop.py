@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
-from greenadapt.config import RunConfig
 from greenadapt.errors import ConflictError, InputError
 from greenadapt.models.machine import Machine, too_large
-from greenadapt.models.weights import takes_segments
+from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.files import Json, beside, described_in, publish_folder, write_json
 from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.ownership import MARK
-from greenadapt.training.batches import Batch, Cut, longest, share
+from greenadapt.training.batches import Batch, Cut
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
@@ -40,8 +41,6 @@ class State:
 
 def save_state(folder: Path, state: State) -> None:
     """Write ``state`` as ``folder``, atomically: a kill at any moment leaves the previous state or the new one."""
-    from greenadapt.models.weights import write_tensors
-
     work = beside(folder, "new")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -53,8 +52,6 @@ def save_state(folder: Path, state: State) -> None:
 
 def load_state(folder: Path) -> State | None:
     """The state in ``folder``, on the CPU, or ``None``; raises ``InputError`` if it is broken."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
     previous = beside(folder, "old")
     if not folder.exists() and previous.exists():  # killed between two renames, where folders cannot be exchanged
@@ -62,16 +59,13 @@ def load_state(folder: Path) -> State | None:
             previous.rename(folder)
     if not (folder / POSITION).is_file():
         return None
-    position, record = (read_state_file(folder / name) for name in (POSITION, RECORD))
+    position, record = (
+        read_own_object(folder / name, dict[str, Any], "training state", STATE_HINT) for name in (POSITION, RECORD)
+    )
     try:
         return State(load_file(folder / TENSORS), position, record)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{folder / TENSORS} cannot be read ({error})", STATE_HINT) from None
-
-
-def read_state_file(path: Path) -> Json:
-    """The JSON object in a file of a training state; raises ``MissingError`` or ``InputError`` without one."""
-    return read_own_object(path, dict[str, Any], "training state", STATE_HINT)
 
 
 def remove_state(folder: Path) -> None:
@@ -114,7 +108,7 @@ class Step:
     """The task of the examples, if there are several."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Work:
     """The share of a process in a step."""
 
@@ -126,21 +120,39 @@ class _Work:
     """Pieces in all processes."""
 
 
-def _position(state: State, folder: Path) -> tuple[int, float, str]:
-    """The number of steps, the shrinkage of rows that the model does not hold, and the plan, from ``state.json``."""
-    position = state.position
-    with described_in(folder / POSITION, STATE_HINT):
-        return int(position["number"]), float(position["shrink"]), str(position["plan"])
-
-
-def learning_rate(done: float, n_steps: int, warmup: float, peak: float) -> float:
-    """The learning rate after ``done`` of ``n_steps`` steps: linear to ``peak`` in ``warmup · n_steps``, then linear to
-    0.
-
-    Step k, from 1, uses the rate after k - 1 steps, as in transformers' linear schedule.
+def learning_rate(step: float, n_steps: int, warmup: float, peak: float) -> float:
+    """The learning rate of a step, from 0, of ``n_steps``: linear to ``peak`` in ``warmup · n_steps``, then linear to
+    0, as in transformers' linear schedule.
     """
     rising = warmup * n_steps
-    return peak * (done / rising if done < rising else (n_steps - done) / max(n_steps - rising, 1))
+    return peak * (step / rising if step < rising else (n_steps - step) / max(n_steps - rising, 1))
+
+
+@dataclass
+class RunRecord:
+    """The results of a run so far, saved with the training state."""
+
+    epochs: list[Json] = field(default_factory=list)
+    """History entries of the finished epochs."""
+    loss: float = 0.0
+    """Sum over the steps of the current epoch."""
+    seconds: float = 0.0
+    stopped: bool = False
+    """Whether training stopped before the last step."""
+
+    @classmethod
+    def of_state(cls, state: Path) -> Self:
+        """The record saved with the training state in the folder ``state``; raises ``InputError`` if it is broken."""
+        values = read_own_object(state / RECORD, cls, "training state", STATE_HINT)
+        return cls(**{entry.name: values[entry.name] for entry in fields(cls)})  # all must be present
+
+    def end_epoch(self, step: Step) -> Json:
+        """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""
+        first_step = self.epochs[-1]["step"] if self.epochs else 0
+        row: Json = {"epoch": step.epoch, "step": step.number, "seconds": round(self.seconds, 2)}
+        row |= {"loss": self.loss / max(step.number - first_step, 1), "learning_rate": step.learning_rate}
+        self.loss = 0.0
+        return row
 
 
 class Training:
@@ -163,7 +175,8 @@ class Training:
         self._feed, self._plan, self._machine = feed, feed.plan, machine
         self._cut = Cut(run.max_tokens, machine.overhead)
         self._has_segments = takes_segments(model)
-        self._called = machine.prepare(model, compiled=run.compile, leaves_weights_out=feed.leaves_weights_out)
+        # A step of one of several tasks does not use the weights of the others.
+        self._called = machine.prepare(model, compiled=run.compile, leaves_weights_out=len(feed.datasets) > 1)
         self._has_decay = any(weight.requires_grad for weight in model.get_input_embeddings().parameters())
         trainable = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
         groups = [[pair for pair in trainable if pair[1].ndim > 1], [pair for pair in trainable if pair[1].ndim <= 1]]
@@ -199,9 +212,38 @@ class Training:
                     ahead = self._work(self.number + 1)  # prepared while the GPU computes
                 step = self._update(work, loss)
             except torch.cuda.OutOfMemoryError:
-                n_inputs, n_pieces = longest([batch for batch, _ in work.batches]).ids.shape
+                n_inputs, n_pieces = max((batch.ids.shape for batch, _ in work.batches), key=math.prod)
                 raise too_large(n_inputs, n_pieces, self._plan.run.max_tokens) from None
             yield step
+
+    def run(
+        self,
+        state: Path,
+        record: RunRecord,
+        progress: Progress,
+        label: str,
+        after: Callable[[Step, bool], None] | None = None,
+    ) -> None:
+        """Make the remaining steps, and save the training state in ``state`` every ``checkpoint_steps`` and every
+        epoch.
+
+        ``after`` is called with each step, and whether it ended an epoch. Raises ``KeyboardInterrupt`` or
+        ``SystemExit`` for a stop, once the state is saved.
+        """
+        started = time.monotonic() - record.seconds
+        steps = self.steps()
+        with progress.bar(label, self.n_steps, "steps") as bar, stoppable() as stop:
+            bar.advance(self.number)
+            while not record.stopped and (step := next(steps, None)) is not None:
+                record.seconds = time.monotonic() - started
+                bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
+                ended = step.number % self.steps_an_epoch == 0 or step.number == self.n_steps
+                if after is not None:
+                    after(step, ended)
+                stop.agree(self._machine.largest)
+                if stop.is_requested or ended or step.number % self._plan.run.checkpoint_steps == 0:
+                    self.save(state, asdict(record))
+                stop.leave()
 
     def save(self, folder: Path, record: Json | None = None) -> None:
         """Write the state and ``record`` atomically as ``folder``; all processes call it, and the first writes."""
@@ -221,7 +263,11 @@ class Training:
         broken.
         """
         state = load_state(folder)
-        number, shrink, plan = (0, 1.0, "") if state is None else _position(state, folder)
+        number, shrink, plan = 0, 1.0, ""
+        if state is not None:
+            with described_in(folder / POSITION, STATE_HINT):
+                position = state.position
+                number, shrink, plan = int(position["number"]), float(position["shrink"]), str(position["plan"])
         if self._machine.largest(number) != -self._machine.largest(-number):
             raise InputError(f"the processes do not see the same {folder}", "train in a folder that all machines share")
         if state is None:
@@ -255,27 +301,23 @@ class Training:
         self._feed.digest(digest.update)
         return digest.hexdigest()
 
-    def _work(self, done: int) -> _Work:
-        """This process's share of the step after ``done`` steps."""
-        draws = self._feed.draws(done)
-        shares = [self._share(draw) for draw in draws]
-        return _Work(
-            draws[0], [batch for batches, _ in shares for batch in batches], sum(pieces for _, pieces in shares)
-        )
-
-    def _share(self, draw: Draw) -> tuple[list[tuple[Batch, float]], int]:
-        """This process's share of a draw, and the number of pieces of the whole draw."""
-        machine, dataset, epoch = self._machine, draw.dataset, draw.epoch
-        inputs = dataset.inputs_of(draw.items, draw.expanded)
-        own_inputs = share(inputs, machine.rank, machine.processes)
-        has_inputs = len(own_inputs) > 0
-        if not has_inputs:  # processes synchronize gradients, so each needs a batch
-            own_inputs = inputs[:1]
-        parts = self._cut.parts(dataset.lengths(own_inputs))
-        # Gradients are averaged over processes, and the loss is the mean over the terms of all of them.
-        weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if has_inputs else 0.0
-        batches = [dataset.batch(own_inputs[part], epoch).to(machine.device) for part in parts]
-        return [(batch, weight) for batch in batches], dataset.n_pieces(inputs)
+    def _work(self, step: int) -> _Work:
+        """This process's share of a step, from 0."""
+        machine, labelled = self._machine, self._feed.draw(step)
+        work = _Work(labelled, [], 0)
+        for draw in filter(None, (labelled, self._feed.draw_unlabelled(step))):
+            dataset, epoch = draw.dataset, draw.epoch
+            inputs = dataset.inputs_of(draw.items, draw.expanded)
+            own_inputs = inputs[machine.rank :: machine.processes]  # they are sorted by length: shares are similar
+            has_inputs = len(own_inputs) > 0
+            if not has_inputs:  # processes synchronize gradients, so each needs a batch
+                own_inputs = inputs[:1]
+            # Gradients are averaged over processes, and the loss is the mean over the terms of all of them.
+            weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if has_inputs else 0.0
+            for part in self._cut.parts(dataset.lengths(own_inputs)):
+                work.batches.append((dataset.batch(own_inputs[part], epoch).to(machine.device), weight))
+            work.pieces += dataset.n_pieces(inputs)
+        return work
 
     def _gradient(self, work: _Work) -> torch.Tensor:
         """Compute the gradient of a step's batches; return the loss, () on the device."""
@@ -314,68 +356,3 @@ class Training:
         self.shrink *= 1 - rate * train.weight_decay * self._has_decay
         draw = work.draw
         return Step(number, epoch, loss, rate, grad_norm, len(draw.items), work.pieces, draw.dataset.task)
-
-
-@dataclass
-class RunRecord:
-    """The results of a run so far, saved with the training state."""
-
-    epochs: list[Json] = field(default_factory=list)
-    """History entries of the finished epochs."""
-    loss: float = 0.0
-    """Sum over the steps of the current epoch."""
-    seconds: float = 0.0
-    stopped: bool = False
-    """Whether training stopped before the last step."""
-
-    @classmethod
-    def of_state(cls, state: Path) -> Self:
-        """The record saved with the training state in the folder ``state``; raises ``InputError`` if it is broken."""
-        values = read_own_object(state / RECORD, cls, "training state", STATE_HINT)
-        return cls(**{entry.name: values[entry.name] for entry in fields(cls)})  # all must be present
-
-    def end_epoch(self, step: Step) -> Json:
-        """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""
-        first_step = self.epochs[-1]["step"] if self.epochs else 0
-        row: Json = {"epoch": step.epoch, "step": step.number, "seconds": round(self.seconds, 2)}
-        row |= {"loss": self.loss / max(step.number - first_step, 1), "learning_rate": step.learning_rate}
-        self.loss = 0.0
-        return row
-
-
-@dataclass(frozen=True, eq=False)
-class Stepping:
-    """Makes the steps of a run, with progress, checkpoints and clean stops."""
-
-    run: RunConfig
-    machine: Machine
-    progress: Progress
-
-    def make(
-        self,
-        training: Training,
-        state: Path,
-        record: RunRecord,
-        label: str,
-        after: Callable[[Step, bool], None] | None = None,
-    ) -> None:
-        """Make the remaining steps, and save the training state in ``state`` every ``checkpoint_steps`` and every
-        epoch.
-
-        ``after`` is called with each step, and whether it ended an epoch. Raises ``KeyboardInterrupt`` or
-        ``SystemExit`` for a stop, once the state is saved.
-        """
-        started = time.monotonic() - record.seconds
-        steps = training.steps()
-        with self.progress.bar(label, training.n_steps, "steps") as bar, stoppable() as stop:
-            bar.advance(training.number)
-            while not record.stopped and (step := next(steps, None)) is not None:
-                record.seconds = time.monotonic() - started
-                bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
-                ended = step.number % training.steps_an_epoch == 0 or step.number == training.n_steps
-                if after is not None:
-                    after(step, ended)
-                stop.agree(self.machine.largest)
-                if stop.is_requested or ended or step.number % self.run.checkpoint_steps == 0:
-                    training.save(state, asdict(record))
-                stop.leave()

@@ -19,9 +19,9 @@ from greenadapt.progress import Bar
 from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of, row_blocks
 from greenadapt.tasks.base import Features
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.training.batches import Batch, Cut, loss_sum
+from greenadapt.training.batches import Batch, Cut
 from greenadapt.training.feed import Purpose, random_bits
-from greenadapt.training.packed_text import PackedText
+from greenadapt.training.packed_text import VIEWS, PackedText
 
 _ALL_BITS = float(2**64)
 _MASKED, _REPLACED = 0.8, 0.1  # shares of the targets; the others are unchanged
@@ -69,7 +69,8 @@ class Masking:
         n = len(ids)
         bits = random_bits(3 * n + 1, *key)
         order, action, replacement = bits[1:].reshape(3, n)
-        is_candidate = self._is_candidate(ids)
+        indices = np.minimum(np.searchsorted(self.pieces, ids), len(self.pieces) - 1)
+        is_candidate: BoolArray = self.pieces[indices] == ids
         n_targets = self.share * np.count_nonzero(is_candidate) + bits[0] / _ALL_BITS
         choose = _choose_words if self.whole_words else _choose_pieces
         positions = choose(is_candidate, begins, order, int(n_targets))
@@ -79,11 +80,6 @@ class Masking:
         replaced = positions[(draw >= _MASKED) & (draw < _MASKED + _REPLACED)]
         corrupted[replaced] = self.pieces[(replacement[replaced] % np.uint64(len(self.pieces))).astype(np.int64)]
         return Corrupted(corrupted, positions, ids[positions].astype(np.int64))
-
-    def _is_candidate(self, ids: IntArray) -> BoolArray:
-        indices = np.minimum(np.searchsorted(self.pieces, ids), len(self.pieces) - 1)
-        is_candidate: BoolArray = self.pieces[indices] == ids
-        return is_candidate
 
 
 def _choose_pieces(is_candidate: BoolArray, begins: BoolArray, order: IntArray, n_targets: int) -> IntArray:
@@ -106,9 +102,6 @@ def _choose_words(is_candidate: BoolArray, begins: BoolArray, order: IntArray, n
     words = np.sort(np.array(chosen, np.int64))
     starts = offsets_of(sizes[words])
     return np.repeat(firsts[words] - starts[:-1], sizes[words]) + np.arange(starts[-1])
-
-
-VIEWS = ("base", "expanded")
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +129,7 @@ class MaskedDataset:
         """The number of inputs."""
         return len(self.text)
 
-    @property
-    def n_examples(self) -> int:
-        """The number of inputs."""
-        return self.n_items
+    n_examples = n_items
 
     @property
     def n_views(self) -> int:
@@ -250,7 +240,7 @@ class MaskedSample:
             try:
                 with torch.inference_mode(), machine.autocast():
                     output = model(**batch.inputs(has_segments))
-                    sums.append(loss_sum(dataset.head, output, batch.targets, batch.mask))
+                    sums.append(batch.loss_sum(dataset.head, output))
             except torch.cuda.OutOfMemoryError:
                 raise too_large(len(batch.ids), batch.ids.shape[1], max_tokens) from None
             n_targets += len(batch.targets)

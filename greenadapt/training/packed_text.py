@@ -16,7 +16,7 @@ from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, Pieces
 
 _COUNTS = "counts.json"
-_VIEWS = ("base", "expanded")
+VIEWS = ("base", "expanded")
 _N_SPECIAL = 2  # [CLS] and [SEP]
 _BLOCK_CHARACTERS = 1 << 18
 _DTYPES = {"ids": np.dtype("<i4"), "begins": np.dtype("?"), "lengths": np.dtype("<i4")}
@@ -54,7 +54,7 @@ class PackedText:
         """Open what ``pack`` wrote into ``folder``; ``None`` if it did not finish."""
         if not (folder / _COUNTS).is_file():
             return None
-        names = [name for name in _VIEWS if (folder / f"{name}.ids").is_file()]
+        names = [name for name in VIEWS if (folder / f"{name}.ids").is_file()]
         return cls(
             tuple(_open_view(folder, name) for name in names),
             read_own_object(folder / _COUNTS, dict[str, int], "packed text", f"remove {folder}"),
@@ -98,7 +98,7 @@ class _Writer:
         self._texts: list[str] = []
         self._characters = 0
         self._counts = {"documents": 0, "inputs": 0, "pieces": 0, "left_out": 0}
-        views = _VIEWS if encoder.has_words else _VIEWS[:1]
+        views = VIEWS if encoder.has_words else VIEWS[:1]
         self._stack = ExitStack()
         self._files = {
             (view, name): self._stack.enter_context(open(folder / f"{view}.{name}", "wb"))  # noqa: SIM115
@@ -143,7 +143,7 @@ class _Writer:
                 self._counts["left_out"] += 1
                 begin += 1
                 continue
-            for name, view, offsets in zip(_VIEWS, views, offsets_by_view, strict=False):
+            for name, view, offsets in zip(VIEWS, views, offsets_by_view, strict=False):
                 self._write_input(name, view, slice(int(offsets[begin]), int(offsets[end])))
             self._counts["inputs"] += 1
             self._counts["pieces"] += int(offsets_by_view[0][end] - offsets_by_view[0][begin])

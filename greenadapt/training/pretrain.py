@@ -22,7 +22,7 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.feed import Feed, Plan
-from greenadapt.training.loop import RunRecord, Step, Stepping, Training
+from greenadapt.training.loop import RunRecord, Step, Training
 from greenadapt.training.masking import MaskedDataset, MaskedSample, Masking
 from greenadapt.training.packed_text import PackedText
 
@@ -84,27 +84,20 @@ class PretrainRun:
             is_used |= text.used_rows(setup.checkpoint.n_rows)
         is_used[:n_base_rows] = True
         self.opened: OpenedMaskedLM = open_masked_lm(setup.checkpoint, Rows(np.flatnonzero(is_used)), n_base_rows, seed)
-        self._reader: MemoryReader | None = None
+        reader: MemoryReader | None = None
         if setup.general is not None:
-            self._reader = setup.general.reader(setup.encoder)
+            reader = setup.general.reader(setup.encoder)
             encoder, source = self.opened.model.encoder, setup.checkpoint.folder
             setup.general.attach(encoder, setup.encoder, setup.machine, seed)
             if begin_memory(encoder, source):
                 setup.progress.note(f"its memory begins with what {source} has learnt")
-        self._dataset = self._masked(texts.train)
+        config, pad = setup.config, setup.encoder.special.pad
+        masking = Masking.of(setup.encoder.tokenizer, config.mask_share, whole_words=config.whole_words)
+        self._dataset = MaskedDataset(texts.train, self.opened.rows, masking, pad, seed, reader)
         self._measured = {
-            name: MaskedSample(self._masked(text, is_fixed=True), setup.config.eval_inputs)
+            name: MaskedSample(replace(self._dataset, text=text, is_fixed=True), config.eval_inputs)
             for name, text in texts.measured.items()
         }
-
-    @cached_property
-    def _masking(self) -> Masking:
-        config = self.setup.config
-        return Masking.of(self.setup.encoder.tokenizer, config.mask_share, whole_words=config.whole_words)
-
-    def _masked(self, text: PackedText, *, is_fixed: bool = False) -> MaskedDataset:
-        pad, seed = self.setup.encoder.special.pad, self.setup.config.seed
-        return MaskedDataset(text, self.opened.rows, self._masking, pad, seed, self._reader, is_fixed)
 
     def train(self) -> None:
         """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` for a stop, once the state is
@@ -120,7 +113,7 @@ class PretrainRun:
             setup.progress.note(f"going on from step {self.training.number:,}")
         else:
             self.record.before = self._losses(self._measured)
-        self._stepping.make(self.training, state, self.record, "training", self._after_step)
+        self.training.run(state, self.record, setup.progress, "training", self._after_step)
 
     @cached_property
     def training(self) -> Training:
@@ -128,8 +121,8 @@ class PretrainRun:
         return self._training_of(self.setup.train)
 
     def _training_of(self, train: TrainConfig) -> Training:
-        setup, seed = self.setup, self.setup.config.seed
-        feed = Feed([self._dataset], Plan(train, setup.run, seed))
+        setup = self.setup
+        feed = Feed([self._dataset], Plan(train, setup.run, setup.config.seed))
         return Training(self.opened.model, feed, setup.machine)
 
     def _train_head(self) -> None:
@@ -144,7 +137,7 @@ class PretrainRun:
         if self._restore(training, state) and training.number < training.n_steps:
             setup.progress.note(f"going on from step {training.number:,} of the new head")
         if training.number < training.n_steps:
-            self._stepping.make(training, state, self.record, "new head")
+            training.run(state, self.record, setup.progress, "new head")
         for weight, is_trained in requires_grad.items():
             weight.requires_grad_(is_trained)
 
@@ -153,10 +146,6 @@ class PretrainRun:
         if is_restored:
             self.record = _Record.of_state(state)
         return is_restored
-
-    @property
-    def _stepping(self) -> Stepping:
-        return Stepping(self.setup.run, self.setup.machine, self.setup.progress)
 
     def _after_step(self, step: Step, ended: bool) -> None:
         """Record a step, and evaluate at the end of an epoch."""

@@ -25,7 +25,7 @@ from torch.nn.functional import mse_loss
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
 from greenadapt.tasks.base import IGNORED, Feature, Input, TaskData, flattened
-from greenadapt.training.batches import Batch, TaskDataset, divergence_sum, loss_sum, squared_teaching_sum, teaching_sum
+from greenadapt.training.batches import Batch, TaskDataset, divergence_sum, squared_teaching_sum, teaching_sum
 
 _QUESTIONS = "QuestionAnswering"
 _NO_PARTNER = -1
@@ -132,11 +132,7 @@ class PairedDataset:
         places = np.full((2, 2, *is_unit.shape), _NO_PARTNER)
         places[:, :, is_unit] = self.places[:, :, units] + np.repeat(rows * n, sizes[sizes > 0], axis=1)[:, None]
         return PairedBatch(
-            batch.ids,
-            batch.mask,
-            batch.types,
-            batch.targets,
-            batch.extra,
+            **vars(batch),
             readings=torch.from_numpy(readings),
             places=torch.from_numpy(places if self.head == _QUESTIONS else places[:, 0, is_unit]),
             weight=self.weight,
@@ -170,8 +166,8 @@ class PairedBatch(Batch):
         """
         names = ("logits", "start_logits", "end_logits")
         outputs = {name: output[name][self.readings] for name in names if name in output}
-        losses = loss_sum(head, outputs, self.targets[self.readings], self.mask[self.readings])
-        return losses + 2 * self.weight * self.disagreement_sum(head, output)
+        views = Batch(self.ids, self.mask[self.readings], self.types, self.targets[self.readings])
+        return views.loss_sum(head, outputs) + 2 * self.weight * self.disagreement_sum(head, output)
 
     def disagreement_sum(self, head: str, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """D, ½ (KL(p‖q) + KL(q‖p)) of both views' predictions, summed over the compared units, () float32.

@@ -19,7 +19,6 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.storage.arrays import IntArray
 from greenadapt.tasks.base import Encoder, Task
 from greenadapt.tasks.classification import (
     ClassificationTask,
@@ -31,8 +30,6 @@ from greenadapt.tasks.classification import (
     moments,
     number_scores,
     pearson,
-    text_inputs,
-    with_target,
 )
 from greenadapt.tasks.records import as_number, natural_order
 from greenadapt.tokenization.added_words import AddedWords, new_entries
@@ -604,7 +601,7 @@ def test_pairs_and_truncation_are_transformers_own(tmp_path: Path, kind: str, ma
     encoder = make_encoder(tmp_path, kind, max_length)
     reference = plain_transformers(tmp_path, kind)
     pairs: list[tuple[str, str | None]] = [*product(TEXTS, TEXTS), *((text, None) for text in TEXTS)]
-    views = list(text_inputs((Text(*pair) for pair in pairs), encoder, Counter()))
+    views = list(ClassificationTask().inference((Text(*pair) for pair in pairs), encoder))
     assert len(views) == len(pairs)
     for (first, second), view in zip(pairs, views, strict=True):
         # In a list, since a lone empty second text is taken for none.
@@ -635,12 +632,12 @@ def test_each_view_is_cut_on_its_own(tmp_path: Path) -> None:
     assert (len(base.base.ids), len(base.expanded.ids)) == (4, 1)
     counts: Counter[str] = Counter()
     texts = ["tachycardia " * 5, "tachycardia " * 20, "heart", ""]
-    views = list(text_inputs(map(Text, texts), encoder, counts))
+    views = list(ClassificationTask().inference(map(Text, texts), encoder, counts))
     assert [(len(view.base[0]), len(view.expanded[0])) for view in views] == [(16, 7), (16, 16), (3, 3), (2, 2)]
     assert counts["cut"] == 2
     new_id = int(base.expanded.ids[0])
     assert views[0].expanded[0].ids.tolist() == [encoder.special.cls, *[new_id] * 5, encoder.special.sep]
-    pair = next(text_inputs([Text("tachycardia " * 5, "heart " * 9)], encoder, Counter()))
+    pair = next(ClassificationTask().inference([Text("tachycardia " * 5, "heart " * 9)], encoder))
     assert (len(pair.base[0]), len(pair.expanded[0])) == (16, 16)
     assert int(np.sum(pair.base[0].types)) == 7  # of 20 and 9 pieces, 7 and 6 fit; the separator is the second's
     assert int(np.sum(pair.expanded[0].types)) == 9  # of 5 and 9, 5 and 8
@@ -655,24 +652,22 @@ def test_texts_are_streamed(tmp_path: Path) -> None:
             taken.append(None)
             yield Text("the heart")
 
-    views = text_inputs(endless(), encoder, Counter())
+    views = ClassificationTask().inference(endless(), encoder)
     for _ in range(10):
         next(views)
     assert len(taken) < 1000
 
 
 def test_targets_go_to_both_views(tmp_path: Path) -> None:
-    target: IntArray = np.asarray(3, np.int64)
     for words in ([], ["tachycardia"]):
         encoder = make_encoder(tmp_path / str(len(words)), "bert", 16, words)
-        view = with_target(next(text_inputs([Text("tachycardia")], encoder, Counter())), target)
-        assert view.base[0].target is target
-        assert view.expanded[0].target is target
+        (view,) = ClassificationTask(labels=("a", "b")).training([Text("tachycardia", label="b")], encoder, 0, Silent())
+        assert view.base[0].target == view.expanded[0].target == 1
         assert (view.expanded is view.base) == (not words)
 
 
 def test_an_empty_pair_has_only_special_pieces(tmp_path: Path) -> None:
     encoder = make_encoder(tmp_path / "roberta", "roberta", 40)
     special = special_ids(bytelevel_tokenizer(), {})
-    (feature,) = next(text_inputs([Text("", "")], encoder, Counter())).base
+    (feature,) = next(ClassificationTask().inference([Text("", "")], encoder)).base
     assert feature.ids.tolist() == [special.cls, special.sep, special.sep, special.sep]

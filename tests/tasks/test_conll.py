@@ -14,8 +14,7 @@ from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fsc
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tasks.conll import (
-    Entity,
-    Limits,
+    EntitySpan,
     Sentence,
     Split,
     cut,
@@ -160,9 +159,8 @@ SCHEMES = {
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_scheme_is_the_same_iob2(scheme: str) -> None:
     assert iob2(SCHEMES[scheme]) == IOB2
-    assert entities(SCHEMES[scheme]) == [
-        Entity(1, 2, "A"), Entity(3, 3, "A"), Entity(5, 5, "C"), Entity(6, 8, "A"), Entity(9, 10, "A"),
-    ]  # fmt: skip
+    spans = [(1, 2, "A"), (3, 3, "A"), (5, 5, "C"), (6, 8, "A"), (9, 10, "A")]
+    assert entities(SCHEMES[scheme]) == [EntitySpan(*span) for span in spans]
 
 
 @settings(deadline=None)
@@ -298,30 +296,30 @@ def lengths(chunks: list[tuple[int, int]]) -> list[int]:
 def test_the_worked_example() -> None:
     """Check 13 of the method's specification: 65 words with a span on words 29 to 33."""
     tags = ["O"] * 28 + ["B-A", "I-A", "I-A", "I-A", "I-A"] + ["O"] * 32
-    assert lengths(cut(ones(65), tags, Limits(30, 510))) == [28, 30, 7]
-    assert lengths(cut(ones(65), None, Limits(30, 510))) == [30, 30, 5]
-    assert lengths(cut(ones(65), tags, Limits(None, 510))) == [65]
+    assert lengths(cut(ones(65), tags, 30, 510)) == [28, 30, 7]
+    assert lengths(cut(ones(65), None, 30, 510)) == [30, 30, 5]
+    assert lengths(cut(ones(65), tags, None, 510)) == [65]
 
 
 def test_a_span_longer_than_a_chunk_is_cut_and_keeps_its_words() -> None:
     tags = ["O"] * 3 + ["B-A"] + ["I-A"] * 24 + ["O"]
-    assert cut(ones(29), tags, Limits(10, 510)) == [(0, 3), (3, 13), (13, 23), (23, 29)]
+    assert cut(ones(29), tags, 10, 510) == [(0, 3), (3, 13), (13, 23), (23, 29)]
 
 
 def test_spans_side_by_side_are_parted() -> None:
     tags = ["B-A", "I-A", "I-A", "B-A", "I-A", "I-A"]
-    assert cut(ones(6), tags, Limits(4, 510)) == [(0, 3), (3, 6)]
+    assert cut(ones(6), tags, 4, 510) == [(0, 3), (3, 6)]
 
 
 def test_pieces_of_either_view_end_a_chunk() -> None:
     few, many = np.ones(6, np.int64), np.array([1, 4, 4, 1, 1, 1])
-    assert cut([few, many], None, Limits(30, 5)) == cut([many, few], None, Limits(30, 5)) == [(0, 2), (2, 4), (4, 6)]
+    assert cut([few, many], None, 30, 5) == cut([many, few], None, 30, 5) == [(0, 2), (2, 4), (4, 6)]
     tags = ["O", "B-A", "I-A", "O", "O", "O"]
-    assert cut([few, many], tags, Limits(30, 5)) == [(0, 1), (1, 2), (2, 4), (4, 6)]  # the span needs 8 pieces
+    assert cut([few, many], tags, 30, 5) == [(0, 1), (1, 2), (2, 4), (4, 6)]  # the span needs 8 pieces
 
 
 def test_no_words_no_chunks() -> None:
-    assert cut(ones(0), None, Limits(30, 510)) == []
+    assert cut(ones(0), None, 30, 510) == []
 
 
 @pytest.mark.slow
@@ -332,7 +330,7 @@ def test_chunks_restore_the_sentence_and_cut_no_span_that_fits(
 ) -> None:
     size = st.lists(st.integers(1, 3), min_size=len(tags), max_size=len(tags)).map(np.array)
     sizes = [data.draw(size).astype(np.int64), data.draw(size).astype(np.int64)]
-    chunks = cut(sizes, tags, Limits(words, pieces))
+    chunks = cut(sizes, tags, words, pieces)
     assert list(chain.from_iterable(range(*chunk) for chunk in chunks)) == list(range(len(tags)))
     assert all(end > begin for begin, end in chunks)
     assert words is None or all(length <= words for length in lengths(chunks))

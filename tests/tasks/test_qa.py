@@ -17,7 +17,7 @@ from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array
 from greenadapt.tasks.base import Encoder, Feature, Input, load_task, make_task
 from greenadapt.tasks.qa import QuestionTask, Window, longest_question, merged, strided, windows
-from greenadapt.tasks.questions import Answer, Question
+from greenadapt.tasks.questions import GoldAnswer, Question
 from greenadapt.tasks.spans import find_units, word_units
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
@@ -44,7 +44,7 @@ def asked(context: str, text: str = "", question: str = "what was in the sample?
     start = -1
     for _ in range(nth + 1):
         start = context.index(text, start + 1)
-    return Question("q", question, context, (Answer(text, start),) if text else (), not text)
+    return Question("q", question, context, (GoldAnswer(text, start),) if text else (), not text)
 
 
 def by_unit(features: Sequence[Feature], outputs: Sequence[Array], n_units: int) -> Array:
@@ -170,7 +170,7 @@ def test_questions_without_answer_train_on_negatives_alone(encoder: Encoder) -> 
 
 
 def test_questions_that_no_window_can_answer_are_left_out_and_counted(encoder: Encoder) -> None:
-    missing = Question("m", "what?", SENTENCE, (Answer("nothing", -1),))
+    missing = Question("m", "what?", SENTENCE, (GoldAnswer("nothing", -1),))
     too_long = asked(LONG, LONG[:400])
     notes = Notes()
     items = TASK.training([missing, asked(SENTENCE, "virus"), too_long], encoder, 0, notes)
@@ -179,7 +179,7 @@ def test_questions_that_no_window_can_answer_are_left_out_and_counted(encoder: E
     with pytest.raises(InputError, match="nothing to train on"):
         TASK.training([missing], encoder, 0, notes)
     # The first answer that is there counts, whatever stands before it.
-    both = Question("b", "what?", SENTENCE, (Answer("nothing", -1), *asked(SENTENCE, "virus").answers))
+    both = Question("b", "what?", SENTENCE, (GoldAnswer("nothing", -1), *asked(SENTENCE, "virus").answers))
     assert len(TASK.training([both], encoder, 0, notes)) == 1
 
 
@@ -354,7 +354,7 @@ def test_scores_by_kind_of_question() -> None:
 
 
 def test_gold_answers_of_articles_alone_count_as_in_either_version() -> None:
-    question = Question("q", "what?", SENTENCE, (Answer("the", 47), Answer("cell", 92)))
+    question = Question("q", "what?", SENTENCE, (GoldAnswer("the", 47), GoldAnswer("cell", 92)))
     first = TASK.score([question], predicted("a"))
     assert (first["em"], first["f1"]) == (1, 0)  # the answer is right, but no word of it is left to be counted
     assert TASK.score([question, asked(SENTENCE)], predicted("a", ""))["has_answer"]["em"] == 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.tasks.questions import Answer, Question, locate, read_questions, refuse_squad, unlabelled_question
+from greenadapt.tasks.questions import GoldAnswer, Question, locate, read_questions, refuse_squad, unlabelled_question
 from tests.conftest import Notes
 from tests.support.endless import write_endless
 
@@ -40,7 +40,7 @@ def read(path: Path, content: Any, notes: Notes | None = None, labelled: bool | 
     return read_questions(str(path), notes or Silent(), labelled=labelled)
 
 
-ROW = Question("7", "When?", CONTEXT, (Answer("2012", 26),))
+ROW = Question("7", "When?", CONTEXT, (GoldAnswer("2012", 26),))
 EXPECTED = replace(ROW, document="data[0].paragraphs[0]")
 
 
@@ -84,7 +84,7 @@ def test_answers_without_a_place_are_looked_up_and_not_counted_as_wrong(answers:
 def test_a_table_has_its_columns(tmp_path: Path) -> None:
     rows = f'question,context,answers\nWhen?,"{CONTEXT}",2012\n'
     path = tmp_path / "a.csv"
-    assert read(path, rows) == [Question(f"{path}:2", "When?", CONTEXT, (Answer("2012", 26),))]
+    assert read(path, rows) == [Question(f"{path}:2", "When?", CONTEXT, (GoldAnswer("2012", 26),))]
 
 
 def test_questions_without_answer(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_where_answers_are_does_not_matter_where_nothing_trains(tmp_path: Path) 
     answers = [{"text": "2012", "answer_start": 24}, {"text": "2014", "answer_start": 26}]
     notes = Notes()
     [question] = read(tmp_path / "a.json", squad(entry(answers=answers)), notes, labelled=None)
-    assert question.answers == (Answer("2012", 26), Answer("2014", -1))
+    assert question.answers == (GoldAnswer("2012", 26), GoldAnswer("2014", -1))
     assert notes.lines == [f"{tmp_path / 'a.json'}: of 2 answers 1 are not in their context"]
 
 
@@ -238,7 +238,7 @@ def test_the_nearest_occurrence_is_taken(context: str, start: int, text: str) ->
     found = locate(text, start, context)
     wanted = next((one for one in (text, text.strip()) if one and one in context), None)
     if wanted is None or not text.strip():
-        assert found == Answer(text, -1)
+        assert found == GoldAnswer(text, -1)
         return
     places = [place for place in range(len(context)) if context.startswith(wanted, place)]
     assert found.text == wanted
@@ -250,7 +250,7 @@ def test_a_lone_surrogate_is_replaced_without_moving_anything(tmp_path: Path) ->
     notes = Notes()
     content = squad(entry(answers=[{"text": "2012", "answer_start": 2}]), context="\ud800 2012")
     [question] = read(tmp_path / "a.json", content, notes)
-    assert (question.context, question.answers) == ("\ufffd 2012", (Answer("2012", 2),))
+    assert (question.context, question.answers) == ("\ufffd 2012", (GoldAnswer("2012", 2),))
     assert "replaced" in notes.lines[0]
 
 

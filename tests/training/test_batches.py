@@ -1,9 +1,10 @@
-from itertools import chain, combinations, pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from greenadapt.config import Mix
 from greenadapt.errors import InputError
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
-from greenadapt.training.batches import Cut, TaskDataset, loss_sum, n_terms, share
+from greenadapt.training.batches import Batch, Cut, TaskDataset
 from greenadapt.training.feed import epoch_order
 
 
@@ -47,8 +48,7 @@ def test_inputs_are_those_of_the_chosen_view_in_the_models_rows() -> None:
 
 def test_one_example_can_have_several_inputs() -> None:
     windows = [_feature([1, 2, 3], [1, 2]), _feature([1, 4], [0, 0]), _feature([1, 5, 6, 7], [3, 3])]
-    none = Input([], [], 0)
-    items = [Input(windows[:2], windows[2:], 3), none, Input(windows[2:], windows[:2], 3)]
+    items = [Input(windows[:2], windows[2:], 3), Input([], [], 0), Input(windows[2:], windows[:2], 3)]
     table = TaskDataset.of(items, Rows.all(9), "QuestionAnswering", 0)
     numbers = table.inputs_of(np.array([2, 1, 0]), np.array([True, False, False]))
     assert table.lengths(numbers).tolist() == [2, 2, 3, 3]
@@ -76,15 +76,6 @@ def test_an_epoch_has_every_example(mix: Mix) -> None:
     assert epoch_order(50, mix, 8, seed=4, epoch=1)[0].tolist() != items.tolist()
 
 
-@pytest.mark.parametrize(("mix", "same"), [("sample", False), ("fixed", True)])
-def test_a_fixed_mixture_stays_with_its_example(mix: Mix, same: bool) -> None:
-    def view(epoch: int) -> list[bool]:
-        items, expanded = epoch_order(100, mix, 8, seed=0, epoch=epoch)
-        return expanded[np.argsort(items)].tolist()
-
-    assert (view(0) == view(1)) is same
-
-
 def _cost(lengths: list[int], bounds: list[int], overhead: int) -> int:
     return sum((b - a) * lengths[b - 1] + overhead for a, b in pairwise(bounds))
 
@@ -107,79 +98,52 @@ def test_the_cut_is_the_cheapest_that_fits(lengths: list[int], max_tokens: int, 
 
     every = ([0, *inner, n] for k in range(n) for inner in combinations(range(1, n), k))
     assert fits(bounds)
-    assert _cost(lengths, bounds, overhead) == min(_cost(lengths, each, overhead) for each in every if fits(each))
-
-
-@given(st.integers(0, 20), st.integers(1, 5))
-def test_shares_are_everything_once(n: int, processes: int) -> None:
-    shares = [share(np.arange(n), rank, processes).tolist() for rank in range(processes)]
-    assert sorted(chain.from_iterable(shares)) == list(range(n))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert _cost(lengths, bounds, overhead) == min(_cost(lengths, cut, overhead) for cut in every if fits(cut))
 
 
 CONFIG: dict[str, Any] = dict(
     vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16
 )
+TAGS = torch.arange(36).reshape(4, 9) % 3
+TAGS[:, 5:] = -100
+SPANS = torch.tensor([[1, 2], [0, 8], [4, 4], [3, 7]])
 
 
-def _model(head: str, **config: Any) -> Any:
-    import transformers
+def _loss(head: str, output: Any, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return Batch(mask, mask, mask, targets).loss_sum(head, output)
 
+
+@pytest.mark.parametrize(
+    ("head", "n_labels", "targets", "n_terms"),
+    [
+        ("TokenClassification", 3, TAGS, 20),
+        ("SequenceClassification", 3, torch.tensor([0, 2, 1, 1]), 4),
+        ("SequenceClassification", 1, torch.tensor([0.5, -2.0, 3.0, 1.0]), 4),
+        ("QuestionAnswering", 2, SPANS, 4),
+    ],
+)
+def test_the_loss_is_that_of_transformers(head: str, n_labels: int, targets: torch.Tensor, n_terms: int) -> None:
     torch.manual_seed(0)
-    return getattr(transformers, f"BertFor{head}")(transformers.BertConfig(**CONFIG, **config)).eval()
-
-
-def _check_equals_transformers(model: Any, head: str, targets: torch.Tensor, **labels: torch.Tensor) -> None:
+    config = transformers.BertConfig(**CONFIG, num_labels=n_labels)
+    model = getattr(transformers, f"BertFor{head}")(config).eval()
+    starts, ends = SPANS.T.contiguous()
+    labels = {"start_positions": starts, "end_positions": ends} if targets is SPANS else {"labels": targets}
     ids, mask = torch.randint(5, 50, (4, 9)), torch.ones(4, 9, dtype=torch.int64)
     output = model(input_ids=ids, attention_mask=mask, **labels)
-    mean = loss_sum(head, output, targets, mask) / n_terms(head, targets)
-    torch.testing.assert_close(mean, output.loss)
-
-
-def test_token_classification() -> None:
-    labels = torch.randint(0, 3, (4, 9))
-    labels[:, 5:] = -100
-    assert n_terms("TokenClassification", labels) == 20
-    _check_equals_transformers(
-        _model("TokenClassification", num_labels=3), "TokenClassification", labels, labels=labels
-    )
-
-
-def test_sequence_classification() -> None:
-    labels = torch.tensor([0, 2, 1, 1])
-    model = _model("SequenceClassification", num_labels=3)
-    _check_equals_transformers(model, "SequenceClassification", labels, labels=labels)
-
-
-def test_regression() -> None:
-    values = torch.tensor([0.5, -2.0, 3.0, 1.0])
-    model = _model("SequenceClassification", num_labels=1)
-    _check_equals_transformers(model, "SequenceClassification", values, labels=values)
-
-
-def test_question_answering() -> None:
-    spans = torch.tensor([[1, 2], [0, 8], [4, 4], [3, 7]])
-    _check_equals_transformers(
-        _model("QuestionAnswering"),
-        "QuestionAnswering",
-        spans,
-        start_positions=spans[:, 0].contiguous(),
-        end_positions=spans[:, 1].contiguous(),
-    )
+    torch.testing.assert_close(_loss(head, output, targets, mask) / n_terms, output.loss)
 
 
 def test_padding_is_no_answer() -> None:
     output = {"start_logits": torch.randn(1, 4), "end_logits": torch.randn(1, 4)}
     padded = {name: torch.cat([logits, torch.full((1, 3), 9.0)], dim=1) for name, logits in output.items()}
     targets, mask = torch.tensor([[1, 3]]), torch.tensor([[1, 1, 1, 1, 0, 0, 0]])
-    expected = loss_sum("QuestionAnswering", output, targets, mask[:, :4])
-    torch.testing.assert_close(loss_sum("QuestionAnswering", padded, targets, mask), expected)
+    expected = _loss("QuestionAnswering", output, targets, mask[:, :4])
+    torch.testing.assert_close(_loss("QuestionAnswering", padded, targets, mask), expected)
 
 
 @pytest.mark.parametrize("head", ["TokenClassification", "SequenceClassification"])
 def test_bfloat16_logits_are_summed_in_float32(head: str) -> None:
     targets = torch.zeros((2, 3) if head == "TokenClassification" else 2, dtype=torch.int64)
     logits = torch.randn(*targets.shape, 5, dtype=torch.bfloat16)
-    loss = loss_sum(head, {"logits": logits}, targets, torch.ones(2, 3))
-    expected = -logits.float().log_softmax(-1)[..., 0].sum()
-    torch.testing.assert_close(loss, expected)
+    loss = _loss(head, {"logits": logits}, targets, torch.ones(2, 3))
+    torch.testing.assert_close(loss, -logits.float().log_softmax(-1)[..., 0].sum())

@@ -42,7 +42,7 @@ def _draws(feed: Any, task: str | None = None) -> list[Draw]:
 
 def test_one_dataset_is_gone_through_once_an_epoch() -> None:
     feed = Feed([_dataset(11)], _plan(5))
-    assert (feed.steps_an_epoch, feed.n_steps, feed.leaves_weights_out) == (3, 9, False)
+    assert (feed.steps_an_epoch, feed.n_steps) == (3, 9)
     for epoch in range(3):
         items, expanded = epoch_order(11, "sample", 4, 5, epoch)
         drawn = [feed.draw(3 * epoch + k) for k in range(3)]
@@ -73,8 +73,6 @@ def test_an_epoch_has_as_many_steps_as_all_passes(mix: Mix, steps: int) -> None:
     assert _many(mix=mix, max_steps=5).n_steps == 5
     chosen = _many(SamplingConfig(steps_per_epoch=100), mix=mix)
     assert (chosen.steps_an_epoch, chosen.n_steps) == (100, 300)
-    assert chosen.leaves_weights_out
-    assert not _many(sizes={"a": 11}).leaves_weights_out
 
 
 def test_examples_decide_and_not_the_parts_that_they_have() -> None:

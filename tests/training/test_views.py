@@ -29,7 +29,7 @@ from greenadapt.tasks.base import Encoder, Feature, Input, Task, TaskData, flatt
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
-from greenadapt.tasks.questions import Answer, Question
+from greenadapt.tasks.questions import GoldAnswer, Question
 from greenadapt.tasks.spans import find_units, word_units
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
@@ -286,7 +286,7 @@ def test_windows_are_compared_at_the_words_that_both_have_whole(
     spans = word_units(context)
     assume(len(spans))
     start, end = spans[answer % len(spans)].tolist()
-    question = Question("q", "what", context, (Answer(context[start:end], start),))
+    question = Question("q", "what", context, (GoldAnswer(context[start:end], start),))
     try:
         [item] = QuestionTask(negatives=99).training([question], encoder, 0, Silent())
     except InputError:  # a piece of the tokenizer covers more than the answer

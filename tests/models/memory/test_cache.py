@@ -32,7 +32,7 @@ from greenadapt.models.memory.fusion import GeneralMemory, attach_logits_fusion,
 from greenadapt.progress import Bar, Silent
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import Encoder, Features
-from greenadapt.tasks.classification import Text, text_inputs
+from greenadapt.tasks.classification import ClassificationTask, Text
 from tests.conftest import Notes
 from tests.support.mapped_pages import file_backed_bytes
 from tests.support.small_tasks import NEW, VOCABULARY, TinyModel, adapted
@@ -453,7 +453,7 @@ def test_the_general_model_reads_what_its_own_tokenizer_gives(tiny_model: TinyMo
     general = folder.parent / "base"
     encoder, reader = _reader(folder, general)
     texts = _texts()
-    views = list(text_inputs((Text(text) for text in texts), encoder, counts={"cut": 0}))  # type: ignore[arg-type]
+    views = list(ClassificationTask().inference((Text(text) for text in texts), encoder))
     features = [feature for one in views for feature in getattr(one, view)]
     assert (max(int(feature.ids.max()) for feature in features) >= reader.added.first_id) == (view == "expanded")
     read = reader.read(Features.of(features))
@@ -467,7 +467,7 @@ def test_pairs_keep_their_segments(tiny_model: TinyModel) -> None:
     folder = adapted(tiny_model)
     encoder, reader = _reader(folder, folder.parent / "base")
     pairs = [Text("tachycardia in the heart", "a coronavirus"), Text("dtypes", "eigenvalues of eigenvalues")]
-    views = list(text_inputs(pairs, encoder, counts={"cut": 0}))  # type: ignore[arg-type]
+    views = list(ClassificationTask().inference(pairs, encoder))
     read = reader.read(Features.of([one.expanded[0] for one in views]))
     tokenizer = AutoTokenizer.from_pretrained(folder.parent / "base")
     expected = tokenizer([p.text for p in pairs], [p.second for p in pairs], padding=True, return_tensors="pt")
@@ -509,7 +509,7 @@ def test_of_a_longer_text_the_first_pieces_and_the_last_special_token_are_read(t
     assert inputs.lengths.tolist() == [len(first), 16, len(first)]
     assert inputs.ids.tolist() == [*first, *whole[:15], 3, *first]
     assert len(inputs.types) == len(inputs.ids)
-    views = text_inputs([Text("tachycardia"), Text(" ".join(NEW * 4)), Text("")], encoder, counts={"cut": 0})  # type: ignore[arg-type]
+    views = ClassificationTask().inference([Text("tachycardia"), Text(" ".join(NEW * 4)), Text("")], encoder)
     assert reader.n_cut(views) == 1
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModel
@@ -16,7 +15,7 @@ from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
 from greenadapt.tasks.base import Encoder, Features, Input
-from greenadapt.tasks.classification import Text, text_inputs, with_target
+from greenadapt.tasks.classification import ClassificationTask, Text
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
@@ -28,9 +27,8 @@ TEXTS = "SequenceClassification"
 
 
 def _views(encoder: Encoder, n: int = 16) -> list[Input]:
-    texts = [Text(" ".join(words)) for words in sentences(n, 0)]
-    views = text_inputs(texts, encoder, counts={"cut": 0})  # type: ignore[arg-type]
-    return [with_target(one, np.asarray(i % 3, np.int64)) for i, one in enumerate(views)]
+    texts = [Text(" ".join(words), label=i % 3) for i, words in enumerate(sentences(n, 0))]
+    return ClassificationTask(labels=("0", "1", "2")).training(texts, encoder, 0, Notes())
 
 
 def _model(folder: Path, general: Path, machine: Machine, **memory: Any) -> tuple[Any, GeneralModel, Encoder]:
