@@ -39,7 +39,7 @@ def average(columns: Iterable[float | None]) -> float | None:
 
     ``None`` counts as 0, as an undefined correlation does in ``main_score``. The mean of no columns is ``None``.
     """
-    values = [0.0 if column is None else column for column in columns]
+    values = [column or 0.0 for column in columns]
     return sum(values) / len(values) if values else None
 
 
@@ -110,8 +110,6 @@ def over_seeds(seeds: list[Json]) -> Json:
 _BLOCK = 1 << 21
 """Maximum number of draws in memory."""
 _LEVEL = 0.95
-
-
 FEWEST = 10
 """Minimum number of contexts to resample; with fewer, questions are resampled."""
 
@@ -151,17 +149,10 @@ def interval(statistics: Array, main_score: Callable[[Array], Array], samples: i
     """
     if statistics.ndim not in (2, 3) or 0 in statistics.shape:
         raise ValueError(f"statistics of shape {statistics.shape}, need (examples, m) or (seeds, examples, m)")
-    by_seed = statistics.astype(np.float64, copy=False).reshape(-1, *statistics.shape[-2:])
-    n_seeds, n_examples, m = by_seed.shape
-    by_example = by_seed.transpose(1, 0, 2).reshape(n_examples, -1)
-    random = np.random.default_rng(seed)
-    scores = np.empty(samples)
-    for block, counts in _draws(random, n_examples, samples):
-        of_seed = main_score((counts @ by_example).reshape(len(counts), n_seeds, m))
-        weights = _counts(random, len(counts), n_seeds) / n_seeds
-        scores[block] = (weights * of_seed).sum(axis=1)
-    low, high = _bounds(scores)
-    return Interval(float(main_score(by_seed.sum(axis=1)).mean()), low, high)
+    models = statistics.astype(np.float64, copy=False).reshape(1, -1, *statistics.shape[-2:])
+    scores = [(weights * of_model[:, 0]).sum(axis=1) for weights, of_model in _draws(models, main_score, samples, seed)]
+    low, high = _bounds(np.concatenate(scores))
+    return Interval(float(main_score(models[0].sum(axis=1)).mean()), low, high)
 
 
 def contexts_of(examples: Sequence[Any]) -> list[str]:
@@ -213,16 +204,9 @@ def paired_samples(
     """The difference in each sample of ``paired``, (samples,)."""
     if ours.shape != theirs.shape or ours.ndim != 3 or 0 in ours.shape:
         raise ValueError(f"statistics of shapes {ours.shape} and {theirs.shape}, need the same (seeds, examples, m)")
-    n_seeds, n_examples, _ = ours.shape
     models = np.stack([ours, theirs]).astype(np.float64, copy=False)
-    by_example = models.transpose(2, 0, 1, 3).reshape(n_examples, -1)
-    random = np.random.default_rng(seed)
-    differences = np.empty(samples)
-    for block, counts in _draws(random, n_examples, samples):
-        of_model = main_score((counts @ by_example).reshape(len(counts), *models.shape[:2], -1))
-        weights = _counts(random, len(counts), n_seeds) / n_seeds
-        differences[block] = (weights * (of_model[:, 0] - of_model[:, 1])).sum(axis=1)
-    return differences
+    draws = _draws(models, main_score, samples, seed)
+    return np.concatenate([(weights * (scores[:, 0] - scores[:, 1])).sum(axis=1) for weights, scores in draws])
 
 
 def gap_covered(base: float, ours: float, reference: float) -> float | None:
@@ -232,12 +216,20 @@ def gap_covered(base: float, ours: float, reference: float) -> float | None:
     return (ours - base) / (reference - base) if reference > base else None
 
 
-def _draws(random: np.random.Generator, n: int, samples: int) -> Iterator[tuple[slice, Array]]:
-    """Blocks of samples: their slice, and how often each of the ``n`` examples is in each of them, (size, ``n``)."""
-    step = max(1, _BLOCK // n)
+def _draws(
+    models: Array, main_score: Callable[[Array], Array], samples: int, seed: int
+) -> Iterator[tuple[Array, Array]]:
+    """Blocks of samples of ``models`` (k, n_seeds, n_examples, m): the weights of the seeds in each sample, (size,
+    n_seeds), and the main scores, (size, k, n_seeds).
+    """
+    k, n_seeds, n_examples, m = models.shape
+    by_example = models.transpose(2, 0, 1, 3).reshape(n_examples, -1)
+    random = np.random.default_rng(seed)
+    step = max(1, _BLOCK // n_examples)
     for begin in range(0, samples, step):
-        size = min(step, samples - begin)
-        yield slice(begin, begin + size), _counts(random, size, n)
+        counts = _counts(random, min(step, samples - begin), n_examples)
+        scores = main_score((counts @ by_example).reshape(len(counts), k, n_seeds, m))
+        yield _counts(random, len(counts), n_seeds) / n_seeds, scores
 
 
 def _bounds(scores: Array) -> tuple[float, float]:

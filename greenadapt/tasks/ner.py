@@ -159,10 +159,10 @@ class NerTask:
         inputs: list[Input] = []
         n_cut = 0
         index = {label: i for i, label in enumerate(self.labels)}
-        other = len(self.labels) if self.x_class else IGNORED
+        no_label = len(self.labels) if self.x_class else IGNORED
 
         def with_target(feature: Feature, targets: Array) -> list[Feature]:
-            target = np.full(len(feature), other, np.int64)
+            target = np.full(len(feature), no_label, np.int64)
             is_first = feature.units >= 0
             target[is_first] = targets[feature.units[is_first]]
             return [replace(feature, units=np.where(is_first, feature.units - feature.units[1], -1), target=target)]

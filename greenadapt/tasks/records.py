@@ -41,8 +41,9 @@ def records(source: str, progress: Progress, table: TableFormat | None = None) -
 def field(row: Json, name: str, where: str, hint: str = "") -> Any:
     """The value of the field ``name``; raises ``InputError`` with the existing fields if there is no such field."""
     if name not in row:
-        more = f" and {len(row) - _MAX_NAMES} more" if len(row) > _MAX_NAMES else ""
-        raise InputError(f"{where} has no field {name}, it has: {', '.join([*row][:_MAX_NAMES])}{more}", hint)
+        names = ", ".join([*row][:_MAX_NAMES])
+        names += f" and {len(row) - _MAX_NAMES} more" if len(row) > _MAX_NAMES else ""
+        raise InputError(f"{where} has no field {name}, it has: {names}", hint)
     return row[name]
 
 
@@ -99,8 +100,7 @@ def _table_records(
 
 def _hub_rows(source: str, progress: Progress) -> Iterator[tuple[str, Json]]:
     progress.note(f"{source} is no file, reading it as a data set of the Hugging Face hub")
-    data = _load_hub(source)
-    for i, row in enumerate(named_rows(data)):
+    for i, row in enumerate(named_rows(_load_hub(source))):
         yield f"{source}, row {i}", row
 
 
@@ -129,10 +129,6 @@ def _load_hub(source: str) -> Any:
             f"{source} is no file, and no data set that the hub gives ({first_line(error)})",
             "check the path, or write owner/name/configuration:split",
         ) from None
-    return _only_split(data, source)
-
-
-def _only_split(data: Any, source: str) -> Any:
     if not isinstance(data, dict):
         return data
     if len(data) != 1:
@@ -152,8 +148,6 @@ def _with_names(feature: Any, value: Any) -> Any:
 
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
-
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 

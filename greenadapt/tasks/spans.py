@@ -232,8 +232,8 @@ class _Highest:
             indices, step = self._levels[-1], 1 << (len(self._levels) - 1)
             self._levels.append(self._higher(indices[:-step], indices[step:]))
 
-    def _higher(self, left: IntArray, right: IntArray) -> IntArray:
-        return np.where(self.values[right] > self.values[left], right, left)
+    def _higher(self, first: IntArray, second: IntArray) -> IntArray:
+        return np.where(self.values[second] > self.values[first], second, first)
 
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

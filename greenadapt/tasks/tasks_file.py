@@ -162,7 +162,7 @@ def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
     if not task_options.keys().isdisjoint(_EXCLUDING):
         shared = {key: value for key, value in shared.items() if key not in _EXCLUDING}
     options = {**shared, **task_options}
-    fields = {key: _tuple(value) for key, value in options.items()}
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     columns = fields.get("columns", ())
     if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
         raise InputError(f"{where}: columns has {repeated[0]} twice", "give each column a different name")
@@ -178,10 +178,6 @@ def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
         return TaskConfig(task=kind, table=TableFormat(**tables) if tables else None, **settings)
     except UsageError as error:  # its message has the command line's option
         raise InputError(f"{where}: {error.message.removeprefix('--')}", error.hint) from None
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _sets(value: Any, data: str, path: Path, where: str) -> dict[str, str]:
@@ -206,9 +202,9 @@ def _source(value: Any, data: str, path: Path, where: str) -> str:
     )
 
 
-def _check_name(name: Any, what: str) -> None:
+def _check_name(name: Any, description: str) -> None:
     if not isinstance(name, str) or not TASK_NAME.fullmatch(name):
-        raise InputError(f"{what} is {name!r}", TASK_NAME_RULE)
+        raise InputError(f"{description} is {name!r}", TASK_NAME_RULE)
 
 
 def _check_options(table: Json, keys: tuple[str, ...], where: str) -> None:

@@ -204,7 +204,7 @@ class AddedWords:
         return cls(first_id, oov, SequenceTable.build(Sequences.of(pieces)), surface_table, unknown, text, owners)
 
     @classmethod
-    def none(cls, first_id: int) -> "AddedWords":
+    def empty(cls, first_id: int) -> "AddedWords":
         """An empty table, for a model that is not expanded."""
         empty = SequenceTable.build(Sequences.of([]))
         return cls(first_id, "base", empty, empty, np.zeros(0, np.int32), Sequences.of([]))

@@ -111,7 +111,7 @@ class DualTokenizer:
         Without added words both views of a text are equal. Raises ``InputError`` if the words need more rows.
         """
         if not (folder / WORDS_FILE).is_file():
-            return cls(folder, AddedWords.none(n_rows))
+            return cls(folder, AddedWords.empty(n_rows))
         tokenizer = cls.load(folder)
         needed = tokenizer.added.first_id + len(tokenizer.added)
         if needed > n_rows:

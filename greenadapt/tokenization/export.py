@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -45,12 +44,13 @@ def with_words(base: Json, words: list[str], first_id: int) -> Json:
     content of a token, so it adds no mark to a single word; the pre-tokenizer does at the beginning of a text. A
     pre-tokenizer that does more than split at spaces does not change.
     """
-    tokens = [_token(word, first_id + i) for i, word in enumerate(words)]
+    tokens = [_token(word, first_id + i, lstrip=True) for i, word in enumerate(words)]
     changed = {**base, "added_tokens": [*base["added_tokens"], *tokens]}
     steps = _steps(base["pre_tokenizer"], "pretokenizers")
     if not _is_known(steps):
         return changed
-    normalizers = [*map(_with_spaces, _steps(base["normalizer"], "normalizers"))]
+    normalizers = _steps(base["normalizer"], "normalizers")  # they write spaces instead of marks
+    normalizers = [{**step, "content": " "} if step.get("content") == SPACE else step for step in normalizers]
     if len(steps) > 1:  # WhitespaceSplit, which drops the spaces that tokens consume
         normalizers += [_replace(_WHITE, " "), {"type": "Strip", "strip_left": False, "strip_right": True}]
     normalizers += [{"type": "Prepend", "prepend": " "}, _replace(_OF_ONE_TOKEN, ""), _replace(_SECOND_SPACE, "")]
@@ -96,11 +96,6 @@ def _is_known(steps: list[Json]) -> bool:
     )
 
 
-def _with_spaces(normalizer: Json) -> Json:
-    """Let a normalizer write spaces instead of marks."""
-    return {**normalizer, "content": " "} if normalizer.get("content") == SPACE else normalizer
-
-
 def _steps(component: Json | None, members: str) -> list[Json]:
     if component is None:
         return []
@@ -112,11 +107,9 @@ def _replace(pattern: str, content: str) -> Json:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-def _token(content: str, row: int) -> dict[str, Any]:
-    return {
-        "id": row, "content": content, "single_word": True, "lstrip": True, "rstrip": False, "normalized": True,
-        "special": False,
-    }  # fmt: skip
+def _token(content: str, row: int, *, lstrip: bool = False) -> Json:
+    flags = {"single_word": True, "lstrip": lstrip, "rstrip": False, "normalized": True, "special": False}
+    return {"id": row, "content": content, **flags}
 
 
 _BASE_FILES = (*FILES_OF_SETTINGS, ADDED_FILE, "vocab.txt", "vocab.json", "merges.txt")
@@ -170,7 +163,7 @@ def export_tokenizers(  # noqa: PLR0913
     special tokens around a text.
     Raises ``InputError`` if the library assigns other ids.
     """
-    base = _without_truncation(json.loads(tokenizer_json(source)))
+    base = {**json.loads(tokenizer_json(source)), "truncation": None, "padding": None}
     _write_base(source, folder / BASE_FOLDER, base)
     changed: list[str] = []
     if vocabulary.at_spaces:
@@ -198,7 +191,7 @@ def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntrie
     n_hidden = _n_hidden(entries)
     padded = _padded(base, vocabulary, first_id + n_hidden)
     surfaces = entries.surfaces()[n_hidden:]
-    words = [_added_token(word, first_id + i) for i, word in enumerate(surfaces, n_hidden)]
+    words = [_token(word, first_id + i) for i, word in enumerate(surfaces, n_hidden)]
     return {**padded, "added_tokens": [*base["added_tokens"], *words]}
 
 
@@ -258,17 +251,6 @@ def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json
     return {**base["model"], "vocab": {**pieces, **added, **placeholders}}
 
 
-def _added_token(word: str, row: int) -> Json:
-    return {
-        "id": row, "content": word, "single_word": True, "lstrip": False, "rstrip": False, "normalized": True,
-        "special": False,
-    }  # fmt: skip
-
-
-def _without_truncation(tokenizer: Json) -> Json:
-    return {**tokenizer, "truncation": None, "padding": None}
-
-
 def _write_base(source: Path, folder: Path, base: Json) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _copy_base_files(source, folder)
@@ -298,8 +280,8 @@ def _clean_settings(source: Path, settings: Json) -> Json:
     """
     cleaned = {name: value for name, value in settings.items() if name != "auto_map"}
     if not (source / TOKENIZER_FILE).is_file():
-        source_folder = VocabularyFolder.find(source)
-        cleaned |= {"tokenizer_class": source_folder.tokenizer_class, **source_folder.default_tokens}
+        vocabulary = VocabularyFolder.find(source)
+        cleaned |= {"tokenizer_class": vocabulary.tokenizer_class, **vocabulary.default_tokens}
     return cleaned
 
 
@@ -318,9 +300,8 @@ def _settings(source: Path, vocabulary: BaseVocabulary, *, is_generative: bool) 
     # A specific class of transformers would rebuild the tokenizer and drop ignore_merges and normalizers; a generic
     # class lacks its built-in settings, so they are written here.
     if is_generative:
-        special_settings = end_names(
-            vocabulary.tokenizer, read_object(source / "config.json", "model folder", "download it again")
-        )
+        config = read_object(source / "config.json", "model folder", "download it again")
+        special_settings = end_names(vocabulary.tokenizer, config)
     else:
         names = special_names(vocabulary.tokenizer, settings)
         special_settings = {"bos_token": names["cls_token"], "eos_token": names["sep_token"], **names}

@@ -17,7 +17,6 @@ from greenadapt.tokenization.words import (
     WordBounds,
     best_spelling,
     ends_word,
-    find_unknown,
     from_byte_characters,
     is_of_spaced_word,
     to_byte_characters,
@@ -95,10 +94,22 @@ class WordSplitter:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._normalizer = tokenizer.normalizer
         self._pre_tokenizer = tokenizer.pre_tokenizer
-        self.kind = _kind(tokenizer)
+        kind = find_kind(tokenizer)
+        if kind is None:
+            steps = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
+            model = type(tokenizer.model).__name__
+            raise InputError(
+                f"{model} tokenizers with pre-tokenizer {' + '.join(steps) or 'none'} are not supported",
+                "use a model with a WordPiece tokenizer (BERT), a byte-level BPE one (RoBERTa, ModernBERT, Qwen), or a "
+                "SentencePiece one (XLM-RoBERTa, DeBERTa, Gemma)",
+            )
+        self.kind: Kind = kind
         self.bounds = word_bounds(tokenizer)
         """Word bounds between the pieces of a SentencePiece model; ``None`` for other models."""
-        self._pieces = _without_added_tokens(tokenizer)
+        self._pieces = Tokenizer(tokenizer.model)  # without added tokens
+        for name in ("normalizer", "pre_tokenizer"):
+            if (component := getattr(tokenizer, name)) is not None:
+                setattr(self._pieces, name, component)
         self._special = frozenset(tokenizer.get_added_tokens_decoder())
         self.lowercases = self.normalize("A") == "a"
         self.chunkwise = _is_chunkwise(tokenizer)
@@ -123,7 +134,7 @@ class WordSplitter:
             return self._split_pieces(text, self.bounds)
         tokens = (token for token, _ in self._pre_tokenizer.pre_tokenize_str(self.normalize(text)))
         texts = (from_byte_characters(token, "replace") for token in tokens) if self.kind == "bytelevel" else tokens
-        return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
+        return _without_white_space(texts)
 
     def split_chunk(self, chunk: str) -> list[str]:
         """Split ``chunk``, text without spaces after a space; only if ``chunkwise``."""
@@ -149,17 +160,20 @@ class WordSplitter:
                 words.append("")
             words[-1] += text_of_piece
             last_kind, pre_token = end_kind, number
-        texts = (_of_bytes(word).replace(SPACE, " ") for word in words)
-        return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
+        # Surrogates represent bytes of characters without a piece.
+        texts = (
+            word if word.isprintable() else word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            for word in words
+        )
+        return _without_white_space(text.replace(SPACE, " ") for text in texts)
 
     def normalize(self, text: str) -> str:
         """Apply the tokenizer's normalizer."""
         return text if self._normalizer is None else str(self._normalizer.normalize_str(text))
 
 
-def _of_bytes(word: str) -> str:
-    """Decode the surrogates in ``word`` that represent bytes of characters without a piece."""
-    return word if word.isprintable() else word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def _without_white_space(texts: Iterable[str]) -> list[str]:
+    return [word for text in texts for word in _ASCII_WHITESPACE.split(text) if word and not word.isspace()]
 
 
 def find_kind(tokenizer: Tokenizer) -> Kind | None:
@@ -187,39 +201,27 @@ def reads_whole_texts(tokenizer: Tokenizer) -> bool:
     return (marks or any(by_metaspace)) and all(map(max, by_metaspace, has_no_effect))
 
 
-def _kind(tokenizer: Tokenizer) -> Kind:
-    kind = find_kind(tokenizer)
-    if kind is not None:
-        return kind
-    steps = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
-    model = type(tokenizer.model).__name__
-    raise InputError(
-        f"{model} tokenizers with pre-tokenizer {' + '.join(steps) or 'none'} are not supported",
-        "use a model with a WordPiece tokenizer (BERT), a byte-level BPE one (RoBERTa, ModernBERT, Qwen), or a "
-        "SentencePiece one (XLM-RoBERTa, DeBERTa, Gemma)",
-    )
-
-
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """The id of the unknown token, if any."""
-    if type(tokenizer.model).__name__ == "Unigram":
-        return find_unknown(tokenizer)
-    name = tokenizer.model.unk_token
-    return None if name is None else tokenizer.model.token_to_id(name)
+    """The id of the unknown token; ``None`` if there is none, as where unknown text is spelled in bytes.
+
+    Raises ``InputError`` if a Unigram model has neither.
+    """
+    if type(tokenizer.model).__name__ != "Unigram":
+        name = tokenizer.model.unk_token
+        return None if name is None else tokenizer.model.token_to_id(name)
+    # The library has no method for it; this code point is not a character, so no vocabulary contains it.
+    try:
+        ids = Tokenizer(tokenizer.model).encode("\U0010ffff", add_special_tokens=False).ids
+    except Exception as error:  # the library raises Exception
+        raise InputError(
+            f"the tokenizer cannot encode unknown text ({error})", "use the model's own tokenizer.json"
+        ) from None
+    return int(ids[0]) if len(ids) == 1 else None
 
 
 def word_bounds(tokenizer: Tokenizer) -> WordBounds | None:
     """The word bounds of a SentencePiece model; ``None`` for other models, whose words are pre-tokens."""
     return WordBounds.of(tokenizer, unknown_id(tokenizer)) if find_kind(tokenizer) == "sentencepiece" else None
-
-
-def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
-    plain = Tokenizer(tokenizer.model)
-    if tokenizer.normalizer is not None:
-        plain.normalizer = tokenizer.normalizer
-    if tokenizer.pre_tokenizer is not None:
-        plain.pre_tokenizer = tokenizer.pre_tokenizer
-    return plain
 
 
 def _is_chunkwise(tokenizer: Tokenizer) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from greenadapt.errors import InputError
 from greenadapt.storage.arrays import BoolArray, IntArray
 
 SPACE_MARK = "Ġ"
@@ -107,7 +106,8 @@ class WordBounds:
         """The bounds for a tokenizer's vocabulary; added tokens are words by themselves."""
         entries: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
         alone = tokenizer.get_added_tokens_decoder()
-        bounds = bytearray(1 + max(entries.values(), default=-1)), bytearray(1 + max(entries.values(), default=-1))
+        size = 1 + max(entries.values(), default=-1)
+        bounds = bytearray(size), bytearray(size)
         has_bytes = getattr(tokenizer.model, "byte_fallback", unk_id is None)
         matches = {row: _BYTE.fullmatch(entry) for entry, row in entries.items()} if has_bytes else {}
         values = {row: bytes([int(match[1], 16)]) for row, match in matches.items() if match}
@@ -130,9 +130,8 @@ class WordBounds:
         if piece == self.unk_id and text:
             return _sentencepiece_kind(text[0]), _sentencepiece_kind(text[-1])
         if piece in self.of_bytes and text:
-            return (_INNER if self.begin_kinds[piece] == _INNER else _sentencepiece_kind(text[0])), _sentencepiece_kind(
-                text[0]
-            )
+            kind = _sentencepiece_kind(text[0])
+            return (_INNER if self.begin_kinds[piece] == _INNER else kind), kind
         return self.begin_kinds[piece], self.end_kinds[piece]
 
     @cached_property
@@ -150,10 +149,8 @@ class WordBounds:
 
     def is_one_word(self, pieces: Sequence[int]) -> bool:
         """Whether the pieces of a word, without spaces, punctuation and unspaced scripts, have no bounds between."""
-        has_bound = any(
-            ends_word(self.end_kinds[before], self.begin_kinds[after]) for before, after in pairwise(pieces)
-        )
-        return not has_bound and self.end_kinds[pieces[-1]] == _WORD
+        bounds = (ends_word(self.end_kinds[before], self.begin_kinds[after]) for before, after in pairwise(pieces))
+        return not any(bounds) and self.end_kinds[pieces[-1]] == _WORD
 
 
 def ends_word(last_kind: Any, first_kind: Any) -> Any:
@@ -170,21 +167,6 @@ def _sentencepiece_kind(character: str) -> int:
     return _WORD if is_of_spaced_word(character) else _ALONE
 
 
-def find_unknown(tokenizer: Tokenizer) -> int | None:
-    """The unknown token's id in a Unigram model; ``None`` if the model spells unknown text in bytes.
-
-    Raises ``InputError`` if the model does neither.
-    """
-    # The library has no method for it; this code point is not a character, so no vocabulary contains it.
-    try:
-        ids = Tokenizer(tokenizer.model).encode("\U0010ffff", add_special_tokens=False).ids
-    except Exception as error:  # the library raises Exception
-        raise InputError(
-            f"the tokenizer cannot encode unknown text ({error})", "use the model's own tokenizer.json"
-        ) from None
-    return int(ids[0]) if len(ids) == 1 else None
-
-
 def best_spelling(word: str, row: str, scores: Mapping[str, float], longest: int) -> list[str]:
     """The most likely pieces of ``word`` by ``scores`` (Kudo 2018) without the piece ``row``, the whole word.
 
@@ -193,17 +175,15 @@ def best_spelling(word: str, row: str, scores: Mapping[str, float], longest: int
     text = SPACE + word if all(map(is_of_spaced_word, word)) else word
     best: list[tuple[float, int]] = [(0.0, 0)]  # for each prefix: score, and start of the last piece
     for end in range(1, len(text) + 1):
-        begins = range(max(0, end - longest), end)
+        pieces = {begin: text[begin:end] for begin in range(max(0, end - longest), end)}
         candidates = (
-            begin for begin in begins if text[begin:end] in scores and text[begin:end] not in (row, SPACE + word)
+            (best[begin][0] + scores[piece], begin)
+            for begin, piece in pieces.items()
+            if piece in scores and piece not in (row, SPACE + word)
         )
-        best.append(
-            max(((best[begin][0] + scores[text[begin:end]], begin) for begin in candidates), default=(-np.inf, 0))
-        )
-    if best[-1][0] == -np.inf:
-        return []
+        best.append(max(candidates, default=(-np.inf, 0)))
     spelling: list[str] = []
-    end = len(text)
+    end = len(text) if best[-1][0] > -np.inf else 0
     while end:
         begin = best[end][1]
         spelling.insert(0, text[begin:end])

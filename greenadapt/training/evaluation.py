@@ -1,7 +1,7 @@
 """The scores of a model on labelled examples: by each tokenization alone, and by the mean of both."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,18 +75,13 @@ class CachedInputs:
 
 @dataclass
 class Evaluation:
-    """Predictions and scores of a model on a set of examples."""
+    """Predictions, one per example, and scores of a model on a set of examples, by every pool and by the chosen one."""
 
     pool: Pool
-    """The chosen pool."""
     predictions: list[Json]
-    """Predictions of the chosen pool, one per example."""
     view_predictions: dict[str, list[Json]]
-    """Predictions of every pool."""
     scores: Json
-    """Scores of the chosen pool."""
     views: dict[str, Json]
-    """Scores of every pool."""
     logits: dict[str, list[Array]] = field(default_factory=dict)
     """View → logits (n_units, k) float32 of each example, with ``keep_logits``."""
     read_twice: int = 0
@@ -121,7 +116,9 @@ class Evaluation:
                     logits.setdefault(name, []).append(pooled(output, name))
             bar.advance(1)
         scores: dict[str, Json] = {name: task.score(examples, predictions[name]) for name in pools}
-        chosen = _best(scores, task.main) if pool == "best" else pool or "base"
+        if pool == "best":
+            pool = max(_BY_COST, key=lambda name: _number(scores[name][task.main]))
+        chosen = pool or "base"
         return cls(chosen, predictions[chosen], predictions, scores[chosen], scores, logits, read_twice)
 
     def as_dict(self) -> Json:
@@ -129,12 +126,8 @@ class Evaluation:
         return {**self.scores, "views": self.views}
 
 
-def _best(views: Mapping[str, Json], main: str) -> Pool:
-    def score(pool: Pool) -> float:
-        value = views[pool][main]
-        return -math.inf if value is None else float(value)
-
-    return max(_BY_COST, key=score)
+def _number(score: float | None) -> float:
+    return -math.inf if score is None else score
 
 
 def stacked(logits: dict[str, list[Array]]) -> dict[str, Array]:
@@ -143,5 +136,5 @@ def stacked(logits: dict[str, list[Array]]) -> dict[str, Array]:
     for view, examples in logits.items():
         width = max((example.shape[-1] for example in examples), default=0)
         arrays[view] = np.concatenate([example.reshape(-1, width) for example in examples]).astype(np.float32)
-        arrays["offsets"] = np.concatenate([[0], np.cumsum([len(example) for example in examples])]).astype(np.int64)
+        arrays["offsets"] = offsets_of(np.array([len(example) for example in examples], np.int64))
     return arrays

@@ -9,7 +9,7 @@ import numpy as np
 
 from greenadapt.corpus.splitting import draw
 from greenadapt.corpus.text import Document
-from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of, row_blocks
+from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of, row_blocks
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.own_json import read_own_object
 from greenadapt.tasks.base import Encoder
@@ -80,7 +80,7 @@ def pack(documents: Iterable[Document], encoder: Encoder, folders: Sequence[Path
     tokenization. The documents are streamed; the counts, written last, mark a folder as complete.
     """
     with ExitStack() as stack:
-        writers = [stack.enter_context(_Writer(folder, encoder)) for folder in folders]
+        writers = [_Writer(folder, encoder, stack) for folder in folders]
         for document in documents:
             is_held_out = share > 0 and draw(document) < share
             writers[is_held_out].add(" ".join(document.lines))
@@ -91,7 +91,7 @@ def pack(documents: Iterable[Document], encoder: Encoder, folders: Sequence[Path
 class _Writer:
     """Appends inputs to the files of one folder."""
 
-    def __init__(self, folder: Path, encoder: Encoder) -> None:
+    def __init__(self, folder: Path, encoder: Encoder, stack: ExitStack) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._encoder = folder, encoder
         self._room = encoder.max_length - _N_SPECIAL
@@ -99,18 +99,11 @@ class _Writer:
         self._characters = 0
         self._counts = {"documents": 0, "inputs": 0, "pieces": 0, "left_out": 0}
         views = VIEWS if encoder.has_words else VIEWS[:1]
-        self._stack = ExitStack()
         self._files = {
-            (view, name): self._stack.enter_context(open(folder / f"{view}.{name}", "wb"))  # noqa: SIM115
+            (view, name): stack.enter_context(open(folder / f"{view}.{name}", "wb"))  # noqa: SIM115
             for view in views
             for name in _DTYPES
         }
-
-    def __enter__(self) -> "_Writer":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def add(self, text: str) -> None:
         """Append a document."""
@@ -122,11 +115,12 @@ class _Writer:
     def finish(self) -> None:
         """Write the remaining documents, and the counts."""
         self._flush()
-        self._stack.close()
+        for file in self._files.values():
+            file.close()
         write_json(self._folder / _COUNTS, self._counts)
 
     def _flush(self) -> None:
-        for encoding in self._encoder.tokenizer.encode_batch(self._texts) if self._texts else ():
+        for encoding in self._encoder.tokenizer.encode_batch(self._texts):
             self._write(encoding)
         self._texts, self._characters = [], 0
 
@@ -159,9 +153,8 @@ class _Writer:
 
 
 def _open_view(folder: Path, view: str) -> PackedView:
-    arrays = [_open_array(folder / f"{view}.{name}", dtype) for name, dtype in _DTYPES.items()]
-    return PackedView(arrays[0], arrays[1], offsets_of(arrays[2]))
-
-
-def _open_array(path: Path, dtype: "np.dtype[np.generic]") -> Array:
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
+    files = {folder / f"{view}.{name}": dtype for name, dtype in _DTYPES.items()}
+    ids, begins, lengths = (
+        np.memmap(file, dtype, "r") if file.stat().st_size else np.zeros(0, dtype) for file, dtype in files.items()
+    )
+    return PackedView(ids, begins, offsets_of(lengths))

@@ -1,4 +1,4 @@
-"""Both tokenizations of an example in one step: agreement of their predictions, and training on unlabelled texts.
+"""Both tokenizations of an example in a step: agreement of their predictions, and training on unlabelled texts.
 
 As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448), the loss is the mean of both cross-entropies plus λ times
 the symmetric KL divergence between both predictions.
@@ -62,7 +62,10 @@ class PairedDataset:
         counts = []
         _, firsts, _ = flattened(items)
         for item, (base, expanded) in zip(items, firsts.tolist(), strict=True):
-            is_same, n_before = _is_same(item), len(pairs)
+            is_same = len(item.base) == len(item.expanded) and all(
+                np.array_equal(a.ids, b.ids) for a, b in zip(item.base, item.expanded, strict=True)
+            )
+            n_before = len(pairs)
             for i, j in _partners(item, views.head):
                 numbers = [] if i is None else [base + i]
                 numbers += [] if j is None else [(base if is_same else expanded) + j]
@@ -202,13 +205,6 @@ def _places(feature: Feature) -> tuple[IntArray, IntArray]:
     units, begins = np.unique(feature.units, return_index=True)
     ends = len(feature) - 1 - np.unique(feature.units[::-1], return_index=True)[1]
     return units, np.stack([begins, ends])
-
-
-def _is_same(item: Input) -> bool:
-    """Whether an item has the same pieces in both views."""
-    return len(item.base) == len(item.expanded) and all(
-        np.array_equal(a.ids, b.ids) for a, b in zip(item.base, item.expanded, strict=True)
-    )
 
 
 def _partners(item: Input, head: str) -> Iterator[tuple[int | None, int | None]]:

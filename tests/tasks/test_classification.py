@@ -579,7 +579,7 @@ def make_encoder(folder: Path, kind: str, max_length: int, words: list[str] | No
         save_tokenizer(bytelevel_tokenizer(), folder, "RobertaTokenizer", **names)
     else:
         save_tokenizer(wordpiece_tokenizer(), folder, "BertTokenizer")
-    plain = DualTokenizer(folder, AddedWords.none(1000))
+    plain = DualTokenizer(folder, AddedWords.empty(1000))
     vocabulary = BaseVocabulary(plain.base)
     added = AddedWords.build(new_entries(words or [], vocabulary), vocabulary, vocabulary.size, "base")
     return Encoder(DualTokenizer(folder, added), ARCHITECTURES[kind], max_length)

@@ -225,7 +225,7 @@ def test_an_added_token_is_not_cut(
     content = "zz" if options else "zz yy"
     tokenizer.add_tokens([AddedToken(content, normalized=False, **options)])
     save_tokenizer(tokenizer, tmp_path / "tokens", "BertTokenizer")
-    dual = DualTokenizer(tmp_path / "tokens", AddedWords.none(tokenizer.get_vocab_size()))
+    dual = DualTokenizer(tmp_path / "tokens", AddedWords.empty(tokenizer.get_vocab_size()))
     text = f"a heart {content} heart {content} heart x" * 3
     whole = dual.encode(text)
     assert tokenizer.token_to_id(content) in whole.base.ids
