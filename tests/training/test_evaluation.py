@@ -50,29 +50,29 @@ def evaluated(folder: Path, pool: Pool = "mean", **options: Any) -> Evaluation:
 def test_each_view_and_the_chosen_one(tiny_model: TinyModel, pool: Pool) -> None:
     from seqeval.metrics import f1_score
 
-    found = evaluated(adapted(tiny_model), pool)
+    evaluation = evaluated(adapted(tiny_model), pool)
     tags = {name: [[TASK.labels[i] for i in row] for row in rows] for name, rows in (("b", BASE), ("e", EXPANDED))}
     gold = [list(row) for row in GOLD]
     f1 = {"base": f1_score(gold, tags["b"]), "expanded": f1_score(gold, tags["e"])}
     f1["mean"] = f1["expanded"]
-    assert {name: scores["f1"] for name, scores in found.views.items()} == pytest.approx(f1)
+    assert {name: scores["f1"] for name, scores in evaluation.views.items()} == pytest.approx(f1)
     assert f1["base"] != f1["expanded"]
-    assert [row["tags"] for row in found.predictions] == tags["b" if pool == "base" else "e"]
-    assert found.scores == found.views[pool]
-    assert found.as_dict() == {**found.views[pool], "views": found.views}
-    assert found.logits == {}
+    assert [row["tags"] for row in evaluation.predictions] == tags["b" if pool == "base" else "e"]
+    assert evaluation.scores == evaluation.views[pool]
+    assert evaluation.as_dict() == {**evaluation.views[pool], "views": evaluation.views}
+    assert evaluation.logits == {}
 
 
 def test_a_model_without_added_words_has_one_view(tiny_model: TinyModel) -> None:
-    found = evaluated(tiny_model(), "expanded", keep_logits=True)
-    assert list(found.views) == ["base"]
-    assert found.scores == found.views["base"]
-    assert list(found.logits) == ["base"]
+    evaluation = evaluated(tiny_model(), "expanded", keep_logits=True)
+    assert list(evaluation.views) == ["base"]
+    assert evaluation.scores == evaluation.views["base"]
+    assert list(evaluation.logits) == ["base"]
 
 
 def test_logits_are_kept_by_view(tiny_model: TinyModel) -> None:
-    found = evaluated(adapted(tiny_model), keep_logits=True)
-    arrays = stacked(found.logits)
+    evaluation = evaluated(adapted(tiny_model), keep_logits=True)
+    arrays = stacked(evaluation.logits)
     assert arrays["offsets"].tolist() == [0, 3, 4, 6]
     assert arrays["base"].shape == arrays["expanded"].shape == (6, 3)
     assert arrays["base"].dtype == np.float32
@@ -98,13 +98,13 @@ def test_kept_inputs_are_those_that_were_read(tiny_model: TinyModel, has_words: 
         (questions, [Question("1", "heart", context), Question("2", "", ""), Question("3", "virus", context)]),
     ):
         read: list[Any] = list(task.inference(examples, encoder))  # type: ignore[arg-type]
-        kept = CachedInputs.of(read)
-        assert len(kept) == len(examples)
+        cached = CachedInputs.of(read)
+        assert len(cached) == len(examples)
         for _ in range(2):
-            for got, wanted in zip(kept, read, strict=True):
-                assert (got.n_units, got.example) == (wanted.n_units, wanted.example)
-                assert (got.expanded is got.base) == (wanted.expanded is wanted.base) or not wanted.base
+            for item, expected in zip(cached, read, strict=True):
+                assert (item.n_units, item.example) == (expected.n_units, expected.example)
+                assert (item.expanded is item.base) == (expected.expanded is expected.base) or not expected.base
                 for view in ("base", "expanded"):
-                    for one, other in zip(getattr(got, view), getattr(wanted, view), strict=True):
+                    for features in zip(getattr(item, view), getattr(expected, view), strict=True):
                         for name in ("ids", "types", "units"):
-                            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), strict=True)
+                            np.testing.assert_array_equal(*(getattr(f, name) for f in features), strict=True)

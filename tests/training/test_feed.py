@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,14 @@ def _plan(seed: int, **train: Any) -> Plan:
     return Plan(TrainConfig(**{"epochs": 3, "batch_size": 4, **train}), RunConfig(), seed)
 
 
-def _many(sampling: SamplingConfig | None = None, seed: int = 1, sizes: Any = None, **train: Any) -> Feed:
+def _feed(sampling: SamplingConfig | None = None, seed: int = 1, sizes: Any = None, **train: Any) -> Feed:
     datasets = [_dataset(n, name, n) for name, n in (sizes or SIZES).items()]
     return Feed(datasets, _plan(seed, **train), sampling or SamplingConfig())
 
 
 def _draws(feed: Any, task: str | None = None) -> list[Draw]:
-    drawn = [feed.draw(done) for done in range(feed.n_steps)]
-    return [each for each in drawn if each.dataset.task == task] if task else drawn
+    drawn = map(feed.draw, range(feed.n_steps))
+    return [draw for draw in drawn if task in (None, draw.dataset.task)]
 
 
 def test_one_dataset_is_gone_through_once_an_epoch() -> None:
@@ -46,32 +47,28 @@ def test_one_dataset_is_gone_through_once_an_epoch() -> None:
     for epoch in range(3):
         items, expanded = epoch_order(11, "sample", 4, 5, epoch)
         drawn = [feed.draw(3 * epoch + k) for k in range(3)]
-        assert [len(each.items) for each in drawn] == [4, 4, 3]
-        assert np.concatenate([each.items for each in drawn]).tolist() == items.tolist()
-        assert np.concatenate([each.expanded for each in drawn]).tolist() == expanded.tolist()
-        assert {(each.epoch, each.dataset.task) for each in drawn} == {(epoch, None)}
+        assert [len(draw.items) for draw in drawn] == [4, 4, 3]
+        assert np.concatenate([draw.items for draw in drawn]).tolist() == items.tolist()
+        assert np.concatenate([draw.expanded for draw in drawn]).tolist() == expanded.tolist()
+        assert {(draw.epoch, draw.dataset.task) for draw in drawn} == {(epoch, None)}
 
 
-@pytest.mark.parametrize("build", [_many, lambda **train: Feed([_dataset(11)], _plan(1, **train))])
+@pytest.mark.parametrize("build", [_feed, lambda **train: Feed([_dataset(11)], _plan(1, **train))])
 def test_steps_can_be_asked_for_in_any_order(build: Callable[..., Any]) -> None:
-    feed, again = build(), build()
-    forward = [again.draw(done) for done in range(again.n_steps)]
-    for done in reversed(range(feed.n_steps)):
-        one, other = feed.draw(done), forward[done]
-        assert (one.dataset.task, one.epoch, one.items.tolist()) == (
-            other.dataset.task,
-            other.epoch,
-            other.items.tolist(),
-        )
-        assert one.expanded.tolist() == other.expanded.tolist()
+    def facts(draw: Draw) -> tuple[Any, ...]:
+        return draw.dataset.task, draw.epoch, draw.items.tolist(), draw.expanded.tolist()
+
+    feed = build()
+    backward = [facts(feed.draw(step)) for step in reversed(range(feed.n_steps))]
+    assert backward[::-1] == list(map(facts, _draws(build())))
 
 
 @pytest.mark.parametrize(("mix", "steps"), [("sample", 3 + 1 + 3), ("both", 6 + 2 + 6)])
 def test_an_epoch_has_as_many_steps_as_all_passes(mix: Mix, steps: int) -> None:
-    feed = _many(mix=mix)
+    feed = _feed(mix=mix)
     assert (feed.steps_an_epoch, feed.n_steps) == (steps, 3 * steps)
-    assert _many(mix=mix, max_steps=5).n_steps == 5
-    chosen = _many(SamplingConfig(steps_per_epoch=100), mix=mix)
+    assert _feed(mix=mix, max_steps=5).n_steps == 5
+    chosen = _feed(SamplingConfig(steps_per_epoch=100), mix=mix)
     assert (chosen.steps_an_epoch, chosen.n_steps) == (100, 300)
 
 
@@ -83,72 +80,58 @@ def test_examples_decide_and_not_the_parts_that_they_have() -> None:
 
 @pytest.mark.parametrize("sampling", ["round-robin", "anneal"])
 def test_every_pass_over_a_task_has_all_of_it_in_a_new_order(sampling: Any) -> None:
-    feed = _many(SamplingConfig(sampling, 40))
+    feed = _feed(SamplingConfig(sampling, 40))
     for task, n in SIZES.items():
         n_batches = -(-n // 4)
         drawn = _draws(feed, task)
         passes = [drawn[i : i + n_batches] for i in range(0, len(drawn) // n_batches * n_batches, n_batches)]
         assert len(passes) > 5
         orders = []
-        for number, each in enumerate(passes):
-            assert {one.epoch for one in each} == {number}
-            order = np.concatenate([one.items for one in each])
+        for number, draws in enumerate(passes):
+            assert {draw.epoch for draw in draws} == {number}
+            order = np.concatenate([draw.items for draw in draws])
             assert sorted(order.tolist()) == list(range(n))
             orders.append(tuple(order.tolist()))
         assert orders[0] != orders[1]
         assert len({*orders}) == len(orders) or (n == 4 and len({*orders}) > 12)  # which has 24 orders
-        assert len({one.expanded.tobytes() for each in passes for one in each}) > 1
+        assert len({draw.expanded.tobytes() for draw in drawn}) > 1
 
 
 def test_tasks_of_one_size_have_orders_and_coins_of_their_own() -> None:
-    feed = _many(SamplingConfig("round-robin"))
+    feed = _feed(SamplingConfig("round-robin"))
     for part in ("items", "expanded"):
-        a, c = ([getattr(each, part).tolist() for each in _draws(feed, task)] for task in ("a", "c"))
+        a, c = ([getattr(draw, part).tolist() for draw in _draws(feed, task)] for task in ("a", "c"))
         assert a[:3] != c[:3]
 
 
 def test_fixed_coins_are_a_tasks_own_and_stay() -> None:
-    feed = _many(SamplingConfig("round-robin", 60), mix="fixed")
+    feed = _feed(SamplingConfig("round-robin", 60), mix="fixed")
     coins: dict[str, dict[int, bool]] = {}
-    for each in _draws(feed):
-        assert each.dataset.task is not None
-        for item, is_expanded in zip(each.items.tolist(), each.expanded.tolist(), strict=True):
-            assert coins.setdefault(each.dataset.task, {}).setdefault(item, is_expanded) == is_expanded
+    for draw in _draws(feed):
+        for item, is_expanded in zip(draw.items.tolist(), draw.expanded.tolist(), strict=True):
+            assert coins.setdefault(str(draw.dataset.task), {}).setdefault(item, is_expanded) == is_expanded
     assert coins["a"] != coins["c"]
     expected = choose("fixed", task_seed(1, "a"), 0, np.arange(11))
     assert [coins["a"][i] for i in range(11)] == expected.tolist()
 
 
-def test_both_views_of_every_example_are_in_a_pass() -> None:
-    drawn = _draws(_many(SamplingConfig("round-robin"), mix="both"), "b")[:2]
-    read = {
-        (item, is_expanded)
-        for each in drawn
-        for item, is_expanded in zip(each.items.tolist(), each.expanded.tolist(), strict=True)
-    }
-    assert read == {(item, view) for item in range(4) for view in (False, True)}
-
-
 def test_a_tasks_passes_do_not_depend_on_the_other_tasks() -> None:
-    alone = _draws(_many(SamplingConfig("round-robin"), sizes={"b": 4}), "b")
-    among = _draws(_many(SamplingConfig("round-robin", 30)), "b")
-    for one, other in zip(alone, among, strict=False):
-        assert one.items.tolist() == other.items.tolist()
-        assert one.expanded.tolist() == other.expanded.tolist()
+    alone = _draws(_feed(SamplingConfig("round-robin"), sizes={"b": 4}), "b")
+    among = _draws(_feed(SamplingConfig("round-robin", 30)), "b")
+    for part in ("items", "expanded"):
+        first, second = ([getattr(draw, part).tolist() for draw in draws[: len(alone)]] for draws in (alone, among))
+        assert first == second
 
 
-def test_round_robin_takes_the_tasks_in_turn_under_every_seed() -> None:
-    for seed in (1, 2):
-        feed = _many(SamplingConfig("round-robin"), seed)
-        assert [each.dataset.task for each in _draws(feed)][:7] == ["a", "b", "c", "a", "b", "c", "a"]
-    orders = [_draws(_many(SamplingConfig("round-robin"), seed), "a")[0].items.tolist() for seed in (1, 2)]
+def test_the_seed_decides_the_order_of_a_task() -> None:
+    orders = [_draws(_feed(SamplingConfig("round-robin"), seed), "a")[0].items.tolist() for seed in (1, 2)]
     assert orders[0] != orders[1]
 
 
 def test_annealing_ends_with_the_last_step_also_where_steps_are_limited() -> None:
     sizes = {"large": 390, "small": 10}
     config = SamplingConfig("anneal", steps_per_epoch=500)
-    whole, cut = (_many(config, sizes=sizes, **train) for train in ({"epochs": 3}, {"epochs": 9, "max_steps": 1500}))
+    whole, cut = (_feed(config, sizes=sizes, **train) for train in ({"epochs": 3}, {"epochs": 9, "max_steps": 1500}))
     assert cut.schedule.tolist() == whole.schedule.tolist()
     shares = cut.schedule.reshape(3, 500).mean(axis=1)
     for share, power in zip(shares, (1, 0.6, 0.2), strict=True):
@@ -163,22 +146,21 @@ def test_seeds_of_tasks_differ() -> None:
     assert all(0 <= seed < 2**64 for seed in seeds)
 
 
-def test_all_that_is_trained_on_is_told() -> None:
-    def told(feed: Any) -> tuple[str, bytes]:
+def test_facts_and_digest_tell_feeds_apart() -> None:
+    def facts(feed: Any) -> tuple[str, bytes]:
         content = bytearray()
         feed.digest(content.extend)
         return repr(feed.facts), bytes(content)
 
-    same = [told(_many()), told(_many())]
-    assert same[0] == same[1]
-    others = [
-        _many(SamplingConfig("square-root")),
-        _many(SamplingConfig(steps_per_epoch=8)),
-        _many(sizes={"b": 4, "a": 11, "c": 11}),
-        _many(sizes={"a": 11, "b": 4, "d": 11}),
-        _many(sizes={"a": 11, "b": 4, "c": 12}),
+    assert facts(_feed()) == facts(_feed())
+    changed = [
+        _feed(SamplingConfig("square-root")),
+        _feed(SamplingConfig(steps_per_epoch=8)),
+        _feed(sizes={"b": 4, "a": 11, "c": 11}),
+        _feed(sizes={"a": 11, "b": 4, "d": 11}),
+        _feed(sizes={"a": 11, "b": 4, "c": 12}),
     ]
-    assert all(told(other) != same[0] for other in others)
+    assert all(facts(feed) != facts(_feed()) for feed in changed)
 
 
 def test_random_bits_are_numpys_philox() -> None:
@@ -190,8 +172,8 @@ def test_random_bits_are_numpys_philox() -> None:
 @pytest.mark.parametrize("mix", ["sample", "fixed", "batch"])
 def test_a_choice_depends_on_its_index_alone(mix: Mix) -> None:
     whole = choose(mix, 7, 2, np.arange(100))
-    some = np.array([93, 4, 4, 50])
-    assert choose(mix, 7, 2, some).tolist() == whole[some].tolist()
+    indices = np.array([93, 4, 4, 50])
+    assert choose(mix, 7, 2, indices).tolist() == whole[indices].tolist()
     assert choose(mix, 8, 2, np.arange(100)).tolist() != whole.tolist()
 
 
@@ -201,14 +183,9 @@ def test_sample_is_a_fair_coin_anew_each_epoch() -> None:
     sigma = np.sqrt(n / 4)
     for drawn in epochs:
         assert abs(drawn.sum() - n / 2) < 4 * sigma
-    for one, other in ((0, 1), (1, 2), (0, 2)):
-        assert abs((epochs[one] & epochs[other]).sum() - n / 4) < 4 * np.sqrt(n * 3 / 16)
-
-
-def test_fixed_is_the_same_coin_in_every_epoch() -> None:
-    first = choose("fixed", 0, 0, np.arange(1000))
-    assert choose("fixed", 0, 5, np.arange(1000)).tolist() == first.tolist()
-    assert 400 < first.sum() < 600
+    for first, second in combinations(epochs, 2):
+        assert abs((first & second).sum() - n / 4) < 4 * np.sqrt(n * 3 / 16)
+    assert 400 < choose("fixed", 0, 5, np.arange(1000)).sum() < 600
 
 
 def test_one_view_and_both() -> None:

@@ -1,4 +1,3 @@
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,11 +18,12 @@ from greenadapt.models.weights import TrainedRows, open_model, write_model
 from greenadapt.tasks.base import Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan, epoch_order
-from greenadapt.training.loop import TENSORS, State, Step, Training, learning_rate, load_state, remove_state, save_state
+from greenadapt.training.loop import TENSORS, State, Training, learning_rate, load_state, remove_state, save_state
 from greenadapt.training.views import PairedDataset
-from tests.support.processes import Forked, printed_random, together
+from tests.support.processes import Forked, printed_random
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
 from tests.support.small_tasks import expanded
+from tests.support.two_processes import train_in_two_processes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -37,12 +37,16 @@ def _model(build: Build, head: str = NER, **config: Any) -> Any:
     return getattr(transformers, f"BertFor{head}").from_pretrained(folder)
 
 
-def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Input] | None = None) -> Training:
+def _feed(plan: Plan, head: str = NER, items: list[Input] | None = None) -> Feed:
     items = items or items_of(head)
-    table: TaskDataset | PairedDataset = TaskDataset.of(items, Rows.all(400), head, 0)
+    dataset: TaskDataset | PairedDataset = TaskDataset.of(items, Rows.all(400), head, 0)
     if plan.train.agreement:
-        table = PairedDataset.of(table, items, plan.train.agreement)
-    return Training(model, Feed([table], plan), Machine.start("float32"))
+        dataset = PairedDataset.of(dataset, items, plan.train.agreement)
+    return Feed([dataset], plan)
+
+
+def _training(model: Any, plan: Plan = PLAN, head: str = NER, items: list[Input] | None = None) -> Training:
+    return Training(model, _feed(plan, head, items), Machine.start("float32"))
 
 
 def _with(train: dict[str, Any], **run: Any) -> Plan:
@@ -55,8 +59,8 @@ def _plain(model: Any, items: list[Input], plan: Plan) -> list[float]:
     per_epoch = -(-n // train.batch_size)
     n_steps = train.epochs * per_epoch
     decayed = [w for name, w in model.named_parameters() if not name.endswith("bias") and "LayerNorm" not in name]
-    others = [w for name, w in model.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
-    groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    undecayed = [w for name, w in model.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
+    groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
     adam = torch.optim.AdamW(groups, lr=train.learning_rate)
     warmup = train.warmup * n_steps
     schedule = transformers.get_linear_schedule_with_warmup(adam, warmup, n_steps)  # type: ignore[arg-type]
@@ -126,8 +130,8 @@ def test_the_gradient_does_not_depend_on_the_cut(tiny_model: Build) -> None:
         training = _training(model, _with({"batch_size": 11, "clip": 1e9}, max_tokens=max_tokens))
         next(training.steps())
         gradients.append({name: weight.grad for name, weight in model.named_parameters()})
-    for other in gradients[1:]:
-        assert_same(gradients[0], other, atol=1e-6)
+    for gradient in gradients[1:]:
+        assert_same(gradients[0], gradient, atol=1e-6)
 
 
 def test_steps_tell_what_was_done(tiny_model: Build) -> None:
@@ -163,29 +167,8 @@ def test_the_learning_rate_rises_and_falls_linearly() -> None:
         assert [learning_rate(k, 4, warmup, 1.0) for k in range(5)] == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("k", range(6))
-def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Path, k: int) -> None:
-    plan = _with({"weight_decay": 0.01}, max_tokens=30)
-    whole = _model(tiny_model)
-    expected = [*(training := _training(whole, plan)).steps()]
-    interrupted = _training(_model(tiny_model), plan)
-    steps = interrupted.steps()
-    first = [next(steps) for _ in range(k)]
-    interrupted.save(tmp_path / "state", {"k": k})
-    torch.rand(7)  # evaluation, say, between
-    resumed_model = _model(tiny_model)
-    with torch.no_grad():
-        resumed_model.classifier.weight.zero_()
-    resumed = _training(resumed_model, plan)
-    assert resumed.restore(tmp_path / "state")
-    assert first + list(resumed.steps()) == expected
-    assert_same(weights_of(whole), weights_of(resumed_model))
-    assert resumed.shrink == training.shrink < 1
-
-
 def test_dropout_is_on(tiny_model: Build) -> None:
-    """The test above says something only if this holds."""
+    """Tests that a resumed run has the same bits need it."""
     with_dropout, without = _training(_model(tiny_model)), _training(_model(tiny_model, **NO_DROPOUT))
     assert next(with_dropout.steps()).loss != next(without.steps()).loss
 
@@ -195,12 +178,13 @@ def test_a_state_of_other_settings_is_refused(tiny_model: Build, tmp_path: Path)
     training = _training(_model(tiny_model))
     assert not training.restore(tmp_path / "state")
     training.save(tmp_path / "state")
-    others = [_with({"learning_rate": 2e-3}), replace(PLAN, seed=6)]
-    for other in [_training(_model(tiny_model), plan) for plan in others]:
+    for changes in (
+        {"plan": _with({"learning_rate": 2e-3})},
+        {"plan": replace(PLAN, seed=6)},
+        {"items": items_of(n_items=12)},
+    ):
         with pytest.raises(ConflictError, match="other settings"):
-            other.restore(tmp_path / "state")
-    with pytest.raises(ConflictError):
-        _training(_model(tiny_model), items=items_of(n_items=12)).restore(tmp_path / "state")
+            _training(_model(tiny_model), **changes).restore(tmp_path / "state")
     assert _training(_model(tiny_model), _with({}, max_tokens=100)).restore(tmp_path / "state")
 
 
@@ -236,9 +220,7 @@ def test_too_little_gpu_memory_names_the_batch_and_the_option(
 
 def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
     def losses(machine: Machine) -> list[float]:
-        table = TaskDataset.of(items_of(), Rows.all(400), NER, 0)
-        feed = Feed([table], PLAN)
-        training = Training(_model(tiny_model, **NO_DROPOUT), feed, machine)
+        training = Training(_model(tiny_model, **NO_DROPOUT), _feed(PLAN), machine)
         return [step.loss for step in training.steps()]
 
     exact, rounded = losses(Machine.start("float32")), losses(Machine.start("bfloat16"))
@@ -246,82 +228,19 @@ def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
     assert rounded != exact
 
 
-TWO_PROCESSES = """
-import json
-import sys
-import torch
-import transformers
-from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-from safetensors.torch import save_file
-from greenadapt.config import RunConfig, TrainConfig
-from greenadapt.training.views import PairedDataset
-from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Feed, Plan
-from greenadapt.training.loop import Training
-from greenadapt.models.machine import Machine
-from greenadapt.models.rows import Rows
-from greenadapt.tasks.base import Feature, Input
-import numpy as np
-
-torch.set_num_threads(1)
-arrays = np.load(sys.argv[2])
-offsets = arrays["offsets"]
-
-def view(i):
-    ids, target = (arrays[name][offsets[i] : offsets[i + 1]] for name in ("ids", "targets"))
-    return [Feature(ids, np.zeros_like(ids), np.zeros_like(ids), target)]
-
-items = [Input(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
-model = transformers.BertForTokenClassification.from_pretrained(sys.argv[1])
-machine = Machine.start("float32")
-assert machine.processes == 2
-train = TrainConfig(epochs=2, learning_rate=1e-3, **json.loads(sys.argv[4]))
-plan = Plan(train, RunConfig(max_tokens=30), 5)
-table = TaskDataset.of(items, Rows.all(400), "TokenClassification", 0)
-if train.agreement:
-    table = PairedDataset.of(table, items, train.agreement)
-training = Training(model, Feed([table], plan), machine)
-losses = [step.loss for step in training.steps()]
-assert machine.first(lambda: machine.rank) == 0
-assert machine.shared(machine.rank) == 0
-assert machine.largest(machine.rank) == 1
-training.save(Path("state"))
-assert Path("state").is_dir()
-if machine.is_first:
-    save_file({name: w.detach() for name, w in model.named_parameters()}, "weights.safetensors")
-    Path("losses").write_text(repr(losses))
-machine.end()
-machine.wait()
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "train",
     [pytest.param({"batch_size": 5}, marks=pytest.mark.long), {"batch_size": 4, "mix": "both", "agreement": 2.0}],
 )
-def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path, train: dict[str, Any]) -> None:
-    """Eleven examples, five or two pairs a step: in the last step of an epoch, of one, a process has none."""
-    items = items_of()
-    features = [feature for item in items for feature in (item.base[0], item.expanded[0])]
-    np.savez(
-        tmp_path / "items.npz",
-        ids=np.concatenate([f.ids for f in features]),
-        targets=np.concatenate([np.asarray(f.target) for f in features]),
-        offsets=np.cumsum([0, *map(len, features)]),
-    )
-    (tmp_path / "two.py").write_text(TWO_PROCESSES)
+def test_two_processes_learn_the_same_as_a_single_one(tiny_model: Build, tmp_path: Path, train: dict[str, Any]) -> None:
+    """Eleven examples, five or two pairs a step: a process has no example in the last step of an epoch."""
+    plan = _with(train, max_tokens=30)
     model = _model(tiny_model, **NO_DROPOUT)
-    folder = Path(model.name_or_path)
-    package = Path(__file__).parents[2]
-    done = together(["two.py", folder, "items.npz", package, json.dumps(train)], tmp_path)
-    assert "Warning" not in done.stderr
-    training = _training(model, _with(train, max_tokens=30), items=items)
-    expected: list[Step] = list(training.steps())
-    losses = [float(loss) for loss in (tmp_path / "losses").read_text().strip("[]").split(",")]
-    assert losses == pytest.approx([step.loss for step in expected], abs=1e-5)
-    assert_same(weights_of(model), load_file(tmp_path / "weights.safetensors"), atol=1e-5)
+    losses, weights = train_in_two_processes(model, _feed(plan), tmp_path)
+    training = _training(model, plan)
+    assert losses == pytest.approx([step.loss for step in training.steps()], abs=1e-5)
+    assert_same(weights_of(model), weights, atol=1e-5)
 
 
 SAVING = """
@@ -389,11 +308,11 @@ def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path) -> None:
             time.sleep(0.005)
         time.sleep(draw.uniform(0.05, 0.2))
         process.kill()
-        told = [0, *map(int, process.completed().stdout.split())]
+        printed = [0, *map(int, process.completed().stdout.split())]
         state = load_state(folder)
         assert state is not None
         number = state.position["number"]
-        assert number in (told[-1], told[-1] + 1)
+        assert number in (printed[-1], printed[-1] + 1)
         assert state.record == {"n": number}
         assert torch.equal(state.tensors["w"], torch.full((200_000,), float(number)))
 

@@ -22,8 +22,8 @@ from greenadapt.tasks.base import Feature
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed, Plan
 from greenadapt.training.loop import Step, Training, learning_rate
-from tests.support.processes import together
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
+from tests.support.two_processes import train_in_two_processes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -48,8 +48,8 @@ def _feed(
     train: TrainConfig, sampling: Sampling = "round-robin", items: Any = None, seed: int = SEED, **run: Any
 ) -> Feed:
     datasets = [
-        replace(TaskDataset.of(each, Rows.all(400), HEADS[name], 0), task=name, n_examples=len(each))
-        for name, each in (items or _items()).items()
+        replace(TaskDataset.of(inputs, Rows.all(400), HEADS[name], 0), task=name, n_examples=len(inputs))
+        for name, inputs in (items or _items()).items()
     ]
     return Feed(datasets, Plan(train, RunConfig(**run), seed), SamplingConfig(sampling))
 
@@ -71,13 +71,15 @@ def test_a_step_touches_the_encoder_and_its_own_task_alone(tiny_model: Build, ad
     for step in training.steps():
         after = weights_of(model)
         changed = {name for name in before if not torch.equal(before[name], after[name])}
-        own = f"parts.task_{step.task}."
-        assert [name for name in changed if name.startswith("parts.") and not name.startswith(own)] == []
-        parts = {name.split(".")[2] for name in changed if name.startswith(own)}
+        prefix = f"parts.task_{step.task}."
+        assert [name for name in changed if name.startswith("parts.") and not name.startswith(prefix)] == []
+        parts = {name.split(".")[2] for name in changed if name.startswith(prefix)}
         assert parts == ({"head"} if adapter == "none" else {"head", "adapter"})
         # All of the encoder but its pooler, which only texts are read by.
-        kept = {name for name in before if name.startswith("encoder.")} - changed
-        assert kept == (set() if step.task == "texts" else {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"})
+        unchanged = {name for name in before if name.startswith("encoder.")} - changed
+        assert unchanged == (
+            set() if step.task == "texts" else {"encoder.pooler.dense.weight", "encoder.pooler.dense.bias"}
+        )
         before = after
         seen[str(step.task)] += 1
     assert min(seen.values()) > 3
@@ -87,26 +89,25 @@ def _plain(model: MultitaskModel, items: Any, feed: Feed) -> list[float]:
     """The same training as one would write it by hand: one task a step, its own loss, AdamW."""
     train, n_steps = feed.plan.train, feed.n_steps
     decayed = [w for _, w in model.named_parameters() if w.ndim > 1]
-    others = [w for _, w in model.named_parameters() if w.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    undecayed = [w for _, w in model.named_parameters() if w.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": undecayed, "weight_decay": 0.0}]
     adam = torch.optim.AdamW(groups, lr=train.learning_rate, foreach=False, fused=False)
     schedule = transformers.get_linear_schedule_with_warmup(adam, int(train.warmup * n_steps), n_steps)
     losses = []
     model.train()
-    for done in range(n_steps):
-        draw = feed.draw(done)
+    for step in range(n_steps):
+        draw = feed.draw(step)
         task = draw.dataset.task
         assert task is not None
-        views = [items[task][i] for i in draw.items.tolist()]
         features: list[Feature] = []
-        for one, is_expanded in zip(views, draw.expanded.tolist(), strict=True):
-            features += one.expanded if is_expanded else one.base
-        given = by_hand(features)
-        output = model(given["input_ids"], given["attention_mask"], task=task)
+        for i, is_expanded in zip(draw.items.tolist(), draw.expanded.tolist(), strict=True):
+            features += items[task][i].expanded if is_expanded else items[task][i].base
+        batch = by_hand(features)
+        output = model(batch["input_ids"], batch["attention_mask"], task=task)
         if "logits" in output:
-            loss = cross_entropy(output["logits"].flatten(0, -2), given["labels"].flatten())
+            loss = cross_entropy(output["logits"].flatten(0, -2), batch["labels"].flatten())
         else:
-            first, last = (given[f"{end}_positions"] for end in ("start", "end"))
+            first, last = (batch[f"{end}_positions"] for end in ("start", "end"))
             loss = (cross_entropy(output["start_logits"], first) + cross_entropy(output["end_logits"], last)) / 2
         adam.zero_grad(set_to_none=True)
         loss.backward()
@@ -140,8 +141,8 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
     """Dropout included; the examples come in the order that the task's own seed gives."""
 
     class InTheTasksOrder(Feed):
-        def draw(self, done: int) -> Draw:
-            return replace(super().draw(done), dataset=dataset)
+        def draw(self, step: int) -> Draw:
+            return replace(super().draw(step), dataset=dataset)
 
     items, train = items_of(TEXTS), _train()
     folder = tiny_model("BertForSequenceClassification", num_labels=3)
@@ -162,7 +163,7 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [0, 1, 2, 4, 9, 14])
+@pytest.mark.parametrize("k", [0, 1, 4, 14])
 def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Path, k: int) -> None:
     feed, whole = _feed(_train(), "anneal", max_tokens=30), _model(tiny_model)
     expected = [*(training := _training(whole, feed)).steps()]
@@ -170,17 +171,18 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Pat
     steps = interrupted.steps()
     first = [next(steps) for _ in range(k)]
     interrupted.save(tmp_path / "state")
-    other = _model(tiny_model)
+    torch.rand(7)  # as an evaluation might draw
+    resumed_model = _model(tiny_model)
     with torch.no_grad():
-        for weight in other.parameters():
+        for weight in resumed_model.parameters():
             weight.zero_()
-    resumed = _training(other, _feed(_train(), "anneal", max_tokens=30))
+    resumed = _training(resumed_model, _feed(_train(), "anneal", max_tokens=30))
     assert resumed.restore(tmp_path / "state")
     assert first + list(resumed.steps()) == expected
-    assert_same(weights_of(whole), weights_of(other))
+    assert_same(weights_of(whole), weights_of(resumed_model))
     assert resumed.shrink == training.shrink < 1
-    for name, one in (("whole", training), ("resumed", resumed)):
-        one.save(tmp_path / name)
+    training.save(tmp_path / "whole")
+    resumed.save(tmp_path / "resumed")
     states = [load_file(tmp_path / name / "state.safetensors") for name in ("whole", "resumed")]
     assert states[0].keys() == states[1].keys()
     assert_same(*states)
@@ -189,15 +191,15 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Pat
 @pytest.mark.slow
 def test_every_weight_has_made_as_many_steps_as_its_task(tiny_model: Build, tmp_path: Path) -> None:
     training = _training(_model(tiny_model), _feed(_train(max_steps=9), "anneal"))
-    made = Counter(step.task for step in training.steps())
-    assert len({*made.values()}) > 1
+    n_steps = Counter(step.task for step in training.steps())
+    assert len({*n_steps.values()}) > 1
     training.save(tmp_path)
     state = load_file(tmp_path / "state.safetensors")
     steps = {name.removeprefix("step/"): int(value) for name, value in state.items() if name.startswith("step/")}
     for name, n in steps.items():
         task = name.removeprefix("parts.task_").split(".")[0]
-        expected = made["texts"] if "pooler" in name else 9
-        assert n == (made[task] if task in HEADS else expected), name
+        expected = n_steps["texts"] if "pooler" in name else 9
+        assert n == (n_steps[task] if task in HEADS else expected), name
     assert "encoder.pooler.dense.weight" in steps
 
 
@@ -206,9 +208,9 @@ def test_a_state_of_another_sampling_is_refused(tiny_model: Build, tmp_path: Pat
     training = _training(_model(tiny_model), _feed(_train()))
     training.save(tmp_path / "state")
     swapped = {name: _items()[name] for name in ("texts", "tags", "answers")}
-    for other in (_feed(_train(), "anneal"), _feed(_train(), items=swapped), _feed(_train(), seed=6)):
+    for feed in (_feed(_train(), "anneal"), _feed(_train(), items=swapped), _feed(_train(), seed=6)):
         with pytest.raises(ConflictError, match="other settings"):
-            _training(_model(tiny_model), other).restore(tmp_path / "state")
+            _training(_model(tiny_model), feed).restore(tmp_path / "state")
     assert _training(_model(tiny_model), _feed(_train())).restore(tmp_path / "state")
 
 
@@ -237,84 +239,12 @@ def test_steps_tell_their_task(tiny_model: Build) -> None:
     assert [step.examples for step in steps if step.task == "answers"] == ([4, 4, 2] * 4)[:10]
 
 
-TWO_PROCESSES = """
-import sys
-from dataclasses import replace
-import torch
-import transformers
-from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-from safetensors.torch import save_file
-from greenadapt.config import AdapterConfig
-from greenadapt.config import RunConfig, SamplingConfig, TrainConfig
-from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec
-from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Feed, Plan
-from greenadapt.training.loop import Training
-from greenadapt.models.machine import Machine
-from greenadapt.models.rows import Rows
-from greenadapt.tasks.base import Feature, Input
-import numpy as np
-
-torch.set_num_threads(1)
-arrays = np.load(sys.argv[2])
-heads = {"tags": "TokenClassification", "texts": "SequenceClassification"}
-
-def views_of(task, head):
-    ids, targets, offsets = (arrays[f"{task}_{name}"] for name in ("ids", "targets", "offsets"))
-    def view(i):
-        part = slice(offsets[i], offsets[i + 1])
-        target = targets[part] if head == "TokenClassification" else targets[i]
-        zeros = np.zeros(offsets[i + 1] - offsets[i], np.int32)
-        return [Feature(ids[part], zeros, zeros, np.asarray(target))]
-    return [Input(view(i), view(i + 1), 1) for i in range(0, len(offsets) - 1, 2)]
-
-adapter = AdapterConfig("pals", size=8, heads=2)
-specs = {name: TaskHeadSpec(head, 3, adapter) for name, head in heads.items()}
-model = MultitaskModel.of(transformers.BertModel.from_pretrained(sys.argv[1]), specs, 5)
-machine = Machine.start("float32")
-assert machine.processes == 2
-train = TrainConfig(epochs=2, batch_size=5, learning_rate=1e-3, weight_decay=0.1)
-datasets = []
-for name, head in heads.items():
-    items = views_of(name, head)
-    dataset = TaskDataset.of(items, Rows.all(400), head, 0)
-    datasets.append(replace(dataset, task=name, n_examples=len(items)))
-feed = Feed(datasets, Plan(train, RunConfig(max_tokens=30), 5), SamplingConfig("round-robin"))
-training = Training(model, feed, machine)
-losses = []
-for step in training.steps():
-    losses.append(step.loss)
-    for name, part in model.named_parameters():
-        if name.startswith("parts.") and not name.startswith(f"parts.task_{step.task}."):
-            assert part.grad is None, name
-if machine.is_first:
-    save_file({name: w.detach() for name, w in model.named_parameters()}, "weights.safetensors")
-    Path("losses").write_text(repr(losses))
-machine.end()
-machine.wait()
-"""
-
-
 @pytest.mark.slow
-def test_two_processes_learn_what_one_learns(tiny_model: Build, tmp_path: Path) -> None:
-    """Eleven examples, five a step: in the last step of a pass, of one example, a process has none."""
-    items = {name: each for name, each in _items().items() if name != "answers"}
-    arrays = {}
-    for name, each in items.items():
-        features = [feature for item in each for feature in (item.base[0], item.expanded[0])]
-        targets = [np.asarray(feature.target) for feature in features]
-        arrays[f"{name}_ids"] = np.concatenate([feature.ids for feature in features])
-        arrays[f"{name}_targets"] = np.concatenate(targets) if name == "tags" else np.stack(targets)
-        arrays[f"{name}_offsets"] = np.cumsum([0, *map(len, features)])
-    np.savez(tmp_path / "items.npz", **arrays)
-    (tmp_path / "two.py").write_text(TWO_PROCESSES)
-    heads = {name: HEADS[name] for name in items}
-    model = _model(tiny_model, heads=heads, **NO_DROPOUT)
-    done = together(["two.py", tmp_path / f"bert{len(NO_DROPOUT)}", "items.npz", Path(__file__).parents[2]], tmp_path)
-    assert "Warning" not in done.stderr
-    training = _training(model, _feed(_train(batch_size=5), items=items, max_tokens=30))
-    expected = list(training.steps())
-    losses = [float(loss) for loss in (tmp_path / "losses").read_text().strip("[]").split(",")]
-    assert losses == pytest.approx([step.loss for step in expected], abs=1e-5)
-    assert_same(weights_of(model), load_file(tmp_path / "weights.safetensors"), atol=1e-5)
+def test_two_processes_learn_the_same_as_a_single_one(tiny_model: Build, tmp_path: Path) -> None:
+    """Eleven examples, five a step: a process has no example in the last step of a pass."""
+    items = {name: inputs for name, inputs in _items().items() if name != "answers"}
+    feed = _feed(_train(batch_size=5), items=items, max_tokens=30)
+    model = _model(tiny_model, heads={name: HEADS[name] for name in items}, **NO_DROPOUT)
+    losses, weights = train_in_two_processes(model, feed, tmp_path)
+    assert losses == pytest.approx([step.loss for step in _training(model, feed).steps()], abs=1e-5)
+    assert_same(weights_of(model), weights, atol=1e-5)

@@ -29,7 +29,7 @@ def test_the_loss_is_the_mean_over_all_masked_pieces(model: Path, tmp_path: Path
     opened.model.train()
     measured = MaskedSample(table, 12)
     with Silent().bar("", None, "") as bar:
-        found = measured.losses(opened.model, Machine.start("float32"), 60, bar)
+        losses = measured.losses(opened.model, Machine.start("float32"), 60, bar)
         whole = MaskedSample(table, 1000).losses(opened.model, Machine.start("float32"), 10**6, bar)
     assert opened.model.training
     plain = transformers.AutoModelForMaskedLM.from_pretrained(model).eval()
@@ -42,7 +42,7 @@ def test_the_loss_is_the_mean_over_all_masked_pieces(model: Path, tmp_path: Path
             total -= logits.log_softmax(-1)[torch.arange(len(batch.targets)), batch.targets].sum().item()
             n += len(batch.targets)
         assert n == measured.n_targets()[view]
-        assert found[view] == pytest.approx(total / n, abs=1e-5)
+        assert losses[view] == pytest.approx(total / n, abs=1e-5)
         assert whole[view] != pytest.approx(total / n, abs=1e-5)
 
 
@@ -53,5 +53,5 @@ def test_where_there_is_nothing_to_guess(model: Path, tmp_path: Path) -> None:
     measured = MaskedSample(table, 5)
     assert measured.n_targets() == {"base": 0, "expanded": 0}
     with Silent().bar("", None, "") as bar:
-        found = measured.losses(opened.model, Machine.start("float32"), 4096, bar)
-    assert found == {"base": None, "expanded": None}
+        losses = measured.losses(opened.model, Machine.start("float32"), 4096, bar)
+    assert losses == {"base": None, "expanded": None}

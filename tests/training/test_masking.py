@@ -43,9 +43,9 @@ def test_a_batch_is_its_inputs_with_masks(model: Path, tmp_path: Path) -> None:
         ids = original(table, number)
         whole[row, : len(ids)] = torch.tensor(ids.tolist())
     assert whole.flatten()[positions].tolist() == batch.targets.tolist()
-    others = np.setdiff1d(np.arange(len(flat)), positions.numpy())
+    unmasked = np.setdiff1d(np.arange(len(flat)), positions.numpy())
     padded = torch.where(batch.mask.bool(), whole, table.pad_id).flatten()
-    assert flat[others].tolist() == padded[others].tolist()
+    assert flat[unmasked].tolist() == padded[unmasked].tolist()
     assert (flat[positions] == table.masking.mask_id).sum() > 0.7 * len(positions)
     assert not batch.types.any()
     assert set(batch.inputs(has_segments=True)) == {"input_ids", "attention_mask", "token_type_ids", "positions"}
@@ -119,9 +119,9 @@ def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_pa
         assert (memory == table.masking.mask_id).sum(1).tolist() == n_masked.tolist()
         for row in range(len(numbers)):
             read = ids[row, : int(batch.mask[row].sum())].tolist()
-            given = memory[row][mask[row]].tolist()
+            memory_ids = memory[row][mask[row]].tolist()
             if view == 0:
-                assert given == read
+                assert memory_ids == read
             # An added word, which is never masked, stands there in its pieces, and nothing else is different.
             words = encoder.tokenizer.base
             added = Encoder.of(Checkpoint.open(model)).tokenizer.added
@@ -129,7 +129,7 @@ def test_the_general_model_reads_what_the_domain_model_reads(model: Path, tmp_pa
             for piece in read:
                 surface = added.surface(piece - n_old) if piece >= n_old else ""
                 expected += words.encode(surface, add_special_tokens=False).ids if surface else [piece]
-            assert given == expected
+            assert memory_ids == expected
 
 
 def test_a_sample_is_fixed_and_the_same_in_both_views(model: Path, tmp_path: Path) -> None:
@@ -153,16 +153,16 @@ def test_without_added_words_there_is_one_view(tiny_model: TinyModel, tmp_path: 
 
 def test_the_digest_tells_texts_and_masking_apart(model: Path, tmp_path: Path) -> None:
     def digest(table: MaskedDataset) -> str:
-        made = sha256()
-        table.digest(made.update)
-        return made.hexdigest()
+        content = sha256()
+        table.digest(content.update)
+        return content.hexdigest()
 
-    one = digest(masked_dataset(model, tmp_path / "one"))
-    assert one == digest(masked_dataset(model, tmp_path / "two"))
-    assert one != digest(masked_dataset(model, tmp_path / "two", share=0.2))
+    first = digest(masked_dataset(model, tmp_path / "one"))
+    assert first == digest(masked_dataset(model, tmp_path / "two"))
+    assert first != digest(masked_dataset(model, tmp_path / "two", share=0.2))
     table = masked_dataset(model, tmp_path / "two")
-    other, _ = packed(model, tmp_path / "three", [])
-    assert one != digest(MaskedDataset(other, table.rows, table.masking, table.pad_id, table.seed))
+    empty, _ = packed(model, tmp_path / "three", [])
+    assert first != digest(MaskedDataset(empty, table.rows, table.masking, table.pad_id, table.seed))
 
 
 PIECES = np.arange(10, 60, dtype=np.int32)  # of 100 old rows; added ones lie above
@@ -183,36 +183,36 @@ def ordinary(n: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_shares(whole_words: bool) -> None:
     ids, begins = ordinary(41)  # 15 % are 6.15
-    made = [masking(whole_words=whole_words).corrupt(ids, begins, 1, 4, 0, i) for i in range(4000)]
-    counts = np.array([len(one.positions) for one in made])
+    inputs = [masking(whole_words=whole_words).corrupt(ids, begins, 1, 4, 0, i) for i in range(4000)]
+    counts = np.array([len(item.positions) for item in inputs])
     assert set(counts.tolist()) == {6, 7}
     assert counts.mean() == pytest.approx(0.15 * 41, abs=0.03)
-    read = np.concatenate([one.ids[one.positions] for one in made])
-    targets = np.concatenate([one.targets for one in made])
+    read = np.concatenate([item.ids[item.positions] for item in inputs])
+    targets = np.concatenate([item.targets for item in inputs])
     n = len(read)
-    is_mask, same = read == MASK, read == targets
+    is_mask, is_target = read == MASK, read == targets
     # A random piece is the same as the target in one of 50 cases.
     assert is_mask.sum() / n == pytest.approx(0.8, abs=0.01)
-    assert same.sum() / n == pytest.approx(0.1 + 0.1 / 50, abs=0.008)
-    random = read[~is_mask & ~same]
+    assert is_target.sum() / n == pytest.approx(0.1 + 0.1 / 50, abs=0.008)
+    random = read[~is_mask & ~is_target]
     assert np.isin(random, PIECES).all()
     assert len(np.unique(random)) == 50
     assert np.bincount(random, minlength=60)[10:].std() / (len(random) / 50) < 0.2
-    # Every place is as likely as any other.
-    at = np.bincount(np.concatenate([one.positions for one in made]), minlength=43)
-    assert at[[0, -1]].tolist() == [0, 0]
-    assert np.abs(at[1:-1] / len(made) - 0.15).max() < 0.03
+    # Every position is as likely as any other.
+    frequency = np.bincount(np.concatenate([item.positions for item in inputs]), minlength=43) / len(inputs)
+    assert frequency[[0, -1]].tolist() == [0, 0]
+    assert np.abs(frequency[1:-1] - 0.15).max() < 0.03
 
 
 def test_what_is_never_a_target() -> None:
     ids = np.array([1, 20, 200, 21, 99, 3, 22, 2, 0], np.int32)  # added word, row without piece, [MASK] in the text
     seen = set()
     for i in range(300):
-        made = masking(0.5).corrupt(ids, np.ones(len(ids), bool), 1, 4, 0, i)
-        assert (made.ids[np.setdiff1d(np.arange(9), made.positions)] == np.delete(ids, made.positions)).all()
-        np.testing.assert_array_equal(made.targets, ids[made.positions])
-        seen |= {*made.positions.tolist()}
-        assert len(made.positions) in (1, 2)  # half of three
+        item = masking(0.5).corrupt(ids, np.ones(len(ids), bool), 1, 4, 0, i)
+        assert (item.ids[np.setdiff1d(np.arange(9), item.positions)] == np.delete(ids, item.positions)).all()
+        np.testing.assert_array_equal(item.targets, ids[item.positions])
+        seen |= {*item.positions.tolist()}
+        assert len(item.positions) in (1, 2)  # half of three
     assert seen == {1, 3, 6}
 
 
@@ -221,9 +221,9 @@ def test_short_inputs_may_have_none_and_the_mean_is_exact() -> None:
     counts = [len(masking().corrupt(ids, begins, 1, 4, 0, i).positions) for i in range(5000)]
     assert set(counts) == {0, 1}
     assert np.mean(counts) == pytest.approx(0.3, abs=0.02)
-    nothing = masking().corrupt(np.array([1, 200, 2], np.int32), np.ones(3, bool), 1, 4, 0, 0)
-    assert len(nothing.positions) == len(nothing.targets) == 0
-    assert nothing.ids.tolist() == [1, 200, 2]
+    empty = masking().corrupt(np.array([1, 200, 2], np.int32), np.ones(3, bool), 1, 4, 0, 0)
+    assert len(empty.positions) == len(empty.targets) == 0
+    assert empty.ids.tolist() == [1, 200, 2]
 
 
 def test_whole_words() -> None:
@@ -233,37 +233,37 @@ def test_whole_words() -> None:
     words = np.cumsum(begins) - 1
     chosen = np.zeros(len(sizes) + 2)
     for i in range(500):
-        places = masking(0.25, whole_words=True).corrupt(ids, begins, 1, 4, 0, i).positions
-        taken = np.unique(words[places])
-        assert np.isin(words, taken).sum() == len(places)
-        room = 5 - len(places)  # a quarter of 20, and no word that is left would fit
+        positions = masking(0.25, whole_words=True).corrupt(ids, begins, 1, 4, 0, i).positions
+        taken = np.unique(words[positions])
+        assert np.isin(words, taken).sum() == len(positions)
+        room = 5 - len(positions)  # a quarter of 20, and no word that is left would fit
         assert 0 <= room < min(size for word, size in enumerate(sizes, start=1) if word not in taken)
         chosen[taken] += 1
     assert chosen[[0, -1]].tolist() == [0, 0]
     assert (chosen[1:-1] > 0).all()
     # An added word between two others belongs to neither, and is read as it is.
-    few = np.array([1, 20, 21, 200, 22, 2], np.int32)
-    few_begins = np.array([True, True, False, True, True, True])
-    draws = [masking(2 / 3, whole_words=True).corrupt(few, few_begins, 1, 4, 0, i) for i in range(60)]
-    assert {tuple(made.positions.tolist()) for made in draws} == {(1, 2), (4,)}
-    assert {int(made.ids[3]) for made in draws} == {200}
+    ids = np.array([1, 20, 21, 200, 22, 2], np.int32)
+    begins = np.array([True, True, False, True, True, True])
+    draws = [masking(2 / 3, whole_words=True).corrupt(ids, begins, 1, 4, 0, i) for i in range(60)]
+    assert {tuple(item.positions.tolist()) for item in draws} == {(1, 2), (4,)}
+    assert {int(item.ids[3]) for item in draws} == {200}
 
 
 def test_a_draw_is_a_function_of_its_key() -> None:
     ids, begins = ordinary(60)
-    one, again, other = (masking().corrupt(ids, begins, 1, 4, epoch, 17) for epoch in (3, 3, 4))
-    np.testing.assert_array_equal(one.ids, again.ids)
-    np.testing.assert_array_equal(one.positions, again.positions)
-    assert one.positions.tolist() != other.positions.tolist()
+    first, again, later = (masking().corrupt(ids, begins, 1, 4, epoch, 17) for epoch in (3, 3, 4))
+    np.testing.assert_array_equal(first.ids, again.ids)
+    np.testing.assert_array_equal(first.positions, again.positions)
+    assert first.positions.tolist() != later.positions.tolist()
     assert ids.tolist() == ordinary(60)[0].tolist()  # the input itself stays
 
 
 def test_of_a_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
     encoder = Encoder.of(Checkpoint.open(adapted(tiny_model)))
-    made = Masking.of(encoder.tokenizer, 0.15, whole_words=False)
+    of_model = Masking.of(encoder.tokenizer, 0.15, whole_words=False)
     special, vocabulary = encoder.special, encoder.tokenizer.base.get_vocab()
-    assert made.mask_id == vocabulary["[MASK]"] == special.mask
+    assert of_model.mask_id == vocabulary["[MASK]"] == special.mask
     ids = {special.cls, special.sep, special.pad, special.unk, special.mask}
-    assert set(made.pieces.tolist()) == set(vocabulary.values()) - ids
-    assert made.pieces.max() < encoder.tokenizer.added.first_id
-    assert (np.diff(made.pieces) > 0).all()
+    assert set(of_model.pieces.tolist()) == set(vocabulary.values()) - ids
+    assert of_model.pieces.max() < encoder.tokenizer.added.first_id
+    assert (np.diff(of_model.pieces) > 0).all()

@@ -27,11 +27,11 @@ def test_inputs_hold_the_words_of_the_text_in_order(tiny_model: TinyModel, tmp_p
     assert np.diff(base.offsets).min() >= 3
     # Without special tokens and cuts, what is left is what the tokenizer gives for each text.
     whole = [encoder.tokenizer.encode(document.lines[0]) for document in documents(40)]
-    ids = np.concatenate([each.base.ids for each in whole])
+    ids = np.concatenate([encoding.base.ids for encoding in whole])
     special = (encoder.special.cls, encoder.special.sep)
     np.testing.assert_array_equal(base.ids[~np.isin(base.ids, special)], ids)
     np.testing.assert_array_equal(
-        expanded.ids[~np.isin(expanded.ids, special)], np.concatenate([each.expanded.ids for each in whole])
+        expanded.ids[~np.isin(expanded.ids, special)], np.concatenate([encoding.expanded.ids for encoding in whole])
     )
     assert text.counts == {"documents": 40, "inputs": len(text), "pieces": len(ids), "left_out": 0}
     new = 0
@@ -40,9 +40,9 @@ def test_inputs_hold_the_words_of_the_text_in_order(tiny_model: TinyModel, tmp_p
         assert ours[0] == theirs[0] == [special[0]]
         assert ours[-1] == theirs[-1] == [special[1]]
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            if one != other:
-                (row,) = other
+        for pieces, expanded_pieces in zip(ours, theirs, strict=True):
+            if pieces != expanded_pieces:
+                (row,) = expanded_pieces
                 assert encoder.tokenizer.added.surface(row - encoder.tokenizer.added.first_id) in NEW
                 new += 1
     assert new > 20

@@ -31,7 +31,7 @@ def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
     train, encoder = packed(model, folder / "train", documents(40))
     heldout, _ = packed(model, folder / "heldout", documents(20, 1))
     general, _ = packed(model, folder / "general", documents(10, 2))
-    given: dict[str, Any] = dict(
+    fields: dict[str, Any] = dict(
         checkpoint=Checkpoint.open(model),
         encoder=encoder,
         texts=Texts(train, heldout, general),
@@ -41,10 +41,10 @@ def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
         machine=Machine.start("float32"),
         progress=Silent(),
     )
-    return Pretraining(**{**given, **changes})
+    return Pretraining(**{**fields, **changes})
 
 
-def done(setup: Pretraining, folder: Path) -> dict[str, np.ndarray]:
+def trained_weights(setup: Pretraining, folder: Path) -> dict[str, np.ndarray]:
     """The weights that a run leaves."""
     folder.mkdir(exist_ok=True)
     run = PretrainRun(setup, folder)
@@ -55,18 +55,18 @@ def done(setup: Pretraining, folder: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow
 def test_training_lowers_the_loss_and_tells_so(tiny_model: TinyModel, tmp_path: Path) -> None:
-    made = setup(adapted(tiny_model), tmp_path, train=replace(TRAIN, epochs=5))
-    done(made, tmp_path / "run")
+    pretraining = setup(adapted(tiny_model), tmp_path, train=replace(TRAIN, epochs=5))
+    trained_weights(pretraining, tmp_path / "run")
     scores, history = read_json(tmp_path / "run" / "scores.json"), lines(tmp_path / "run" / "history.jsonl")
     assert (scores["epochs"], scores["new_head_steps"], scores["max_length"]) == (5, 10, 32)
-    assert scores["steps"] == history[-1]["step"] == 5 * -(-len(made.texts.train) // 8)
+    assert scores["steps"] == history[-1]["step"] == 5 * -(-len(pretraining.texts.train) // 8)
     assert set(scores["losses"]) == {"heldout", "general"}
     for measured in scores["losses"].values():
         for view in ("base", "expanded"):
             assert measured["after"][view] < measured["before"][view] - 0.3
             assert measured["targets"][view] > 4
-    assert scores["losses"]["general"]["inputs"] == len(made.texts.measured["general"])
-    assert scores["losses"]["heldout"]["inputs"] == 20 < len(made.texts.measured["heldout"])
+    assert scores["losses"]["general"]["inputs"] == len(pretraining.texts.measured["general"])
+    assert scores["losses"]["heldout"]["inputs"] == 20 < len(pretraining.texts.measured["heldout"])
     assert [row["epoch"] for row in history] == [1, 2, 3, 4, 5]
     assert history[-1]["heldout"] == scores["losses"]["heldout"]["after"]
     assert history[-1]["loss"] < history[0]["loss"]
@@ -77,10 +77,12 @@ def test_training_lowers_the_loss_and_tells_so(tiny_model: TinyModel, tmp_path: 
 def test_a_new_head_is_trained_alone_first(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     source = Checkpoint.open(model)
-    trained = done(setup(model, tmp_path, train=NOTHING), tmp_path / "run")
+    trained = trained_weights(setup(model, tmp_path, train=NOTHING), tmp_path / "run")
     for name in source.names:
         np.testing.assert_allclose(trained[f"bert.{name}"], source[name], rtol=0, atol=1e-20, err_msg=name)
-    untrained = done(setup(model, tmp_path, train=NOTHING, config=replace(CONFIG, head_steps=0)), tmp_path / "other")
+    untrained = trained_weights(
+        setup(model, tmp_path, train=NOTHING, config=replace(CONFIG, head_steps=0)), tmp_path / "other"
+    )
     head = [name for name in trained if name.startswith("cls.")]
     assert len(head) == 5
     for name in head:
@@ -89,10 +91,10 @@ def test_a_new_head_is_trained_alone_first(tiny_model: TinyModel, tmp_path: Path
     assert losses[0]["base"] < losses[1]["base"] - 0.05
     # A head that is there needs no steps of its own.
     whole = expand(tiny_model("BertForMaskedLM"), tmp_path / "whole")
-    kept = done(setup(whole, tmp_path, train=NOTHING), tmp_path / "third")
+    unchanged = trained_weights(setup(whole, tmp_path, train=NOTHING), tmp_path / "third")
     assert read_json(tmp_path / "third" / "scores.json")["new_head_steps"] is None
     for name, weight in load_file(whole / "model.safetensors").items():
-        np.testing.assert_allclose(kept[name], weight, rtol=0, atol=1e-20, err_msg=name)
+        np.testing.assert_allclose(unchanged[name], weight, rtol=0, atol=1e-20, err_msg=name)
 
 
 @pytest.mark.slow
@@ -100,14 +102,14 @@ def test_only_new_rows(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = expand(tiny_model("BertForMaskedLM"), tmp_path / "adapted")
     before = load_file(model / "model.safetensors")
     train = replace(TRAIN, weight_decay=0.1, epochs=4, learning_rate=0.05)
-    made = setup(model, tmp_path, train=train, config=replace(CONFIG, only_new_rows=True))
-    after = done(made, tmp_path / "run")
+    pretraining = setup(model, tmp_path, train=train, config=replace(CONFIG, only_new_rows=True))
+    after = trained_weights(pretraining, tmp_path / "run")
     name = "bert.embeddings.word_embeddings.weight"
     n_old = len(before[name]) - 4
     assert (after[name][n_old:] != before[name][n_old:]).any(axis=1).all()
     np.testing.assert_array_equal(after[name][:n_old], before[name][:n_old])
-    for other in set(before) - {name}:
-        np.testing.assert_array_equal(after[other], before[other], err_msg=other)
+    for frozen in set(before) - {name}:
+        np.testing.assert_array_equal(after[frozen], before[frozen], err_msg=frozen)
     losses = read_json(tmp_path / "run" / "scores.json")["losses"]["heldout"]
     assert losses["after"]["expanded"] < losses["before"]["expanded"]
     assert losses["after"]["base"] == losses["before"]["base"]  # which reads none of these rows
@@ -116,9 +118,9 @@ def test_only_new_rows(tiny_model: TinyModel, tmp_path: Path) -> None:
 def test_only_new_rows_of_words_that_do_not_occur(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     text, _ = packed(model, tmp_path / "none", [replace(documents(1)[0], lines=("the heart of a patient",))])
-    made = setup(model, tmp_path, config=replace(CONFIG, only_new_rows=True))
+    pretraining = setup(model, tmp_path, config=replace(CONFIG, only_new_rows=True))
     with pytest.raises(InputError, match="no added word occurs in --text"):
-        PretrainRun(replace(made, texts=replace(made.texts, train=text)), tmp_path / "run")
+        PretrainRun(replace(pretraining, texts=replace(pretraining.texts, train=text)), tmp_path / "run")
 
 
 class _Stopping(Silent):
@@ -147,26 +149,26 @@ class _Stopping(Silent):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stopping", "code", "left", "only_new_rows"),
+    ("stopping", "code", "note", "only_new_rows"),
     [
         (_Stopping("new head", 5), None, "4 of the new head", False),
         (_Stopping("training", 7, signal.SIGALRM), TIME_UP, "8", True),
     ],
 )
 def test_an_interrupted_run_goes_on_to_the_same_bits(
-    tiny_model: TinyModel, tmp_path: Path, stopping: _Stopping, code: int | None, left: str, only_new_rows: bool
+    tiny_model: TinyModel, tmp_path: Path, stopping: _Stopping, code: int | None, note: str, only_new_rows: bool
 ) -> None:
     model = adapted(tiny_model)
     config = replace(CONFIG, only_new_rows=only_new_rows)
-    whole = done(setup(model, tmp_path, config=config), tmp_path / "whole")
+    whole = trained_weights(setup(model, tmp_path, config=config), tmp_path / "whole")
     stopped = setup(model, tmp_path, config=config, progress=stopping)
     with pytest.raises((KeyboardInterrupt, SystemExit)) as raised, time_limits():  # noqa: PT012
         limit_time(3600, is_alone=True)
-        done(stopped, tmp_path / "run")
+        trained_weights(stopped, tmp_path / "run")
     assert getattr(raised.value, "code", None) == code
-    told = _Stopping("none", 1)
-    again = done(setup(model, tmp_path, config=config, progress=told), tmp_path / "run")
-    assert told.notes == [f"going on from step {left}"]
+    progress = _Stopping("none", 1)
+    again = trained_weights(setup(model, tmp_path, config=config, progress=progress), tmp_path / "run")
+    assert progress.notes == [f"going on from step {note}"]
     assert set(again) == set(whole)
     for name, weight in whole.items():
         np.testing.assert_array_equal(again[name], weight, err_msg=name)
@@ -181,9 +183,9 @@ def test_with_memory(tiny_model: TinyModel, tmp_path: Path, frozen: bool) -> Non
     general = Checkpoint.open(model.parent / "base")
     source = {name: np.array(general[name]) for name in general.names}
     memory = GeneralModel(general, MemoryConfig("gated", frozen=frozen), "of-tests")
-    made = setup(model, tmp_path, general=memory)
-    weights = done(made, tmp_path / "run")
-    plain = done(setup(model, tmp_path), tmp_path / "plain")
+    pretraining = setup(model, tmp_path, general=memory)
+    weights = trained_weights(pretraining, tmp_path / "run")
+    plain = trained_weights(setup(model, tmp_path), tmp_path / "plain")
     assert set(weights) == set(plain)  # nothing of the memory is in the model itself
     assert any((weights[name] != plain[name]).any() for name in weights)
     gates = load_file(tmp_path / "run" / "memory.safetensors")
@@ -204,16 +206,16 @@ def test_with_memory(tiny_model: TinyModel, tmp_path: Path, frozen: bool) -> Non
 
 def test_what_is_counted(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
-    made = setup(model, tmp_path)
-    counts = PretrainRun(made, tmp_path / "run").counts()
+    pretraining = setup(model, tmp_path)
+    counts = PretrainRun(pretraining, tmp_path / "run").counts()
     assert counts["documents"] == 40
-    assert counts["train"] == len(made.texts.train)
-    assert {name: counts[name] for name in made.texts.measured} == {
-        name: len(text) for name, text in made.texts.measured.items()
+    assert counts["train"] == len(pretraining.texts.train)
+    assert {name: counts[name] for name in pretraining.texts.measured} == {
+        name: len(text) for name, text in pretraining.texts.measured.items()
     }
-    assert counts["rows"] == made.checkpoint.n_rows == counts["rows_used"]
+    assert counts["rows"] == pretraining.checkpoint.n_rows == counts["rows_used"]
     json.dumps(counts)
     lines = [(document.lines[0].replace("dtypes", "virus"),) for document in documents(40)]
-    text, _ = packed(model, tmp_path / "without", [replace(documents(1)[0], lines=each) for each in lines])
+    text, _ = packed(model, tmp_path / "without", [replace(documents(1)[0], lines=line) for line in lines])
     counts = PretrainRun(setup(model, tmp_path, texts=Texts(text)), tmp_path / "run").counts()
     assert counts["rows_used"] == counts["rows"] - 1  # a word that does not occur is not held

@@ -1,7 +1,8 @@
 """Both views of an example in a step: which of their outputs are compared, what is learnt, and at which cost."""
 
 import gzip
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from greenadapt.stages.finetune.compare import compare
 from greenadapt.stages.finetune.request import FinetuneRequest, read_unlabelled
 from greenadapt.stages.finetune.train import check_finetune, finetune, read_scores
 from greenadapt.stages.pretrain import PretrainRequest
-from greenadapt.tasks.base import Encoder, Feature, Input, Task, TaskData, flattened, make_task
+from greenadapt.tasks.base import Encoder, Feature, Input, TaskData, flattened, make_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
@@ -56,6 +57,8 @@ NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 LAMBDA = 0.7
 BOTH = TrainConfig(mix="both", epochs=2, batch_size=4, learning_rate=1e-3)
 AGREEING = replace(BOTH, agreement=LAMBDA)
+MU = 3.0
+BOTH_VIEWS = TrainConfig(mix="both", epochs=5, batch_size=16, learning_rate=1e-3)
 KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "ner": (ner_file, "ner", {}),
     "classes": (texts_file, "classification", {}),
@@ -65,36 +68,52 @@ KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 }
 
 
-@dataclass
 class Prepared:
-    """A model, a task's examples in both views, and the training of the one on the others."""
+    """A model, the training inputs of a task in both views, and with ``has_text`` inputs without labels."""
 
-    checkpoint: Checkpoint
-    task: Task[Any]
-    items: list[Input]
-    rows: Rows
-
-    @classmethod
-    def of(cls, kind: str, folder: Path, n: int = 7, **config: Any) -> "Prepared":
+    def __init__(self, kind: str, folder: Path, n: int = 7, *, has_text: bool = False, **config: Any) -> None:
         write, name, options = KINDS[kind]
-        checkpoint = Checkpoint.open(adapted(lambda *args, **more: tiny_model_in(folder, *args, **more), **config))
-        encoder = Encoder.of(checkpoint, 64)
+        self.checkpoint = Checkpoint.open(adapted(partial(tiny_model_in, folder), **config))
+        encoder = Encoder.of(self.checkpoint, 64)
         task = make_task(TaskConfig(task=name))
         suffix = {"ner": "tsv", "qa": "json"}.get(name, "jsonl")
         examples = task.read(str(write(folder / f"examples.{suffix}", n, **options)), Silent())
-        task = task.fit(examples, Silent())
-        items = task.training(examples, encoder, 0, Silent())
-        return cls(checkpoint, task, items, Rows.seen(items, encoder.special))
+        self.task = task.fit(examples, Silent())
+        self.items = self.task.training(examples, encoder, 0, Silent())
+        self.texts: list[Input] = []
+        self.unlabelled: list[Input] = []
+        if has_text:
+            file = folder / "text.txt"
+            file.write_text("".join(" ".join(words) + "\n" for words in sentences(12, seed=3)), "utf-8")
+            texts = read_unlabelled(self.task, str(file), Silent())
+            self.texts = list(self.task.inference(texts, encoder))
+            data = TaskData("", self.task, encoder, examples, {}, {}, None, "")
+            self.unlabelled = unlabelled_inputs(data, texts, self.items, 100)
+        self.rows = Rows.seen([*self.items, *self.unlabelled], encoder.special)
 
     def model(self) -> Any:
         return open_model(self.checkpoint, self.task.head, self.task.head_config(), self.rows, seed=5)
 
-    def training(self, train: TrainConfig, max_tokens: int = 4096) -> Training:
+    def training(self, train: TrainConfig, max_tokens: int = 4096, *, batch: int = 0, weight: float = MU) -> Training:
+        """With ``batch`` inputs without labels a step."""
         dataset: Any = TaskDataset.of(self.items, self.rows, self.task.head, 0)
         if train.agreement:
             dataset = PairedDataset.of(dataset, self.items, train.agreement)
-        feed = Feed([dataset], Plan(train, RunConfig(max_tokens=max_tokens), 5))
+        texts = None
+        if batch:
+            views = TaskDataset.of(self.unlabelled, self.rows, self.task.head, 0)
+            texts = UnlabelledDataset.of(views, self.unlabelled, weight)
+        plan = Plan(train, RunConfig(max_tokens=max_tokens), 5)
+        feed = Feed([dataset], plan, unlabelled=texts, unlabelled_batch=batch)
         return Training(self.model(), feed, Machine.start("float32"))
+
+    def logits(self, model: Any, feature: Feature) -> dict[str, np.ndarray]:
+        """The model's outputs for a single input."""
+        ids = torch.from_numpy(self.rows.compact(feature.ids))[None]
+        types = torch.from_numpy(feature.types.astype(np.int64))[None]
+        with torch.no_grad():
+            output = model(input_ids=ids, token_type_ids=types)
+        return {name: logits[0].double().numpy() for name, logits in output.items()}
 
 
 def symmetric_kl(first: np.ndarray, second: np.ndarray) -> float:
@@ -109,42 +128,34 @@ def by_hand(prepared: Prepared, model: Any) -> tuple[float, float]:
     """
     model.eval()
     losses, distances = [], []
-
-    def run(feature: Feature) -> dict[str, np.ndarray]:
-        ids = torch.from_numpy(prepared.rows.compact(feature.ids))[None]
-        types = torch.from_numpy(feature.types.astype(np.int64))[None]
-        with torch.no_grad():
-            output = model(input_ids=ids, token_type_ids=types)
-        return {name: logits[0].double().numpy() for name, logits in output.items()}
-
     for item in prepared.items:
         assert len(item.base) == len(item.expanded) == 1
         features = (item.base[0], item.expanded[0])
-        both = [run(feature) for feature in features]
+        outputs = [prepared.logits(model, feature) for feature in features]
         targets = [np.asarray(feature.target) for feature in features]
-        if "logits" not in both[0]:
-            for output, target in zip(both, targets, strict=True):
+        if "logits" not in outputs[0]:
+            for output, target in zip(outputs, targets, strict=True):
                 ends = (output["start_logits"], output["end_logits"])
-                losses.append(-np.mean([log_softmax(one)[t] for one, t in zip(ends, target, strict=True)]))
+                losses.append(-np.mean([log_softmax(logits)[t] for logits, t in zip(ends, target, strict=True)]))
             # Words of a context are what its spaces separate here; [CLS] is the further choice.
             n_words = max(features[0].units)
-            at = [[np.flatnonzero(feature.units == u) for u in range(n_words + 1)] for feature in features]
-            starts, ends = ([[places[i] for places in each] for each in at] for i in (0, -1))
-            start = symmetric_kl(*(output["start_logits"][i] for output, i in zip(both, starts, strict=True)))
-            end = symmetric_kl(*(output["end_logits"][i] for output, i in zip(both, ends, strict=True)))
+            pieces = [[np.flatnonzero(feature.units == u) for u in range(n_words + 1)] for feature in features]
+            starts, ends = ([[places[i] for places in view] for view in pieces] for i in (0, -1))
+            start = symmetric_kl(*(output["start_logits"][i] for output, i in zip(outputs, starts, strict=True)))
+            end = symmetric_kl(*(output["end_logits"][i] for output, i in zip(outputs, ends, strict=True)))
             distances.append((start + end) / 2)
         elif targets[0].ndim:
-            logits = [output["logits"][target >= 0] for output, target in zip(both, targets, strict=True)]
+            logits = [output["logits"][target >= 0] for output, target in zip(outputs, targets, strict=True)]
             labels = targets[0][targets[0] >= 0]
-            losses += [-log_softmax(one, -1)[np.arange(len(labels)), labels] for one in logits]
+            losses += [-log_softmax(view, -1)[np.arange(len(labels)), labels] for view in logits]
             distances += [symmetric_kl(a, b) for a, b in zip(*logits, strict=True)]
         elif targets[0].dtype.kind == "f":
-            values = [output["logits"][0] for output in both]
+            values = [output["logits"][0] for output in outputs]
             losses += [(value - target) ** 2 for value, target in zip(values, targets, strict=True)]
             distances.append((values[0] - values[1]) ** 2)
         else:
-            losses += [-log_softmax(output["logits"])[target] for output, target in zip(both, targets, strict=True)]
-            distances.append(symmetric_kl(both[0]["logits"], both[1]["logits"]))
+            losses += [-log_softmax(output["logits"])[target] for output, target in zip(outputs, targets, strict=True)]
+            distances.append(symmetric_kl(outputs[0]["logits"], outputs[1]["logits"]))
     return float(np.mean(np.hstack(losses))), float(np.mean(distances))
 
 
@@ -152,7 +163,7 @@ def by_hand(prepared: Prepared, model: Any) -> tuple[float, float]:
 @pytest.mark.parametrize("max_tokens", [4096, 40])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_is_cross_entropy_and_divergence_by_hand(kind: str, max_tokens: int, tmp_path: Path) -> None:
-    prepared = Prepared.of(kind, tmp_path, **NO_DROPOUT)
+    prepared = Prepared(kind, tmp_path, **NO_DROPOUT)
     likelihood, divergence = by_hand(prepared, prepared.model())
     for weight in (0.0, 0.5 * likelihood / divergence):  # neither part is small beside the other
         whole_step = replace(BOTH, agreement=weight, batch_size=2 * len(prepared.items))
@@ -162,23 +173,23 @@ def test_the_loss_is_cross_entropy_and_divergence_by_hand(kind: str, max_tokens:
 
 @pytest.mark.slow
 def test_no_agreement_is_mix_both_bit_for_bit(tmp_path: Path) -> None:
-    prepared = Prepared.of("ner", tmp_path)
+    prepared = Prepared("ner", tmp_path)
     learnt = []
     for train in (BOTH, replace(BOTH, agreement=0.0), AGREEING):
         training = prepared.training(train)
         assert training.n_steps == 2 * -(-2 * len(prepared.items) // 4)
         list(training.steps())
         learnt.append(weights_of(training.model))
-    both, off, agreeing = learnt
-    assert_same(both, off)
-    assert not torch.equal(both["classifier.weight"], agreeing["classifier.weight"])
+    both_views, off, agreeing = learnt
+    assert_same(both_views, off)
+    assert not torch.equal(both_views["classifier.weight"], agreeing["classifier.weight"])
     assert replace(BOTH, agreement=0.0).settings() == BOTH.settings()
     assert "agreement" not in BOTH.settings()  # results without it stay valid
 
 
 @pytest.mark.slow
 def test_agreement_brings_the_views_together(tmp_path: Path) -> None:
-    prepared = Prepared.of("classes", tmp_path, 12, **NO_DROPOUT)
+    prepared = Prepared("classes", tmp_path, 12, **NO_DROPOUT)
     distances = []
     for weight in (0.0, 5.0):
         training = prepared.training(replace(BOTH, epochs=8, agreement=weight))
@@ -188,32 +199,32 @@ def test_agreement_brings_the_views_together(tmp_path: Path) -> None:
 
 
 def test_what_is_the_same_in_both_views_is_read_once(tmp_path: Path) -> None:
-    prepared = Prepared.of("ner", tmp_path, 20)
-    same = [item for item in prepared.items if np.array_equal(item.base[0].ids, item.expanded[0].ids)]
-    assert 0 < len(same) < len(prepared.items)
+    prepared = Prepared("ner", tmp_path, 20)
+    equal = [item for item in prepared.items if np.array_equal(item.base[0].ids, item.expanded[0].ids)]
+    assert 0 < len(equal) < len(prepared.items)
     pieces = {
         train.agreement: sum(step.pieces for step in prepared.training(replace(train, epochs=1)).steps())
         for train in (BOTH, AGREEING)
     }
     assert pieces[0.0] == sum(len(item.base[0]) + len(item.expanded[0]) for item in prepared.items)
-    assert pieces[LAMBDA] == pieces[0.0] - sum(len(item.base[0]) for item in same)
+    assert pieces[LAMBDA] == pieces[0.0] - sum(len(item.base[0]) for item in equal)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ner", "qa"])
 def test_the_gradient_does_not_depend_on_the_cut(kind: str, tmp_path: Path) -> None:
-    prepared = Prepared.of(kind, tmp_path, **NO_DROPOUT)
+    prepared = Prepared(kind, tmp_path, **NO_DROPOUT)
     gradients = []
     for max_tokens in (4096, 1, 60):
         training = prepared.training(replace(AGREEING, batch_size=2 * len(prepared.items), clip=1e9), max_tokens)
         next(training.steps())
         gradients.append({name: weight.grad for name, weight in training.model.named_parameters()})
-    for other in gradients[1:]:
-        assert_same(gradients[0], other, atol=1e-6)
+    for gradient in gradients[1:]:
+        assert_same(gradients[0], gradient, atol=1e-6)
 
 
 def test_a_batch_has_no_more_pieces_than_it_may(tmp_path: Path) -> None:
-    prepared = Prepared.of("ner", tmp_path, 30)
+    prepared = Prepared("ner", tmp_path, 30)
     dataset = PairedDataset.of(TaskDataset.of(prepared.items, prepared.rows, prepared.task.head, 0), prepared.items, 1)
     numbers = dataset.inputs_of(
         np.repeat(np.arange(len(prepared.items)), 2), np.tile([False, True], len(prepared.items))
@@ -225,64 +236,70 @@ def test_a_batch_has_no_more_pieces_than_it_may(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on_bit_for_bit_and_with_no_other_weight(tmp_path: Path) -> None:
-    prepared = Prepared.of("qa", tmp_path)
-    whole = prepared.training(AGREEING, 60)
+@pytest.mark.parametrize(
+    ("kind", "options", "refused"),
+    [
+        ("qa", {"train": AGREEING, "max_tokens": 60}, [{"train": replace(AGREEING, agreement=x)} for x in (0.0, 0.6)]),
+        ("ner", {"train": BOTH_VIEWS, "batch": 3}, [{"batch": 0}, {"batch": 2}, {"weight": 1.0}]),
+    ],
+)
+def test_a_resumed_run_has_the_same_bits_and_refuses_other_settings(
+    kind: str, options: dict[str, Any], refused: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    prepared = Prepared(kind, tmp_path, has_text="batch" in options)
+    whole = prepared.training(**options)
     expected = list(whole.steps())
-    interrupted = prepared.training(AGREEING, 60)
+    interrupted = prepared.training(**options)
     steps = interrupted.steps()
-    first = [next(steps) for _ in range(3)]
+    first = [next(steps) for _ in range(len(expected) - 2)]
     interrupted.save(tmp_path / "state")
-    resumed = prepared.training(AGREEING, 60)
+    resumed = prepared.training(**options)
     assert resumed.restore(tmp_path / "state")
     assert first + list(resumed.steps()) == expected
     assert_same(weights_of(whole.model), weights_of(resumed.model))
-    for other in (0.0, 0.6):
+    for changes in refused:
         with pytest.raises(ConflictError):
-            prepared.training(replace(AGREEING, agreement=other), 60).restore(tmp_path / "state")
+            prepared.training(**{**options, **changes}).restore(tmp_path / "state")
+    if prepared.unlabelled:
+        prepared.unlabelled.pop()
+        with pytest.raises(ConflictError):
+            prepared.training(**options).restore(tmp_path / "state")
 
 
 @pytest.fixture(scope="session")
 def encoders(tmp_path_factory: pytest.TempPathFactory) -> list[Encoder]:
     """Expanded WordPiece and byte-level BPE."""
-    made = []
-    for family in ("Bert", "Roberta"):
-        folder = tmp_path_factory.mktemp(family)
-
-        def build(folder: Path = folder, family: str = family, **more: Any) -> Path:
-            return tiny_model_in(folder, f"{family}Model", **more)
-
-        made.append(Encoder.of(Checkpoint.open(adapted(build)), 24))
-    return made
+    builds = (partial(tiny_model_in, tmp_path_factory.mktemp(name), f"{name}Model") for name in ("Bert", "Roberta"))
+    return [Encoder.of(Checkpoint.open(adapted(build)), 24) for build in builds]
 
 
 WORD = st.one_of(st.sampled_from([*NEW, *WORDS, "Tachycardia,", "(virus)"]), st.text(min_size=1, max_size=5))
 
 
 @pytest.mark.slow
-@given(words=st.lists(WORD.filter(lambda word: bool(word.strip())), min_size=1, max_size=25), which=st.integers(0, 1))
-def test_the_words_of_a_sentence_are_compared_one_by_one(encoders: list[Encoder], words: list[str], which: int) -> None:
-    encoder = encoders[which]
+@given(words=st.lists(WORD.filter(lambda word: bool(word.strip())), min_size=1, max_size=25), family=st.integers(0, 1))
+def test_the_words_of_a_sentence_are_compared(encoders: list[Encoder], words: list[str], family: int) -> None:
+    encoder = encoders[family]
     task = NerTask(labels=("O", "B-Disease"), chunk=10)
-    both = encoder.tokenizer.encode_batch([words])[0]
-    done = 0
+    encoding = encoder.tokenizer.encode_batch([words])[0]
+    n_words = 0
     for item in task.training([Sentence(tuple(words), ("O",) * len(words))], encoder, 0, Silent()):
-        [base], [expanded] = item.base, item.expanded
-        places = shared_places(base, expanded)
+        features, pieces_of_view = (*item.base, *item.expanded), (encoding.base, encoding.expanded)
+        places = shared_places(*features)
         assert places.shape == (2, 2, item.n_units)
-        for feature, pieces, (begins, ends) in zip((base, expanded), (both.base, both.expanded), places, strict=True):
+        for feature, pieces, (begins, ends) in zip(features, pieces_of_view, places, strict=True):
             assert begins.tolist() == ends.tolist() == np.flatnonzero(feature.target != -100).tolist()
-            for word, begin in enumerate(begins.tolist(), done):
+            for word, begin in enumerate(begins.tolist(), n_words):
                 assert feature.ids[begin] == pieces.ids[np.searchsorted(pieces.input_words, word)]
-        done += item.n_units
-    assert done == len(words)
+        n_words += item.n_units
+    assert n_words == len(words)
 
 
-@given(words=st.lists(WORD, min_size=1, max_size=40), which=st.integers(0, 1), answer=st.integers(0, 39))
+@given(words=st.lists(WORD, min_size=1, max_size=40), family=st.integers(0, 1), answer=st.integers(0, 39))
 def test_windows_are_compared_at_the_words_that_both_have_whole(
-    encoders: list[Encoder], words: list[str], which: int, answer: int
+    encoders: list[Encoder], words: list[str], family: int, answer: int
 ) -> None:
-    encoder, context = encoders[which], " ".join(words)
+    encoder, context = encoders[family], " ".join(words)
     spans = word_units(context)
     assume(len(spans))
     start, end = spans[answer % len(spans)].tolist()
@@ -293,24 +310,24 @@ def test_windows_are_compared_at_the_words_that_both_have_whole(
         assume(False)
     encoding = encoder.tokenizer.encode(context)
     views = [(pieces.ids, find_units(pieces.spans[:, 0], spans)) for pieces in (encoding.base, encoding.expanded)]
-    for both in product(item.base, item.expanded):
-        places = shared_places(*both)
-        shared = [feature.units[begins].tolist() for feature, (begins, _) in zip(both, places, strict=True)]
+    for features in product(item.base, item.expanded):
+        places = shared_places(*features)
+        shared = [feature.units[begins].tolist() for feature, (begins, _) in zip(features, places, strict=True)]
         assert shared[0] == shared[1]
         assert shared[0][-1] == len(spans)
         assert places[:, :, -1].tolist() == [[0, 0], [0, 0]]  # [CLS]
-        for feature, (ids, units), (begins, ends) in zip(both, views, places, strict=True):
+        for feature, (ids, units), (begins, ends) in zip(features, views, places, strict=True):
             for unit, begin, end in zip(shared[0][:-1], begins.tolist(), ends.tolist(), strict=False):
                 assert feature.ids[begin : end + 1].tolist() == ids[units == unit].tolist()
         if len(item.base) == len(item.expanded) == 1:
             in_both = set(views[0][1].tolist()) & set(views[1][1].tolist())
             assert {*shared[0]} == in_both - {-1} | {len(spans)}
     dataset = PairedDataset.of(TaskDataset.of([item], Rows.all(10_000), "QuestionAnswering", 0), [item], 1.0)
-    features, _, _ = flattened([item])
-    assert {*dataset.pairs.ravel().tolist()} - {-1} <= {*range(len(features))}
+    inputs, _, _ = flattened([item])
+    assert {*dataset.pairs.ravel().tolist()} - {-1} <= {*range(len(inputs))}
     for i, j in dataset.pairs.tolist():
         if j >= 0:
-            assert np.any(features[i].target) == np.any(features[j].target)
+            assert np.any(inputs[i].target) == np.any(inputs[j].target)
     assert dataset.n_terms(np.arange(len(dataset.pairs))) == len(item.base) + len(item.expanded)
 
 
@@ -337,7 +354,7 @@ def test_a_base_model_to_compare_with_is_trained_on_its_only_view(tiny_model: Ti
     request = ner_request(tmp_path, model, training=AGREEING)
     ours, base = compare(session(tmp_path), request, [str(model.parent / "base")]).results
     assert ours.manifest.config == {**base.manifest.config, "agreement": LAMBDA}
-    assert [read_scores(one)["seeds"][0]["steps"] for one in (ours, base)] == [40, 40]
+    assert [read_scores(result)["seeds"][0]["steps"] for result in (ours, base)] == [40, 40]
     assert "0.7 times the divergence" in (ours.path / "README.md").read_text("utf-8")
 
 
@@ -348,104 +365,52 @@ def test_many_tasks_and_a_memory_agree(memory: str | None, tiny_model: TinyModel
     weights = []
     for weight in (0.0, LAMBDA):
         training = replace(AGREEING, agreement=weight, epochs=1)
-        more = {} if memory is None else {"memory": str(model.parent / memory)}
+        options = {} if memory is None else {"memory": str(model.parent / memory)}
         names = ("ner", "ill.1", "number", "qa")
-        request = request_of_many(tmp_path, model, names, training=training, seeds=(0,), **more)
+        request = request_of_many(tmp_path, model, names, training=training, seeds=(0,), **options)
         result = finetune(session(tmp_path, f"run{weight}"), request)
         weights.append(load_file(result.path / "model.safetensors"))
         assert read_json(result.path / "multitask.json")["mix"] == "both"
     assert any(not torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-MU = 3.0
-BOTH_VIEWS = TrainConfig(mix="both", epochs=5, batch_size=16, learning_rate=1e-3)
-UNLABELLED_KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
-    "ner": (ner_file, "ner", {}),
-    "classes": (texts_file, "classification", {}),
-    "numbers": (texts_file, "classification", {"numbers": True}),
-}
-
-
-class PreparedUnlabelled:
-    """A model, labelled examples and texts without labels."""
-
-    def __init__(self, kind: str, folder: Path, **config: Any) -> None:
-        write, name, options = UNLABELLED_KINDS[kind]
-        self.checkpoint = Checkpoint.open(
-            adapted(lambda *args, **more: tiny_model_in(folder, *args, **more), **{**NO_DROPOUT, **config})
-        )
-        encoder = Encoder.of(self.checkpoint, 64)
-        path = write(folder / f"examples.{'tsv' if name == 'ner' else 'jsonl'}", 8, **options)
-        task = make_task(TaskConfig(task=name))
-        examples = task.read(str(path), Silent())
-        self.task = task.fit(examples, Silent())
-        self.items = self.task.training(examples, encoder, 0, Silent())
-        text = folder / "text.txt"
-        text.write_text("".join(" ".join(words) + "\n" for words in sentences(12, seed=3)), "utf-8")
-        read = read_unlabelled(self.task, str(text), Silent())
-        self.read = list(self.task.inference(read, encoder))
-        one = TaskData("", self.task, encoder, examples, {}, {}, None, "")
-        self.unlabelled = unlabelled_inputs(one, read, self.items, 100)
-        self.rows = Rows.seen([*self.items, *self.unlabelled], encoder.special)
-
-    def training(self, train: TrainConfig, batch: int = 0, weight: float = MU, max_tokens: int = 4096) -> Training:
-        """With ``batch`` texts without labels a step."""
-        dataset: Any = TaskDataset.of(self.items, self.rows, self.task.head, 0)
-        if train.agreement:
-            dataset = PairedDataset.of(dataset, self.items, train.agreement)
-        texts = None
-        if batch:
-            views = TaskDataset.of(self.unlabelled, self.rows, self.task.head, 0)
-            texts = UnlabelledDataset.of(views, self.unlabelled, weight)
-        plan = Plan(train, RunConfig(max_tokens=max_tokens), 5)
-        model = open_model(self.checkpoint, self.task.head, self.task.head_config(), self.rows, seed=5)
-        return Training(
-            model, Feed([dataset], plan, unlabelled=texts, unlabelled_batch=batch), Machine.start("float32")
-        )
-
-
-def unlabelled_by_hand(prepared: PreparedUnlabelled, model: Any) -> float:
+def unlabelled_by_hand(prepared: Prepared, model: Any) -> float:
     """Mean over the words of all texts with an added word, or over the texts, of KL(t‖p) + KL(t‖q); of numbers the
     squared distances to the mean; from the logits for one input at a time.
     """
     model.eval()
-
-    def run(feature: Feature) -> np.ndarray:
-        ids = torch.from_numpy(prepared.rows.compact(feature.ids))[None]
-        with torch.no_grad():
-            logits = model(input_ids=ids)["logits"][0].double().numpy()
-        return logits[feature.units >= 0] if logits.ndim == 2 else logits[None]
-
-    found = []
-    for one in prepared.read:
-        for base, expanded in zip(one.base, one.expanded, strict=True):
-            views = [run(base), run(expanded)]
-            middle = (views[0] + views[1]) / 2
-            if list(base.ids) == list(expanded.ids):
+    losses = []
+    for text in prepared.texts:
+        for features in zip(text.base, text.expanded, strict=True):
+            if features[0].ids.tolist() == features[1].ids.tolist():
                 continue
+            outputs = [prepared.logits(model, feature)["logits"] for feature in features]
+            views = [
+                logits[feature.units >= 0] if logits.ndim == 2 else logits[None]
+                for logits, feature in zip(outputs, features, strict=True)
+            ]
+            middle = (views[0] + views[1]) / 2
             if prepared.task.head_config()["problem_type"] == "regression":
-                found.append(sum((view - middle)[:, 0] ** 2 for view in views))
+                losses.append(sum((view - middle)[:, 0] ** 2 for view in views))
                 continue
             teacher, log_teacher = softmax(middle, axis=-1), log_softmax(middle, axis=-1)
-            found.append(sum((teacher * (log_teacher - log_softmax(view, axis=-1))).sum(-1) for view in views))
-    return float(np.concatenate(found).mean())
+            losses.append(sum((teacher * (log_teacher - log_softmax(view, axis=-1))).sum(-1) for view in views))
+    return float(np.concatenate(losses).mean())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", UNLABELLED_KINDS)
+@pytest.mark.parametrize("kind", ["ner", "classes", "numbers"])
 def test_the_loss_is_that_of_labels_and_the_distance_to_both_views_by_hand(kind: str, tmp_path: Path) -> None:
-    prepared = PreparedUnlabelled(kind, tmp_path)
+    prepared = Prepared(kind, tmp_path, 8, has_text=True, **NO_DROPOUT)
     n = len(prepared.unlabelled)
-    assert 0 < n < len(prepared.read)  # those without an added word are left out
+    assert 0 < n < len(prepared.texts)  # those without an added word are left out
     train = replace(BOTH_VIEWS, agreement=0.5, learning_rate=1e-9, warmup=0.0)
     labelled = prepared.training(train)
     first = labelled.n_steps // 5  # the teacher begins then
     divergence = unlabelled_by_hand(prepared, labelled.model)
     without = [step.loss for step in islice(labelled.steps(), first + 1)]
     for max_tokens in (4096, 30):
-        training = prepared.training(train, n, 1 / divergence, max_tokens)
+        training = prepared.training(train, max_tokens, batch=n, weight=1 / divergence)
         with_texts = [step.loss for step in islice(training.steps(), first + 1)]
         assert with_texts[:first] == pytest.approx(without[:first], abs=1e-5)
         assert with_texts[first] == pytest.approx(without[first] + 1, rel=1e-3)
@@ -454,10 +419,9 @@ def test_the_loss_is_that_of_labels_and_the_distance_to_both_views_by_hand(kind:
 @pytest.mark.slow
 def test_no_gradient_goes_to_the_teacher(tmp_path: Path) -> None:
     """The gradient of KL(t‖p) + KL(t‖q) by the logits of a view is its probabilities less the teacher's."""
-    prepared = PreparedUnlabelled("classes", tmp_path)
-    texts = prepared.training(BOTH_VIEWS, len(prepared.unlabelled))._feed.unlabelled
-    assert texts is not None
-    batch = texts.batch(np.arange(len(prepared.unlabelled)), 0)
+    prepared = Prepared("classes", tmp_path, has_text=True)
+    views = TaskDataset.of(prepared.unlabelled, prepared.rows, prepared.task.head, 0)
+    batch = UnlabelledDataset.of(views, prepared.unlabelled, MU).batch(np.arange(len(prepared.unlabelled)))
     logits = torch.randn(len(batch.ids), 2, generator=torch.Generator().manual_seed(1), requires_grad=True)
     batch.loss_sum("SequenceClassification", {"logits": logits}).backward()
     first, second = logits.detach().double()[batch.places].numpy()
@@ -467,33 +431,11 @@ def test_no_gradient_goes_to_the_teacher(tmp_path: Path) -> None:
         np.testing.assert_allclose(gradient[places], MU * (softmax(view, axis=-1) - teacher), atol=1e-5)
 
 
-@pytest.mark.slow
-def test_an_interrupted_run_goes_on_bit_for_bit_and_with_no_other_text_or_weight(tmp_path: Path) -> None:
-    prepared = PreparedUnlabelled("ner", tmp_path, hidden_dropout_prob=0.1)
-    whole = prepared.training(BOTH_VIEWS, 3)
-    expected = list(whole.steps())
-    assert_same(weights_of(prepared.training(BOTH_VIEWS).model), weights_of(prepared.training(BOTH_VIEWS, 3).model))
-    interrupted = prepared.training(BOTH_VIEWS, 3)
-    steps = interrupted.steps()
-    first = [next(steps) for _ in range(len(expected) - 2)]
-    interrupted.save(tmp_path / "state")
-    resumed = prepared.training(BOTH_VIEWS, 3)
-    assert resumed.restore(tmp_path / "state")
-    assert first + list(resumed.steps()) == expected
-    assert_same(weights_of(whole.model), weights_of(resumed.model))
-    for batch, weight in ((0, MU), (2, MU), (3, 1.0)):
-        with pytest.raises(ConflictError):
-            prepared.training(BOTH_VIEWS, batch, weight).restore(tmp_path / "state")
-    prepared.unlabelled = prepared.unlabelled[:-1]
-    with pytest.raises(ConflictError):
-        prepared.training(BOTH_VIEWS, 3).restore(tmp_path / "state")
-
-
-def request(folder: Path, model: Path, text: str, **more: Any) -> FinetuneRequest:
+def request(folder: Path, model: Path, text: str, **changes: Any) -> FinetuneRequest:
     file = folder / "text.txt"
     file.write_text(text, "utf-8")
     training = replace(BOTH_VIEWS, epochs=2)
-    return ner_request(folder, model, **{"training": training, "unlabelled": str(file), **more})
+    return ner_request(folder, model, **{"training": training, "unlabelled": str(file), **changes})
 
 
 @pytest.mark.slow
@@ -503,18 +445,18 @@ def test_a_base_model_to_compare_with_reads_labels_alone(tiny_model: TinyModel, 
     config = UnlabelledConfig(unlabelled_batch=1)
     training = replace(BOTH_VIEWS, epochs=2, max_steps=1000)
     ours = request(tmp_path, model, text, unlabelled_config=config, training=training)
-    adapted_one, base = compare(session(tmp_path), ours, [str(model.parent / "base")]).results
-    assert adapted_one.manifest.config == base.manifest.config | {"unlabelled_batch": 1, "unlabelled_weight": 1.0}
-    assert adapted_one.manifest.counts["unlabelled"] == 10  # the steps: no more are read
+    taught, base = compare(session(tmp_path), ours, [str(model.parent / "base")]).results
+    assert taught.manifest.config == base.manifest.config | {"unlabelled_batch": 1, "unlabelled_weight": 1.0}
+    assert taught.manifest.counts["unlabelled"] == 10  # the steps: no more are read
     assert "unlabelled" not in base.manifest.inputs
-    card = (adapted_one.path / "README.md").read_text("utf-8")
+    card = (taught.path / "README.md").read_text("utf-8")
     assert "1809.08370" in card
-    assert f"| unlabelled | text.txt | {adapted_one.manifest.counts['unlabelled']} |" in card
+    assert f"| unlabelled | text.txt | {taught.manifest.counts['unlabelled']} |" in card
     plain = finetune(session(tmp_path, "plain"), replace(ours, unlabelled=None, unlabelled_config=UnlabelledConfig()))
-    weights = [load_file(one.path / "model.safetensors") for one in (plain, adapted_one)]
+    weights = [load_file(result.path / "model.safetensors") for result in (plain, taught)]
     assert any(not torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
     (tmp_path / "text.txt").write_text(text + "more\n", "utf-8")
-    assert check_finetune(session(tmp_path), ours).job(None).inputs != adapted_one.manifest.inputs
+    assert check_finetune(session(tmp_path), ours).job(None).inputs != taught.manifest.inputs
 
 
 def test_texts_are_drawn_at_random_the_same_ones_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -523,7 +465,7 @@ def test_texts_are_drawn_at_random_the_same_ones_each_time(tmp_path: Path, monke
     with gzip.open(file, "wt") as stream:
         stream.writelines(f"word{number}\n" for number in range(1000))
     read = read_unlabelled(make_task(TaskConfig(task="ner")), str(file), Silent())
-    numbers = [int(one.words[0][4:]) for one in read]
+    numbers = [int(text.words[0][4:]) for text in read]
     assert len({*numbers}) == 50
     assert 300 < np.mean(numbers) < 700
     assert numbers != sorted(numbers)
@@ -533,13 +475,13 @@ def test_texts_are_drawn_at_random_the_same_ones_each_time(tmp_path: Path, monke
 def test_what_cannot_be_taught_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     base = str(model.parent / "base")
-    for more, fact in (
+    for changes, fact in (
         ({"training": replace(BOTH_VIEWS, mix="sample")}, "--mix both"),
         ({"memory": base}, "memory"),
         ({"unlabelled": None, "unlabelled_config": UnlabelledConfig(unlabelled_weight=2.0)}, "--unlabelled FILE"),
     ):
         with pytest.raises(UsageError, match=r"unlabelled|without labels") as error:
-            request(tmp_path, model, "a virus\n", **more)
+            request(tmp_path, model, "a virus\n", **changes)
         assert fact in str(error.value)
     with pytest.raises(UsageError, match="question answering"):
         FinetuneRequest.of_one(
