@@ -19,7 +19,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Encoder, Task
+from greenadapt.tasks.base import Encoder
 from greenadapt.tasks.classification import (
     ClassificationTask,
     Text,
@@ -34,7 +34,7 @@ from greenadapt.tasks.classification import (
 from greenadapt.tasks.records import as_number, natural_order
 from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.files import read_settings, special_ids
+from greenadapt.tokenization.files import read_settings
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from tests.conftest import Notes, bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
 
@@ -71,9 +71,6 @@ def test_micro_is_accuracy_and_macro_is_not_on_an_imbalanced_toy() -> None:
     assert scores["macro_f1"] == pytest.approx((18 / 19 + 0) / 2)
     assert scores["mcc"] == 0
     assert scores["by_class"]["b"] == {"precision": 0, "recall": 0, "f1": 0, "support": 1}
-
-
-def test_all_of_one_class_is_no_error() -> None:
     scores = class_scores(["a", "a"], ["a", "a"])
     assert (scores["macro_f1"], scores["accuracy"], scores["mcc"]) == (1, 1, 0)
 
@@ -188,18 +185,9 @@ def encoder(tiny_model: Callable[..., Path]) -> Encoder:
     return Encoder.of(Checkpoint.open(tiny_model()), 16)
 
 
-def test_it_is_a_task() -> None:
-    task: Task[Text] = task_of()
-    assert (task.name, task.head, task.main) == ("classification", "SequenceClassification", "macro_f1")
-
-
 def test_reading_single_texts(tmp_path: Path) -> None:
-    rows: list[Json] = [
-        {"text": "a", "label": "x", "more": []},
-        {"text": "", "label": True},
-        {"text": " ", "label": 3},
-        {"text": "b", "label": 0.5},
-    ]
+    pairs = [("a", "x"), ("", True), (" ", 3), ("b", 0.5)]
+    rows: list[Json] = [{"text": text, "label": label, "further": []} for text, label in pairs]
     heard = Notes()
     path = lines(tmp_path / "a.jsonl", rows)
     read = task_of().read(path, heard)
@@ -279,17 +267,6 @@ def test_labels_that_cannot_be_learnt(labels: list[str | float], kind: str, mess
     assert message in str(caught.value)
 
 
-def test_a_fitted_task_checks_what_it_reads(tmp_path: Path) -> None:
-    path = lines(tmp_path / "a.jsonl", [{"text": "a", "label": label} for label in ("x", "new", "y", "new", "newer")])
-    heard = Notes()
-    assert len(fitted("x", "y").read(path, heard)) == 5
-    assert heard.warnings == [
-        f"{path}: 3 of 5 texts have labels that no training example has, and count as wrong: new (2), newer (1)"
-    ]
-    with pytest.raises(InputError, match=r"a\.jsonl:1: label x is not a number"):
-        fitted(1.5, 2).read(path, Silent())
-
-
 @pytest.mark.parametrize(
     "task",
     [
@@ -307,13 +284,8 @@ def test_settings_make_the_same_task_again(task: ClassificationTask) -> None:
 
 def test_settings_of_earlier_versions() -> None:
     """``task.json`` had neither ranges nor tables."""
-    settings = {
-        "task": "classification",
-        "text_fields": ["text"],
-        "label_field": "label",
-        "label_kind": "classes",
-        "labels": ["a", "b"],
-    }
+    fields = {"text_fields": ["text"], "label_field": "label"}
+    settings = {"task": "classification", **fields, "label_kind": "classes", "labels": ["a", "b"]}
     assert ClassificationTask.of_settings(settings) == ClassificationTask(label_kind="classes", labels=("a", "b"))
     assert {name: fitted("a", "b").settings()[name] for name in settings} == settings
 
@@ -424,13 +396,8 @@ def test_scores_of_numbers() -> None:
     predictions = [{"value": value} for value in (1.0, 2.5, 3.0, 1.5)]
     scores = task.score(examples, predictions)
     values = ([1.5, 2, 4, 0], [1.0, 2.5, 3.0, 1.5])
-    assert scores == pytest.approx(
-        {
-            "pearson": stats.pearsonr(*values).statistic,
-            "spearman": stats.spearmanr(*values).statistic,
-            "mse": metrics.mean_squared_error(*values),
-        }
-    )
+    correlations = {"pearson": stats.pearsonr(*values).statistic, "spearman": stats.spearmanr(*values).statistic}
+    assert scores == pytest.approx({**correlations, "mse": metrics.mean_squared_error(*values)})
     sums = task.statistics(examples, predictions).sum(axis=0)
     assert float(task.main_score(sums)) == pytest.approx(scores[task.main])
     constant = [{"value": 2.0}] * 4
@@ -446,15 +413,15 @@ def test_labels_that_differ_between_files(tmp_path: Path) -> None:
     assert heard.warnings == [
         f"{path}: 1 of 3 texts have labels that no training example has, and count as wrong: yes (1)"
     ]
+    with pytest.raises(InputError, match=r"dev\.jsonl:3: label yes is not a number"):
+        fitted(1.5, 2).read(path, Silent())
     path = lines(tmp_path / "test.jsonl", [{"text": "a", "label": label} for label in ("no", "yes", "no")])
     with pytest.raises(InputError) as caught:
         task.read(path, Silent())
     message = f"{path}: no text has a label that was learnt, 0, 1; they have no (2), yes (1): write labels alike in all"
     assert message in str(caught.value)
-    # A label of the training examples that is not here is no matter.
-    path = lines(tmp_path / "few.jsonl", rows[:1])
     heard = Notes()
-    task.read(path, heard)
+    task.read(lines(tmp_path / "few.jsonl", rows[:1]), heard)  # without some labels of the training examples
     assert heard.lines == []
 
 
@@ -512,58 +479,16 @@ def test_tables_are_read_as_the_task_says(tmp_path: Path) -> None:
     assert heard.warnings == [f"{path}: left out 1 row that does not have 3 columns, the first on line 2"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["classes", "numbers"])
-def test_correlations_do_not_depend_on_what_goes_through_at_once(tiny_model: Callable[..., Path], kind: str) -> None:
-    """Matthews' and Pearson's are of the whole set, however many examples the model reads at once."""
-    from greenadapt.models.forward import outputs
-    from greenadapt.models.rows import Rows
-    from greenadapt.models.streaming import Inference
-    from greenadapt.models.weights import open_model
-    from greenadapt.training.evaluation import Evaluation
-
-    draw = np.random.default_rng(0)
-    words = ["heart", "virus", "cell", "patient", "protein", "sample", "isolated"]
-    gold = draw.integers(0, 2, 60).tolist() if kind == "classes" else draw.uniform(0, 5, 60).tolist()
-    examples = [Text(" ".join(draw.choice(words, draw.integers(1, 12))), label=label) for label in gold]
-    task = task_of(label_kind=kind, label_range=None if kind == "classes" else (0, 5)).fit(examples, Silent())
-    checkpoint = Checkpoint.open(tiny_model(initializer_range=1.0))
-    rows = Rows.all(checkpoint.n_rows)
-    model = open_model(checkpoint, task.head, task.head_config(), rows, seed=1)
-    encoder = Encoder.of(checkpoint, 16)
-
-    def evaluated(max_tokens: int) -> tuple[Json, list[Any]]:
-        run = Inference(max_tokens, checkpoint.config["pad_token_id"], pool="base")
-        read = task.inference(examples, encoder)
-        with Silent().bar("dev", None, "examples") as bar:
-            found = Evaluation.of(task, examples, outputs(model, rows, read, run), None, bar)
-        return found.scores, [one["label" if kind == "classes" else "value"] for one in found.predictions]
-
-    scores, predicted = evaluated(4096)
-    if kind == "classes":
-        name, whole = "mcc", metrics.matthews_corrcoef([str(label) for label in gold], predicted)
-        parts = [
-            metrics.matthews_corrcoef(list(map(str, gold[i : i + 8])), predicted[i : i + 8]) for i in range(0, 60, 8)
-        ]
-    else:
-        name, whole = "pearson", stats.pearsonr(gold, predicted).statistic
-        parts = [stats.pearsonr(gold[i : i + 8], predicted[i : i + 8]).statistic for i in range(0, 60, 8)]
-    assert scores[name] == pytest.approx(whole, abs=1e-12)
-    assert abs(np.mean(parts) - whole) > 0.01  # what the mean over batches of 8 would have been
-    for max_tokens in (16, 40, 128):
-        assert evaluated(max_tokens)[0][name] == pytest.approx(whole, abs=1e-6)
-
-
 def test_of_many_classes_a_prediction_has_the_most_probable() -> None:
-    labels = [f"class {i:03}" for i in range(250)]
     import torch
 
+    labels = [f"class {i:03}" for i in range(250)]
     logits = np.random.default_rng(0).normal(size=(1, 250)).astype(np.float32)
     prediction = fitted(*labels).decode(Text("heart"), logits)
     expected = dict(zip(labels, torch.tensor(logits[0]).double().softmax(0).tolist(), strict=True))
-    kept = sorted(sorted(labels, key=lambda label: -expected[label])[:100])
-    assert list(prediction["probabilities"]) == kept
-    assert prediction["probabilities"] == pytest.approx({label: expected[label] for label in kept})
+    probable = sorted(sorted(labels, key=lambda label: -expected[label])[:100])
+    assert list(prediction["probabilities"]) == probable
+    assert prediction["probabilities"] == pytest.approx({label: expected[label] for label in probable})
     assert prediction["label"] == max(labels, key=lambda label: expected[label])
 
 
@@ -606,11 +531,11 @@ def test_pairs_and_truncation_are_transformers_own(tmp_path: Path, kind: str, ma
     for (first, second), view in zip(pairs, views, strict=True):
         # In a list, since a lone empty second text is taken for none.
         batch = [first] if second is None else [(first, second)]
-        wanted = {name: row[0] for name, row in reference(batch, truncation=True, max_length=max_length).items()}
+        expected = {name: row[0] for name, row in reference(batch, truncation=True, max_length=max_length).items()}
         (feature,) = view.base
-        assert feature.ids.tolist() == wanted["input_ids"]
+        assert feature.ids.tolist() == expected["input_ids"]
         if kind == "bert":
-            assert feature.types.tolist() == wanted["token_type_ids"]
+            assert feature.types.tolist() == expected["token_type_ids"]
         assert view.expanded is view.base
         assert feature.units.tolist() == [0]
         assert view.n_units == 1
@@ -664,10 +589,3 @@ def test_targets_go_to_both_views(tmp_path: Path) -> None:
         (view,) = ClassificationTask(labels=("a", "b")).training([Text("tachycardia", label="b")], encoder, 0, Silent())
         assert view.base[0].target == view.expanded[0].target == 1
         assert (view.expanded is view.base) == (not words)
-
-
-def test_an_empty_pair_has_only_special_pieces(tmp_path: Path) -> None:
-    encoder = make_encoder(tmp_path / "roberta", "roberta", 40)
-    special = special_ids(bytelevel_tokenizer(), {})
-    (feature,) = next(ClassificationTask().inference([Text("", "")], encoder)).base
-    assert feature.ids.tolist() == [special.cls, special.sep, special.sep, special.sep]

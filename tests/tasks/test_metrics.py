@@ -104,10 +104,7 @@ def test_a_path_into_anything(value: Any) -> None:
     [
         (TaskConfig(), ("precision", "recall", "f1", "by_type.a.b.f1")),
         (TaskConfig("qa"), ("em", "f1", "substr", "has_answer.f1", "no_answer.em")),
-        (
-            TaskConfig("classification"),
-            ("accuracy", "mcc", "pearson", "spearman", "by_class.1.f1", "by_class.1.recall"),
-        ),
+        (TaskConfig("classification"), ("accuracy", "mcc", "pearson", "spearman", "by_class.1.f1")),
         (TaskConfig("classification", label_kind="classes"), ("accuracy", "macro_f1", "micro_f1", "by_class.x.y.f1")),
         (TaskConfig("classification", label_kind="numbers"), ("pearson", "spearman")),
         (TaskConfig("classification", label_range=(0, 5)), ("pearson", "spearman")),
@@ -121,11 +118,7 @@ def test_scores_that_can_be_chosen(config: TaskConfig, metrics: tuple[str, ...])
 @pytest.mark.parametrize(
     ("config", "metric", "message"),
     [
-        (
-            TaskConfig(),
-            "accuracy",
-            "metric 'accuracy' is not a score of this task: known are precision, recall, f1, by_ty",
-        ),
+        (TaskConfig(), "accuracy", "metric 'accuracy' is not a score of this task: known are precision, recall, f1"),
         (TaskConfig(), "by_class.a.f1", "is not a score of this task"),
         (TaskConfig(), "", "metric '' is not a score of this task"),
         (TaskConfig("qa"), "mcc", "known are em, f1, substr, has_answer.em, "),
@@ -134,11 +127,7 @@ def test_scores_that_can_be_chosen(config: TaskConfig, metrics: tuple[str, ...])
         (TaskConfig("classification"), "by_class.1", "is not a score of this task"),
         (TaskConfig("classification"), "unseen_labels", "is not a score of this task"),
         (TaskConfig("classification"), "mse", "metric mse is lower where it is better: give one of accuracy, "),
-        (
-            TaskConfig("classification", label_kind="classes"),
-            "pearson",
-            "known are accuracy, macro_f1, micro_f1, mcc, b",
-        ),
+        (TaskConfig("classification", label_kind="classes"), "pearson", "known are accuracy, macro_f1, micro_f1"),
         (TaskConfig("classification", label_kind="numbers"), "mse", "is lower where it is better: give one of pearson"),
         (TaskConfig("classification", label_range=(0, 5)), "accuracy", "known are pearson, spearman"),
         (TaskConfig("classification", label_range=(0, 5)), "by_class.1.f1", "known are pearson, spearman"),
@@ -159,17 +148,13 @@ def test_what_is_chosen_once_the_labels_are_known() -> None:
     assert chosen_metric("by_type.gene.x.f1", NER, "a") == "by_type.gene.x.f1"
     assert chosen_metric("spearman", NUMBERS, "a") == "spearman"
     assert chosen_metric("no_answer.f1", QuestionTask(), "a") == "no_answer.f1"
-    wrong: list[tuple[Task[Any], str, str]] = [
-        (
-            CLASSES,
-            "by_class.2.f1",
-            "a: metric by_class.2.f1 is of 2, which no training example has: they have 0, New.Y",
-        ),
+    refused: list[tuple[Task[Any], str, str]] = [
+        (CLASSES, "by_class.2.f1", "a: metric by_class.2.f1 is of 2, which no training example has: they have 0, New"),
         (NER, "by_type.B-Disease.f1", "which no training example has: they have Disease, gene.x"),
         (CLASSES, "pearson", "a: metric 'pearson' is not a score of this task: known are accuracy"),
         (NUMBERS, "accuracy", "a: metric 'accuracy' is not a score of this task: known are pearson, spearman"),
     ]
-    for task, metric, message in wrong:
+    for task, metric, message in refused:
         with pytest.raises(InputError) as caught:
             chosen_metric(metric, task, "a")
         assert message in str(caught.value)
@@ -223,17 +208,6 @@ def test_an_interval_of_a_ratio_is_made_from_the_sums_of_each_sample() -> None:
     assert [result.low, result.high] == pytest.approx(np.percentile(by_hand, [2.5, 97.5]))
 
 
-def test_an_interval_has_draws_of_its_own_in_every_block(
-    values: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    statistics = with_ones(values[0][0])
-    whole = interval(statistics, mean, samples=5000)
-    monkeypatch.setattr("greenadapt.tasks.metrics._BLOCK", 7 * 300)
-    blocks = interval(statistics, mean, samples=5000)
-    width = whole.high - whole.low
-    assert [blocks.low, blocks.high] == pytest.approx([whole.low, whole.high], abs=0.06 * width)
-
-
 def test_one_seed_is_scipys_paired_bootstrap(values: tuple[Array, Array]) -> None:
     ours, theirs = values[0][:1], values[1][:1]
     result = paired(with_ones(ours), with_ones(theirs), mean, samples=20_000)
@@ -258,7 +232,7 @@ def test_one_seed_is_scipys_paired_bootstrap(values: tuple[Array, Array]) -> Non
 def test_pairing_by_example_narrows_the_interval(values: tuple[Array, Array]) -> None:
     ours, theirs = values[0][:1], values[1][:1]
     shuffled = np.random.default_rng(2).permutation(theirs[0])[np.newaxis]
-    narrow, wide = (paired(with_ones(ours), with_ones(other), mean) for other in (theirs, shuffled))
+    narrow, wide = (paired(with_ones(ours), with_ones(scores), mean) for scores in (theirs, shuffled))
     assert narrow.difference == pytest.approx(wide.difference)
     assert (narrow.high - narrow.low) < 0.7 * (wide.high - wide.low)
 
@@ -280,7 +254,7 @@ def test_a_score_that_is_no_mean_is_made_from_the_sums() -> None:
     labels = ["a", "b", "c"]
     gold = random.choice(labels, 80).tolist()
     predicted = [[g if random.random() < right else random.choice(labels) for g in gold] for right in (0.7, 0.5)]
-    ours, theirs = (class_counts(gold, one, labels)[np.newaxis] for one in predicted)
+    ours, theirs = (class_counts(gold, classes, labels)[np.newaxis] for classes in predicted)
     result = paired(ours, theirs, macro_f1, samples=500, seed=5)
 
     drawn = np.random.default_rng(5).integers(80, size=(500, 80))
@@ -323,16 +297,18 @@ def test_memory_does_not_grow_with_examples_times_samples() -> None:
 
 
 def test_shapes_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match="need the same"):
-        paired(np.ones((1, 5, 2)), np.ones((2, 5, 2)), mean)
-    with pytest.raises(ValueError, match="need the same"):
-        paired(np.ones((1, 0, 2)), np.ones((1, 0, 2)), mean)
+    for ours, theirs in (((1, 5, 2), (2, 5, 2)), ((1, 0, 2), (1, 0, 2))):
+        with pytest.raises(ValueError, match="need the same"):
+            paired(np.ones(ours), np.ones(theirs), mean)
+    for shape in ((0, 2), (1, 0, 2), (5,)):
+        with pytest.raises(ValueError, match="need"):
+            interval(np.ones(shape), mean)
 
 
 def test_an_interval_over_seeds_draws_them_as_a_difference_does(values: tuple[Array, Array]) -> None:
     seeds = with_ones(values[0])
-    found, difference = interval(seeds, mean), paired(seeds, with_ones(np.zeros(values[0].shape)), mean)
-    assert (found.value, found.low, found.high) == pytest.approx((difference.ours, difference.low, difference.high))
+    result, difference = interval(seeds, mean), paired(seeds, with_ones(np.zeros(values[0].shape)), mean)
+    assert (result.value, result.low, result.high) == pytest.approx((difference.ours, difference.low, difference.high))
     assert interval(seeds[0], mean) == interval(seeds[:1], mean)
 
 
@@ -349,15 +325,6 @@ def test_contexts_are_drawn_if_there_are_enough() -> None:
     sums, drawn = resampled(statistics, [str(i // 3) for i in range(3 * FEWEST)])
     assert drawn == "contexts"
     np.testing.assert_array_equal(sums, statistics.reshape(1, FEWEST, 3, 2).sum(axis=2))
-
-
-def test_an_interval_needs_examples() -> None:
-    with pytest.raises(ValueError, match="need"):
-        interval(np.ones((0, 2)), mean)
-    with pytest.raises(ValueError, match="need"):
-        interval(np.ones((1, 0, 2)), mean)
-    with pytest.raises(ValueError, match="need"):
-        interval(np.ones(5), mean)
 
 
 def test_the_share_of_the_gap() -> None:
