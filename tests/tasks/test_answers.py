@@ -13,7 +13,7 @@ from greenadapt.tasks.spans import AnswerCandidates, Candidate, ranked, together
 LOGITS = st.lists(st.floats(-50, 50), max_size=30)
 
 
-def found(logits: list[float], null: float | None = None, document: str = "") -> AnswerCandidates:
+def candidates(logits: list[float], null: float | None = None, document: str = "") -> AnswerCandidates:
     ordered = sorted(logits, reverse=True)
     spans = (Candidate(f"{document}{i}", i, i + 1, logit, document) for i, logit in enumerate(ordered))
     return AnswerCandidates(tuple(spans), null)
@@ -22,14 +22,16 @@ def found(logits: list[float], null: float | None = None, document: str = "") ->
 @pytest.mark.slow
 @given(LOGITS, st.none() | st.floats(-50, 50))
 def test_scores_are_the_softmax_over_all(logits: list[float], null: float | None) -> None:
-    told = ranked(found(logits, null))
+    ranking = ranked(candidates(logits, null))
     if not logits and null is None:
-        assert [(one.candidate.text, one.candidate.start, one.score) for one in told] == [("", None, 0.0)]
+        assert [(answer.candidate.text, answer.candidate.start, answer.score) for answer in ranking] == [
+            ("", None, 0.0)
+        ]
         return
     values = sorted([*logits, *([] if null is None else [null])], reverse=True)
-    assert [one.candidate.logit for one in told] == values
-    np.testing.assert_allclose([one.score for one in told], softmax(np.array(values)), atol=1e-12)
-    assert math.isclose(sum(one.score for one in told), 1)
+    assert [answer.candidate.logit for answer in ranking] == values
+    np.testing.assert_allclose([answer.score for answer in ranking], softmax(np.array(values)), atol=1e-12)
+    assert math.isclose(sum(answer.score for answer in ranking), 1)
 
 
 @pytest.mark.parametrize(
@@ -44,38 +46,38 @@ def test_scores_are_the_softmax_over_all(logits: list[float], null: float | None
     ],
 )
 def test_no_answer_needs_a_logit_higher_by_the_threshold(null: float, threshold: float, first: str) -> None:
-    told = ranked(found([3.0, 1.0], null), threshold)
-    assert ("no answer" if told[0].candidate.start is None else "a span") == first
-    assert len(told) == 3
+    ranking = ranked(candidates([3.0, 1.0], null), threshold)
+    assert ("no answer" if ranking[0].candidate.start is None else "a span") == first
+    assert len(ranking) == 3
     # The probability does not know the threshold.
     shares = dict(zip([3.0, 1.0, null], softmax([3.0, 1.0, null]), strict=True))
     if null != 3.0:
-        assert all(math.isclose(one.score, shares[one.candidate.logit]) for one in told)
+        assert all(math.isclose(answer.score, shares[answer.candidate.logit]) for answer in ranking)
 
 
 @given(st.lists(LOGITS, min_size=1, max_size=5), st.integers(1, 8))
-def test_contexts_compare_by_raw_logits_whatever_the_order_of_merging(each: list[list[float]], n_best: int) -> None:
-    parts = [found(logits, None, f"document {i} ") for i, logits in enumerate(each)]
+def test_contexts_compare_by_raw_logits_whatever_the_order_of_merging(contexts: list[list[float]], n_best: int) -> None:
+    parts = [candidates(logits, None, f"document {i} ") for i, logits in enumerate(contexts)]
     at_once = together(parts, n_best)
-    every = [(logit, i) for i, logits in enumerate(each) for logit in sorted(logits, reverse=True)]
+    every = [(logit, i) for i, logits in enumerate(contexts) for logit in sorted(logits, reverse=True)]
     every.sort(key=lambda pair: -pair[0])
-    assert [(one.logit, one.document) for one in at_once.candidates] == [
+    assert [(candidate.logit, candidate.document) for candidate in at_once.candidates] == [
         (logit, f"document {i} ") for logit, i in every[:n_best]
     ]
-    one_by_one = AnswerCandidates(())
+    in_turn = AnswerCandidates(())
     for part in parts:
-        one_by_one = together([one_by_one, part], n_best)
-    assert one_by_one == at_once
+        in_turn = together([in_turn, part], n_best)
+    assert in_turn == at_once
 
 
 def test_there_is_no_answer_only_where_every_context_says_so() -> None:
-    assert together([found([1.0], 5.0), found([0.0], -2.0), found([2.0])], 9).null == -2.0
-    assert together([found([1.0]), found([2.0])], 9).null is None
+    assert together([candidates([1.0], 5.0), candidates([0.0], -2.0), candidates([2.0])], 9).null == -2.0
+    assert together([candidates([1.0]), candidates([2.0])], 9).null is None
 
 
 def test_as_json() -> None:
-    one = Candidate("2012", 12, 16, 4.5, "paper", "isolated in 2012.", 0)
-    assert one.as_dict(0.5) == {"answer": "2012", "start": 12, "end": 16, "score": 0.5, "logit": 4.5}
+    candidate = Candidate("2012", 12, 16, 4.5, "paper", "isolated in 2012.", 0)
+    assert candidate.as_dict(0.5) == {"answer": "2012", "start": 12, "end": 16, "score": 0.5, "logit": 4.5}
     where = {"document": "paper", "sentence": "isolated in 2012.", "sentence_start": 0}
-    assert one.as_located(0.5) == {**one.as_dict(0.5), **where}
+    assert candidate.as_located(0.5) == {**candidate.as_dict(0.5), **where}
     assert ranked(AnswerCandidates(()))[0].candidate.as_dict(0.0)["logit"] is None

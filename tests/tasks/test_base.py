@@ -61,8 +61,8 @@ def test_what_a_file_says_that_is_broken(settings: dict[str, object]) -> None:
 
 def test_the_registry_itself_loads_no_task() -> None:
     code = "import sys, greenadapt.tasks.base as r; print('greenadapt.tasks.ner' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
 
 
 WHOLE = ["BertModel", "RobertaModel", "XLMRobertaModel", "NomicBertModel", "GteModel"]
@@ -87,9 +87,8 @@ def test_single_and_pair_are_those_of_transformers(architecture: str, tiny_model
     if architecture in WHOLE:  # the others' folders hold BERT's template
         expected = theirs("heart rate", "of the patient", padding=False)
         assert ids.tolist() == expected["input_ids"]
-        no_types = (
-            types if architecture == "GteModel" else np.zeros(len(ids))
-        )  # some have segments, and BERT's tokenizer
+        # Gte has segments, but its tokenizer gives none.
+        no_types = types if architecture == "GteModel" else np.zeros(len(ids))
         assert types.tolist() == expected.get("token_type_ids", no_types.tolist())
 
 
@@ -108,16 +107,16 @@ def test_places_of_the_model_bound_the_length(tiny_model: Callable[..., Path]) -
 def test_a_model_without_added_words_says_so(tiny_model: Callable[..., Path]) -> None:
     encoder = Encoder.of(Checkpoint.open(tiny_model()))
     assert not encoder.has_words
-    both = encoder.tokenizer.encode("tachycardia with heart rate")
-    assert both.base.ids.tolist() == both.expanded.ids.tolist()
+    encoding = encoder.tokenizer.encode("tachycardia with heart rate")
+    assert encoding.base.ids.tolist() == encoding.expanded.ids.tolist()
 
 
 def test_each_example_is_left_out_once_and_the_order_stays() -> None:
     parts = [Fold(number, 3, 5).split(range(10)) for number in range(3)]
-    assert sorted(one for _, out in parts for one in out) == list(range(10))
+    assert sorted(example for _, out in parts for example in out) == list(range(10))
     assert sorted(len(out) for _, out in parts) == [3, 3, 4]
     for trained, out in parts:
-        assert trained == [one for one in range(10) if one not in out]
+        assert trained == [example for example in range(10) if example not in out]
         assert out == sorted(out)
     assert Fold(0, 3, 5).split(range(10)) == parts[0]
     assert Fold(0, 3, 6).split(range(10)) != parts[0]
@@ -128,7 +127,7 @@ def test_questions_on_one_context_stay_together() -> None:
     for number in range(2):
         trained, out = Fold(number, 2).split(questions)
         assert len(out) == 10
-        assert not {one.context for one in trained} & {one.context for one in out}
+        assert not {question.context for question in trained} & {question.context for question in out}
 
 
 def test_too_few() -> None:

@@ -59,17 +59,18 @@ def exact_anywhere(context: str, words: list[Place], gold: str) -> Place | None:
     No such span needs a word of punctuation alone at its begin or end. The other words there are looked at first: to
     normalise every span takes hours.
     """
-    wanted = normalised(gold)
-    joined = wanted.replace(" ", "")
-    said = [letters(context[begin:end]) for begin, end in words]
-    for first, head in enumerate(said):
+    target = normalised(gold)
+    joined = target.replace(" ", "")
+    plain_words = [letters(context[begin:end]) for begin, end in words]
+    for first, head in enumerate(plain_words):
         if not head or not joined.startswith(head):
             continue
         for last in range(first, len(words)):
             begin, end = words[first][0], words[last][1]
             if end - begin > 500:
                 break
-            if said[last] and joined.endswith(said[last]) and normalised(context[begin:end]) == wanted:
+            word = plain_words[last]
+            if word and joined.endswith(word) and normalised(context[begin:end]) == target:
                 return first, last
     return None
 
@@ -109,16 +110,16 @@ ROWS: list[tuple[str, str, int, tuple[WordUnit, ...], tuple[WordUnit, ...]]] = [
 
 @pytest.fixture
 def odd_file(tmp_path: Path) -> Path:
-    paragraphs: list[dict[str, Any]] = []
+    data: list[Any] = []
     for number, context in enumerate(CONTEXTS):
-        asked = [
+        questions = [
             {"id": 1000 + i, "question": "which?", "answers": [{"text": text, "answer_start": start}]}
             for i, (where, text, start, _, _) in enumerate(ROWS)
             if where == context
         ]
-        paragraphs.append({"context": context, "document_id": number, "qas": asked})
+        data.append({"paragraphs": [{"context": context, "document_id": number, "qas": questions}]})
     path = tmp_path / "odd.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [one]} for one in paragraphs]}), "utf-8")
+    path.write_text(json.dumps({"data": data}), "utf-8")
     return path
 
 
@@ -157,11 +158,11 @@ def test_answers_are_slices_and_those_of_brute_force(context: str, unit: WordUni
     words = words_of(context, unit)
     logits = np.random.default_rng(seed).integers(-3, 3, (len(words), 2)).astype(np.float32)  # with many ties
     logits[(logits == -3).any(axis=1)] = -np.inf
-    found = QuestionTask(word_unit=unit, max_answer_chars=max_chars).answers(Question("q", "", context), logits)
-    assert_same_answers(found, n_best(context, words, [tuple(pair) for pair in logits.tolist()], max_chars), context)
+    answers = QuestionTask(word_unit=unit, max_answer_chars=max_chars).answers(Question("q", "", context), logits)
+    assert_same_answers(answers, n_best(context, words, [tuple(pair) for pair in logits.tolist()], max_chars), context)
     begins, ends = {begin for begin, _ in words}, {end for _, end in words}
-    for one in found:
-        if one["start"] is not None:
-            assert one["start"] in begins
-            assert one["end"] in ends
-            assert one["end"] - one["start"] <= max_chars
+    for answer in answers:
+        if answer["start"] is not None:
+            assert answer["start"] in begins
+            assert answer["end"] in ends
+            assert answer["end"] - answer["start"] <= max_chars

@@ -22,9 +22,9 @@ from tests.support.endless import write_endless
 CONTEXT = "The virus was isolated in 2012, in 2013 and in 2012."
 
 
-def entry(name: Any = 7, answers: Any = None, **more: Any) -> dict[str, Any]:
+def entry(name: Any = 7, answers: Any = None, **fields: Any) -> dict[str, Any]:
     answers = [{"text": "2012", "answer_start": 26}] if answers is None else answers
-    return {"id": name, "question": "When?", "answers": answers, **more}
+    return {"id": name, "question": "When?", "answers": answers, **fields}
 
 
 def squad(*entries: Any, context: Any = CONTEXT) -> dict[str, Any]:
@@ -50,32 +50,21 @@ def test_squad_of_one_line_or_several(name: str, indent: int | None, tmp_path: P
     assert read(tmp_path / name, json.dumps(squad(entry()), indent=indent)) == [EXPECTED]
 
 
-LAYOUTS: list[Any] = [
-    [{"text": "2012", "answer_start": 26}],
-    {"text": ["2012"], "answer_start": [26]},
-]
-
-
-@pytest.mark.parametrize("answers", LAYOUTS)
+@pytest.mark.parametrize("answers", [None, {"text": ["2012"], "answer_start": [26]}])
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_json_lines_of_either_layout(name: str, answers: Any, tmp_path: Path) -> None:
     rows = [json.dumps({**entry(number, answers), "context": CONTEXT}) for number in (7, 8)]
     assert read(tmp_path / name, "\n".join(rows)) == [ROW, replace(ROW, id="8")]
 
 
-@pytest.mark.parametrize("more", [{"data": "set A"}, {"data": []}, {"id": None}])
-def test_other_columns_and_no_id(tmp_path: Path, more: dict[str, Any]) -> None:
-    (found,) = read(tmp_path / "a.jsonl", json.dumps({**entry(7), "context": CONTEXT, **more}))
-    assert (found.question, found.answers) == (ROW.question, ROW.answers)
-
-
-def test_texts_of_answers_are_a_list(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.jsonl:1: 'answers' has lists"):
-        read(tmp_path / "a.jsonl", json.dumps({**entry(7, {"text": 2012}), "context": CONTEXT}))
+@pytest.mark.parametrize("fields", [{"data": "set A"}, {"data": []}, {"id": None}])
+def test_other_columns_and_no_id(tmp_path: Path, fields: dict[str, Any]) -> None:
+    (question,) = read(tmp_path / "a.jsonl", json.dumps({**entry(7), "context": CONTEXT, **fields}))
+    assert (question.question, question.answers) == (ROW.question, ROW.answers)
 
 
 @pytest.mark.parametrize("answers", ["2012", ["2012"], {"text": ["2012"]}, [{"text": "2012"}]])
-def test_answers_without_a_place_are_looked_up_and_not_counted_as_wrong(answers: Any, tmp_path: Path) -> None:
+def test_answers_without_a_start_are_looked_up_and_not_counted_as_wrong(answers: Any, tmp_path: Path) -> None:
     notes = Notes()
     assert read(tmp_path / "a.json", squad(entry(answers=answers)), notes) == [EXPECTED]
     assert notes.lines == []
@@ -89,8 +78,8 @@ def test_a_table_has_its_columns(tmp_path: Path) -> None:
 
 def test_questions_without_answer(tmp_path: Path) -> None:
     flagged = entry(1, [], is_impossible=True, plausible_answers=[{"text": "2012", "answer_start": 26}])
-    found = read(tmp_path / "a.json", squad(flagged, entry(2, is_impossible=False)))
-    assert [(question.impossible, len(question.answers)) for question in found] == [(True, 0), (False, 1)]
+    questions = read(tmp_path / "a.json", squad(flagged, entry(2, is_impossible=False)))
+    assert [(question.impossible, len(question.answers)) for question in questions] == [(True, 0), (False, 1)]
     # The hub's copy has no flag.
     hub = {"id": "x", "question": "When?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}}
     assert read(tmp_path / "a.jsonl", hub)[0].impossible
@@ -100,21 +89,21 @@ def test_questions_without_answer(tmp_path: Path) -> None:
 def test_labels_are_read_where_there_are_some(empty: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     bare = {"question": "Who?"}
-    found = read(path, squad(entry(), bare, entry(2, empty), entry(3, empty, is_impossible=False)), labelled=None)
-    assert [(one.is_labelled, one.impossible, len(one.answers)) for one in found] == [
-        (True, False, 1), (False, False, 0), (True, True, 0), (False, False, 0)
-    ]  # fmt: skip
-    assert found[1].id == f"{path}: data[0].paragraphs[0].qas[1]"
+    entries = (entry(), bare, entry(2, empty), entry(3, empty, is_impossible=False))
+    questions = read(path, squad(*entries), labelled=None)
+    facts = [(question.is_labelled, question.impossible, len(question.answers)) for question in questions]
+    assert facts == [(True, False, 1), (False, False, 0), (True, True, 0), (False, False, 0)]
+    assert questions[1].id == f"{path}: data[0].paragraphs[0].qas[1]"
     # Test sets are given out with empty lists, and these say nothing.
-    assert not any(one.is_labelled for one in read(path, squad(entry(1, empty), bare), labelled=None))
+    assert not any(question.is_labelled for question in read(path, squad(entry(1, empty), bare), labelled=None))
     flagged = read(path, squad(entry(1, empty), entry(2, empty, is_impossible=True)), labelled=None)
-    assert [one.is_labelled for one in flagged] == [False, True]
-    assert not any(one.is_labelled for one in read(path, squad(entry(), entry(2, empty)), labelled=False))
+    assert [question.is_labelled for question in flagged] == [False, True]
+    assert not any(question.is_labelled for question in read(path, squad(entry(), entry(2, empty)), labelled=False))
 
 
 def test_a_table_has_nothing_where_no_answer_is_known(tmp_path: Path) -> None:
     rows = "question,context,answers\nWhen?,in 2012,2012\nWho?,in 2012,\n"
-    assert [one.is_labelled for one in read(tmp_path / "a.csv", rows, labelled=None)] == [True, False]
+    assert [question.is_labelled for question in read(tmp_path / "a.csv", rows, labelled=None)] == [True, False]
 
 
 def test_where_answers_are_does_not_matter_where_nothing_trains(tmp_path: Path) -> None:
@@ -128,8 +117,8 @@ def test_where_answers_are_does_not_matter_where_nothing_trains(tmp_path: Path) 
 def test_what_contexts_are_called(tmp_path: Path) -> None:
     numbers = count()
 
-    def paragraph(**more: Any) -> dict[str, Any]:
-        return {"context": CONTEXT, "qas": [entry(next(numbers))], **more}
+    def paragraph(**fields: Any) -> dict[str, Any]:
+        return {"context": CONTEXT, "qas": [entry(next(numbers))], **fields}
 
     articles = [
         {"paragraphs": [paragraph(document_id=630), paragraph(document_id="x"), paragraph(document_id=None)]},
@@ -137,20 +126,14 @@ def test_what_contexts_are_called(tmp_path: Path) -> None:
         {"title": "Virus", "paragraphs": [paragraph(document_id="y")]},
         {"title": " ", "paragraphs": [paragraph()]},
     ]
-    assert [one.document for one in read(tmp_path / "a.json", {"data": articles})] == [
+    assert [question.document for question in read(tmp_path / "a.json", {"data": articles})] == [
         "630", "x", "data[0].paragraphs[2]", *["Virus\ufffd"] * 3, "y", "data[3].paragraphs[0]"
     ]  # fmt: skip
-    names = [
-        {"title": "t"},
-        {"document": 4, "title": "t"},
-        {"document": {"id": 4}},
-        {},
-        {"document_id": "d", "document": 4},
-    ]
+    names = [{"title": "t"}, {"document": 4, "title": "t"}, {"document": {}}, {}, {"document_id": "d", "document": 4}]
     rows = "".join(json.dumps({**entry(next(numbers)), "context": CONTEXT, **name}) + "\n" for name in names)
     for labelled in (True, None, False):
-        found = read(tmp_path / "a.jsonl", rows, labelled=labelled)
-        assert [one.document for one in found] == ["t", "4", "", "", "d"]
+        questions = read(tmp_path / "a.jsonl", rows, labelled=labelled)
+        assert [question.document for question in questions] == ["t", "4", "", "", "d"]
 
 
 @pytest.mark.parametrize("labelled", [True, None, False])
@@ -187,7 +170,7 @@ def test_whatever_is_in_a_file_the_error_is_ours(
 ) -> None:
     path = tmp_path_factory.mktemp("squad") / "a.json"
     with suppress(InputError):
-        assert all(isinstance(one, Question) for one in read(path, json.dumps(content), labelled=labelled))
+        assert all(isinstance(question, Question) for question in read(path, json.dumps(content), labelled=labelled))
 
 
 @pytest.mark.slow
@@ -235,15 +218,14 @@ def test_wrong_places_are_corrected_and_counted(tmp_path: Path) -> None:
 
 @given(st.text("ab ", max_size=12), st.integers(-2, 14), st.text("ab ", min_size=1, max_size=3))
 def test_the_nearest_occurrence_is_taken(context: str, start: int, text: str) -> None:
-    found = locate(text, start, context)
-    wanted = next((one for one in (text, text.strip()) if one and one in context), None)
-    if wanted is None or not text.strip():
-        assert found == GoldAnswer(text, -1)
+    answer = locate(text, start, context)
+    expected = next((part for part in (text, text.strip()) if part and part in context), None)
+    if expected is None or not text.strip():
+        assert answer == GoldAnswer(text, -1)
         return
-    places = [place for place in range(len(context)) if context.startswith(wanted, place)]
-    assert found.text == wanted
-    assert found.start in places
-    assert abs(found.start - max(start, 0)) == min(abs(place - max(start, 0)) for place in places)
+    distances = {abs(i - max(start, 0)) for i in range(len(context)) if context.startswith(expected, i)}
+    assert answer.text == expected == context[answer.start : answer.start + len(expected)]
+    assert abs(answer.start - max(start, 0)) == min(distances)
 
 
 def test_a_lone_surrogate_is_replaced_without_moving_anything(tmp_path: Path) -> None:
@@ -268,6 +250,7 @@ BROKEN: list[tuple[Any, str]] = [
     (squad(entry(answers=[{"text": "2012", "answer_start": "26"}])), "'answers' has"),
     (squad(entry(answers={"text": ["2012"], "answer_start": [1, 2]})), "do not match"),
     (squad(entry(answers=26)), "'answers' has"),
+    ({**entry(7, {"text": 2012}), "context": CONTEXT}, r"a\.json:1: 'answers' has lists"),
     (squad(entry(is_impossible="no")), "'is_impossible' is 'no'"),
     (squad("x"), r"data\[0\]\.paragraphs\[0\]\.qas\[0\] is a string, not an object"),
     (squad(entry(), context=["x"]), "'context' is a list"),
@@ -292,18 +275,15 @@ BROKEN: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("content", "message"), BROKEN)
-def test_broken_files_say_where(content: Any, message: str, tmp_path: Path) -> None:
+def test_errors_name_the_location(content: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(MissingError):
+        read_questions(str(tmp_path / "a.json"), Silent())
     with pytest.raises(InputError, match=message):
         read(tmp_path / "a.json", content)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(MissingError):
-        read_questions(str(tmp_path / "a.json"), Silent())
-
-
 def test_a_question_to_answer() -> None:
-    record = {"id": 3, "question": "When?", "context": CONTEXT, "more": 1}
+    record = {"id": 3, "question": "When?", "context": CONTEXT, "further": 1}
     assert unlabelled_question(record, "in.jsonl:5") == Question("3", "When?", CONTEXT)
     del record["id"]
     assert unlabelled_question(record, "in.jsonl:5").id == "in.jsonl:5"
@@ -315,8 +295,6 @@ def test_a_question_to_answer() -> None:
 
 @pytest.mark.slow
 def test_an_endless_file_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.json\.gz, line 1: a document of over 134\.2 MB"):
-        read_questions(write_endless(tmp_path / "a.json.gz", b'{"data": "'), Silent())
     with pytest.raises(InputError, match=r"b\.json\.gz: a document of over 134\.2 MB"):
         read_questions(write_endless(tmp_path / "b.json.gz", b"{", 1 << 16), Silent())
 

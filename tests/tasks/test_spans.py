@@ -51,13 +51,13 @@ def test_em_and_f1_are_those_of_the_published_scorer() -> None:
 
 def published_f1(prediction: str, gold: str, *, is_second: bool) -> float:
     """``f1_score`` of evaluate-v1.1.py, and ``compute_f1`` of evaluate-v2.0.py, on normalised texts."""
-    predicted, wanted = prediction.split(), gold.split()
-    n_same = sum((Counter(predicted) & Counter(wanted)).values())
-    if is_second and (len(wanted) == 0 or len(predicted) == 0):
-        return int(wanted == predicted)
+    words, gold_words = prediction.split(), gold.split()
+    n_same = sum((Counter(words) & Counter(gold_words)).values())
+    if is_second and (len(gold_words) == 0 or len(words) == 0):
+        return int(gold_words == words)
     if n_same == 0:
         return 0
-    precision, recall = n_same / len(predicted), n_same / len(wanted)
+    precision, recall = n_same / len(words), n_same / len(gold_words)
     return (2 * precision * recall) / (precision + recall)
 
 
@@ -67,14 +67,14 @@ def test_each_version_counts_texts_without_words_as_its_scorer_does(is_second: b
     n_empty = 0
     for _ in range(300):
         prediction, golds = some_text(rng), [some_text(rng) for _ in range(rng.integers(1, 4))]
-        predicted, wanted = normalise(prediction), [normalise(gold) for gold in golds]
+        predicted, normalized = normalise(prediction), [normalise(gold) for gold in golds]
         ours = score_answer(prediction, golds, is_second=is_second)
-        assert ours.em == max(predicted == gold for gold in wanted)
-        assert ours.f1 == pytest.approx(max(published_f1(predicted, gold, is_second=is_second) for gold in wanted))
-        n_empty += not predicted and not all(wanted)
+        assert ours.em == max(predicted == gold for gold in normalized)
+        assert ours.f1 == pytest.approx(max(published_f1(predicted, gold, is_second=is_second) for gold in normalized))
+        n_empty += not predicted and not all(normalized)
     assert n_empty > 5
-    both = score_answer("The", ["a"], is_second=is_second)
-    assert (both.em, both.f1) == (1, float(is_second))
+    empty = score_answer("The", ["a"], is_second=is_second)
+    assert (empty.em, empty.f1) == (1, float(is_second))
 
 
 def test_mean_is_that_of_the_published_scorer() -> None:
@@ -82,7 +82,7 @@ def test_mean_is_that_of_the_published_scorer() -> None:
     predictions, golds = zip(*((some_text(rng), some_text(rng)) for _ in range(50)), strict=True)
     answers = [{"answers": {"text": [gold], "answer_start": [0]}, "id": str(i)} for i, gold in enumerate(golds)]
     expected = squad([{"prediction_text": text, "id": str(i)} for i, text in enumerate(predictions)], answers)
-    scores = [score_answer(one, [gold], is_second=True) for one, gold in zip(predictions, golds, strict=True)]
+    scores = [score_answer(text, [gold], is_second=True) for text, gold in zip(predictions, golds, strict=True)]
     mean = AnswerScores.mean(scores)
     assert (100 * mean.em, 100 * mean.f1) == pytest.approx((expected["exact_match"].item(), expected["f1"].item()))
 
@@ -123,20 +123,20 @@ def test_punctuation_is_a_unit() -> None:
 
 
 @given(TEXTS, st.lists(st.integers(0, 29)))
-def test_a_place_belongs_to_the_unit_around_it(context: str, places: list[int]) -> None:
+def test_a_character_belongs_to_the_unit_around_it(context: str, characters: list[int]) -> None:
     units = word_units(context)
-    holders = [next((i for i, (a, b) in enumerate(units) if a <= place < b), -1) for place in places]
-    assert find_units(np.array(places, np.int64), units).tolist() == holders
+    expected = [next((i for i, (a, b) in enumerate(units) if a <= character < b), -1) for character in characters]
+    assert find_units(np.array(characters, np.int64), units).tolist() == expected
 
 
 def slowly(units: np.ndarray, logits: np.ndarray, max_chars: int) -> list[Span]:
-    found = [
+    spans = [
         Span(k, last, float(logits[k, 0]) + float(logits[last, 1]))
         for k in range(len(units))
         for last in range(k, len(units))
         if units[last, 1] - units[k, 0] <= max_chars and np.isfinite(logits[k, 0]) and np.isfinite(logits[last, 1])
     ]
-    return sorted(found, key=lambda span: -span.logit)  # stable: what is found first stays first
+    return sorted(spans, key=lambda span: -span.logit)  # stable: ties stay in order
 
 
 @pytest.mark.slow
@@ -158,8 +158,7 @@ def test_spans_have_at_most_so_many_pieces() -> None:
         logits = rng.normal(size=(len(units), 2)).astype(np.float32)
         sizes = rng.integers(0, 5, len(units))
         fit = [span for span in slowly(units, logits, 500) if sizes[span.first : span.last + 1].sum() <= 6]
-        found = list(best_spans(units, logits, 500, furthest_words(sizes, 6)))
-        assert found == fit
+        assert list(best_spans(units, logits, 500, furthest_words(sizes, 6))) == fit
 
 
 def test_spans_of_a_long_context() -> None:
@@ -200,8 +199,8 @@ def test_candidates_are_verbatim_and_differ_in_text() -> None:
     context = "the  virus and the  virus"
     units = word_units(context)
     logits = np.array([[3, 0], [1, 5], [0, 0], [2, 0], [0, 4]], np.float32)
-    found = candidates(context, units, best_spans(units, logits, 500), 4)
-    assert [(one.text, one.start, one.end, one.logit) for one in found] == [
+    best = candidates(context, units, best_spans(units, logits, 500), 4)
+    assert [(candidate.text, candidate.start, candidate.end, candidate.logit) for candidate in best] == [
         ("the  virus", 0, 10, 8),
         ("the  virus and the  virus", 0, 25, 7),
         ("virus", 5, 10, 6),

@@ -7,7 +7,7 @@ import pytest
 
 from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import GreenadaptError, InputError, MissingError
-from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
+from greenadapt.tasks.tasks_file import _OPTIONS, TaskEntry, read_tasks_file
 
 DATA = ("train.tsv", "more.tsv", "dev.tsv", "test.tsv")
 TASK = '[[task]]\nname = "a"\nkind = "ner"\ntrain = "train.tsv"\n'
@@ -80,23 +80,16 @@ def test_everything_a_task_can_say(folder: Path) -> None:
         negatives = 3
         """,
     )
-    at = {name: str(folder / name) for name in DATA}
+    train, further, dev, test = (str(folder / name) for name in DATA)
     pair = TableFormat(("first", "second", "score"), quotes=False, skip_broken=True)
     sts = TaskConfig("classification", ("first", "second"), "score", label_range=(0.0, 5.0), table=pair, max_length=128)
     sst = TaskConfig("classification", ("sentence",), label_kind="classes", table=TableFormat(), max_length=64)
     ner = TaskConfig("ner", chunk=12, gold_chunks=True, x_class=True, max_length=128)
     qa = TaskConfig("qa", negatives=3, max_length=128)
     assert entries == (
-        TaskEntry(
-            "STS-B",
-            sts,
-            (at["train.tsv"], at["more.tsv"]),
-            {"m": at["dev.tsv"], "mm": at["more.tsv"]},
-            {"test": at["test.tsv"]},
-            "pearson",
-        ),
+        TaskEntry("STS-B", sts, (train, further), {"m": dev, "mm": further}, {"test": test}, "pearson"),
         TaskEntry("sst.2", sst, ("nyu-mll/glue/sst2:train",), {}, {}, "by_class.New.York.f1"),
-        TaskEntry("ncbi_disease", ner, (at["train.tsv"],), {}, {}, None),
+        TaskEntry("ncbi_disease", ner, (train,), {}, {}, None),
         TaskEntry("covid", qa, ("https://host/train.json",), {}, {}, None),
     )
 
@@ -116,20 +109,20 @@ def test_chunks_and_whole_sentences(folder: Path) -> None:
 
 
 def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = folder / "other"
-    other.mkdir()
+    subfolder = folder / "other"
+    subfolder.mkdir()
     monkeypatch.chdir(folder)
-    path = write(other, TASK.replace("train.tsv", "../train.tsv"))
+    path = write(subfolder, TASK.replace("train.tsv", "../train.tsv"))
     (entry,) = read_tasks_file(path.relative_to(folder))
     assert Path(entry.train[0]).resolve() == folder / "train.tsv"
     with pytest.raises(MissingError, match=r"task a: train file other/train\.tsv does not exist: .*relative to other$"):
-        read_tasks_file(write(other, TASK).relative_to(folder))
-    (entry,) = read_tasks_file(write(other, TASK.replace("train.tsv", str(folder / "train.tsv"))))
+        read_tasks_file(write(subfolder, TASK).relative_to(folder))
+    (entry,) = read_tasks_file(write(subfolder, TASK.replace("train.tsv", str(folder / "train.tsv"))))
     assert entry.train == (str(folder / "train.tsv"),)
     # Named as a data set of the hub would be, but it is there.
-    (other / "train").touch()
+    (subfolder / "train").touch()
     (entry,) = read_tasks_file(write(folder, TASK.replace("train.tsv", "other/train")))
-    assert entry.train == (str(other / "train"),)
+    assert entry.train == (str(subfolder / "train"),)
 
 
 @pytest.mark.parametrize(
@@ -150,10 +143,7 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         (TASK + TASK, "tasks.toml: two tasks are named a: give each a different name"),
         (TASK + TASK.replace('"a"', '"A"'), "tasks.toml: two tasks are named a and A"),
         (TASK.replace('"a"', '"../a"'), "tasks.toml: the name of task number 1 is '../a': use letters"),
-        (
-            TASK.replace('"a"', '".a"'),
-            "the name of task number 1 is '.a': use letters, digits and _, and - and . but for",
-        ),
+        (TASK.replace('"a"', '".a"'), "the name of task number 1 is '.a': use letters, digits and _, and - and . but"),
         (TASK.replace('"a"', '"-a"'), "the name of task number 1 is '-a': use letters"),
         (TASK.replace('"a"', '""'), "the name of task number 1 is '': use letters"),
         (TASK.replace('"a"', "3"), "the name of task number 1 is 3: use letters"),
@@ -239,19 +229,15 @@ def test_no_file_at_all(tmp_path: Path) -> None:
 
 
 def test_any_value_of_any_key_is_read_or_refused(folder: Path) -> None:
-    keys = [
-        "name", "kind", "train", "dev", "test", "metric", "text-field", "label-field", "labels", "label-range",
-        "columns", "quotes", "skip-broken", "chunk", "whole-sentences", "gold-chunks", "x-class", "negatives",
-        "max-length",
-    ]  # fmt: skip
+    keys = ("name", "kind", "train", "dev", "test", "metric", *_OPTIONS)
     values: list[Any] = ['""', '"x"', "0", "-3", "1e400", "nan", "true", "[]", "[[]]", "{}", "{a = 1}", "1979-05-27"]
     values += ["9" * 400, "[0, " + "9" * 400 + "]"]
     messages = []
     for kind in ("ner", "classification", "qa"):
         for key in keys:
-            given = {"name": '"a"', "kind": f'"{kind}"', "train": '"train.tsv"'}
+            table = {"name": '"a"', "kind": f'"{kind}"', "train": '"train.tsv"'}
             for value in values:
-                text = "[[task]]\n" + "".join(f"{k} = {v}\n" for k, v in {**given, key: value}.items())
+                text = "[[task]]\n" + "".join(f"{k} = {v}\n" for k, v in {**table, key: value}.items())
                 try:
                     read(folder, text)
                 except (InputError, MissingError) as error:
