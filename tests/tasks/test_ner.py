@@ -20,10 +20,11 @@ from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Feature, Task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
-from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
+from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from tests.conftest import Notes, bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
+from tests.support.words_of_pieces import addable_words
 
 LABELS = ("O", "B-Disease", "I-Disease")
 FIRST = {
@@ -51,8 +52,8 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Encoder]
         tokenizer = bytelevel_tokenizer() if kind == "roberta" else wordpiece_tokenizer()
         save_tokenizer(tokenizer, folder, "RobertaTokenizer" if kind == "roberta" else "BertTokenizer")
         vocabulary = BaseVocabulary(load_tokenizer(folder))
-        words = [word for word, new in zip(added, addable(new_forms(added, vocabulary)), strict=True) if new]
-        table = AddedWords.build(new_entries(words, vocabulary), vocabulary, vocabulary.size, "base")
+        entries = new_entries(addable_words(added, vocabulary), vocabulary)
+        table = AddedWords.build(entries, vocabulary, vocabulary.size, "base")
         return Encoder(DualTokenizer(folder, table), ARCHITECTURES[kind], max_length)
 
     return make

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import ArrayFile, Sequences, SequenceTable, UInt64Array, hash_sequences, write_arrays
-from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
+from greenadapt.tokenization.added_words import AddedWords, new_entries
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 from greenadapt.tokenization.words import from_byte_characters, to_byte_characters
 from tests.conftest import bytelevel_tokenizer, wordpiece_tokenizer
+from tests.support.words_of_pieces import addable_words
 
 LISTS = st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=30)
 
@@ -21,13 +22,13 @@ def crowded(sequences: Sequences) -> UInt64Array:
 
 
 @pytest.mark.parametrize("hash_of", [hash_sequences, crowded])
-@given(stored=LISTS, wanted=LISTS)
-def test_table_finds_what_a_dictionary_finds(hash_of, stored, wanted):
-    stored = [list(one) for one in dict.fromkeys(map(tuple, stored))]
-    positions = {tuple(one): i for i, one in enumerate(stored)}
-    table = SequenceTable.build(Sequences.of(stored), hash_of)
-    asked = wanted + stored
-    assert table.find(Sequences.of(asked)).tolist() == [positions.get(tuple(one), -1) for one in asked]
+@given(stored=LISTS, missing=LISTS)
+def test_table_finds_what_a_dictionary_finds(hash_of, stored, missing):
+    positions = {sequence: i for i, sequence in enumerate(dict.fromkeys(map(tuple, stored)))}
+    table = SequenceTable.build(Sequences.of([*map(list, positions)]), hash_of)
+    sequences = missing + stored
+    expected = [positions.get(tuple(sequence), -1) for sequence in sequences]
+    assert table.find(Sequences.of(sequences)).tolist() == expected
 
 
 def test_hash_depends_on_order_and_length():
@@ -66,33 +67,20 @@ def test_wordpiece_pieces_of_a_word_over_100_characters_are_unk():
 
 def test_addable_words_of_an_uncased_model():
     words = ["tachycardia", "EGFR", "beta-blocker", "[SEP]", "heart", "ébola", "°c", "x" * 101, "日", "a b"]
-    expected = [True, False, False, False, False, False, True, True, True, False]
-    assert addable(new_forms(words, BaseVocabulary(wordpiece_tokenizer()))).tolist() == expected
+    vocabulary = BaseVocabulary(wordpiece_tokenizer())
+    assert addable_words(words, vocabulary) == ["tachycardia", "°c", "x" * 101, "日"]
+    assert addable_words([], vocabulary) == []
 
 
 def test_addable_words_of_a_cased_model():
     words = ["Tachycardia", "ébola", "Patient", "[MASK]"]
-    forms = new_forms(words, BaseVocabulary(wordpiece_tokenizer(lowercase=False)))
-    assert addable(forms).tolist() == [True, True, False, False]
+    assert addable_words(words, BaseVocabulary(wordpiece_tokenizer(lowercase=False))) == ["Tachycardia", "ébola"]
 
 
 def test_addable_words_of_bytelevel():
     # "'s" is two base pieces but only ever stands without a space before it.
     words = ["tachycardia", "heart", "beta-blocker", "<mask>", "'s", "日本", " ", "\t "]
-    assert addable(new_forms(words, BaseVocabulary(bytelevel_tokenizer()))).tolist() == [
-        True,
-        False,
-        False,
-        False,
-        True,
-        True,
-        False,
-        False,
-    ]
-
-
-def test_nothing_is_addable_among_no_words():
-    assert addable(new_forms([], BaseVocabulary(wordpiece_tokenizer()))).tolist() == []
+    assert addable_words(words, BaseVocabulary(bytelevel_tokenizer())) == ["tachycardia", "'s", "日本"]
 
 
 def test_words_that_cannot_be_exported_come_first():
@@ -161,12 +149,11 @@ def test_another_file_is_refused(tmp_path: Path):
 def test_parts_that_do_not_match_are_refused(tmp_path: Path, name: str, value: list) -> None:
     vocabulary = BaseVocabulary(wordpiece_tokenizer())
     path = tmp_path / "words.safetensors"
-    AddedWords.build(new_entries(["tachycardia", "isolates"], vocabulary), vocabulary, vocabulary.size, "base").write(
-        path
-    )
+    entries = new_entries(["tachycardia", "isolates"], vocabulary)
+    AddedWords.build(entries, vocabulary, vocabulary.size, "base").write(path)
     assert AddedWords.open(path).all_surfaces() == ["tachycardia", "isolates"]
     file = ArrayFile(path)
-    arrays = {each: np.array(file[each]) for each in file.names}
+    arrays = {key: np.array(file[key]) for key in file.names}
     write_arrays(path, {**arrays, name: np.array(value, arrays[name].dtype)}, file.metadata)
     with pytest.raises(InputError, match=r"words\.safetensors is not a table of added words"):
         AddedWords.open(path)

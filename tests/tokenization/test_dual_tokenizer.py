@@ -1,7 +1,6 @@
 import re
 from collections import Counter
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,12 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from greenadapt.errors import MissingError
-from greenadapt.tokenization.added_words import AddedWords, addable, new_entries, new_forms
-from greenadapt.tokenization.dual_tokenizer import DualEncoding, DualTokenizer, Pieces
+from greenadapt.tokenization.added_words import AddedWords, new_entries
+from greenadapt.tokenization.dual_tokenizer import DualEncoding, DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.tokenization.words import from_byte_characters
 from tests.conftest import bytelevel_tokenizer, save_tokenizer, wordpiece_tokenizer
+from tests.support.words_of_pieces import addable_words, extents, grouped
 
 # What tokenizers disagree about: control characters, marks, zero width, ideographs, emoji, odd spaces, \w and not \w.
 NASTY = [
@@ -42,13 +42,13 @@ class Model:
         """What the base tokenizer cuts into pieces one by one; a literal special token is one of its own."""
         special = [re.escape(token.content) for token in self.tokenizer.get_added_tokens_decoder().values()]
         normalize = self.tokenizer.normalizer.normalize_str if self.tokenizer.normalizer else str
-        found = []
+        tokens = []
         for part in re.split(f"({'|'.join(special)})", text):
             if self._is_special(part):
-                found.append(part)
+                tokens.append(part)
             elif part:
-                found += [token for token, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(normalize(part))]
-        return found
+                tokens += [token for token, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(normalize(part))]
+        return tokens
 
     def _is_special(self, text: str) -> bool:
         return any(token.content == text for token in self.tokenizer.get_added_tokens_decoder().values())
@@ -59,8 +59,7 @@ class Model:
         vocabulary = BaseVocabulary(self.tokenizer)
         if vocabulary.kind == "bytelevel":
             tokens = dict.fromkeys(from_byte_characters(token.removeprefix("Ġ")) for token in tokens)
-        words = [word for word in tokens if word]
-        return [word for word, new in zip(words, addable(new_forms(words, vocabulary)), strict=True) if new]
+        return addable_words([word for word in tokens if word], vocabulary)
 
     def rule(self, text: str, new_ids: dict[str, int]) -> tuple[list[list[int]], list[list[int]]]:
         """The pieces of each word of ``text``, in the base view and in the expanded one."""
@@ -99,19 +98,6 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def dual(model: Model) -> DualTokenizer:
     """With every nasty word that can be added."""
     return model.dual(model.words(*NASTY))[0]
-
-
-def grouped(pieces: Pieces) -> list[list[int]]:
-    pairs = zip(pieces.words.tolist(), pieces.ids.tolist(), strict=True)
-    return [[piece for _, piece in group] for _, group in groupby(pairs, key=lambda pair: pair[0])]
-
-
-def extents(pieces: Pieces) -> list[tuple[int, int]]:
-    """First and last character of each word."""
-    found: dict[int, tuple[int, int]] = {}
-    for word, (begin, end) in zip(pieces.words.tolist(), pieces.spans.tolist(), strict=True):
-        found[word] = (found[word][0] if word in found else begin, end)
-    return list(found.values())
 
 
 @pytest.mark.parametrize("text", ["\u0301\u302e", "\u0301\U0001d165\U0001d16d"])
@@ -153,8 +139,8 @@ def test_every_given_word_has_pieces_in_both_views(dual: DualTokenizer, words: l
         assert (np.diff(view.input_words) >= 0).all()
         extra = Counter(view.ids.tolist()) - Counter(plain.ids.tolist())
         assert set(extra) <= {dual.special.unk}
-        rest = iter(view.ids.tolist())
-        assert all(piece in rest for piece in plain.ids.tolist())  # in order, nothing lost
+        remaining = iter(view.ids.tolist())
+        assert all(piece in remaining for piece in plain.ids.tolist())  # in order, nothing lost
     assert encoding.base.words[-1:].tolist() == encoding.expanded.words[-1:].tolist()
     assert extents(encoding.base) == extents(encoding.expanded)
 
@@ -169,8 +155,8 @@ def test_a_batch_is_its_texts_one_by_one(dual: DualTokenizer, texts: list[str | 
 
 def equal(first: DualEncoding, second: DualEncoding) -> None:
     for a, b in ((first.base, second.base), (first.expanded, second.expanded)):
-        for one, other in ((a.ids, b.ids), (a.words, b.words), (a.spans, b.spans), (a.input_words, b.input_words)):
-            np.testing.assert_array_equal(one, other)
+        for name in ("ids", "words", "spans", "input_words"):
+            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
 
 
 LONG = st.lists(
@@ -187,8 +173,8 @@ def test_a_text_in_parts_has_the_same_pieces(
     whole = dual.encode_batch(texts)
     with monkeypatch.context() as patch:
         patch.setattr("greenadapt.tokenization.dual_tokenizer._AT_ONCE", at_once)
-        for one, other in zip(dual.encode_batch(texts), whole, strict=True):
-            equal(one, other)
+        for encodings in zip(dual.encode_batch(texts), whole, strict=True):
+            equal(*encodings)
 
 
 def seen_by(dual: DualTokenizer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -267,15 +253,6 @@ def test_given_words_without_characters_are_unk(model: Model, dual: DualTokenize
 def test_empty_texts(dual: DualTokenizer):
     assert [encoding.n_words for encoding in dual.encode_batch(["", [], "heart"])] == [0, 0, 1]
     assert dual.encode_batch([]) == []
-
-
-def test_a_long_text_is_not_cut(dual: DualTokenizer):
-    assert dual.encode("tachycardia " * 1000).n_words >= 1000
-
-
-def test_special_ids_are_the_models(model: Model, dual: DualTokenizer):
-    names = ("<s>", "</s>") if BaseVocabulary(model.tokenizer).kind == "bytelevel" else ("[CLS]", "[SEP]")
-    assert (dual.special.cls, dual.special.sep) == tuple(model.tokenizer.token_to_id(name) for name in names)
 
 
 def test_another_folder_is_refused(tmp_path: Path):

@@ -4,18 +4,18 @@ import unicodedata
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, addable, new_entries, new_forms
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
+from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, new_entries
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.export import export_tokenizers
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
 from tests.conftest import save_tokenizer
 from tests.support.languages import LINES, STYLES, language_tokenizer
+from tests.support.words_of_pieces import addable_words, extents
 
 FORMS = ("NFC", "NFD")
 WORDS = sorted({unicodedata.normalize(form, word) for line in LINES for word in line.split() for form in FORMS})
@@ -52,31 +52,24 @@ def expanded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     save_tokenizer(language_tokenizer(request.param), source, "PreTrainedTokenizerFast", **names)
     base = load_tokenizer(source)
     splitter, vocabulary = WordSplitter(base), BaseVocabulary(base)
-    found = dict.fromkeys(word for text in [*LINES, *WORDS] for word in splitter.split(text))
-    words = [word for word, new in zip(found, addable(new_forms(list(found), vocabulary)), strict=True) if new]
+    words_of_text = dict.fromkeys(word for text in [*LINES, *WORDS] for word in splitter.split(text))
+    words = addable_words([*words_of_text], vocabulary)
     entries = new_entries(words, vocabulary)
     AddedWords.build(entries, vocabulary, vocabulary.size, "base").write(folder / WORDS_FILE)
     export_tokenizers(vocabulary, source, folder, entries, vocabulary.size, "base")
     return Expanded(base, splitter, DualTokenizer.load(folder), load_tokenizer(folder), words)
 
 
-def extents(pieces: Pieces) -> list[tuple[int, int]]:
-    """First and last character of each word."""
-    starts = np.flatnonzero(np.diff(pieces.words, prepend=-1)).tolist()
-    ends = [*starts[1:], len(pieces.words)][: len(starts)]
-    return [(int(pieces.spans[a, 0]), int(pieces.spans[b - 1, 1])) for a, b in zip(starts, ends, strict=True)]
-
-
 @given(text=TEXTS)
 @PATIENT
 def test_both_views_have_the_same_words_of_the_text(expanded: Expanded, text: str) -> None:
-    both, first = expanded.dual.encode(text), expanded.dual.added.first_id
-    assert both.base.ids.tolist() == expanded.base.encode(text, add_special_tokens=False).ids
-    places = extents(both.base)
-    assert places == extents(both.expanded)
+    encoding, first = expanded.dual.encode(text), expanded.dual.added.first_id
+    assert encoding.base.ids.tolist() == expanded.base.encode(text, add_special_tokens=False).ids
+    places = extents(encoding.base)
+    assert places == extents(encoding.expanded)
     assert all(0 <= begin <= end <= len(text) for begin, end in places)
     assert all(before <= after for (before, _), (after, _) in pairwise(places))
-    for piece, (begin, end) in zip(both.expanded.ids.tolist(), both.expanded.spans.tolist(), strict=True):
+    for piece, (begin, end) in zip(encoding.expanded.ids.tolist(), encoding.expanded.spans.tolist(), strict=True):
         if piece >= first:
             surface = expanded.dual.added.surface(piece - first)
             assert expanded.splitter.split(text[begin:end]) == [surface]
@@ -88,14 +81,13 @@ def test_both_views_have_the_same_words_of_the_text(expanded: Expanded, text: st
 @given(text=TEXTS)
 @PATIENT
 def test_words_of_a_corpus_are_those_that_are_found(expanded: Expanded, text: str) -> None:
-    both, first = expanded.dual.encode(text), expanded.dual.added.first_id
-    found = [expanded.dual.added.surface(i - first) for i in both.expanded.ids.tolist() if i >= first]
-    known = set(expanded.words)
-    words = [word for word in expanded.splitter.split(text) if word in known]
+    encoding, first = expanded.dual.encode(text), expanded.dual.added.first_id
+    new_words = [expanded.dual.added.surface(i - first) for i in encoding.expanded.ids.tolist() if i >= first]
+    words = [word for word in expanded.splitter.split(text) if word in expanded.words]
     if expanded.has_row_of_each:
-        assert found == words
+        assert new_words == words
     remaining = iter(words)
-    assert all(word in remaining for word in found)
+    assert all(word in remaining for word in new_words)
 
 
 @pytest.mark.parametrize("style", ["wordpiece", "unigram", "bpe-whole-text"])
@@ -137,5 +129,5 @@ def test_a_span_ends_behind_the_marks_of_its_last_character(expanded: Expanded) 
     text = "고 " + unicodedata.normalize("NFD", "tự 권리에 đẳng.")
     places = extents(expanded.dual.encode(text).base)
     if expanded.splitter.kind != "bytelevel":
-        found = [unicodedata.normalize("NFC", text[begin:end]) for begin, end in places]
-        assert [word for word in found if word] == ["고", "tự", "권리에", "đẳng", "."]
+        words = [unicodedata.normalize("NFC", text[begin:end]) for begin, end in places]
+        assert [word for word in words if word] == ["고", "tự", "권리에", "đẳng", "."]

@@ -26,10 +26,11 @@ from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.tasks.base import Encoder
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.conftest import save_tokenizer, unigram_tokenizer
 from tests.support.plain_qa import PlainQa, assert_same_answers
 from tests.support.small_tasks import TRAIN, Json, TinyModel, lines, ner_request, qa_file, session, texts_file
+from tests.support.words_of_pieces import extents
 
 SPECIALS = {
     **dict.fromkeys(["bos_token", "cls_token"], "<s>"),
@@ -94,14 +95,6 @@ def dual(folder: Path) -> DualTokenizer:
     return DualTokenizer.of_model(folder, 121)
 
 
-def extents(pieces: Pieces) -> list[tuple[int, int]]:
-    """First and last character of each word."""
-    found: dict[int, tuple[int, int]] = {}
-    for word, (begin, end) in zip(pieces.words.tolist(), pieces.spans.tolist(), strict=True):
-        found[word] = (found[word][0] if word in found else begin, end)
-    return list(found.values())
-
-
 @pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(text=TEXTS)
@@ -112,18 +105,18 @@ def test_pieces_are_those_of_transformers(dual: DualTokenizer, plain: Any, text:
     begins, ends = encoding.base.spans.T
     assert (begins <= ends).all()
     assert (np.diff(begins) >= 0).all()
-    own_ends = np.maximum([end for _, end in expected["offset_mapping"]], begins).astype(int)
-    assert (ends >= own_ends).all()  # behind marks that the normalizer composes
-    marks = "".join(text[own:end] for own, end in zip(own_ends, ends, strict=True))
+    plain_ends = np.maximum([end for _, end in expected["offset_mapping"]], begins).astype(int)
+    assert (ends >= plain_ends).all()  # behind marks that the normalizer composes
+    marks = "".join(text[plain_end:end] for plain_end, end in zip(plain_ends, ends, strict=True))
     assert {unicodedata.category(mark) for mark in marks} <= {"Mn", "Mc", "Me", "Lo"}
     for begin, end in extents(encoding.base):
         assert end - begin < 2 or not re.match(WHITE, text[begin]) or re.fullmatch(f"{WHITE}+", text[begin:end])
 
 
 def test_spans_leave_out_any_white_space(dual: DualTokenizer) -> None:
-    found = [SENTENCE[begin:end] for begin, end in extents(dual.encode(SENTENCE).base)]
-    assert "".join(found) == "".join(SENTENCE.split())
-    assert {"The", "tachycardia", "-", "1", "(", "coronavirus", "isolated"} < set(found)
+    words = [SENTENCE[begin:end] for begin, end in extents(dual.encode(SENTENCE).base)]
+    assert "".join(words) == "".join(SENTENCE.split())
+    assert {"The", "tachycardia", "-", "1", "(", "coronavirus", "isolated"} < set(words)
     for begin, end in dual.encode(SENTENCE).base.spans.tolist():
         assert not re.search(WHITE, SENTENCE[begin:end])
 
@@ -186,9 +179,9 @@ def test_a_text_in_parts_has_the_same_pieces(dual: DualTokenizer, monkeypatch: p
     whole = dual.encode(text).base
     for at_once in range(1, 40):
         monkeypatch.setattr("greenadapt.tokenization.dual_tokenizer._AT_ONCE", at_once)
-        found = dual.encode(text).base
+        pieces = dual.encode(text).base
         for name in ("ids", "words", "spans"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+            np.testing.assert_array_equal(getattr(pieces, name), getattr(whole, name))
 
 
 @pytest.fixture
@@ -219,16 +212,17 @@ def test_entities(model: Path, tmp_path: Path) -> None:
     sentences = [part.split() for part in (tmp_path / "test.tsv").read_text().split("\n\n")]
     words = [[line for line in part if not re.match(r"[OBI](-|$)", line)] for part in sentences]
     source = tmp_path / "text.txt"
-    source.write_text("".join(" ".join(each) + "\n" for each in words))
-    kept = lines(result.folder / "seeds" / "0" / "predictions.jsonl")
-    for each, row, stored in zip(words, predicted(result.path, source), kept, strict=True):
-        inputs = tokenizer(each, is_split_into_words=True, return_tensors="pt")
-        first = [inputs.word_ids().index(word) for word in range(len(each))]
+    source.write_text("".join(" ".join(sentence) + "\n" for sentence in words))
+    written = lines(result.folder / "seeds" / "0" / "predictions.jsonl")
+    for sentence, row, stored in zip(words, predicted(result.path, source), written, strict=True):
+        inputs = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
+        first = [inputs.word_ids().index(word) for word in range(len(sentence))]
         with torch.no_grad():
             best = task_model(**inputs).logits[0, first].argmax(-1).tolist()
         assert [tag[2:] for tag in row["tags"]] == [task_model.config.id2label[label][2:] for label in best]
         assert row["tags"] == stored["tags"]
-        assert all(" ".join(each)[one["start"] : one["end"]] == one["text"] for one in row["entities"])
+        text = " ".join(sentence)
+        assert all(text[entity["start"] : entity["end"]] == entity["text"] for entity in row["entities"])
 
 
 @pytest.mark.slow
@@ -242,11 +236,11 @@ def test_classes(model: Path, tmp_path: Path, pair: bool) -> None:
         session(tmp_path), FinetuneRequest.of_one(str(model), (str(train),), None, str(test), task, TRAIN)
     )
     task_model, tokenizer = opened(result.path, "SequenceClassification")
-    for row, found in zip(lines(test), predicted(result.path, test), strict=True):
+    for row, prediction in zip(lines(test), predicted(result.path, test), strict=True):
         with torch.no_grad():
             logits = task_model(**tokenizer(*(row[name] for name in fields), return_tensors="pt")).logits[0]
         expected = torch.softmax(logits.double(), -1).tolist()
-        assert list(found["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
+        assert list(prediction["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -260,14 +254,11 @@ def test_answers(model: Path, tmp_path: Path) -> None:
     )
     assert read_scores(result)["seeds"][0]["test"]["f1"] >= 0
     contexts = [SENTENCE, f"{SENTENCE} In 2, not. {SENTENCE}", "a\xa0heart\u2003rate--[1],(...) 日本x virus", "cell"]
-    asked = tmp_path / "asked.jsonl"
-    asked.write_text("".join(json.dumps({"question": "what heart?", "context": each}) + "\n" for each in contexts))
-    request = QaRequest(
-        str(result.path),
-        InquirySources(str(asked)),
-        QaConfig(top=20),
-        ReadingOptions(max_length=32, precision="float32"),
-    )
+    file = tmp_path / "questions.jsonl"
+    rows = [{"question": "what heart?", "context": context} for context in contexts]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reading = ReadingOptions(max_length=32, precision="float32")
+    request = QaRequest(str(result.path), InquirySources(str(file)), QaConfig(top=20), reading)
     # The slow reading looks there for the tokenizer of the base view, which only a model with added words has.
     slow = shutil.copytree(result.path, tmp_path / "slow")
     save_tokenizer(unigram_tokenizer(), slow / "base_tokenizer", "XLMRobertaTokenizer", **SPECIALS)

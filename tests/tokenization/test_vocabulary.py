@@ -133,8 +133,8 @@ def test_words_are_the_tokenizers_own(name: str, text: str) -> None:
 def test_chunk_by_chunk_is_the_same_where_it_is_claimed(name: str, text: str) -> None:
     splitter = WordSplitter(CHUNKWISE[name])
     assert splitter.chunkwise
-    first, *others = text.split(" ")
-    words = splitter.split(first) + [word for chunk in others for word in splitter.split_chunk(chunk)]
+    first, *chunks = text.split(" ")
+    words = splitter.split(first) + [word for chunk in chunks for word in splitter.split_chunk(chunk)]
     assert words == reference(CHUNKWISE[name], text)
 
 
@@ -152,18 +152,10 @@ def test_casing_accents_and_marks() -> None:
     assert joined("bytelevel") == "Égfr 's β - Blockers [ SEP ] 汉字"
 
 
-def test_lower_casing_is_seen() -> None:
-    assert {name: WordSplitter(CHUNKWISE[name]).lowercases for name in ("minilm", "cased", "several", "bytelevel")} == {
-        "minilm": True,
-        "cased": False,
-        "several": True,
-        "bytelevel": False,
-    }
-
-
-def test_kinds() -> None:
-    assert WordSplitter(CHUNKWISE["minilm"]).kind == "wordpiece"
-    assert WordSplitter(CHUNKWISE["bytelevel"]).kind == "bytelevel"
+def test_lower_casing_and_kinds() -> None:
+    splitters = [WordSplitter(CHUNKWISE[name]) for name in ("minilm", "cased", "several", "bytelevel")]
+    assert [splitter.lowercases for splitter in splitters] == [True, False, True, False]
+    assert [splitter.kind for splitter in splitters] == [*["wordpiece"] * 3, "bytelevel"]
     assert WordSplitter(unigram_tokenizer()).kind == "sentencepiece"
 
 

@@ -1,9 +1,7 @@
 """Words of SentencePiece models, whose pre-tokens hold punctuation, on real text."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +9,13 @@ import pytest
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
+from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, new_entries
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.export import export_tokenizers
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
-from greenadapt.tokenization.words import SPACE_MARK, from_byte_characters, to_byte_characters
+from greenadapt.tokenization.words import from_byte_characters, to_byte_characters
 from tests.support.sentencepiece_models import LAYOUTS, known_words, real_lines, save_sentencepiece
-
-
-def test_the_alphabet_is_the_tokenizers_library_s() -> None:
-    pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    text = "".join(map(chr, [*range(1, 0x250), 0x4E00, 0x1F600]))
-    ((theirs, _),) = pre_tokenizer.pre_tokenize_str(text)
-    assert to_byte_characters(text) == theirs
-    assert from_byte_characters(theirs) == text
-    assert to_byte_characters(" ") == SPACE_MARK
+from tests.support.words_of_pieces import addable_words, grouped
 
 
 def test_half_a_character_is_an_error_or_replaced() -> None:
@@ -68,7 +58,7 @@ def test_words_end_at_punctuation_where_pieces_do(text: str, words: list[str]) -
 def test_which_words_can_be_added() -> None:
     words = ["tachycardia", "the", "日本では", "tachy-x", "x", "ta", "éx", "chy", "cardiachy"]
     vocabulary = BaseVocabulary(tiny())
-    assert addable(new_forms(words, vocabulary)).tolist() == [True, *[False] * 7, True]
+    assert addable_words(words, vocabulary) == ["tachycardia", "cardiachy"]
     row = PIECES.index
     assert {"the", "ta", "chy", "x", "日本", ",", "("} <= set(vocabulary.whole_words)
     assert vocabulary.whole_words["ta"] == row("▁ta")
@@ -99,7 +89,7 @@ def expanded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     vocabulary = BaseVocabulary(tokenizer)
     counts = Counter(word for line in real_lines() for word in WordSplitter(tokenizer).split(line))
     frequent = [word for word, count in counts.most_common() if count > 2]
-    words = [word for word, new in zip(frequent, addable(new_forms(frequent, vocabulary)), strict=True) if new]
+    words = addable_words(frequent, vocabulary)
     entries = new_entries(words, vocabulary)
     first_id = vocabulary.size + 3  # rows of the model that no piece has
     AddedWords.build(entries, vocabulary, first_id, "base").write(folder / WORDS_FILE)
@@ -109,27 +99,21 @@ def expanded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return Expanded(tokenizer, DualTokenizer.load(folder), entries, plain, folder)
 
 
-def grouped(pieces: Pieces) -> Iterator[list[int]]:
-    pairs = zip(pieces.words.tolist(), pieces.ids.tolist(), strict=True)
-    return ([piece for _, piece in group] for _, group in groupby(pairs, key=lambda pair: pair[0]))
-
-
 @pytest.mark.slow
 def test_both_views_of_real_text(expanded: Expanded) -> None:
     splitter, ids, base = WordSplitter(expanded.base), expanded.ids, expanded.base
     n_new = 0
     for text in [*real_lines(), *ODD]:
-        encoding, own = expanded.dual.encode(text), base.encode(text, add_special_tokens=False)
-        assert encoding.base.ids.tolist() == own.ids
+        encoding, ids_of_base = expanded.dual.encode(text), base.encode(text, add_special_tokens=False).ids
+        assert encoding.base.ids.tolist() == ids_of_base
         words = splitter.split(text)
         seen = [text_of(base, pieces) for pieces in grouped(encoding.base)]
         unknown = 0
-        if unknown not in own.ids and not set(own.ids) & set(base.get_added_tokens_decoder()):
+        if unknown not in ids_of_base and not set(ids_of_base) & set(base.get_added_tokens_decoder()):
             assert [word for word in seen if word] == words
-        for word, pieces, found in zip(seen, grouped(encoding.base), grouped(encoding.expanded), strict=True):
-            expected = [ids[word]] if word in ids and unknown not in pieces else pieces
-            assert found == expected
-            n_new += found == [ids.get(word)]
+        for word, pieces, new_pieces in zip(seen, grouped(encoding.base), grouped(encoding.expanded), strict=True):
+            assert new_pieces == ([ids[word]] if word in ids and unknown not in pieces else pieces)
+            n_new += new_pieces == [ids.get(word)]
     assert n_new > 300
 
 
@@ -144,20 +128,20 @@ def test_plain_transformers_finds_the_same_words(expanded: Expanded, tmp_path: P
     again = transformers.AutoTokenizer.from_pretrained(tmp_path)
     n = 0
     for text in real_lines():
-        found = expanded.dual.encode(text).expanded.ids.tolist()
-        if hidden.isdisjoint(found):
-            assert expanded.plain(text, add_special_tokens=False)["input_ids"] == found
-            assert again(text, add_special_tokens=False)["input_ids"] == found
+        ids = expanded.dual.encode(text).expanded.ids.tolist()
+        if hidden.isdisjoint(ids):
+            assert expanded.plain(text, add_special_tokens=False)["input_ids"] == ids
+            assert again(text, add_special_tokens=False)["input_ids"] == ids
             n += 1
     assert n > 200
 
 
 def test_plain_transformers_frames_other_text_as_before(expanded: Expanded) -> None:
     mask = expanded.plain.mask_token
-    of, it = known_words(expanded.base)
-    for text in (f"{of} {mask}, {it} ({mask}) {of}", f"{mask} {of}", f"{of} {mask}.", f" {of}", f"({of})", of):
+    a, b = known_words(expanded.base)
+    for text in (f"{a} {mask}, {b} ({mask}) {a}", f"{mask} {a}", f"{a} {mask}.", f" {a}", f"({a})", a):
         assert expanded.plain(text)["input_ids"] == expanded.base.encode(text).ids
-        assert expanded.plain(text, it)["input_ids"] == expanded.base.encode(text, it).ids
+        assert expanded.plain(text, b)["input_ids"] == expanded.base.encode(text, b).ids
     assert len(expanded.plain) == expanded.dual.added.first_id + len(expanded.entries)
 
 
@@ -167,17 +151,17 @@ def test_a_word_is_found_behind_any_character(expanded: Expanded) -> None:
     for text in (word, f" {word}", f"({word}), {word}", f"{word}s {word}-{word}"):
         assert expanded.dual.encode(text).expanded.ids.tolist().count(row) == text.replace(f"{word}s", "").count(word)
         assert row not in expanded.dual.encode(text).base.ids
-    given = expanded.dual.encode([f"({word})", "\u3000", word]).expanded
-    assert given.input_words is not None
-    assert given.input_words[given.ids == row].tolist() == [0, 2]
+    pieces = expanded.dual.encode([f"({word})", "\u3000", word]).expanded
+    assert pieces.input_words is not None
+    assert pieces.input_words[pieces.ids == row].tolist() == [0, 2]
 
 
 def test_without_its_row_a_word_has_other_pieces(expanded: Expanded) -> None:
     vocabulary = BaseVocabulary(expanded.base)
     words = vocabulary.whole_words
-    others = vocabulary.pieces_without_row(list(words))
-    assert sum(map(bool, others)) > len(words) // 2
-    for (word, row), pieces in zip(words.items(), others, strict=True):
+    spellings = vocabulary.pieces_without_row(list(words))
+    assert sum(map(bool, spellings)) > len(words) // 2
+    for (word, row), pieces in zip(words.items(), spellings, strict=True):
         assert row not in pieces
         assert not pieces or text_of(expanded.base, pieces) == word
 
@@ -186,6 +170,6 @@ def test_chunk_by_chunk_is_the_same(expanded: Expanded) -> None:
     splitter = WordSplitter(expanded.base)
     assert splitter.chunkwise
     for text in [*real_lines()[:100], *ODD]:
-        first, *others = text.split(" ")
-        chunks = [splitter.split(first), *map(splitter.split_chunk, others)]
+        first, *chunks_after = text.split(" ")
+        chunks = [splitter.split(first), *map(splitter.split_chunk, chunks_after)]
         assert [word for words in chunks for word in words] == splitter.split(text)
