@@ -54,16 +54,11 @@ READING = {"separate": None, "shared": None, "pals, top": 0.8, "pals, all": None
 class InTurn(Feed):
     """The batches of one dataset, each another task's."""
 
-    @property
-    def leaves_weights_out(self) -> bool:
-        """Those of the other tasks."""
-        return True
-
-    def draw(self, done: int) -> Draw:
+    def draw(self, step: int) -> Draw:
         """See ``Feed``."""
-        draw = super().draw(done)
+        draw = super().draw(step)
         dataset: Any = draw.dataset
-        return replace(draw, dataset=replace(dataset, task=TASKS[done % len(TASKS)]))
+        return replace(draw, dataset=replace(dataset, task=TASKS[step % len(TASKS)]))
 
 
 @dataclass(frozen=True)

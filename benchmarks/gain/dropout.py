@@ -5,20 +5,22 @@ is known. A training example is cut afresh in each epoch; what is measured on is
 """
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
-from greenadapt.tasks.base import Encoder, Input, TaskData
+from greenadapt.config import TrainConfig
+from greenadapt.tasks.base import Encoder, Input
+from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Draw, Feed
-from greenadapt.training.finetune import FinetuneRun
+from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
 
 DROPPED = 0.1
 """How often a match longer than a character is passed over."""
@@ -49,6 +51,7 @@ class _Cuts:
     """What the chance depends on, besides the text."""
     n_items: int = 0
     """How many inputs the training examples make."""
+    train: TrainConfig = field(default_factory=TrainConfig)
 
     def merged(self, tokenizer: DualTokenizer, base: Any, batch: Any) -> Any:
         """The pieces of texts whose base pieces are ``base``."""
@@ -101,26 +104,29 @@ class _Redrawn(TaskDataset):
 def dropout() -> Iterator[None]:
     """The expanded view of a text is one by MaxMatch-dropout; for NER as the only task, and models with WordPiece."""
     cuts = _Cuts()
-    items_of, dataset_of, draw_of = FinetuneRun._training_items, FinetuneRun._dataset, Feed.draw
+    begin_of, training_of, dataset_of, draw_of = FinetuneRun.__init__, NerTask.training, TaskDataset.of, Feed.draw
 
-    def drawn(run: FinetuneRun, one: TaskData, epoch: int) -> list[Input]:
-        cuts.draw = (run.seed, epoch)
-        items = items_of(run, one)
+    def begin(run: FinetuneRun, setup: FinetuneSetup, *arguments: Any, **named: Any) -> None:
+        cuts.train = setup.train
+        begin_of(run, setup, *arguments, **named)
+
+    def drawn(task: NerTask, epoch: int, examples: Any, encoder: Encoder, seed: int, progress: Any) -> list[Input]:
+        cuts.draw = (seed, epoch)
+        items = training_of(task, examples, encoder, seed, progress)
         cuts.draw = ()
         return items
 
-    def training_items(run: FinetuneRun, one: TaskData) -> list[Input]:
-        first, train = drawn(run, one, 0), run.setup.train
+    def training(task: NerTask, *arguments: Any) -> list[Input]:
+        first, train = drawn(task, 0, *arguments), cuts.train
         cuts.n_items = len(first)
         an_epoch = -(-2 * len(first) // train.batch_size)
         epochs = min(train.epochs, -(-(train.max_steps or train.epochs * an_epoch) // an_epoch))
-        found = [first, *(drawn(run, one, epoch) for epoch in range(1, epochs))]
-        return [item for items in found for item in (items if len(items) == len(first) else first)]
+        draws = [first, *(drawn(task, epoch, *arguments) for epoch in range(1, epochs))]
+        return [item for items in draws for item in (items if len(items) == len(first) else first)]
 
-    def dataset(run: FinetuneRun, one: TaskData, items: Sequence[Input]) -> TaskDataset:
-        made = dataset_of(run, one, items)
-        assert isinstance(made, TaskDataset)
-        return _Redrawn(**{field.name: getattr(made, field.name) for field in fields(made)}, n_drawn=cuts.n_items)
+    def dataset(*arguments: Any) -> TaskDataset:
+        plain = dataset_of(*arguments)
+        return _Redrawn(**{entry.name: getattr(plain, entry.name) for entry in fields(plain)}, n_drawn=cuts.n_items)
 
     def draw(feed: Feed, done: int) -> Draw:
         found = draw_of(feed, done)
@@ -129,8 +135,9 @@ def dropout() -> Iterator[None]:
     with (
         patch.object(DualTokenizer, "_merge", lambda *arguments: cuts.merged(*arguments)),
         patch.object(Encoder, "has_words", property(lambda _: True)),
-        patch.object(FinetuneRun, "_training_items", training_items),
-        patch.object(FinetuneRun, "_dataset", dataset),
+        patch.object(FinetuneRun, "__init__", begin),
+        patch.object(NerTask, "training", training),
+        patch.object(TaskDataset, "of", dataset),
         patch.object(Feed, "draw", draw),
     ):
         yield

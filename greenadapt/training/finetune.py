@@ -264,12 +264,13 @@ class FinetuneRun:
         self.model = self._parts.model
         self._memory = self._attach([*chain(*items.values())])
         self._parts.freeze()
-        self.n_inputs = {name: len(inputs) for name, inputs in items.items()}
+        self.n_inputs: dict[str, int] = {}
         datasets: list[Dataset] = []
         for data in setup.tasks:
             inputs, head, pad = items[data.name], data.task.head, data.encoder.special.pad
             dataset = TaskDataset.of(inputs, self.rows, head, pad, self._memory["train"])
             dataset = replace(dataset, task=data.name or None, n_examples=len(data.train))
+            self.n_inputs[data.name] = dataset.n_items
             agreement = setup.train.agreement
             datasets.append(PairedDataset.of(dataset, inputs, agreement) if agreement else dataset)
         texts = None
