@@ -285,7 +285,7 @@ class FinetuneRun:
         setup = self.setup
         if self.training.restore(self.state):
             self.record = _Record.of_state(self.state)
-            setup.progress.note(f"seed {self.seed}: going on from step {self.training.number:,}")
+            setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
         self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
 
     def finish(self, whole: Path, *, is_whole: bool) -> None:
@@ -323,7 +323,7 @@ class FinetuneRun:
         general.attach(host, setup.first_encoder, setup.machine, self.seed)
         source = setup.checkpoint.folder
         if begin_memory(host, source) and not self._steps_before:  # every seed does, the first reports it
-            setup.progress.note(f"its memory begins with what {source} has learnt")
+            setup.progress.note(f"the memory starts with the weights that {source} has learnt")
         if n_cut := reader.n_cut(items):
             setup.progress.warn(
                 f"{n_cut:,} of {len(items):,} training examples are longer in base pieces than the {reader.max_length} "

@@ -90,7 +90,7 @@ class PretrainRun:
             encoder, source = self.opened.model.encoder, setup.checkpoint.folder
             setup.general.attach(encoder, setup.encoder, setup.machine, seed)
             if begin_memory(encoder, source):
-                setup.progress.note(f"its memory begins with what {source} has learnt")
+                setup.progress.note(f"the memory starts with the weights that {source} has learnt")
         config, pad = setup.config, setup.encoder.special.pad
         masking = Masking.of(setup.encoder.tokenizer, config.mask_share, whole_words=config.whole_words)
         self._dataset = MaskedDataset(texts.train, self.opened.rows, masking, pad, seed, reader)
@@ -110,7 +110,7 @@ class PretrainRun:
             _train_only(model, [weight for weight in [model.embedding.added] if weight is not None])
         state = self.folder / ".state"
         if self._restore(self.training, state):
-            setup.progress.note(f"going on from step {self.training.number:,}")
+            setup.progress.note(f"resuming from step {self.training.number:,}")
         else:
             self.record.before = self._losses(self._measured)
         self.training.run(state, self.record, setup.progress, "training", self._after_step)
@@ -135,7 +135,7 @@ class PretrainRun:
         training = self._training_of(train)
         state = self.folder / ".head"
         if self._restore(training, state) and training.number < training.n_steps:
-            setup.progress.note(f"going on from step {training.number:,} of the new head")
+            setup.progress.note(f"resuming from step {training.number:,} of the new head")
         if training.number < training.n_steps:
             training.run(state, self.record, setup.progress, "new head")
         for weight, is_trained in requires_grad.items():

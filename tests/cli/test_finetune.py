@@ -380,8 +380,8 @@ def test_interrupted_in_the_middle(
     assert not (tmp_path / "run").exists()
     assert (tmp_path / ".run.work" / "seeds" / "0" / "scores.json").is_file() == (seed == 1)
     resumed = run_alone(*command, "-o", "run")
-    assert re.search(rf"seed {seed}: going on from step \d+", resumed.stderr)
-    assert resumed.stderr.count("going on") == 1
+    assert re.search(rf"seed {seed}: resuming from step \d+", resumed.stderr)
+    assert resumed.stderr.count("resuming") == 1
     assert digests(tmp_path / "run") == digests(tmp_path / "whole")
     assert len(lines(tmp_path / "run" / "seeds" / str(seed) / "history.jsonl")) == 8
 

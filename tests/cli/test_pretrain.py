@@ -163,7 +163,7 @@ def test_interrupted_in_the_middle(
     interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], file, number)
     assert not (tmp_path / "run").exists()
     resumed = run_alone(*command, "-o", "run")
-    assert re.search(r"going on from step \d+( of the new head)?$", resumed.stderr, re.MULTILINE)
+    assert re.search(r"resuming from step \d+( of the new head)?$", resumed.stderr, re.MULTILINE)
     assert "documents in" not in resumed.stderr  # tokenized once
     assert digests(tmp_path / "run") == digests(tmp_path / "whole")
     assert len(lines(tmp_path / "run" / "history.jsonl")) == 6

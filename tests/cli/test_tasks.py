@@ -117,8 +117,8 @@ def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: P
     interrupted([*command, "--checkpoint-steps", 1, "-o", "run"], state, signal.SIGKILL)
     assert not (tmp_path / "run").exists()
     resumed = run_alone(*command, "-o", "run")
-    assert re.search(r"seed 1: going on from step \d+", resumed.stderr)
-    assert resumed.stderr.count("going on") == 1
+    assert re.search(r"seed 1: resuming from step \d+", resumed.stderr)
+    assert resumed.stderr.count("resuming") == 1
     assert digests(tmp_path / "run") == digests(tmp_path / "whole")
     assert len(lines(tmp_path / "run" / "seeds" / "1" / "history.jsonl")) == 4
 
@@ -136,7 +136,7 @@ def test_an_addition_that_is_killed(run_alone: Run, many: Path, tmp_path: Path) 
     whole = (tmp_path / "adapted", "--tasks", toml(tmp_path, "ner", "ill.1"), *QUICK, "-o", "many")
     assert "finetune: up to date" in run_alone("finetune", "-m", *whole).stdout
     resumed = run_alone(*command)
-    assert re.search(r"seed 0: going on from step \d+", resumed.stderr)
+    assert re.search(r"seed 0: resuming from step \d+", resumed.stderr)
     killed = {name: digest for name, digest in digests(many).items() if name.startswith("tasks/qa/")}
     run_alone("tasks", "many", "--remove", "qa")
     assert digests(many) == before

@@ -559,7 +559,7 @@ def test_fine_tuning_and_pretraining_begin_with_what_pretraining_learnt(tiny_mod
     request = PretrainRequest(str(model), (str(text_file(tmp_path / "text.txt")),), config=config, training=train)
     first = pretrain(session(tmp_path, "first"), replace(request, **given)).folder
     learnt = load_file(first / "memory.safetensors")
-    told = f"its memory begins with what {first} has learnt"
+    told = f"the memory starts with the weights that {first} has learnt"
 
     def begun(stage: Any, request: Any, **changes: Any) -> tuple[dict[str, Any], int]:
         """The memory of a run that changes no weight, and how often it told where that is from."""

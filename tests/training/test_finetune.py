@@ -174,7 +174,7 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(
     resumed = replace(setup, progress=Notes())
     weights, resumed_scores = train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
     assert isinstance(resumed.progress, Notes)
-    assert resumed.progress.notes == [f"seed 3: going on from step {at}"]
+    assert resumed.progress.notes == [f"seed 3: resuming from step {at}"]
     assert weights.keys() == expected.keys()
     assert_same(weights, expected)
     assert resumed_scores == scores

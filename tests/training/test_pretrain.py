@@ -168,7 +168,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     assert getattr(raised.value, "code", None) == code
     progress = _Stopping("none", 1)
     again = trained_weights(setup(model, tmp_path, config=config, progress=progress), tmp_path / "run")
-    assert progress.notes == [f"going on from step {note}"]
+    assert progress.notes == [f"resuming from step {note}"]
     assert set(again) == set(whole)
     for name, weight in whole.items():
         np.testing.assert_array_equal(again[name], weight, err_msg=name)

@@ -253,7 +253,7 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(model: Path, tmp_path: 
     resumed = replace(setup, progress=Notes())
     train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
     assert isinstance(resumed.progress, Notes)
-    assert resumed.progress.notes == ["seed 3: going on from step 8"]
+    assert resumed.progress.notes == ["seed 3: resuming from step 8"]
     assert digests(tmp_path / "whole") == digests(tmp_path / "whole2")
     first, again = (digests(tmp_path / name) for name in ("seed", "again"))
     for files in (first, again):
@@ -347,7 +347,7 @@ def test_a_memory_begins_with_what_the_model_has_learnt(model: Path, tmp_path: P
     assert learnt
     assert changed(learnt, begun) == []
     assert isinstance(later.setup.progress, Notes)
-    assert later.setup.progress.notes == [f"its memory begins with what {tmp_path / 'whole'} has learnt"]
+    assert later.setup.progress.notes == [f"the memory starts with the weights that {tmp_path / 'whole'} has learnt"]
 
 
 @pytest.mark.slow

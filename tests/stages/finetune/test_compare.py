@@ -270,7 +270,7 @@ def test_finished_folds_are_kept(tiny_model: TinyModel, tmp_path: Path, monkeypa
     resumed = session(tmp_path, "work")
     found = cross_validate(resumed, request, None, TWO)
     assert isinstance(resumed.progress, Notes)
-    assert any("fold 2 of 2, base model: seed 0: going on from step 3" in note for note in resumed.progress.notes)
+    assert any("fold 2 of 2, base model: seed 0: resuming from step 3" in note for note in resumed.progress.notes)
     assert {file: file.stat().st_mtime_ns for file in kept} == kept
     assert cross_validate(session(tmp_path, "work"), request, None, TWO) == found  # seconds included
     assert len([*(tmp_path / "work").glob("*.safetensors")]) == 4

@@ -388,7 +388,7 @@ def test_a_finished_seed_is_not_trained_again(
         result = finetune(again, request)
     assert trained == [1]
     assert isinstance(again.progress, Notes)
-    assert [note for note in again.progress.notes if "going on" in note] == ["seed 1: going on from step 15"]
+    assert [note for note in again.progress.notes if "resuming" in note] == ["seed 1: resuming from step 15"]
     names = {name for name in whole.manifest.files if name.endswith((".safetensors", "predictions.jsonl"))}
     assert len(names) == 7
     for name in (*names, "scores.json"):
