@@ -26,8 +26,6 @@ from greenadapt.tasks.records import records, refuse_repeated
 
 _CORRECTION = "correct the file, or leave the question out"
 _FORMATS = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"
-
-
 _DOCUMENT_FIELDS = ("document_id", "document", "title")
 
 
@@ -162,7 +160,10 @@ class _QuestionReader:
         """The question of ``record``, on the context of ``passage``."""
         context = self.text(passage, "context", where)
         answers, impossible = self._gold(record, context, where)
-        name = self.decoder.without_surrogates(_id(record, where, needs_id=needs_id), where)
+        name = _get(record, "id", where) if needs_id or record.get("id") is not None else where
+        if not isinstance(name, str | int) or isinstance(name, bool):
+            raise InputError(f"{where}: 'id' is {json_kind(name)}, not a string or an integer", _CORRECTION)
+        name = self.decoder.without_surrogates(str(name), where)
         return Question(name, self.text(record, "question", where), context, answers, impossible, document, where)
 
     def _gold(self, record: Json, context: str, where: str) -> tuple[tuple[GoldAnswer, ...], bool]:
@@ -275,13 +276,6 @@ def _get(record: Json, name: str, where: str) -> Any:
     if record.get(name) is None:
         raise InputError(f"{where}: no '{name}'", f"it has: {', '.join([*record][:20])}")
     return record[name]
-
-
-def _id(record: Json, where: str, *, needs_id: bool) -> str:
-    value = _get(record, "id", where) if needs_id or record.get("id") is not None else where
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise InputError(f"{where}: 'id' is {json_kind(value)}, not a string or an integer", _CORRECTION)
-    return str(value)
 
 
 def _answers(value: Any, where: str) -> list[tuple[str, int | None]]:

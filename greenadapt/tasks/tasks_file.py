@@ -55,7 +55,13 @@ def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:
         raise InputError(f"{path} has no tasks", "write [[task]], and name, kind and train below it")
     _check_options(defaults, ("kind",), f"{path}, defaults")
     entries = tuple(_entry(table, number, defaults, path) for number, table in enumerate(tables, start=1))
-    _refuse_same_names(entries, path)
+    names: dict[str, str] = {}
+    for entry in entries:
+        existing = names.get(entry.name.lower())  # case is ignored, as by some file systems
+        if existing is not None:
+            repeated = entry.name if existing == entry.name else f"{existing} and {entry.name}"
+            raise InputError(f"{path}: two tasks are named {repeated}", "give each a different name")
+        names[entry.name.lower()] = entry.name
     return entries
 
 
@@ -220,13 +226,3 @@ def _check_keys(table: Json, keys: Iterable[str], where: str) -> None:
     for key in table:
         if key not in keys:
             raise InputError(f"{where}: unknown key {key!r}", f"the keys are {', '.join(keys)}")
-
-
-def _refuse_same_names(entries: Iterable[TaskEntry], path: Path) -> None:
-    """Raise ``InputError`` for equal names, ignoring case, as some file systems do."""
-    names: dict[str, str] = {}
-    for entry in entries:
-        if (existing := names.get(entry.name.lower())) is not None:
-            repeated = entry.name if existing == entry.name else f"{existing} and {entry.name}"
-            raise InputError(f"{path}: two tasks are named {repeated}", "give each a different name")
-        names[entry.name.lower()] = entry.name

@@ -192,14 +192,17 @@ class AddedWords:
     def build(cls, entries: NewEntries, vocabulary: BaseVocabulary, first_id: int, oov: OovRule) -> "AddedWords":
         """Build the table of ``entries``, with ids from ``first_id`` on."""
         surfaces = entries.surfaces()
-        pieces = _pieces(surfaces, entries.marked, vocabulary)
+        pieces = vocabulary.pieces(surfaces)
+        if not entries.marked.all():
+            unmarked = vocabulary.pieces(surfaces, marked=False)
+            pieces = [a if mark else b for a, b, mark in zip(pieces, unmarked, entries.marked.tolist(), strict=True)]
         unknown = np.flatnonzero([ids == [vocabulary.unk_id] for ids in pieces]).astype(np.int32)
         text, owners = _bytes_of(surfaces), None
         if vocabulary.at_spaces:
             inner = vocabulary.pieces(surfaces, marked=False)
-            unmarked = [i for i, ids in enumerate(inner) if vocabulary.is_one_word(ids)]
-            owners = np.array([*range(len(pieces)), *unmarked], np.int32)
-            pieces = [*pieces, *(inner[i] for i in unmarked)]
+            has_inner = [i for i, ids in enumerate(inner) if vocabulary.is_one_word(ids)]
+            owners = np.array([*range(len(pieces)), *has_inner], np.int32)
+            pieces = [*pieces, *(inner[i] for i in has_inner)]
         surface_table = SequenceTable.build(text.take(unknown))
         return cls(first_id, oov, SequenceTable.build(Sequences.of(pieces)), surface_table, unknown, text, owners)
 
@@ -270,13 +273,6 @@ class AddedWords:
                 raise ValueError(f"an entry is not one of the {n:,}")
         if self.first_id < 0:
             raise ValueError(f"the first id is {self.first_id}")
-
-
-def _pieces(surfaces: list[str], marked: BoolArray, vocabulary: BaseVocabulary) -> list[list[int]]:
-    if marked.all():
-        return vocabulary.pieces(surfaces)
-    with_mark, without = vocabulary.pieces(surfaces), vocabulary.pieces(surfaces, marked=False)
-    return [a if mark else b for a, b, mark in zip(with_mark, without, marked.tolist(), strict=True)]
 
 
 def _bytes_of(words: Sequence[str]) -> Sequences:

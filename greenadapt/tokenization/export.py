@@ -163,8 +163,14 @@ def export_tokenizers(  # noqa: PLR0913
     special tokens around a text.
     Raises ``InputError`` if the library assigns other ids.
     """
-    base = {**json.loads(tokenizer_json(source)), "truncation": None, "padding": None}
-    _write_base(source, folder / BASE_FOLDER, base)
+    original = tokenizer_json(source)
+    base = {**json.loads(original), "truncation": None, "padding": None}
+    (folder / BASE_FOLDER).mkdir(parents=True, exist_ok=True)
+    _copy_base_files(source, folder / BASE_FOLDER)
+    if json.loads(original) == base:
+        (folder / BASE_FOLDER / TOKENIZER_FILE).write_bytes(original)
+    else:
+        _write_json(folder / BASE_FOLDER / TOKENIZER_FILE, base)
     changed: list[str] = []
     if vocabulary.at_spaces:
         n_hidden = _n_hidden(entries)
@@ -175,7 +181,6 @@ def export_tokenizers(  # noqa: PLR0913
     else:
         expanded = with_entries(base, vocabulary, entries, first_id)
         changed = [] if vocabulary.kind == "wordpiece" else unreachable_entries(vocabulary)
-    folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / TOKENIZER_FILE, expanded)
     _write_json(folder / SETTINGS_FILE, _settings(source, vocabulary, is_generative=is_generative))
     _copy_files(source, folder, (MAP_FILE,))
@@ -249,16 +254,6 @@ def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json
         missing = sorted((added | placeholders).items(), key=lambda item: item[1])
         return {**base["model"], "vocab": [*pieces, *([entry, 0.0] for entry, row in missing if row >= len(pieces))]}
     return {**base["model"], "vocab": {**pieces, **added, **placeholders}}
-
-
-def _write_base(source: Path, folder: Path, base: Json) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    _copy_base_files(source, folder)
-    original = tokenizer_json(source)
-    if json.loads(original) == base:
-        (folder / TOKENIZER_FILE).write_bytes(original)
-    else:
-        _write_json(folder / TOKENIZER_FILE, base)
 
 
 def _copy_base_files(source: Path, folder: Path) -> None:
