@@ -168,7 +168,7 @@ def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
     if not task_options.keys().isdisjoint(_EXCLUDING):
         shared = {key: value for key, value in shared.items() if key not in _EXCLUDING}
     options = {**shared, **task_options}
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    fields: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     columns = fields.get("columns", ())
     if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
         raise InputError(f"{where}: columns has {repeated[0]} twice", "give each column a different name")

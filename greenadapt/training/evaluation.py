@@ -116,18 +116,17 @@ class Evaluation:
                     logits.setdefault(name, []).append(pooled(output, name))
             bar.advance(1)
         scores: dict[str, Json] = {name: task.score(examples, predictions[name]) for name in pools}
-        if pool == "best":
-            pool = max(_BY_COST, key=lambda name: _number(scores[name][task.main]))
-        chosen = pool or "base"
+
+        def main_score(name: Pool) -> float:
+            score = scores[name][task.main]
+            return -math.inf if score is None else float(score)
+
+        chosen = max(_BY_COST, key=main_score) if pool == "best" else pool or "base"
         return cls(chosen, predictions[chosen], predictions, scores[chosen], scores, logits, read_twice)
 
     def as_dict(self) -> Json:
         """The scores, and under ``views`` those of each pool."""
         return {**self.scores, "views": self.views}
-
-
-def _number(score: float | None) -> float:
-    return -math.inf if score is None else score
 
 
 def stacked(logits: dict[str, list[Array]]) -> dict[str, Array]:

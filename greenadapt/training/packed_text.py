@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -154,7 +155,7 @@ class _Writer:
 
 def _open_view(folder: Path, view: str) -> PackedView:
     files = {folder / f"{view}.{name}": dtype for name, dtype in _DTYPES.items()}
-    ids, begins, lengths = (
+    arrays: list[Any] = [
         np.memmap(file, dtype, "r") if file.stat().st_size else np.zeros(0, dtype) for file, dtype in files.items()
-    )
-    return PackedView(ids, begins, offsets_of(lengths))
+    ]
+    return PackedView(arrays[0], arrays[1], offsets_of(arrays[2]))
