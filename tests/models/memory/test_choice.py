@@ -66,10 +66,10 @@ def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
     base = str(folder.parent / "base")
     facts_file(folder)
     chosen = MemoryChoice.find("base", find_model(str(folder)), MemoryConfig("single", layers=(2,)))
-    assert str(chosen.found.folder) == base
+    assert str(chosen.model.folder) == base
     settings = json.loads(json.dumps(chosen.as_settings()))
     assert (settings["strategy"], settings["layers"]) == ("single", [2])
-    assert settings["general"] == {"name": chosen.found.name, "source": base, "sha256": chosen.sha256}
+    assert settings["general"] == {"name": chosen.model.name, "source": base, "sha256": chosen.sha256}
     assert chosen.sha256 == MemoryChoice.find(base, find_model(str(folder)), MemoryConfig()).sha256
 
 
