@@ -471,7 +471,7 @@ def load_model(  # noqa: PLR0913
     weights = {**weights, checkpoint.embedding_name: torch.from_numpy(table.read(rows.ids))}
     config = {**(config or {}), "vocab_size": len(rows)}
 
-    with _quiet(), _described(checkpoint):
+    with _quiet(), described_by(checkpoint.folder / "config.json"):
         auto: Any = transformers.AutoConfig
         config_class: Any = type(auto.for_model(checkpoint.architecture.model_type))  # old files do not state a type
         settings = config_class.from_pretrained(checkpoint.folder, return_dict=True, **config)
@@ -491,8 +491,8 @@ def load_model(  # noqa: PLR0913
 
 
 @contextmanager
-def _described(checkpoint: Checkpoint) -> Iterator[None]:
-    """Raise ``InputError`` if transformers makes no model of a ``config.json``."""
+def described_by(source: object) -> Iterator[None]:
+    """Raise ``InputError``, naming ``source``, if transformers makes no model of its settings."""
     from huggingface_hub.errors import StrictDataclassError
 
     try:
@@ -500,8 +500,7 @@ def _described(checkpoint: Checkpoint) -> Iterator[None]:
     except (StrictDataclassError, ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError,
             TypeError, ValueError) as error:  # fmt: skip
         raise InputError(
-            f"{checkpoint.folder / 'config.json'} does not describe a model ({' '.join(str(error).split())})",
-            "fetch the model again",
+            f"{source} does not describe a model ({' '.join(str(error).split())})", "fetch the model again"
         ) from None
 
 
