@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 OTHERS = [name for name in WITH_MEMORY if name not in ARCHITECTURES]
 FORMS = [(name, "paper") for name in ("pals", "low-rank", "attention", "ffn", "houlsby", "houlsby-pals", "lhuc")]
+FORMS += [(name, "reference") for name in ("pals", "low-rank", "houlsby", "houlsby-pals")]
 PALS = AdapterConfig("pals", 12, 4)
 
 
@@ -32,7 +33,7 @@ def head_input(base: Any, states: Tensor) -> Tensor:
     return states[:, 0] if pooler is None else pooler(states)
 
 
-@pytest.mark.parametrize("architecture", OTHERS)
+@pytest.mark.parametrize("architecture", WITH_MEMORY)
 def test_with_zero_up_projections_it_is_the_plain_model(architecture: str) -> None:
     base = shared_encoder(architecture)
     plain = head_input(base, base(**inputs(architecture)).last_hidden_state)

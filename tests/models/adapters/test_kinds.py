@@ -193,23 +193,6 @@ def test_any_kind_of_mask_will_do(name: str) -> None:
     torch.testing.assert_close(unpadded, outputs[0][7:10], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("form", ["paper", "reference"])
-@pytest.mark.parametrize("adapter", ["pals", "low-rank", "attention", "ffn", "houlsby", "houlsby-pals", "lhuc"])
-def test_with_zero_up_projections_it_is_the_plain_model(architecture: str, adapter: Any, form: Any) -> None:
-    if form == "reference" and adapter in ("attention", "ffn", "lhuc"):
-        form = "paper"
-    init: Any = "paper" if adapter == "lhuc" else "zero"
-    size = None if adapter == "lhuc" else 12
-    base = shared_encoder(architecture)
-    model = multitask({"t": AdapterConfig(adapter, size, form=form, init=init)}, encoder=base)
-    own = batch([7, 3, 5], 0, PAD[architecture])
-    plain = base(input_ids=own.ids, attention_mask=own.mask).pooler_output
-    assert torch.equal(model(own.ids, own.mask, task="t")["logits"], model.part("t").head(plain))
-    moved(model.part("t").adapter)
-    assert not torch.equal(model(own.ids, own.mask, task="t")["logits"], model.part("t").head(plain))
-
-
 def test_pals_of_a_task_share_their_projections_and_tasks_do_not() -> None:
     model = multitask({"a": AdapterConfig("pals"), "b": AdapterConfig("pals")})
     a, b = (model.part(task).adapter.get_submodule("function") for task in "ab")
