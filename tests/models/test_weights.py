@@ -1,6 +1,7 @@
 """Only the rows that occur are trained: the same as training the whole table, and transformers loads the result."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ from safetensors.torch import load_file, save_file
 
 from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import MemoryConfig, PretrainConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError
+from greenadapt.models.adapters.multitask import open_multitask
 from greenadapt.models.memory.fusion import attach_memory
+from greenadapt.models.mlm import open_masked_lm
 from greenadapt.models.rows import Rows
+from greenadapt.models.sentence_vectors import open_sentence_model
 from greenadapt.models.weights import (
     ROWS_FILE,
     TrainedModel,
@@ -335,18 +340,33 @@ def test_broken_models_are_refused(tiny_model: TinyModel, tmp_path: Path) -> Non
         open_task_model(source)
     with pytest.raises(MissingError, match=r"is not a task model: it has no config\.json: make one with finetune"):
         open_task_model(tmp_path / "nowhere")
-    weights = load_file(source / "model.safetensors")
-    lost = "embeddings.LayerNorm.bias"  # outside of the layers, whose weights the reader counts
-    save_file({n: w for n, w in weights.items() if n != lost}, source / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=rf"lacks 1 of the encoder's weights, such as bert\.{lost}"):
-        open_model(Checkpoint.open(source), "TokenClassification", {}, Rows.all(9), seed=0)
-
     source = tiny_model("BertForTokenClassification")
     weights = load_file(source / "model.safetensors")
     del weights["classifier.bias"]
     save_file(weights, source / "model.safetensors", {"format": "pt"})
     with pytest.raises(InputError, match=r"lacks 1 weights of BertForTokenClassification, such as classifier\.bias"):
         open_task_model(source)
+
+
+OPENERS: dict[str, Callable[[Checkpoint], object]] = {
+    "task": lambda checkpoint: open_model(checkpoint, "TokenClassification", {}, Rows.all(9), seed=0),
+    "encoder": lambda checkpoint: open_encoder(checkpoint, 9),
+    "masked language model": lambda checkpoint: open_masked_lm(checkpoint, Rows.all(9), 9, seed=0),
+    "many tasks": lambda checkpoint: open_multitask(checkpoint, {}, Rows.all(9), seed=0),
+    "sentence vectors": lambda checkpoint: open_sentence_model(checkpoint, SentenceModules()),
+}
+
+
+@pytest.mark.parametrize("kind", OPENERS)
+def test_a_checkpoint_without_all_weights_of_its_encoder(tiny_model: TinyModel, kind: str) -> None:
+    file = tiny_model("BertModel") / "model.safetensors"
+    weights = load_file(file)
+    del weights["embeddings.LayerNorm.bias"]  # outside of the layers, whose weights the reader counts
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(
+        InputError, match=r"lacks 1 of the encoder's weights, such as (bert\.)?embeddings\.LayerNorm\.b"
+    ):
+        OPENERS[kind](Checkpoint.open(file.parent))
 
 
 def test_no_code_is_named_in_what_is_written(tiny_model: TinyModel, tmp_path: Path) -> None:
