@@ -192,25 +192,6 @@ def test_any_kind_of_mask_will_do(name: str) -> None:
     torch.testing.assert_close(unpadded, outputs[0][7:10], rtol=0, atol=1e-5)
 
 
-def test_pals_of_a_task_share_their_projections_and_tasks_do_not() -> None:
-    model = multitask({"a": AdapterConfig("pals"), "b": AdapterConfig("pals")})
-    a, b = (model.part(task).adapter.get_submodule("function") for task in "ab")
-    used: list[Any] = []
-    for function in (a, b):
-        for layer in (*function.encode.values(), *function.decode.values()):  # type: ignore[operator, union-attr]
-            layer.register_forward_hook(lambda layer, args, output: used.append(layer))
-    inputs = batch([7, 3, 5])
-    model(inputs.ids, inputs.mask, task="a")
-    assert len(used) == 4  # two layers, each down and up
-    assert used[0] is used[2]
-    assert used[1] is used[3]
-    model(inputs.ids, inputs.mask, task="b")
-    assert not {id(layer) for layer in used[:4]} & {id(layer) for layer in used[4:]}
-    assert not torch.equal(a.encode["shared"].weight, b.encode["shared"].weight)  # type: ignore[index, union-attr]
-    names = [name for name in model.part("a").adapter.state_dict() if "encode" in name]
-    assert names == ["function.encode.shared.weight", "function.encode.shared.bias"]
-
-
 SHARED = [AdapterConfig(name, 12, share_projections=True) for name in ("pals", "attention", "ffn")]
 SHARED.append(AdapterConfig("pals", 12, placement="serial", share_projections=True))
 

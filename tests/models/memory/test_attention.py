@@ -127,16 +127,6 @@ def test_no_memory_is_the_plain_layer(architecture: str, variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("n", [[7, 3, 5], [5, 5, 5]])
-def test_no_memory_in_some_rows(variant: str, n: list[int]) -> None:
-    inputs, model = batch(n), with_attention()
-    plain, mixed = run(model, inputs), run(model, inputs, memory_of([4, 0, 0], (0, 1), variant))
-    torch.testing.assert_close(mixed[1][inputs.real[1]], plain[1][inputs.real[1]], rtol=0, atol=1e-6)
-    torch.testing.assert_close(mixed[2][inputs.real[2]], plain[2][inputs.real[2]], rtol=0, atol=1e-6)
-    assert (mixed[0] - plain[0]).abs().max() > 0.01
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
 def test_rows_without_memory_have_finite_gradients(variant: str) -> None:
     inputs, model = batch([5, 3]), with_attention()
     memory = memory_of([4, 0], (0, 1), variant)
@@ -158,19 +148,6 @@ def test_a_layers_own_input_as_memory_changes_nothing(architecture: str, layer: 
     torch.testing.assert_close(mixed, plain.last_hidden_state[inputs.real], rtol=0, atol=3e-6)
     shorter = Memory({layer: plain.hidden_states[layer][:, :2]}, inputs.real[:, :2])
     assert (run(model, inputs, shorter)[inputs.real] - plain.last_hidden_state[inputs.real]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("architecture", WITH_MEMORY)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_padding_on_neither_side_reaches_a_real_piece(architecture: str, variant: str) -> None:
-    inputs, model = batch([7, 3, 5], pad=PAD[architecture]), with_attention(architecture)
-    memory = memory_of([2, 8, 5], (0, 1), variant)
-    assert memory.mask is not None
-    expected = run(model, inputs, memory)[inputs.real]
-    states = {layer: torch.where(memory.mask[..., None], states, 1e3) for layer, states in memory.states.items()}
-    changed = Memory(states, memory.mask, memory.variant, memory.biases)
-    got = run(model, inputs.other_padding(), changed)[inputs.real]
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
 
 
 def test_a_mask_that_differs_by_query_is_kept() -> None:

@@ -42,21 +42,19 @@ def _model(folder: Path, general: Path, machine: Machine, **memory: Any) -> tupl
     return model, chosen, encoder
 
 
-def test_the_states_are_those_of_plain_transformers(tiny_model: TinyModel) -> None:
+@pytest.mark.parametrize("is_expanded", [False, True])
+def test_the_states_are_those_of_plain_transformers_for_base_pieces(tiny_model: TinyModel, is_expanded: bool) -> None:
     folder = adapted(tiny_model)
-    general = folder.parent / "base"
+    general = folder if is_expanded else folder.parent / "base"
     model, chosen, encoder = _model(folder, general, Machine.start("float32"))
-    read = chosen.reader(encoder).read(Features.of([example.expanded[0] for example in _views(encoder)]))
-    states = model.memory.general_states(read["memory_ids"], read["memory_mask"], read["memory_types"])
+    arguments = chosen.reader(encoder).read(Features.of([example.expanded[0] for example in _views(encoder)]))
+    inputs = {name: arguments[f"memory_{name}"] for name in ("ids", "mask", "types")}
+    n_base = encoder.tokenizer.added.first_id
+    assert int(inputs["ids"].max()) < n_base == len(model.memory.general.get_input_embeddings().weight)
     plain = AutoModel.from_pretrained(general).eval()
-    hidden = plain(
-        input_ids=read["memory_ids"],
-        attention_mask=read["memory_mask"],
-        token_type_ids=read["memory_types"],
-        output_hidden_states=True,
-    ).hidden_states
+    hidden = plain(*inputs.values(), output_hidden_states=True).hidden_states
     assert model.memory.plan.states == (1, 2)
-    torch.testing.assert_close(states, torch.stack(hidden[1:]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(model.memory.general_states(**inputs), torch.stack(hidden[1:]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("frozen", [True, False])
@@ -68,15 +66,6 @@ def test_a_frozen_model_is_in_half_precision_on_such_a_machine(
     model, *_ = _model(folder, folder.parent / "base", Machine.start(precision), frozen=frozen)
     assert model.memory.general.dtype == (torch.bfloat16 if frozen and precision == "bfloat16" else torch.float32)
     assert model.dtype == torch.float32
-
-
-def test_an_expanded_general_model_is_read_by_its_base_rows(tiny_model: TinyModel) -> None:
-    folder = adapted(tiny_model)
-    model, chosen, encoder = _model(folder, folder, Machine.start("float32"))
-    n_base = encoder.tokenizer.added.first_id
-    assert model.memory.general.get_input_embeddings().weight.shape[0] == n_base < Checkpoint.open(folder).n_rows
-    read = chosen.reader(encoder).read(Features.of([example.expanded[0] for example in _views(encoder)]))
-    assert int(read["memory_ids"].max()) < n_base
 
 
 @pytest.mark.slow
