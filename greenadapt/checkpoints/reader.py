@@ -90,8 +90,6 @@ class Checkpoint:
         self._prefix = architecture.prefix if self.embedding_name.startswith(architecture.prefix) else ""
         if not is_stated:
             self._require_layers()
-        self.n_rows: int
-        self.dim: int
         shape = self.shape(self.embedding_name)
         if len(shape) != 2:
             raise InputError(f"{folder}: {present[0]} has {len(shape)} axes, expected 2", "download the model again")

@@ -259,10 +259,9 @@ class MultitaskModel(nn.Module):
         return self.encoder.config
 
     @property
-    def pooler(self) -> nn.Module | None:
-        """The encoder's pooler, if it has one."""
-        pooler: nn.Module | None = getattr(self.encoder, "pooler", None)
-        return pooler
+    def pooler(self) -> Any:
+        """The encoder's pooler, ``None`` if it has none."""
+        return getattr(self.encoder, "pooler", None)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -280,10 +279,9 @@ class MultitaskModel(nn.Module):
         if self.pooler is not None and all(spec.head != _TEXT_HEAD or spec.adapter.own_pooler for spec in specs):
             self.pooler.requires_grad_(False)
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self) -> Any:
         """The encoder's word embeddings."""
-        embeddings: nn.Module = self.encoder.get_input_embeddings()
-        return embeddings
+        return self.encoder.get_input_embeddings()
 
     def part(self, task: str) -> TaskPart:
         """The adapter and head of ``task``; raises ``MissingError`` for an unknown one."""

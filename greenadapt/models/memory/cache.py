@@ -202,14 +202,6 @@ class GeneralStates:
             raise too_large(len(inputs.lengths), int(inputs.lengths.max()), self.max_tokens) from None
 
 
-@dataclass(frozen=True)
-class CacheFolder:
-    """The folder of caches, and the size limit of one in bytes."""
-
-    path: Path
-    limit: int
-
-
 class CachedMemory:
     """Gives the model cached states of the general model instead of ids; a ``MemoryInput``."""
 
@@ -246,25 +238,25 @@ class CachedMemory:
 
 
 def open_cache(
-    folder: CacheFolder, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
+    folder: Path, limit: int, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
 ) -> CachedMemory:
     """The states of ``texts``, from the file of an earlier run if it exists, else computed now.
 
     The file is identified by the general model, the states and the texts; a killed run is resumed. Raises
-    ``UsageError`` if the file would be larger than the limit, ``ResourceError`` if the disk or the memory of a GPU has
-    no room, ``ConflictError`` while another run computes the same, and ``InputError`` for a file that greenadapt did
-    not write.
+    ``UsageError`` if the file would have more than ``limit`` bytes, ``ResourceError`` if the disk or the memory of a
+    GPU has no room, ``ConflictError`` while another run computes the same, and ``InputError`` for a file that
+    greenadapt did not write.
     """
-    file = _StatesFile.of(folder.path, general, texts)
+    file = _StatesFile.of(folder, general, texts)
     label = f"the general model's states of {len(texts):,} texts"
-    if file.size > folder.limit:
+    if file.size > limit:
         raise UsageError(
-            f"{label} need {byte_size(file.size)}, --max-cache allows {byte_size(folder.limit)}",
+            f"{label} need {byte_size(file.size)}, --max-cache allows {byte_size(limit)}",
             f"raise --max-cache, or {_OTHERWISE}",
         )
-    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     if not file.is_whole():
-        progress.note(f"{label} need {byte_size(file.size)} in {folder.path}")
+        progress.note(f"{label} need {byte_size(file.size)} in {folder}")
         with lock(file.path.with_suffix(".lock")):
             if not file.is_whole():  # another run may have written it since
                 _fill(file, general, reader, texts, progress)

@@ -14,7 +14,6 @@ from greenadapt.errors import UsageError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.cache import (
     CachedMemory,
-    CacheFolder,
     DistinctTexts,
     GeneralStates,
     MemoryReader,
@@ -86,10 +85,9 @@ class StatesOnDisk:
         """
         states = GeneralStates(model.memory, general.sha256, self.run.max_tokens)
         texts = DistinctTexts.of(map(reader.of_input, views))
-        folder = CacheFolder(self.folder, self.run.max_cache)
         if not self.machine.is_first:
             self.machine.wait()
-        cached = open_cache(folder, states, reader, texts, self.progress)
+        cached = open_cache(self.folder, self.run.max_cache, states, reader, texts, self.progress)
         if self.machine.is_first:
             self.machine.wait()
         return cached

@@ -21,7 +21,6 @@ from greenadapt.config import MemoryConfig
 from greenadapt.errors import ConflictError, InputError, ResourceError, UsageError
 from greenadapt.models.memory.cache import (
     CachedMemory,
-    CacheFolder,
     DistinctTexts,
     GeneralStates,
     MemoryReader,
@@ -54,7 +53,8 @@ class Setting:
     reader: MemoryReader
     model: Any
     n_rows: int
-    folder: CacheFolder
+    folder: Path
+    limit: int = 10**9
     sha256: str = "a" * 64
     max_tokens: int = 100
     calls: int = 0
@@ -69,7 +69,7 @@ class Setting:
         config = config or MemoryConfig()
         (attach_logits_fusion if config.strategy == "logits" else attach_memory)(model, general, config, seed=1)
         reader = MemoryReader.of(Encoder.of(Checkpoint.open(domain)), Checkpoint.open(base))
-        setting = cls(reader, model, Checkpoint.open(domain).n_rows, CacheFolder(domain.parent / "cache", 10**9))
+        setting = cls(reader, model, Checkpoint.open(domain).n_rows, domain.parent / "cache")
         general.register_forward_hook(setting.count)
         return setting
 
@@ -94,12 +94,12 @@ class Setting:
 
     def open(self, texts: DistinctTexts, progress: Silent | None = None) -> CachedMemory:
         general = GeneralStates(self.memory, self.sha256, self.max_tokens)
-        return open_cache(self.folder, general, self.reader, texts, progress or Silent())
+        return open_cache(self.folder, self.limit, general, self.reader, texts, progress or Silent())
 
     @property
     def file(self) -> Path:
         """The only cache."""
-        (file,) = self.folder.path.glob("*.safetensors")
+        (file,) = self.folder.glob("*.safetensors")
         return file
 
 
@@ -198,7 +198,7 @@ def test_a_second_run_computes_nothing(tiny_model: TinyModel) -> None:
     inputs = setting.inputs(20)
     setting.open(setting.texts(inputs), notes)
     size = setting.file.stat().st_size
-    expected = f"states of 20 texts need {size / 1e6:.1f} MB in {setting.folder.path}"
+    expected = f"states of 20 texts need {size / 1e6:.1f} MB in {setting.folder}"
     assert [note.endswith(expected) for note in notes.notes] == [True]
     assert setting.calls > 1
     setting.calls = 0
@@ -206,7 +206,7 @@ def test_a_second_run_computes_nothing(tiny_model: TinyModel) -> None:
     cache = setting.open(setting.texts(*reverse, inputs), notes)
     assert setting.calls == 0
     assert str(setting.file) in notes.notes[1]
-    assert {path.suffix for path in setting.folder.path.iterdir()} == {".safetensors", ".sha256"}
+    assert {path.suffix for path in setting.folder.iterdir()} == {".safetensors", ".sha256"}
     cache.read(inputs)
     assert setting.calls == 0
 
@@ -232,7 +232,7 @@ def test_what_changes_the_states_changes_the_file(tiny_model: TinyModel) -> None
     setting.open(setting.texts(inputs))
     setting.memory.plan = SimpleNamespace(states=(0, 1))  # type: ignore[assignment]
     setting.open(setting.texts(inputs))
-    assert len([*setting.folder.path.glob("*.safetensors")]) == 5
+    assert len([*setting.folder.glob("*.safetensors")]) == 5
 
 
 @pytest.mark.slow
@@ -263,7 +263,7 @@ def test_a_part_of_something_else_is_begun_anew(tiny_model: TinyModel) -> None:
     whole = setting.file.read_bytes()
     for content in (b"x", bytes(len(whole)), whole + b"more"):
         setting.file.rename(setting.file.with_suffix(".part"))
-        next(setting.folder.path.glob("*.part")).write_bytes(content)
+        next(setting.folder.glob("*.part")).write_bytes(content)
         setting.open(texts)
         assert setting.file.read_bytes() == whole
 
@@ -304,13 +304,13 @@ def test_more_than_the_limit_is_refused(tiny_model: TinyModel) -> None:
     setting = Setting.of(tiny_model)
     texts = setting.texts(setting.inputs(200))
     size = texts.offsets[-1] * 2 * 32 * 2
-    setting.folder = CacheFolder(setting.folder.path, int(size))  # the file has a header beside the states
+    setting.limit = int(size)  # the file has a header beside the states
     mb = rf"{size / 1e6:.1f} MB"
     with pytest.raises(UsageError, match=rf"of 200 texts need {mb}, --max-cache allows {mb}: raise --max-cache, or"):
         setting.open(texts)
-    assert not setting.folder.path.exists()
+    assert not setting.folder.exists()
     assert setting.calls == 0
-    setting.folder = CacheFolder(setting.folder.path, int(size) + 1000)
+    setting.limit = int(size) + 1000
     setting.open(texts)
     assert size < setting.file.stat().st_size < size + 1000
 
@@ -338,7 +338,7 @@ def test_a_disk_that_fills_up_meanwhile(tiny_model: TinyModel) -> None:
             setting.open(texts)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert [path.suffix for path in setting.folder.path.iterdir()] == [".part"]
+    assert [path.suffix for path in setting.folder.iterdir()] == [".part"]
     setting.calls = 0
     setting.open(texts)
     assert 0 < setting.calls < n_batches
@@ -356,7 +356,7 @@ def test_one_run_fills_a_cache(tiny_model: TinyModel) -> None:
     assert holder.stdout.readline() == "held\n"
     setting.open(texts)  # what is whole needs no lock
     file.unlink()
-    with pytest.raises(ConflictError, match=f"process {holder.pid} on .* is writing {setting.folder.path}"):
+    with pytest.raises(ConflictError, match=f"process {holder.pid} on .* is writing {setting.folder}"):
         setting.open(texts)
     setting.open(setting.texts(setting.inputs(6)))  # another cache in the same folder
     holder.communicate()
