@@ -32,7 +32,9 @@ READ = {
     "chunk": {0: [1, 2], 1: [3, 4]},
 }
 """Strategy → layer, from 0, of a domain model of two → states that it sees of a general model of four."""
-CHUNK = MemoryConfig()
+CHUNK, LOGITS = MemoryConfig(), MemoryConfig("logits")
+CLASSIFICATION, TOKENS, QA = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
+HEADS = (CLASSIFICATION, TOKENS, QA)
 
 
 def with_memory(
@@ -41,7 +43,9 @@ def with_memory(
     """A domain model of two layers with a general model of four as memory; gates and biases lean somewhere."""
     model = encoder(architecture, head, **sizes)
     general = encoder(architecture, seed=1, num_hidden_layers=4) if general is None else general
-    memory = attach_memory(model, general, config, seed=0)
+    attach = attach_logits_fusion if config.strategy == "logits" else attach_memory
+    memory = attach(model, general, config, seed=0)
+    assert memory is model.memory
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for weight in (*memory.gates.parameters(), *memory.biases.parameters()):
@@ -188,9 +192,9 @@ def train(model: Any, n_steps: int = 20) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
-def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str) -> None:
-    config = MemoryConfig(attention="gate")
-    model = with_memory(config, architecture, "ForSequenceClassification")
+@pytest.mark.parametrize("config", [MemoryConfig(attention="gate"), LOGITS])
+def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str, config: MemoryConfig) -> None:
+    model = with_memory(config, architecture, CLASSIFICATION)
     before = copy.deepcopy(model.state_dict())
     train(model)
     general = model.memory.general
@@ -205,15 +209,15 @@ def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str) -> N
 
 
 @pytest.mark.slow
-def test_an_unfrozen_general_model_starts_from_its_checkpoint_and_learns() -> None:
+@pytest.mark.parametrize("strategy", ["chunk", "logits"])
+def test_an_unfrozen_general_model_starts_from_its_checkpoint_and_learns(strategy: Any) -> None:
     general = encoder("Bert", seed=1, num_hidden_layers=4)
     checkpoint = copy.deepcopy(general.state_dict())
-    config = MemoryConfig(frozen=False)
-    model = with_memory(config, head="ForSequenceClassification", general=general)
+    model = with_memory(MemoryConfig(strategy, frozen=False), head=CLASSIFICATION, general=general)
     started = model.memory.general.state_dict()
     assert all(torch.equal(started[name], checkpoint[name]) for name in checkpoint)
     inputs, memory = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
-    frozen = with_memory(head="ForSequenceClassification")
+    frozen = with_memory(MemoryConfig(strategy), head=CLASSIFICATION)
     torch.testing.assert_close(call(model, inputs, memory).logits, call(frozen, inputs, memory).logits)
     train(model)
     assert all(module.training for module in model.memory.general.modules())
@@ -260,18 +264,18 @@ def test_gradients_reach_all_that_is_learnt(precision: torch.dtype) -> None:
     }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "logits"])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_a_general_model_in_half_precision(strategy: Any, autocast: bool) -> None:
     config = MemoryConfig(strategy)
-    inputs, memory = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
-    expected = call(with_memory(config), inputs, memory).last_hidden_state[inputs.real]
+    inputs, memory = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
+    expected = call(with_memory(config, head=TOKENS), inputs, memory).logits[inputs.real]
     half = encoder("Bert", seed=1, num_hidden_layers=4).bfloat16()
-    model = with_memory(config, general=half)
+    model = with_memory(config, head=TOKENS, general=half)
     assert model.dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         states = model.memory.general_states(memory.ids, memory.mask)
-        got = call(model, inputs, memory).last_hidden_state[inputs.real]
+        got = call(model, inputs, memory).logits[inputs.real]
     assert states.dtype == torch.bfloat16
     learnt = [weight.dtype for weight in model.memory.parameters() if weight.requires_grad]
     assert {*learnt} <= {torch.float32}
@@ -279,17 +283,16 @@ def test_a_general_model_in_half_precision(strategy: Any, autocast: bool) -> Non
     assert (got - expected).abs().mean() < 0.03
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_kept_states_are_as_good_as_live_ones(strategy: Any) -> None:
-    model = with_memory(MemoryConfig(strategy))
-    inputs, memory = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "logits"])
+def test_cached_states_are_as_good_as_live_ones(strategy: Any) -> None:
+    model = with_memory(MemoryConfig(strategy), head=TOKENS)
+    inputs, memory = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
     states = model.memory.general_states(memory.ids, memory.mask)
-    assert states.shape == (len(model.memory.plan.states), 3, 9, 16)
-    live = call(model, inputs, memory).last_hidden_state
+    assert states.shape == (len(model.memory.plan.states), 3, 7, 16)
+    live = call(model, inputs, memory).logits
     arguments = {"input_ids": inputs.ids, "attention_mask": inputs.mask, "memory_mask": memory.mask}
-    cached = model(**arguments, memory_states=states).last_hidden_state
-    assert torch.equal(cached, live)
-    narrow = model(**arguments, memory_states=states.bfloat16()).last_hidden_state
+    assert torch.equal(model(**arguments, memory_states=states).logits, live)
+    narrow = model(**arguments, memory_states=states.bfloat16()).logits
     assert not torch.equal(narrow, live)
     torch.testing.assert_close(narrow[inputs.real], live[inputs.real], rtol=0, atol=0.1)
 
@@ -335,7 +338,7 @@ def test_a_call_without_memory_is_an_error() -> None:
     with pytest.raises(ValueError, match="has 3 states, need 4"):
         model(input_ids=inputs.ids, memory_states=states[1:])
     with pytest.raises(ValueError, match="strategy logits gives no layer a memory"):
-        with_memory(MemoryConfig("logits"))
+        attach_memory(encoder("Bert"), encoder("Bert"), LOGITS, seed=0)
     unfrozen = with_memory(MemoryConfig(frozen=False))
     with pytest.raises(ValueError, match="trained cannot be cached"):
         unfrozen(input_ids=inputs.ids, memory_states=states)
@@ -348,7 +351,7 @@ def test_the_domain_models_own_states_can_still_be_asked_for() -> None:
     assert torch.equal(output.hidden_states[2], output.last_hidden_state)
 
 
-@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"])
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_all_heads_and_no_name_but_memorys_is_new(architecture: str, head: str) -> None:
     plain, model = encoder(architecture, head), with_memory(architecture=architecture, head=head)
@@ -361,20 +364,6 @@ def test_all_heads_and_no_name_but_memorys_is_new(architecture: str, head: str) 
     names = [name for name in model.state_dict() if not name.startswith("memory.")]
     assert names == list(plain.state_dict())
     assert "greenadapt" not in model.config.to_json_string()
-
-
-LOGITS = MemoryConfig("logits")
-CLASSIFICATION, TOKENS, QA = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
-HEADS = (CLASSIFICATION, TOKENS, QA)
-
-
-def fused(architecture: str, head: str, config: MemoryConfig = LOGITS, general: Any = None) -> Any:
-    """A domain model of two layers with a general model of three."""
-    model = encoder(architecture, head)
-    general = encoder(architecture, seed=1, num_hidden_layers=3) if general is None else general
-    memory = attach_logits_fusion(model, general, config, seed=0)
-    assert memory is model.memory
-    return model
 
 
 def last_states(encoder: Any, inputs: Batch) -> Tensor:
@@ -413,9 +402,9 @@ def test_it_is_the_sum_of_one_heads_logits_for_two_plain_models(
     architecture: str, head: str, lengths: list[int]
 ) -> None:
     inputs, memory = batch([7, 3, 5], 0, PAD[architecture]), batch(lengths, 1, PAD[architecture])
-    plain, general = encoder(architecture, head), encoder(architecture, seed=1, num_hidden_layers=3)
+    plain, general = encoder(architecture, head), encoder(architecture, seed=1, num_hidden_layers=4)
     expected = by_head(plain, last_states(plain.base_model, inputs)) + by_head(plain, last_states(general, memory))
-    model = fused(architecture, head)
+    model = with_memory(LOGITS, architecture, head)
     output = call(model, inputs, memory)
     assert [*output] == [*plain(input_ids=inputs.ids)]
     real = slice(None) if head == CLASSIFICATION else inputs.real
@@ -427,32 +416,14 @@ def test_it_is_the_sum_of_one_heads_logits_for_two_plain_models(
 @pytest.mark.parametrize("head", [TOKENS, QA])
 def test_heads_that_label_pieces_do_not(head: str) -> None:
     with pytest.raises(ValueError, match="domain model reads 7 pieces and the general model 9"):
-        call(fused("Bert", head), batch([7, 3]), batch([4, 9]))
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_kept_states_and_half_precision(head: str) -> None:
-    inputs, memory = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
-    model = fused("Bert", head)
-    expected = logits_of(call(model, inputs, memory))
-    states = model.memory.general_states(memory.ids, memory.mask)
-    assert states.shape == (1, 3, 7, 16)
-    arguments = {"input_ids": inputs.ids, "attention_mask": inputs.mask, "memory_mask": memory.mask}
-    assert torch.equal(logits_of(model(**arguments, memory_states=states)), expected)
-    narrow = logits_of(model(**arguments, memory_states=states.bfloat16()))
-    torch.testing.assert_close(narrow, expected, rtol=0, atol=0.1)
-    half = fused("Bert", head, general=encoder("Bert", seed=1, num_hidden_layers=3).bfloat16())
-    for autocast in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            got = logits_of(call(half, inputs, memory))
-        torch.testing.assert_close(got.float(), expected, rtol=0, atol=0.3)
+        call(with_memory(LOGITS, head=head), batch([7, 3]), batch([4, 9]))
 
 
 def test_logits_of_other_widths_need_a_projection() -> None:
     general = encoder("Bert", seed=1, hidden_size=24)
     with pytest.raises(UsageError, match="general model is 24 wide and the domain model 16: use --memory-project"):
-        fused("Bert", TOKENS, general=general)
-    model = fused("Bert", TOKENS, MemoryConfig("logits", project=True), general)
+        with_memory(LOGITS, head=TOKENS, general=general)
+    model = with_memory(MemoryConfig("logits", project=True), head=TOKENS, general=general)
     inputs, memory = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
     second = last_states(general, memory) @ model.memory.project.weight.T + model.memory.project.bias
     plain = encoder("Bert", TOKENS)
@@ -460,26 +431,16 @@ def test_logits_of_other_widths_need_a_projection() -> None:
     torch.testing.assert_close(call(model, inputs, memory).logits, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-def test_training(frozen: bool) -> None:
-    model = fused("Bert", CLASSIFICATION, MemoryConfig("logits", frozen=frozen))
-    before = copy.deepcopy(model.state_dict())
-    train(model, n_steps=5)
-    assert model.memory.general.training != frozen
-    unchanged = {name for name, weight in model.state_dict().items() if torch.equal(before[name], weight)}
-    assert unchanged == {name for name in before if frozen and name.startswith("memory.general.")}
-
-
 def test_what_cannot_be() -> None:
-    model, inputs = fused("Bert", CLASSIFICATION), batch([4, 6])
+    model, inputs = with_memory(LOGITS, head=CLASSIFICATION), batch([4, 6])
     with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
         model(input_ids=inputs.ids)
     with pytest.raises(ValueError, match="computes no loss"):
         model(input_ids=inputs.ids, memory_ids=inputs.ids, labels=torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="computes no loss"):
-        fused("Bert", QA)(input_ids=inputs.ids, memory_ids=inputs.ids, start_positions=torch.tensor([0, 1]))
+        with_memory(LOGITS, head=QA)(input_ids=inputs.ids, memory_ids=inputs.ids, start_positions=torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="strategy chunk adds no logits"):
-        fused("Bert", CLASSIFICATION, MemoryConfig())
+        attach_logits_fusion(encoder("Bert", CLASSIFICATION), encoder("Bert"), CHUNK, seed=0)
     with pytest.raises(UsageError, match="albert"):
         attach_logits_fusion(encoder("Albert", CLASSIFICATION), encoder("Bert"), LOGITS, seed=0)
     averages = encoder("ModernBert", CLASSIFICATION, classifier_pooling="mean")
