@@ -54,12 +54,6 @@ def test_a_model_of_the_hub_has_its_commit_in_the_manifest(tiny_model: TinyModel
     assert "revision" not in model_input(find_model(str(snapshot.rename(tmp_path / "copied"))))
 
 
-def test_a_card_of_deep_yaml_states_no_licence(tiny_model: TinyModel) -> None:
-    folder = tiny_model()
-    (folder / "README.md").write_text(f"---\nlicense: {'[' * 20_000}\n---\n")
-    assert licence_of(find_model(str(folder))) == {}
-
-
 def test_the_base_is_a_hub_id_or_unknown(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +138,7 @@ def test_a_model_must_be_named(tmp_path: Path) -> None:
         ("---\n- license\n---\n", {}),
         ("---\nlicense: *x\n---\n", {}),
         ("---\n\udcff\n---\n", {}),
+        (f"---\nlicense: {'[' * 20_000}\n---\n", {}),
     ],
 )
 def test_the_licence_is_what_the_card_states(card: str | None, stated: dict[str, str], tmp_path: Path) -> None:

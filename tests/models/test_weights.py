@@ -358,12 +358,15 @@ def test_a_checkpoint_without_all_weights_of_its_encoder(tiny_model: TinyModel, 
         OPENERS[kind](Checkpoint.open(file.parent))
 
 
+def set_config(folder: Path, **changes: object) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
 def test_no_code_is_named_in_what_is_written(tiny_model: TinyModel, tmp_path: Path) -> None:
     source = tiny_model("BertModel")
     (source / "evil.py").write_text("raise SystemExit(3)")
-    config = json.loads((source / "config.json").read_text())
-    config["auto_map"] = {"AutoConfig": "evil.Config", "AutoModelForTokenClassification": "evil.Model"}
-    (source / "config.json").write_text(json.dumps(config))
+    set_config(source, auto_map={"AutoConfig": "evil.Config", "AutoModelForTokenClassification": "evil.Model"})
     checkpoint = Checkpoint.open(source)
     model = open_model(checkpoint, "TokenClassification", LABELS, Rows.all(9), seed=0)
     write_model(model, TrainedRows(Rows.all(9)), checkpoint, tmp_path / "task")
@@ -408,8 +411,7 @@ def test_tokenizers_are_copied_and_nothing_else(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_configuration_names_no_code(tiny_model: TinyModel, named: dict[str, Any]) -> None:
     folder = tiny_model()
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | named))
+    set_config(folder, **named)
     checkpoint = Checkpoint.open(folder)
     assert not named.keys() & checkpoint.config.keys()  # which is what expand copies
     model = open_encoder(checkpoint, 5)
@@ -420,8 +422,7 @@ def test_a_configuration_names_no_code(tiny_model: TinyModel, named: dict[str, A
 @pytest.mark.parametrize("broken", [{"hidden_act": "os.system"}, {"layer_norm_eps": "x"}, {"hidden_dropout_prob": 5}])
 def test_a_configuration_that_transformers_refuses_is_named(tiny_model: TinyModel, broken: dict[str, Any]) -> None:
     folder = tiny_model()
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | broken))
+    set_config(folder, **broken)
     with pytest.raises(InputError, match=r"config\.json does not describe a model"):
         open_encoder(Checkpoint.open(folder), 5)
 
