@@ -536,13 +536,13 @@ def test_fine_tuning_and_pretraining_begin_with_what_pretraining_learnt(tiny_mod
     request = PretrainRequest(str(model), (str(text_file(tmp_path / "text.txt")),), config=config, training=train)
     first = pretrain(session(tmp_path, "first"), replace(request, **memory)).folder
     learnt = load_file(first / "memory.safetensors")
-    note = f"its memory begins with what {first} has learnt"
+    told = f"its memory begins with what {first} has learnt"
 
     def start(stage: Any, request: Any, **changes: Any) -> tuple[dict[str, Any], int]:
         """The memory of a run that changes no weight, and how often it reported the origin of that memory."""
         run = session(tmp_path, "next", force=True)
         folder = stage(run, replace(request, training=NOTHING, **{**memory, **changes})).folder
-        return load_file(folder / "memory.safetensors"), run.progress.notes.count(note)  # type: ignore[attr-defined]
+        return load_file(folder / "memory.safetensors"), run.progress.notes.count(told)  # type: ignore[attr-defined]
 
     tune = ner_request(tmp_path, first, seeds=(0, 1))
     for stage, next_request in ((pretrain, replace(request, model=str(first))), (finetune, tune)):

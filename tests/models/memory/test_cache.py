@@ -419,7 +419,7 @@ def test_the_general_model_reads_what_its_own_tokenizer_gives(tiny_model: TinyMo
     encoder, reader = _reader(folder, general)
     texts = _texts()
     views = list(text_inputs((Text(text) for text in texts), encoder, counts={"cut": 0}))  # type: ignore[arg-type]
-    features = [feature for example in views for feature in getattr(example, view)]
+    features = [feature for one in views for feature in getattr(one, view)]
     assert (max(int(feature.ids.max()) for feature in features) >= reader.added.first_id) == (view == "expanded")
     read = reader.read(Features.of(features))
     expected = AutoTokenizer.from_pretrained(general)(texts, padding=True, return_tensors="pt")
@@ -433,7 +433,7 @@ def test_pairs_keep_their_segments(tiny_model: TinyModel) -> None:
     encoder, reader = _reader(folder, folder.parent / "base")
     pairs = [Text("tachycardia in the heart", "a coronavirus"), Text("dtypes", "eigenvalues of eigenvalues")]
     views = list(text_inputs(pairs, encoder, counts={"cut": 0}))  # type: ignore[arg-type]
-    read = reader.read(Features.of([example.expanded[0] for example in views]))
+    read = reader.read(Features.of([one.expanded[0] for one in views]))
     tokenizer = AutoTokenizer.from_pretrained(folder.parent / "base")
     expected = tokenizer([p.text for p in pairs], [p.second for p in pairs], padding=True, return_tensors="pt")
     assert torch.equal(read["memory_ids"], expected["input_ids"])

@@ -30,7 +30,7 @@ TEXTS = "SequenceClassification"
 def _views(encoder: Encoder, n: int = 16) -> list[Input]:
     texts = [Text(" ".join(words)) for words in sentences(n, 0)]
     views = text_inputs(texts, encoder, counts={"cut": 0})  # type: ignore[arg-type]
-    return [with_target(example, np.asarray(i % 3, np.int64)) for i, example in enumerate(views)]
+    return [with_target(one, np.asarray(i % 3, np.int64)) for i, one in enumerate(views)]
 
 
 def _model(folder: Path, general: Path, machine: Machine, **memory: Any) -> tuple[Any, GeneralModel, Encoder]:
