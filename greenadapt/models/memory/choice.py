@@ -178,7 +178,9 @@ class MemoryChoice:
         else:
             model = find_model(memory)
         check_model(model, whole=True)
-        _check_fit(domain, model, config)
+        depths = [Checkpoint.open(m.folder).setting("num_hidden_layers", "n_layers") for m in (domain, model)]
+        if all(depths):  # other architectures are refused later, with the reason
+            MemoryPlan.of(config, *depths)
         return cls(model, config, model_input(model)["sha256"])
 
     @classmethod
@@ -276,11 +278,3 @@ class _Described:
                 f"{folder / (MULTITASK_FILE if is_multitask(folder) else TASK_FILE)} is broken: its memory ({error!r})",
                 "train the model again",
             ) from None
-
-
-def _check_fit(domain: PretrainedModel, general: PretrainedModel, config: MemoryConfig) -> None:
-    """Raise ``UsageError`` for layers that do not exist."""
-    checkpoints = (Checkpoint.open(model.folder) for model in (domain, general))
-    n_domain, n_general = (checkpoint.setting("num_hidden_layers", "n_layers") for checkpoint in checkpoints)
-    if n_domain and n_general:  # other architectures are refused later, with the reason
-        MemoryPlan.of(config, n_domain, n_general)
