@@ -265,17 +265,6 @@ def test_half_precision_is_trained_and_written_in_full(
     assert checkpoint.embedding().dtype in (np.float16, ml_dtypes.bfloat16)
 
 
-def test_shards(tiny_model: TinyModel) -> None:
-    source = tiny_model("BertForPreTraining", max_shard_size="20KB")
-    assert len(list(source.glob("*.safetensors"))) > 2
-    expected = plain(source, "SequenceClassification", 2)
-    model = open_model(Checkpoint.open(source), "SequenceClassification", {}, Rows.all(80), seed=2)
-    rows = Checkpoint.open(source).n_rows
-    whole = open_model(Checkpoint.open(source), "SequenceClassification", {}, Rows.all(rows), seed=2)
-    assert model.config.vocab_size == 80
-    assert_same_weights(whole, expected, 0.0)
-
-
 @pytest.mark.parametrize("head", ["TokenClassification", "SequenceClassification"])
 @pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
 def test_a_head_for_other_labels_is_made_anew(
