@@ -1,7 +1,7 @@
-"""Both tokenizations of a text in sentence-transformers, by modules that its ``modules.json`` can name.
+"""Modules for sentence-transformers that read both tokenizations of a text.
 
-An adapted model's folder loads in sentence-transformers as it is, and is then read in the expanded tokenization. With
-``BothViews`` in place of the transformer, and ``MeanOfViews`` at the end, each text is read in both, and its vector is
+sentence-transformers loads the folder of an adapted model and reads texts in the expanded tokenization. With
+``BothViews`` in place of the transformer and ``MeanOfViews`` at the end, it reads each text in both, and the vector is
 the mean of both. ``AdaptedModel.to_sentence_transformers`` makes such a model.
 """
 
@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from sentence_transformers.sentence_transformer.modules import Module, Transformer
+from torch.nn.utils.rnn import pad_sequence
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import IntArray
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.export import copy_views
 
@@ -33,31 +32,28 @@ class BothViews(Transformer):
         self._encoder = Encoder.of(Checkpoint.open(self._folder))
 
     def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **options: Any) -> dict[str, Any]:
-        """The inputs of the model, (n_rows, n), and ``views``; raises ``InputError`` for what is no text."""
+        """The inputs of the model, (n_rows, n), and ``views``; raises ``InputError`` for inputs that are not texts."""
         if not inputs:
             return {}
-        for one in inputs:
-            if not isinstance(one, str):
-                raise InputError(f"an input of type {type(one).__name__}, not a text", "give texts")
+        for text in inputs:
+            if not isinstance(text, str):
+                raise InputError(f"an input of type {type(text).__name__}, not a text", "give texts")
         longest = min(self.max_seq_length or self._encoder.max_length, self._encoder.max_length)
         rows: dict[bytes, int] = {}
-        ids: list[IntArray] = []
-        views = np.zeros((len(inputs), 2), np.int64)
-        for number, both in enumerate(self._encoder.tokenizer.encode_batch([(prompt or "") + one for one in inputs])):
-            for view, pieces in enumerate((both.base.ids, both.expanded.ids)):
-                own, *_ = self._encoder.single(pieces[: longest - 2])
-                views[number, view] = rows.setdefault(own.tobytes(), len(rows))
+        ids: list[torch.Tensor] = []
+        views = torch.zeros((len(inputs), 2), dtype=torch.int64)
+        for number, encoded in enumerate(self._encoder.tokenizer.encode_batch([(prompt or "") + t for t in inputs])):
+            for view, pieces in enumerate((encoded.base.ids, encoded.expanded.ids)):
+                row, *_ = self._encoder.single(pieces[: longest - 2])
+                views[number, view] = rows.setdefault(row.tobytes(), len(rows))
                 if len(rows) > len(ids):
-                    ids.append(own)
-        shape = len(ids), max(map(len, ids))
-        padded, mask = np.full(shape, self._encoder.special.pad, np.int64), np.zeros(shape, np.int64)
-        for row, own in enumerate(ids):
-            padded[row, : len(own)], mask[row, : len(own)] = own, 1
-        features = {"input_ids": padded, "attention_mask": mask, VIEWS: views}
-        return {name: torch.from_numpy(array) for name, array in features.items()}
+                    ids.append(torch.from_numpy(row).long())
+        padded = pad_sequence(ids, batch_first=True, padding_value=self._encoder.special.pad)
+        mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
+        return {"input_ids": padded, "attention_mask": mask, VIEWS: views}
 
     def forward(self, features: dict[str, Any], **options: Any) -> dict[str, Any]:
-        """The states of each row; ``views`` is passed on."""
+        """The states of each row, and ``views``."""
         views = features.pop(VIEWS)
         return {**super().forward(features, **options), VIEWS: views}
 
@@ -91,18 +87,18 @@ class MeanOfViews(Module):
 def read_both_views(folder: Path, options: Mapping[str, Any]) -> Any:
     """A ``SentenceTransformer`` of an adapted model's folder that reads both tokenizations.
 
-    Raises ``InputError`` if the folder has modules that are not known.
+    Raises ``InputError`` for unknown modules.
     """
     import sentence_transformers
-    from sentence_transformers.sentence_transformer import modules as known
+    from sentence_transformers.sentence_transformer import modules
 
     from greenadapt.checkpoints.sentence_modules import SentenceModules, listed_modules
 
-    described = SentenceModules.read(folder)  # refuses what is not known
+    described = SentenceModules.read(folder)  # refuses unknown modules
     first = BothViews.load(str(folder))
-    rest = [getattr(known, kind).load(str(folder), subfolder=place) for kind, place in listed_modules(folder)]
-    if not rest:
-        rest = [known.Pooling(first.get_embedding_dimension(), "mean")]
-    chain = [first, *rest, MeanOfViews(described.normalizes)]
+    later = [getattr(modules, kind).load(str(folder), subfolder=path) for kind, path in listed_modules(folder)]
+    if not later:
+        later = [modules.Pooling(first.get_embedding_dimension(), "mean")]
+    chain = [first, *later, MeanOfViews(described.normalizes)]
     prompts = {"prompts": described.prompts, "default_prompt_name": described.prompt_name}
     return sentence_transformers.SentenceTransformer(modules=chain, **prompts, **options)

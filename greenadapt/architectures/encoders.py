@@ -15,30 +15,8 @@ from greenadapt.architectures.base import (
     bert_sizes,
 )
 
-_FFN = "encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"
-
-_ALBERT = (
-    Architecture(
-        model_type="albert",
-        prefix="albert.",
-        decoder="predictions.decoder.weight",
-        biases=("predictions.bias", "predictions.decoder.bias"),
-        apply_head=lambda model, states: model.predictions(states),
-        sizes=(
-            Size("embedding_size", WORD_EMBEDDINGS, axis=1),
-            POSITIONS,
-            Size("intermediate_size", _FFN),
-            Size("hidden_size", _FFN, axis=1),
-        ),
-        memory="all its layers share their weights",
-        adapters="all its layers share their weights",
-        layers="encoder.albert_layer_groups",
-        n_layers="num_hidden_groups",
-        has_segments=True,
-        tokenizer_class="AlbertTokenizer",
-    ),
-)
-
+_ALBERT_FFN = "encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"
+_MODERNBERT_EMBEDDING = "embeddings.tok_embeddings.weight"
 
 _bert = partial(
     Architecture,
@@ -51,10 +29,17 @@ _bert = partial(
     has_segments=True,
     tokenizer_class="BertTokenizer",
 )
-
-_BERT = (
-    _bert(model_type="bert", prefix="bert."),
-    _bert(model_type="ernie", prefix="ernie."),
+_roberta = partial(
+    Architecture,
+    prefix="roberta.",
+    decoder="lm_head.decoder.weight",
+    biases=("lm_head.bias", "lm_head.decoder.bias"),
+    apply_head=lambda model, states: model.lm_head(states),
+    sizes=bert_sizes(),
+    memory=BERT_ATTENTION,
+    adapters=LayerParts(),
+    has_two_separators=True,
+    counts_from_padding=True,
 )
 
 
@@ -95,96 +80,6 @@ def _attend_deberta(
     return context.flatten(2), None
 
 
-_DEBERTA = (
-    Architecture(
-        model_type="deberta-v2",
-        prefix="deberta.",
-        decoder="cls.predictions.decoder.weight",
-        biases=("cls.predictions.bias", "cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),
-        apply_head=lambda model, states: model.cls(states),
-        sizes=bert_sizes()[1:],
-        memory=LayerAttention(
-            "attention.self",
-            lambda layer, states: (layer.attention.self.key_proj(states), layer.attention.self.value_proj(states)),
-            forward=_attend_deberta,
-        ),
-        adapters=LayerParts(),
-        has_segments=True,
-        tokenizer_class="DebertaV2Tokenizer",
-    ),
-)
-
-
-_DISTILBERT = (
-    Architecture(
-        model_type="distilbert",
-        prefix="distilbert.",
-        decoder="vocab_projector.weight",
-        biases=("vocab_projector.bias",),
-        apply_head=lambda model, states: model.vocab_projector(
-            model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
-        ),
-        sizes=(
-            Size("dim", WORD_EMBEDDINGS, axis=1),
-            POSITIONS,
-            Size("hidden_dim", "transformer.layer.0.ffn.lin1.weight"),
-        ),
-        memory=LayerAttention(
-            "attention", lambda layer, states: (layer.attention.k_lin(states), layer.attention.v_lin(states))
-        ),
-        adapters=LayerParts("attention.out_lin", "ffn", "ffn", "output_layer_norm"),
-        layers="transformer.layer",
-        n_layers="n_layers",
-        tokenizer_class="BertTokenizer",
-    ),
-)
-
-
-_ELECTRA = (
-    Architecture(
-        model_type="electra",
-        prefix="electra.",
-        decoder="generator_lm_head.weight",
-        biases=("generator_lm_head.bias",),
-        apply_head=lambda model, states: model.generator_lm_head(model.generator_predictions(states)),
-        sizes=bert_sizes("embedding_size"),
-        memory=BERT_ATTENTION,
-        adapters=LayerParts(),
-        has_segments=True,
-        tokenizer_class="BertTokenizer",
-    ),
-)
-
-
-_EMBEDDING = "embeddings.tok_embeddings.weight"
-
-_MODERNBERT = (
-    Architecture(
-        model_type="modernbert",
-        prefix="model.",
-        embedding=_EMBEDDING,
-        decoder="decoder.weight",
-        biases=("decoder.bias",),
-        apply_head=lambda model, states: model.decoder(model.head(states)),
-        sizes=(
-            Size("hidden_size", _EMBEDDING, axis=1),
-            Size("intermediate_size", "layers.0.mlp.Wi.weight", times=2),
-        ),
-        memory=LayerAttention(
-            "attn",
-            # forward does not run the hooks of adapters, which apply to the layer's input.
-            lambda layer, states: layer.attn.Wqkv(layer.attn_norm.forward(states)).chunk(3, -1)[1:],
-            angles=lambda encoder, layer, states, positions: encoder.rotary_emb(
-                states, positions, layer.attention_type
-            ),
-        ),
-        adapters=LayerParts("attn.out_drop", "mlp", "mlp", norm="", first_norm="attn_norm"),
-        layers="layers",
-        final_norm="final_norm",
-    ),
-)
-
-
 def _attend_mpnet(
     attention: Any,
     function: Callable[..., Any],
@@ -216,70 +111,15 @@ def _far_bias(encoder: Any) -> Any:
     return (weight[len(weight) // 2 - 1] + weight[-1]) / 2
 
 
-_MPNET = (
-    Architecture(
-        model_type="mpnet",
-        prefix="mpnet.",
-        decoder="lm_head.decoder.weight",
-        biases=("lm_head.bias", "lm_head.decoder.bias"),
-        apply_head=lambda model, states: model.lm_head(states),
-        sizes=bert_sizes(),
-        memory=LayerAttention(
-            "attention.attn",
-            lambda layer, states: (layer.attention.attn.k(states), layer.attention.attn.v(states)),
-            bias=_far_bias,
-            forward=_attend_mpnet,
-        ),
-        adapters=LayerParts(attention_output="attention.dropout"),
-        has_two_separators=True,
-        counts_from_padding=True,
-        tokenizer_class="MPNetTokenizer",
-    ),
-)
-
-
-_roberta = partial(
-    Architecture,
-    prefix="roberta.",
-    decoder="lm_head.decoder.weight",
-    biases=("lm_head.bias", "lm_head.decoder.bias"),
-    apply_head=lambda model, states: model.lm_head(states),
-    sizes=bert_sizes(),
-    has_two_separators=True,
-    counts_from_padding=True,
-)
-
-_ROBERTA = (
-    _roberta(
-        model_type="roberta",
-        memory=BERT_ATTENTION,
-        adapters=LayerParts(),
-        tokenizer_class="RobertaTokenizer",
-    ),
-    _roberta(
-        model_type="xlm-roberta",
-        memory=BERT_ATTENTION,
-        adapters=LayerParts(),
-        tokenizer_class="XLMRobertaTokenizer",
-    ),
-    _roberta(
-        model_type="camembert",
-        memory=BERT_ATTENTION,
-        adapters=LayerParts(),
-        tokenizer_class="CamembertTokenizer",
-    ),
-)
-
-
-_ATTENTION = LayerAttention(
+_ROTARY_ATTENTION = LayerAttention(
     "self_attn",
     lambda layer, states: (layer.self_attn.k_proj(states), layer.self_attn.v_proj(states)),
     angles=lambda encoder, layer, states, positions: encoder.rotary_emb(states, positions),
 )
-_PARTS = LayerParts("post_attention_dropout", "mlp", "post_mlp_dropout", "post_mlp_layernorm")
+_ROTARY_PARTS = LayerParts("post_attention_dropout", "mlp", "post_mlp_dropout", "post_mlp_layernorm")
 
 
-def _sizes(published: str) -> tuple[Size, ...]:
+def _rotary_sizes(published: str) -> tuple[Size, ...]:
     """The sizes; ``published`` is the name of a weight in published files."""
     return (
         Size("hidden_size", WORD_EMBEDDINGS, axis=1),
@@ -291,20 +131,121 @@ def _sizes(published: str) -> tuple[Size, ...]:
 _rotary = partial(
     Architecture,
     heads=("TokenClassification", "SequenceClassification", "MaskedLM"),
-    memory=_ATTENTION,
-    adapters=_PARTS,
+    memory=_ROTARY_ATTENTION,
+    adapters=_ROTARY_PARTS,
     layers="layers",
     has_segments=True,
 )
 
-_ROTARY_BERT = (
+
+ENCODERS = (
+    Architecture(
+        model_type="albert",
+        prefix="albert.",
+        decoder="predictions.decoder.weight",
+        biases=("predictions.bias", "predictions.decoder.bias"),
+        apply_head=lambda model, states: model.predictions(states),
+        sizes=(
+            Size("embedding_size", WORD_EMBEDDINGS, axis=1),
+            POSITIONS,
+            Size("intermediate_size", _ALBERT_FFN),
+            Size("hidden_size", _ALBERT_FFN, axis=1),
+        ),
+        memory="all its layers share their weights",
+        adapters="all its layers share their weights",
+        layers="encoder.albert_layer_groups",
+        n_layers="num_hidden_groups",
+        has_segments=True,
+        tokenizer_class="AlbertTokenizer",
+    ),
+    _bert(model_type="bert", prefix="bert."),
+    _bert(model_type="ernie", prefix="ernie."),
+    _bert(
+        model_type="deberta-v2",
+        prefix="deberta.",
+        biases=("cls.predictions.bias", "cls.predictions.decoder.bias", "lm_predictions.lm_head.bias"),
+        sizes=bert_sizes()[1:],
+        memory=LayerAttention(
+            "attention.self",
+            lambda layer, states: (layer.attention.self.key_proj(states), layer.attention.self.value_proj(states)),
+            forward=_attend_deberta,
+        ),
+        tokenizer_class="DebertaV2Tokenizer",
+    ),
+    Architecture(
+        model_type="distilbert",
+        prefix="distilbert.",
+        decoder="vocab_projector.weight",
+        biases=("vocab_projector.bias",),
+        apply_head=lambda model, states: model.vocab_projector(
+            model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
+        ),
+        sizes=(
+            Size("dim", WORD_EMBEDDINGS, axis=1),
+            POSITIONS,
+            Size("hidden_dim", "transformer.layer.0.ffn.lin1.weight"),
+        ),
+        memory=LayerAttention(
+            "attention", lambda layer, states: (layer.attention.k_lin(states), layer.attention.v_lin(states))
+        ),
+        adapters=LayerParts("attention.out_lin", "ffn", "ffn", "output_layer_norm"),
+        layers="transformer.layer",
+        n_layers="n_layers",
+        tokenizer_class="BertTokenizer",
+    ),
+    _bert(
+        model_type="electra",
+        prefix="electra.",
+        decoder="generator_lm_head.weight",
+        biases=("generator_lm_head.bias",),
+        apply_head=lambda model, states: model.generator_lm_head(model.generator_predictions(states)),
+        sizes=bert_sizes("embedding_size"),
+    ),
+    Architecture(
+        model_type="modernbert",
+        prefix="model.",
+        embedding=_MODERNBERT_EMBEDDING,
+        decoder="decoder.weight",
+        biases=("decoder.bias",),
+        apply_head=lambda model, states: model.decoder(model.head(states)),
+        sizes=(
+            Size("hidden_size", _MODERNBERT_EMBEDDING, axis=1),
+            Size("intermediate_size", "layers.0.mlp.Wi.weight", times=2),
+        ),
+        memory=LayerAttention(
+            "attn",
+            # forward does not run the hooks of adapters, which apply to the layer's input.
+            lambda layer, states: layer.attn.Wqkv(layer.attn_norm.forward(states)).chunk(3, -1)[1:],
+            angles=lambda encoder, layer, states, positions: encoder.rotary_emb(
+                states, positions, layer.attention_type
+            ),
+        ),
+        adapters=LayerParts("attn.out_drop", "mlp", "mlp", norm="", first_norm="attn_norm"),
+        layers="layers",
+        final_norm="final_norm",
+    ),
+    _roberta(
+        model_type="mpnet",
+        prefix="mpnet.",
+        memory=LayerAttention(
+            "attention.attn",
+            lambda layer, states: (layer.attention.attn.k(states), layer.attention.attn.v(states)),
+            bias=_far_bias,
+            forward=_attend_mpnet,
+        ),
+        adapters=LayerParts(attention_output="attention.dropout"),
+        tokenizer_class="MPNetTokenizer",
+    ),
+    _roberta(model_type="roberta", tokenizer_class="RobertaTokenizer"),
+    _roberta(model_type="xlm-roberta", tokenizer_class="XLMRobertaTokenizer"),
+    _roberta(model_type="camembert", tokenizer_class="CamembertTokenizer"),
     _rotary(
         model_type="nomic_bert",
         prefix="nomic_bert.",
         decoder="cls.predictions.decoder.weight",
         biases=("cls.predictions.bias", "cls.predictions.decoder.bias"),
         apply_head=lambda model, states: model.cls(states),
-        sizes=_sizes("encoder.layers.0.mlp.fc2.weight"),
+        sizes=_rotary_sizes("encoder.layers.0.mlp.fc2.weight"),
         published_layers="encoder.layers",
         tokenizer_class="BertTokenizer",
     ),
@@ -314,11 +255,9 @@ _ROTARY_BERT = (
         decoder="lm_head.decoder.weight",
         biases=("lm_head.decoder.bias",),
         apply_head=lambda model, states: model.lm_head(states),
-        sizes=_sizes("encoder.layer.0.mlp.down_proj.weight"),
+        sizes=_rotary_sizes("encoder.layer.0.mlp.down_proj.weight"),
         published_layers="encoder.layer",
         has_two_separators=None,
         tokenizer_class="XLMRobertaTokenizer",
     ),
 )
-
-ENCODERS = (*_ALBERT, *_BERT, *_DEBERTA, *_DISTILBERT, *_ELECTRA, *_MODERNBERT, *_MPNET, *_ROBERTA, *_ROTARY_BERT)

@@ -16,52 +16,28 @@ from greenadapt.storage.results import ModelName
 
 FACTS_FILE = "greenadapt.json"
 """How an adapted model was created."""
-
-
 TASK_FILE = "task.json"
 """Settings of the task and of its model."""
-
-
 MULTITASK_FILE = "multitask.json"
 """Settings and tasks of a multitask model."""
-
-
 TASKS = "tasks"
 """Folder of a multitask model with one folder per task."""
-
-
 WEIGHTS_FILE = "weights.safetensors"
 """Weights of another seed in addition to the first, or of a task in addition to the shared encoder."""
-
-
 SCORES = "scores.json"
 """Scores of all seeds, and in a seed's folder of that seed."""
-
-
 SEEDS = "seeds"
 """Folder with one folder per seed."""
-
-
 PREDICTIONS = "predictions.jsonl"
 """Predictions of a seed on the test set, in its order."""
-
-
 HISTORY = "history.jsonl"
 """One line per epoch."""
-
-
 LOGITS = "logits.safetensors"
 """Logits of a seed on the test set, both views; optional."""
-
-
 MEMORY_FILE = "memory.safetensors"
 """The trained weights that connect a model to its general model's states."""
-
-
 MEMORY_FOLDER = "memory"
 """Folder of the general model, if it was trained too."""
-
-
 _AGAIN = "train the model again"
 
 
@@ -167,8 +143,6 @@ def read_described(path: Path) -> Json:
 
 TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 """Valid names of tasks, which are also folders, and of sets of examples."""
-
-
 TASK_NAME_RULE = "use letters, digits and _, and - and . but for the first character, 100 at most"
 
 
@@ -196,7 +170,11 @@ def task_names(folder: Path) -> tuple[str, ...]:
     Ignores names in ``multitask.json`` without a folder in ``tasks/``.
     """
     tasks_folder = folder / TASKS
-    names = [path.name for path in sorted(tasks_folder.iterdir()) if _is_task(path)] if tasks_folder.is_dir() else []
+    names = [
+        file.parent.name
+        for file in sorted(tasks_folder.glob(f"*/{TASK_FILE}"))
+        if TASK_NAME.fullmatch(file.parent.name) and not file.parent.is_symlink() and file.is_file()
+    ]
     order: list[str] = read_described(folder / MULTITASK_FILE)["tasks"] or []
     return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
 
@@ -207,10 +185,6 @@ def require_tasks(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         if name not in tasks:
             raise MissingError(f"{folder} has no task {name!r}", f"it has {', '.join(tasks) or 'none'}")
-
-
-def _is_task(path: Path) -> bool:
-    return bool(TASK_NAME.fullmatch(path.name)) and not path.is_symlink() and (path / TASK_FILE).is_file()
 
 
 CompiledBackend = Literal["onnx", "openvino"]
@@ -246,8 +220,4 @@ class Compiled:
 
     def write(self, folder: Path) -> None:
         """Write ``compiled.json``."""
-        write_json(folder / COMPILED_FILE, self.as_json())
-
-    def as_json(self) -> Json:
-        """The content of ``compiled.json``."""
-        return asdict(self)
+        write_json(folder / COMPILED_FILE, asdict(self))

@@ -63,12 +63,10 @@ def licence_of(model: PretrainedModel) -> Json:
         metadata = yaml.safe_load(front[1]) if front else None
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         metadata = None  # an invalid card of another program counts as one without licence
+    if not isinstance(metadata, dict):
+        return {}
     names = ("license", "license_name", "license_link")
-    return (
-        {name: metadata[name] for name in names if isinstance(metadata.get(name), str)}
-        if isinstance(metadata, dict)
-        else {}
-    )
+    return {name: metadata[name] for name in names if isinstance(metadata.get(name), str)}
 
 
 def reads_sentences(folder: Path) -> bool:

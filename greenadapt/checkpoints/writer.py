@@ -2,8 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -85,47 +84,41 @@ def _grow(
     dtype: DType | None,
 ) -> dict[str, Tensor]:
     """All weights by name, in the order of ``checkpoint``, with new rows in those of the vocabulary."""
-    weights = {name: checkpoint[name] for name in checkpoint.names}
-    tensors = {name: _Weight(name, weight, dtype) for name, weight in weights.items()}
-    embedding, n_new = weights[checkpoint.embedding_name], new_rows.shape[0]
-    tensors_with_rows: dict[str, Tensor] = {name: tensor.with_rows() for name, tensor in tensors.items()}
-    tensors_with_rows[checkpoint.embedding_name] = tensors[checkpoint.embedding_name].with_rows(new_rows, replaced)
+    n_new, embedding = new_rows.shape[0], checkpoint.embedding()
+    rows_of: dict[str, Tensor] = {checkpoint.embedding_name: new_rows}
+    replaced_in = {checkpoint.embedding_name: replaced}
     if checkpoint.decoder_name is not None:
-        decoder = weights[checkpoint.decoder_name]
+        decoder = checkpoint[checkpoint.decoder_name]
         # The new rows are in the space of the embedding, which differs from that of an untied decoder.
-        tied = same_arrays(decoder, embedding)
-        if output_rows is None:
-            output_rows = _constant(0, (n_new, decoder.shape[1]), decoder)
-        rows = new_rows if tied else output_rows
-        tensors_with_rows[checkpoint.decoder_name] = tensors[checkpoint.decoder_name].with_rows(
-            rows, replaced if tied else {}
-        )
+        if same_arrays(decoder, embedding):
+            rows_of[checkpoint.decoder_name], replaced_in[checkpoint.decoder_name] = new_rows, replaced
+        elif output_rows is not None:
+            rows_of[checkpoint.decoder_name] = output_rows
+        else:
+            rows_of[checkpoint.decoder_name] = _constant(0, (n_new, decoder.shape[1]), decoder)
     for name in checkpoint.bias_names:
-        tensors_with_rows[name] = tensors[name].with_rows(_constant(weights[name].min(), (n_new,), weights[name]))
-    return tensors_with_rows
+        bias = checkpoint[name]
+        rows_of[name] = _constant(bias.min(), (n_new,), bias)
+    return {
+        name: _extend(name, checkpoint[name], rows_of.get(name), replaced_in.get(name, {}), dtype)
+        for name in checkpoint.names
+    }
 
 
-@dataclass(frozen=True)
-class _Weight:
-    """A weight, converted to ``dtype``, if set, when it is floating-point."""
-
-    name: str
-    values: Array
-    dtype: DType | None
-
-    def with_rows(self, new_rows: Tensor | None = None, replaced: Mapping[int, Array] | None = None) -> Tensor:
-        """The existing rows, except ``replaced``, followed by ``new_rows``."""
-        source = np.dtype(self.values.dtype)
-        target = _FLOATS[self.dtype] if self.dtype and source in _FLOATS.values() else source
-        if new_rows is None and source == target:
-            return self.values
-        shape = (
-            (len(self.values) + new_rows.shape[0], *self.values.shape[1:])
-            if new_rows is not None
-            else self.values.shape
-        )
-        blocks = chain(_replace_rows(self.values, replaced or {}), _pieces(new_rows) if new_rows is not None else ())
-        return Streamed(shape, target, (_convert(block, target, self.name) for block in blocks))
+def _extend(
+    name: str, weight: Array, new_rows: Tensor | None, replaced: Mapping[int, Array], dtype: DType | None
+) -> Tensor:
+    """The rows of ``weight``, except ``replaced``, and ``new_rows``; floating-point weights as ``dtype``, if set."""
+    source = np.dtype(weight.dtype)
+    target = _FLOATS[dtype] if dtype and source in _FLOATS.values() else source
+    if new_rows is None and source == target:
+        return weight
+    shape = weight.shape
+    pieces: Iterable[Array] = _replace_rows(weight, replaced)
+    if new_rows is not None:
+        shape = (len(weight) + new_rows.shape[0], *shape[1:])
+        pieces = chain(pieces, new_rows.pieces if isinstance(new_rows, Streamed) else row_blocks(new_rows))
+    return Streamed(shape, target, (_convert(block, target, name) for block in pieces))
 
 
 def _replace_rows(weight: Array, replaced: Mapping[int, Array]) -> Iterator[Array]:
@@ -153,10 +146,6 @@ def _constant(value: Any, shape: tuple[int, ...], like: Array) -> Array:
     return np.broadcast_to(np.asarray(value, like.dtype), shape)
 
 
-def _pieces(tensor: Tensor) -> Iterator[Array]:
-    yield from tensor.pieces if isinstance(tensor, Streamed) else row_blocks(tensor)
-
-
 def write_weights(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
     """Write ``model.safetensors``, or shards and their index, named as by transformers.
 
@@ -171,11 +160,8 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: 
         file = f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors"
         write_arrays(folder / file, {name: tensors[name] for name in shard}, _METADATA)
         weight_map.update(dict.fromkeys(shard, file))
-    total = sum(map(_n_bytes, tensors.values()))
-    _write_json(
-        folder / "model.safetensors.index.json",
-        {"metadata": {"total_size": total}, "weight_map": weight_map},
-    )
+    index = {"metadata": {"total_size": sum(map(_n_bytes, tensors.values()))}, "weight_map": weight_map}
+    _write_json(folder / "model.safetensors.index.json", index)
 
 
 def _shards(tensors: Mapping[str, Tensor], max_shard_bytes: int) -> list[list[str]]:
@@ -198,12 +184,11 @@ def _n_bytes(tensor: Tensor) -> int:
 
 def _module_folders(source: Path) -> list[str]:
     """The plain folder names in the module list of sentence-transformers."""
-    if not (source / "modules.json").is_file():
-        return []
     file = source / "modules.json"
+    if not file.is_file():
+        return []
     with described_in(file):
-        paths = [str(module["path"]) for module in read_json(file)]
-    names = [path.rstrip("/") for path in paths]
+        names = [str(module["path"]).rstrip("/") for module in read_json(file)]
     # The list is untrusted: a path could name any folder on the machine.
     return [n for n in names if n not in ("", ".", "..") and Path(n).name == n and (source / n).is_dir()]
 

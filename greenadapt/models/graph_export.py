@@ -31,7 +31,7 @@ _OPSET = 18
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """A torch model that is to be written as a graph."""
+    """A torch model to be written as a graph."""
 
     model: Any
     head: str | None
@@ -39,11 +39,11 @@ class Exported:
     table: RowTable
     checkpoint: Checkpoint
     task: str | None = None
-    """Of a model of several, the one that the graph is for."""
+    """The task of the graph, of a multitask model."""
 
     @classmethod
     def of_task(cls, weights: Path) -> "Exported":
-        """The task model in a folder of weights, see ``read_trained``."""
+        """The task model in a folder of ``read_trained``."""
         trained = read_trained(weights)
         head = head_of(trained)
         model, _ = load_trained(trained, HEADS[head])
@@ -72,9 +72,9 @@ class _Logits(torch.nn.Module):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        others = {"token_type_ids": token_type_ids, "position_ids": position_ids}
-        given = {name: value for name, value in others.items() if value is not None}
-        output = self.model(inputs_embeds=inputs_embeds, attention_mask=attention_mask, **given, **self._named)
+        optional = {"token_type_ids": token_type_ids, "position_ids": position_ids}
+        arguments = {name: value for name, value in optional.items() if value is not None} | self._named
+        output = self.model(inputs_embeds=inputs_embeds, attention_mask=attention_mask, **arguments)
         if "start_logits" in output:
             return torch.stack([output["start_logits"], output["end_logits"]], dim=-1)
         logits: torch.Tensor = output["logits"]
@@ -84,9 +84,9 @@ class _Logits(torch.nn.Module):
 def write_graph(exported: Exported, backend: CompiledBackend, quantize: Quantize, folder: Path) -> Compiled:
     """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
-    In int8 the weights of matrix products have one scale per output, and their inputs one per piece that is computed as
-    they come (dynamic quantization): with ONNX Runtime as ``in_int8`` says, with OpenVINO by its own means. Nothing is
-    calibrated, and no text has an effect on another in its batch.
+    In int8 the weights of matrix products have one scale per output, and their inputs one scale per piece, computed at
+    run time (dynamic quantization): by ``in_int8`` for ONNX Runtime, by OpenVINO itself. There is no calibration, and
+    no text has an effect on another text of its batch.
     """
     inputs = graph_inputs(exported.checkpoint)
     plain = folder / "plain.onnx"
@@ -110,18 +110,18 @@ def export_plain(exported: Exported, inputs: tuple[str, ...], file: Path) -> Non
         "token_type_ids": torch.zeros(b, n, dtype=torch.int64),
         "position_ids": torch.arange(pad + 1, pad + 1 + n).repeat(b, 1),
     }
-    given = {name: arguments[name] for name in ("inputs_embeds", *inputs)}
+    arguments = {name: arguments[name] for name in ("inputs_embeds", *inputs)}
     program: Any = torch.onnx.export(
         _Logits(model, exported.task).eval(),
-        kwargs=given,
-        dynamic_shapes={name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in given},
-        input_names=list(given),
+        kwargs=arguments,
+        dynamic_shapes={name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in arguments},
+        input_names=list(arguments),
         output_names=["logits"],
         opset_version=_OPSET,
         dynamo=True,
         verbose=False,
     )
-    for node in program.model.graph.all_nodes():  # they name the lines of source files, by their paths on this machine
+    for node in program.model.graph.all_nodes():  # they contain paths of source files
         node.metadata_props.clear()
     program.save(file)
 
@@ -157,7 +157,7 @@ _WRITERS = {"onnx": _write_onnx, "openvino": _write_openvino}
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep exporters from talking on stdout and stderr."""
+    """Suppress the output of exporters on stdout and stderr."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -183,8 +183,8 @@ def in_int8(model: onnx.ModelProto) -> onnx.ModelProto:
         x W ≈ range · scale / 255 · round(255 (x - min) / range) round(W / scale) + min · sums
 
     with range = max - min of the row, scale = max|W| / 127 of the column, and sums the sums of the columns of
-    scale · round(W / scale). Nothing is calibrated, and no row has an effect on another. (ONNX Runtime's own dynamic
-    quantization has one step for a batch, by which rows of small numbers are lost beside one of large numbers.)
+    scale · round(W / scale). There is no calibration, and no row has an effect on another. (The dynamic quantization of
+    ONNX Runtime has one step per batch, so rows of small numbers are lost beside a row of large numbers.)
     """
     ONNXModel(model).replace_gemm_with_matmul()
     nodes, weights = [*model.graph.node], {tensor.name: tensor for tensor in model.graph.initializer}
@@ -194,16 +194,14 @@ def in_int8(model: onnx.ModelProto) -> onnx.ModelProto:
             graph.add_product(node, numpy_helper.to_array(weights[node.input[1]]))
         else:
             model.graph.node.append(node)
-    used = {name for node in model.graph.node for name in node.input}
-    kept = [tensor for name, tensor in weights.items() if name in used]
-    model.graph.initializer.extend(
-        [*kept, *(numpy_helper.from_array(value, name) for name, value in graph.constants.items())]
-    )
+    names = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(tensor for name, tensor in weights.items() if name in names)
+    model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in graph.constants.items())
     return model
 
 
 class _Graph:
-    """The graph of a model, emptied, to which nodes are added in order; ``constants`` are those of the products."""
+    """Empties the graph of a model, and adds nodes in order; ``constants`` are those of the products."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._nodes = model.graph.node
@@ -228,7 +226,7 @@ class _Graph:
         self._add("Add", [above, self._add("Mul", [f"{rows}_min", f"{name}_sums"], f"{result}_min")], result)
 
     def _add_rows(self, rows: str) -> None:
-        """Add what all products of the same x share."""
+        """Add the nodes that all products of the same x share."""
         self._rows.add(rows)
         low = self._add("ReduceMin", [rows, "last_axis"], f"{rows}_min")
         high = self._add("ReduceMax", [rows, "last_axis"], f"{rows}_max")
@@ -236,6 +234,6 @@ class _Graph:
         share = self._add("Div", [self._add("Sub", [rows, low], f"{rows}_above"), width], f"{rows}_share")
         self._add("QuantizeLinear", [share, "step", "zero"], f"{rows}_steps")
 
-    def _add(self, kind: str, given: list[str], result: str, **attributes: Any) -> str:
-        self._nodes.append(helper.make_node(kind, given, [result], name=result, **attributes))
+    def _add(self, kind: str, inputs: list[str], result: str, **attributes: Any) -> str:
+        self._nodes.append(helper.make_node(kind, inputs, [result], name=result, **attributes))
         return result

@@ -70,13 +70,12 @@ class GraphRunner:
 
         def called(tasks: tuple[str, ...], inputs: Features) -> Mapping[str, Array]:
             ids = inputs.padded(inputs.ids, self.pad_id)
-            arguments = {"inputs_embeds": rows[row_of[ids]]}
-            made: dict[str, Callable[[], Array]] = {
-                "attention_mask": lambda: inputs.mask,
-                "token_type_ids": lambda: inputs.padded(inputs.types, 0),
-                "position_ids": lambda: _positions(ids, self.pad_id),
-            }
-            logits = self.graph(arguments | {name: made[name]() for name in self.inputs})
+            arguments = {"inputs_embeds": rows[row_of[ids]], "attention_mask": inputs.mask}
+            if "token_type_ids" in self.inputs:
+                arguments["token_type_ids"] = inputs.padded(inputs.types, 0)
+            if "position_ids" in self.inputs:
+                arguments["position_ids"] = _positions(ids, self.pad_id)
+            logits = self.graph(arguments)
             return dict.fromkeys(tasks, logits if logits.ndim == 3 else logits[:, None])
 
         yield called
@@ -101,9 +100,9 @@ class GraphRunner:
 
 
 def graph_inputs(checkpoint: Checkpoint) -> tuple[GraphInput, ...]:
-    """What the graph of a model reads beside ``inputs_embeds``.
+    """The inputs of a model's graph after ``inputs_embeds``.
 
-    Where positions are counted from the padding's id on, a model cannot tell without ids which piece is padding.
+    A model that counts positions from the id of padding on cannot find padding without ids.
     """
     config = checkpoint.config
     names: list[GraphInput] = ["attention_mask"]
@@ -115,7 +114,7 @@ def graph_inputs(checkpoint: Checkpoint) -> tuple[GraphInput, ...]:
 
 
 def chosen(folder: Path, options: ReadingOptions) -> tuple[Backend, Quantize]:
-    """What runs the model of ``folder``, and in which numbers.
+    """The backend that runs the model of ``folder``, and its numbers.
 
     Raises ``UsageError`` if a compiled model cannot be run so, or no model can, ``MissingError`` if what runs it is not
     installed.
@@ -126,9 +125,9 @@ def chosen(folder: Path, options: ReadingOptions) -> tuple[Backend, Quantize]:
         check_choice(backend, quantize)
     else:
         backend, quantize = compiled.backend, compiled.quantize
-        for name, asked, has in (("backend", options.backend, backend), ("quantize", options.quantize, quantize)):
-            if asked not in (None, has):
-                raise UsageError(f"--{name} {asked}, but {folder} was compiled with --{name} {has}", "leave it out")
+        for name, option, value in (("backend", options.backend, backend), ("quantize", options.quantize, quantize)):
+            if option not in (None, value):
+                raise UsageError(f"--{name} {option}, but {folder} was compiled with --{name} {value}", "leave it out")
     if backend == "torch" or compiled is None:
         require_torch("running a model that is not compiled")
     if backend != "torch":
@@ -150,8 +149,7 @@ def require_backend(backend: Backend, *, to_compile: bool) -> None:
 
 
 def open_graph(folder: Path, export: "Callable[[], Exported]", backend: Backend, quantize: Quantize) -> GraphRunner:
-    """The graph of the compiled model in ``folder``. If the model is not compiled, one that is made now of what
-    ``export`` loads, and forgotten with this process.
+    """The graph of the compiled model in ``folder``, or else a temporary graph of the model of ``export``.
 
     Raises ``InputError`` if a graph is broken.
     """
@@ -184,9 +182,9 @@ def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpo
 
 
 def _threads() -> int:
-    """What ``OMP_NUM_THREADS`` says, a number or a list of one for each level of nesting; else the usable cores."""
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(said) if said.isdecimal() and int(said) > 0 else usable_cores()
+    """``OMP_NUM_THREADS``, a number or a list with one per level of nesting; by default the usable cores."""
+    number = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(number) if number.isdecimal() and int(number) > 0 else usable_cores()
 
 
 def _open_onnx(file: Path, _: Quantize, threads: int, __: int) -> Graph:
@@ -195,7 +193,7 @@ def _open_onnx(file: Path, _: Quantize, threads: int, __: int) -> Graph:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # On x86 without VNNI its fast kernel for int8 adds pairs of products in 16 bits, which overflow.
+    # On x86 without VNNI the fast kernel for int8 adds pairs of products in 16 bits, which overflow.
     options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])

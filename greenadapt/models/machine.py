@@ -17,7 +17,7 @@ from greenadapt.errors import MissingError, ResourceError, UsageError
 
 Value = TypeVar("Value")
 
-# What a part of a step costs by itself (starting kernels, adding gradients), in pieces that go through the model.
+# The fixed cost of a part of a step (starting kernels, adding gradients), in pieces that the model reads.
 _OVERHEAD_CPU, _OVERHEAD_GPU = 64, 2048
 # The first process alone measures and writes, and the others wait for it.
 _PATIENCE = timedelta(days=1)
@@ -39,8 +39,8 @@ class Machine:
         folder: Path | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> "Machine":
-        """Take the device that accelerate chooses, and open the trackers of ``report_to``, which write in ``folder``
-        and get the ``settings``.
+        """Use the device that accelerate chooses, and open the trackers of ``report_to``, which write in ``folder`` and
+        get the ``settings``.
 
         Raises ``UsageError`` for a tracker that accelerate does not know and for a precision that the device does
         not have, ``MissingError`` for a tracker that is not installed.
@@ -49,17 +49,16 @@ class Machine:
             from accelerate import Accelerator, InitProcessGroupKwargs
 
             _check_trackers(report_to)
-            place = folder or Path("runs")  # tensorboard's own choice
             accelerator = Accelerator(
                 mixed_precision="no",
                 log_with=list(report_to) or None,
-                project_dir=place,
+                project_dir=folder or Path("runs"),  # the default of tensorboard
                 kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],
             )
             if report_to:
                 accelerator.init_trackers("greenadapt", config=_plain(settings or {}))
         if accelerator.num_processes > 1:
-            atexit.register(_part)
+            atexit.register(_end_group)
         is_gpu = accelerator.device.type == "cuda"
         has_bfloat16 = not is_gpu or torch.cuda.is_bf16_supported(including_emulation=False)
         if precision == "bfloat16" and not has_bfloat16:
@@ -72,18 +71,18 @@ class Machine:
 
     @property
     def device(self) -> torch.device:
-        """Where this process computes."""
+        """The device of this process."""
         device: torch.device = self.accelerator.device
         return device
 
     @property
     def rank(self) -> int:
-        """Which process this is, from 0."""
+        """The number of this process, from 0."""
         return int(self.accelerator.process_index)
 
     @property
     def processes(self) -> int:
-        """How many processes train together."""
+        """The number of processes that train together."""
         return int(self.accelerator.num_processes)
 
     @property
@@ -93,29 +92,29 @@ class Machine:
 
     @property
     def overhead(self) -> int:
-        """What a part of a step costs by itself on this device, in pieces."""
+        """The fixed cost of a part of a step on this device, in pieces."""
         return _OVERHEAD_CPU if self.device.type == "cpu" else _OVERHEAD_GPU
 
     def prepare(self, model: Any, *, compiled: bool = False, leaves_weights_out: bool = False) -> Any:
-        """``model``, moved to the device, as it is called in training: gradients are the mean over all processes.
+        """``model`` on the device, wrapped for training: gradients are the mean over all processes.
 
         With ``leaves_weights_out`` a step need not use all weights; all processes must use the same ones.
         """
         with _silence():
             from accelerate import DistributedDataParallelKwargs
 
-            self.accelerator.free_memory()  # it holds on to each model that it prepared; one is trained at a time
+            self.accelerator.free_memory()  # of the model that it prepared before
             self.accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=leaves_weights_out)
             prepared = self.accelerator.prepare_model(model)
         return torch.compile(prepared, dynamic=True) if compiled else prepared
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Within what a model runs: products of matrices in bfloat16 where this is the precision."""
-        # accelerate's would be for good: it replaces the model's forward, and holds for all later runs of the process.
+        """The context in which a model runs: products of matrices in bfloat16 if that is the precision."""
+        # That of accelerate replaces the model's forward, for all later runs of the process.
         return torch.autocast(self.device.type, torch.bfloat16) if self.is_bfloat16 else nullcontext()
 
     def alone(self, model: Any) -> AbstractContextManager[Any]:
-        """Within what a prepared model's gradients are not yet exchanged between processes."""
+        """The context in which processes do not exchange the gradients of a prepared model."""
         context: AbstractContextManager[Any] = self.accelerator.no_sync(model) if self.processes > 1 else nullcontext()
         return context
 
@@ -131,7 +130,7 @@ class Machine:
         return int(self.accelerator.gather(torch.tensor([number], device=self.device)).max())
 
     def shared(self, value: Value) -> Value:
-        """The first process's ``value`` in all of them; it travels by pickle between processes of one run."""
+        """The ``value`` of the first process, in all processes; sent by pickle."""
         if self.processes == 1:
             return value
         from accelerate.utils import broadcast_object_list
@@ -140,11 +139,11 @@ class Machine:
         return values[0]
 
     def first(self, work: Callable[[], Value]) -> Value:
-        """What ``work`` returns in the first process, in all of them; only that one calls it."""
+        """The result of ``work``, which only the first process calls, in all processes."""
         return self.shared(work() if self.is_first else None)  # type: ignore[return-value]
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have called this."""
         self.accelerator.wait_for_everyone()
 
     def log(self, values: Mapping[str, Any], step: int) -> None:
@@ -152,18 +151,18 @@ class Machine:
         self.accelerator.log(dict(values), step=step)
 
     def end(self) -> None:
-        """Close the trackers; the processes stay together until they end."""
+        """Close the trackers."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
 
 
-def _part() -> None:
+def _end_group() -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 def too_large(n_inputs: int, n_pieces: int, max_tokens: int) -> ResourceError:
-    """What to say where ``n_inputs`` of ``n_pieces`` each do not fit into the memory of the GPU."""
+    """The error for ``n_inputs`` of ``n_pieces`` each that do not fit into the memory of the GPU."""
     if n_inputs == 1:
         return ResourceError(f"one input of {n_pieces} pieces does not fit into the GPU's memory", "use --max-length")
     below = min(n_inputs * n_pieces, max_tokens)
@@ -174,7 +173,7 @@ def too_large(n_inputs: int, n_pieces: int, max_tokens: int) -> ResourceError:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """As every tracker takes them: numbers, truth values and texts."""
+    """The settings as numbers, truth values and texts, which every tracker accepts."""
     return {name: value if isinstance(value, int | float | str) else str(value) for name, value in settings.items()}
 
 
@@ -184,15 +183,15 @@ def _check_trackers(names: Sequence[str]) -> None:
     installed = {str(tracker) for tracker in get_available_trackers()}
     for name in names:
         if name not in LOGGER_TYPE_TO_CLASS:
-            known = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
-            raise UsageError(f"--report-to {name} is not a tracker that accelerate knows", f"it knows {known}")
+            trackers = ", ".join(sorted(LOGGER_TYPE_TO_CLASS))
+            raise UsageError(f"--report-to {name} is not a tracker that accelerate knows", f"it knows {trackers}")
         if name not in installed:
             raise MissingError(f"--report-to needs {name}, which is not installed", f"pip install {name}")
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep torch and accelerate from talking about kernels, drivers and launchers."""
+    """Suppress the messages of torch and accelerate about kernels, drivers and launchers."""
     logger = logging.getLogger("accelerate")
     level = logger.level
     logger.setLevel(logging.ERROR)

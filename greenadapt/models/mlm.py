@@ -21,8 +21,6 @@ from greenadapt.storage.arrays import Array, Streamed, row_blocks
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_MAPPING = "MODEL_FOR_MASKED_LM_MAPPING"
-_POOLER = "pooler."
 _FLOAT32 = np.dtype("<f4")
 
 
@@ -55,15 +53,14 @@ class SplitEmbedding(nn.Module):
 
 
 class OldRowsDecoder(nn.Module):
-    """A head's last layer, with an output for each old row: tied to these, or with a ``weight`` (n_old, d) of its own.
-
-    ``bias`` is (n_old,), or ``None`` in a model that has none.
+    """The last layer of a head, with one output per old row: ``weight`` (n_old, d), ``None`` if it is tied, and
+    ``bias`` (n_old,), ``None`` if there is none.
     """
 
     def __init__(self, decoder: nn.Linear, embedding: SplitEmbedding, *, is_tied: bool) -> None:
         super().__init__()
         n_old = len(embedding.old)
-        self._embedding = (embedding,)  # in a tuple, so that its weights are not a second time among this module's
+        self._embedding = (embedding,)  # in a tuple, so that its weights are not parameters of this module
         self.weight = None if is_tied else nn.Parameter(decoder.weight.detach()[:n_old].clone())
         bias = decoder.bias
         self.bias = None if bias is None else nn.Parameter(bias.detach()[:n_old].clone())
@@ -76,11 +73,11 @@ class OldRowsDecoder(nn.Module):
 
 
 class MaskedLM(nn.Module):
-    """A transformers model ``…ForMaskedLM``, ``model``, whose head sees the masked pieces alone.
+    """A transformers model ``…ForMaskedLM`` whose head reads masked pieces only and predicts old rows only.
 
-    The softmax then costs 15 % of what it does over all pieces, and its logits are those of the old rows whatever the
-    vocabulary: added words are read and never guessed. Replaces the embedding and the decoder of ``model``, which holds
-    ``n_old`` old rows and any number of added ones. Raises ``UsageError`` for an architecture that it does not know.
+    The softmax then costs 15 % of that over all pieces, and added words are read but never predicted. Replaces the
+    embedding and the decoder of ``model``, which has ``n_old`` old rows and any number of added ones. Raises
+    ``UsageError`` for an unsupported architecture.
     """
 
     def __init__(self, model: "PreTrainedModel", n_old: int) -> None:
@@ -132,14 +129,14 @@ class MaskedLM(nn.Module):
 
     @property
     def head_parameters(self) -> list[nn.Parameter]:
-        """All weights that are not the encoder's; a tied decoder's are."""
+        """All weights outside the encoder; the weights of a tied decoder belong to the encoder."""
         encoder = {id(weight) for weight in self.encoder.parameters()}
         return [weight for weight in self.parameters() if id(weight) not in encoder]
 
     def forward(
         self, positions: torch.Tensor, token_type_ids: torch.Tensor | None = None, **inputs: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """``logits`` (t, n_old) at ``positions`` (t,) of the b · n pieces end to end; the rest is for the encoder."""
+        """``logits`` (t, n_old) at ``positions`` (t,) among the b · n pieces; all else is passed to the encoder."""
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids
         states = self.encoder(**inputs).last_hidden_state
@@ -147,7 +144,7 @@ class MaskedLM(nn.Module):
 
 
 def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Put ``new`` into the place of ``old``; a bias that its parent has a second time goes."""
+    """Replace ``old`` by ``new``, and remove the copy of its bias that some parents have."""
     for parent in model.modules():
         for name, child in parent.named_children():
             if child is old:
@@ -159,75 +156,67 @@ def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 
 @dataclass(frozen=True, eq=False)
 class OpenedMaskedLM:
-    """A masked language model of a checkpoint, float32, whose embedding has only ``rows``, the old ones first."""
+    """A masked language model of a checkpoint, float32, whose embedding has only ``rows``, the old rows first."""
 
     model: MaskedLM
     rows: Rows
     checkpoint: Checkpoint
     has_new_head: bool
-    """Whether the head is new, since the checkpoint has none."""
+    """Whether the checkpoint has no head."""
     left_out: tuple[str, ...]
-    """Names of the checkpoint's weights that the model has no use for, such as those of another head."""
+    """Names of weights in the checkpoint but not in the model, such as those of another head."""
 
 
 def open_masked_lm(checkpoint: Checkpoint, rows: Rows, n_old: int, seed: int) -> OpenedMaskedLM:
-    """The masked language model of ``checkpoint``, of whose embedding it holds ``rows``: the ``n_old`` old ones, and
-    any of the others.
+    """The masked language model of ``checkpoint`` with ``rows`` of its embedding: all ``n_old`` old, some added ones.
 
-    A head that the checkpoint has is kept, its bias too; one that it has not is drawn from ``seed`` as transformers
-    does, with a bias of zero. Runs none of the folder's code. Raises ``InputError`` if weights of the encoder are
-    missing, ``UsageError`` for an architecture that ``MaskedLM`` does not know.
+    A missing head is drawn from ``seed`` as transformers does, with a bias of zero. Never runs code of the folder.
+    Raises ``InputError`` if weights of the encoder are missing, ``UsageError`` for an unsupported architecture.
     """
     weights = read_weights(checkpoint)
-    weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
     if checkpoint.decoder_name is not None:
         weights[checkpoint.decoder_name] = torch.from_numpy(
             RowTable.of(checkpoint[checkpoint.decoder_name]).read(rows.ids)
         )
     for name in checkpoint.bias_names:
         weights[name] = torch.from_numpy(checkpoint[name][rows.ids].astype(np.float32))
-    plain, new, others = load_model(checkpoint, _MAPPING, {"vocab_size": len(rows)}, weights, seed)
+    plain, new, left_out = load_model(checkpoint, "MODEL_FOR_MASKED_LM_MAPPING", weights, rows, seed)
     encoder = f"{plain.base_model_prefix}."
     refuse_lost(checkpoint, [name for name in new if name.startswith(encoder)])
     kind = checkpoint.architecture
     has_new_head = any(not name.startswith(encoder) and name not in (kind.decoder, *kind.biases) for name in new)
-    model = MaskedLM(plain, n_old)
-    return OpenedMaskedLM(model, rows, checkpoint, has_new_head, tuple(others))
+    return OpenedMaskedLM(MaskedLM(plain, n_old), rows, checkpoint, has_new_head, tuple(left_out))
 
 
 def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None:
-    """Write the whole model, float32, that plain ``AutoModelForMaskedLM`` and ``AutoModel`` load.
+    """Write the whole model, float32, for plain ``AutoModelForMaskedLM`` and ``AutoModel``.
 
-    The embedding is the checkpoint's with the model's rows in their places, streamed; rows that the model did not hold
-    are multiplied by ``shrink``. The decoder's bias for added rows is the smallest of the old ones, and a decoder of
-    its own has zeros there, so that no added word is guessed. A pooler, which no masked language model has, stays as it
-    was. What was learnt about a memory goes into a file of its own. Copies no tokenizer.
+    The embedding is that of the checkpoint with the rows of the model, streamed; all other rows are multiplied by
+    ``shrink``. The bias of added rows is the smallest bias of old rows, and an untied decoder has zeros there, so that
+    added words are not predicted. A pooler, which no masked language model has, does not change. Weights of a memory
+    are in their own file. Copies no tokenizer.
     """
     folder.mkdir(parents=True, exist_ok=True)
     model, source = opened.model, opened.checkpoint
     write_memory(model.encoder, folder)
     kind = source.architecture
-    rows = as_array(model.embedding.weight)
-    table = RowTable(source.embedding(), opened.rows, rows, shrink)
+    table = RowTable(source.embedding(), opened.rows, as_array(model.embedding.weight), shrink)
     tensors: dict[str, Array | Streamed] = {
         f"{kind.prefix}{kind.embedding}": Streamed(source.embedding().shape, _FLOAT32, table.blocks())
     }
-    own = {id(weight) for module in (model.embedding, model.decoder) for weight in module.parameters()}
-    memory = {id(weight) for weight in _memory_weights(model)}
+    memory = getattr(model.encoder, "memory", None)
+    modules = [model.embedding, model.decoder, *([] if memory is None else [memory])]
+    written = {id(weight) for module in modules for weight in module.state_dict(keep_vars=True).values()}
     for name, weight in model.model.state_dict(keep_vars=True).items():
-        if id(weight) not in own | memory:
+        if id(weight) not in written:
             tensors[name] = as_array(weight)
     tensors |= _decoder(opened)
+    prefix = "" if source.embedding_name.startswith(kind.prefix) else kind.prefix
     for name in opened.left_out:
-        if _full_name(source, name).startswith(kind.prefix + _POOLER):
-            tensors[_full_name(source, name)] = np.asarray(source[name], np.float32)
+        if f"{prefix}{name}".startswith(f"{kind.prefix}pooler."):
+            tensors[f"{prefix}{name}"] = np.asarray(source[name], np.float32)
     write_weights(folder, tensors)
     write_config(model.model, source, folder)
-
-
-def _memory_weights(model: MaskedLM) -> list[torch.Tensor]:
-    memory = getattr(model.encoder, "memory", None)
-    return [] if memory is None else list(memory.state_dict(keep_vars=True).values())
 
 
 def _decoder(opened: OpenedMaskedLM) -> dict[str, Array | Streamed]:
@@ -244,9 +233,3 @@ def _decoder(opened: OpenedMaskedLM) -> dict[str, Array | Streamed]:
         pieces = chain(row_blocks(weight), row_blocks(zeros))
         tensors[kind.decoder] = Streamed((source.n_rows, weight.shape[1]), _FLOAT32, pieces)
     return tensors
-
-
-def _full_name(checkpoint: Checkpoint, name: str) -> str:
-    """The name that a weight of the checkpoint has in a model with a head."""
-    prefix = checkpoint.architecture.prefix
-    return name if checkpoint.embedding_name.startswith(prefix) else prefix + name

@@ -1,7 +1,7 @@
-"""The rows of an embedding that a model holds, so that neither training nor inference grows with the whole table.
+"""The rows of an embedding that a model holds, so that memory does not grow with the whole table.
 
-A row that no input uses has a zero gradient for ever, and Adam leaves it as it is but for decoupled weight decay: to
-train the rows that occur is to train the whole table.
+The gradient of a row that no input uses is always zero, and Adam changes it only by decoupled weight decay: training
+the rows that occur gives the same result as training the whole table.
 """
 
 import mmap
@@ -15,17 +15,18 @@ import numpy as np
 from greenadapt.storage.arrays import Array, BoolArray, IntArray
 from greenadapt.tasks.base import Input
 from greenadapt.tokenization.files import SpecialIds
+from greenadapt.workers import grouped
 
-_CHUNK = 1 << 20  # ids that are looked through at once
-# Rows that are read before their pages are given back; the kernel maps many pages around each one.
+_CHUNK = 1 << 20  # ids that are joined at once
+# Rows that are read before their pages are released; the kernel maps many pages around each row.
 _READ_ROWS = 256
 
 
 class RowMap(Protocol):
-    """Where a model holds the rows of the whole embedding."""
+    """The positions of rows in the embedding of a model."""
 
     def compact(self, ids: IntArray) -> IntArray:
-        """Ids of the whole embedding → rows of the model's own, of the same shape, int64."""
+        """Ids of the whole embedding → positions in that of the model, in the same shape, int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +39,16 @@ class Rows:
     def of(cls, views: Iterable[Input], pad_id: int, special: Iterable[int]) -> "Rows":
         """Rows that occur in any input of either view, those of the ``special`` ids, and all up to ``pad_id``.
 
-        The padding keeps its id thereby: RoBERTa and MPNet find padding by it.
+        So the padding keeps its id, by which RoBERTa and MPNet find it.
         """
         seen = np.union1d(np.arange(pad_id + 1), np.fromiter(special, np.int64))
-        for some in _joined(_ids_of(views)):
-            seen = np.union1d(seen, some)
+        for arrays in grouped(_ids_of(views), len, _CHUNK, _CHUNK):
+            seen = np.union1d(seen, np.concatenate(arrays))
         return cls(seen.astype(np.int64))
 
     @classmethod
     def seen(cls, views: Iterable[Input], special: SpecialIds) -> "Rows":
-        """Rows that a model which reads ``views`` needs: those of its special tokens but the mask, too."""
+        """Rows of a model that reads ``views``, including its special tokens except the mask."""
         return cls.of(views, special.pad, (special.cls, special.sep, special.unk))
 
     @classmethod
@@ -61,7 +62,7 @@ class Rows:
     def compact(self, ids: IntArray) -> IntArray:
         """Position of each id among these rows, int64, in the shape of ``ids``.
 
-        Raises ``ValueError`` for an id that is not among them.
+        Raises ``ValueError`` for any other id.
         """
         positions, held = self.find(ids)
         if not held.all():
@@ -69,17 +70,16 @@ class Rows:
         return positions
 
     def find(self, ids: IntArray) -> tuple[IntArray, BoolArray]:
-        """The position at which each id is or would be, and whether it is there; both in the shape of ``ids``."""
+        """The position of each id, as by ``searchsorted``, and whether it is held; both in the shape of ``ids``."""
         positions = np.searchsorted(self.ids, ids).astype(np.int64)
         return positions, self.ids[np.minimum(positions, len(self.ids) - 1)] == ids
 
 
 @dataclass(frozen=True, eq=False)
 class RowTable:
-    """The rows of a trained model's whole embedding, read where they lie on disk.
+    """The whole embedding of a trained model, whose rows are read from disk.
 
-    A row is that of ``values`` (n, dim) where its id is among ``changed``, else that of ``embedding`` (n_rows, dim)
-    times ``shrink``.
+    The rows ``changed`` are ``values`` (n, dim); all others are those of ``embedding`` (n_rows, dim) times ``shrink``.
     """
 
     embedding: Array
@@ -89,16 +89,16 @@ class RowTable:
 
     @classmethod
     def of(cls, embedding: Array) -> "RowTable":
-        """An embedding as it is."""
+        """An embedding without changes."""
         return cls(embedding, Rows.all(0), embedding[:0])
 
     def read(self, ids: IntArray) -> Array:
         """The rows of ``ids`` (n,): (n, dim) float32."""
         rows = np.empty((len(ids), self.embedding.shape[1]), np.float32)
         for begin in range(0, len(ids), _READ_ROWS):
-            among = slice(begin, begin + _READ_ROWS)
-            rows[among] = self.embedding[ids[among]]
-            _forget(self.embedding)
+            block = slice(begin, begin + _READ_ROWS)
+            rows[block] = self.embedding[ids[block]]
+            _release_pages(self.embedding)
         rows *= np.float32(self.shrink)
         if len(self.changed):
             positions, held = self.changed.find(ids)
@@ -106,35 +106,21 @@ class RowTable:
         return rows
 
     def blocks(self, n: int = 1 << 14) -> Iterator[Array]:
-        """The whole table, (at most ``n``, dim) float32 at once."""
+        """The whole table in blocks of at most ``n`` rows, float32."""
         for begin in range(0, len(self.embedding), n):
             yield self.read(np.arange(begin, min(begin + n, len(self.embedding))))
 
 
-def _forget(array: Array) -> None:
-    """Give the pages of a memory-mapped array back, which count as this process's memory once they were read."""
+def _release_pages(array: Array) -> None:
+    """Release the pages of a memory-mapped array, which count as memory of this process once they were read."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
         owner.madvise(mmap.MADV_DONTNEED)
 
 
-def _ids_of(views: Iterable[Input]) -> Iterator[IntArray]:
-    for one in views:
-        features = one.base if one.expanded is one.base else chain(one.base, one.expanded)
+def _ids_of(examples: Iterable[Input]) -> Iterator[IntArray]:
+    for example in examples:
+        features = example.base if example.expanded is example.base else chain(example.base, example.expanded)
         yield from (feature.ids for feature in features)
-
-
-def _joined(arrays: Iterable[IntArray]) -> Iterator[IntArray]:
-    """Many arrays at once, end to end."""
-    waiting: list[IntArray] = []
-    n = 0
-    for array in arrays:
-        waiting.append(array)
-        n += len(array)
-        if n >= _CHUNK:
-            yield np.concatenate(waiting)
-            waiting, n = [], 0
-    if waiting:
-        yield np.concatenate(waiting)

@@ -1,6 +1,5 @@
 """An encoder with what sentence-transformers computes after it: pooling, dense layers, normalization."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.weights import ENCODER, StreamedRows, load_model, read_tensors, read_weights, refuse_lost
 
 _ACTIVATIONS = {"Identity": torch.nn.Identity, "Tanh": torch.nn.Tanh, "ReLU": torch.nn.ReLU, "GELU": torch.nn.GELU}
-_LEAST = 1e-9
 
 
 class SentenceModel(torch.nn.Module):
@@ -26,7 +24,7 @@ class SentenceModel(torch.nn.Module):
         self._normalizes = modules.normalizes
 
     def get_input_embeddings(self) -> Any:
-        """The encoder's."""
+        """The word embeddings of the encoder."""
         return self.encoder.get_input_embeddings()
 
     def forward(
@@ -34,33 +32,31 @@ class SentenceModel(torch.nn.Module):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
-        **others: torch.Tensor,
+        **arguments: torch.Tensor,
     ) -> dict[str, torch.Tensor]:
-        """The vectors; the arguments are those of transformers' encoders, ``inputs_embeds`` with a mask."""
+        """The vectors; arguments as in transformers' encoders, ``inputs_embeds`` only with a mask."""
         if attention_mask is None:
-            assert input_ids is not None  # with embeddings comes a mask
+            assert input_ids is not None
             attention_mask = torch.ones_like(input_ids)
-        given = {"input_ids": input_ids, "token_type_ids": token_type_ids}
-        others |= {name: tensor for name, tensor in given.items() if tensor is not None}
-        states = self.encoder(attention_mask=attention_mask, **others).last_hidden_state.float()
-        vectors = torch.cat([pooled(states, attention_mask, one) for one in self._pooling], dim=1)
+        optional = {"input_ids": input_ids, "token_type_ids": token_type_ids}
+        arguments |= {name: tensor for name, tensor in optional.items() if tensor is not None}
+        states = self.encoder(attention_mask=attention_mask, **arguments).last_hidden_state.float()
+        vectors = torch.cat([pooled(states, attention_mask, pooling) for pooling in self._pooling], dim=1)
         for layer in self.layers:
             vectors = layer(vectors)
         return {"logits": torch.nn.functional.normalize(vectors) if self._normalizes else vectors}
 
 
 def open_sentence_model(checkpoint: Checkpoint, modules: SentenceModules) -> tuple[SentenceModel, StreamedRows]:
-    """The model, in evaluation mode on the CPU, and its view of the whole embedding, of which it holds few rows.
+    """The model, in evaluation mode on the CPU, and its rows of the whole embedding.
 
-    Runs none of the folder's code. Raises ``InputError`` if the checkpoint lacks weights of the encoder.
+    Never runs code of the folder. Raises ``InputError`` if the checkpoint lacks weights of the encoder.
     """
     rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
-    table = RowTable.of(checkpoint.embedding())
-    weights = read_weights(checkpoint) | {checkpoint.embedding_name: torch.from_numpy(table.read(rows.ids))}
-    encoder, new, _ = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed=0)
+    encoder, new, _ = load_model(checkpoint, ENCODER, read_weights(checkpoint), rows)
     refuse_lost(checkpoint, new)
     model = SentenceModel(encoder, modules).eval()
-    return model, StreamedRows(model, rows, table)
+    return model, StreamedRows(model, rows, RowTable.of(checkpoint.embedding()))
 
 
 def pooled(states: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
@@ -77,12 +73,12 @@ def pooled(states: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.
         return states.masked_fill(weights == 0, -torch.inf).amax(dim=1)
     if pooling == "weightedmean":
         weights = weights * torch.arange(1, states.shape[1] + 1, device=states.device)[None, :, None]
-    total, n = (states * weights).sum(dim=1), weights.sum(dim=1).clamp(min=_LEAST)
+    total, n = (states * weights).sum(dim=1), weights.sum(dim=1).clamp(min=1e-9)
     return total / (n.sqrt() if pooling == "mean_sqrt_len_tokens" else n)
 
 
 def _dense(layer: DenseLayer) -> torch.nn.Module:
-    weights: Mapping[str, torch.Tensor] = read_tensors(layer.weights)
+    weights = read_tensors(layer.weights)
     weight, bias = weights["linear.weight"], weights.get("linear.bias")
     linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     linear.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))

@@ -1,4 +1,4 @@
-"""Examples of any number put through a model block by block, whatever computes its outputs."""
+"""Put any number of examples through a model block by block, with any runtime."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -22,10 +22,10 @@ MOST_EXAMPLES = 4096
 
 @dataclass(frozen=True, eq=False)
 class ViewOutputs:
-    """The outputs for one example, (n_units, k) float32, by each view that was wanted; k = 2, start and end, for QA.
+    """The outputs for an example, (n_units, k) float32, in each view that was computed; k = 2, start and end, for QA.
 
-    A unit's output is the largest over the pieces that speak for it, -inf if none does. Both are the same array
-    where all inputs are the same.
+    The output of a unit is the largest over its pieces, -inf if it has none. Both views are the same array if all
+    inputs are equal.
     """
 
     base: Array | None
@@ -35,29 +35,29 @@ class ViewOutputs:
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """What one task reads of a block."""
+    """The examples of a block for one task."""
 
     examples: list[Input]
     used: dict[str, list[list[int]]]
-    """View → which of the block's inputs each example has, in order."""
+    """View → the indices of the block's inputs that each example has, in order."""
 
     def outputs(self, logits: Sequence[Array]) -> list[ViewOutputs]:
-        """Those of each example, from those of each of the block's inputs."""
+        """The outputs of each example, from the logits of each of the block's inputs."""
         reduced = {
             view: _reduce(
                 self.examples,
-                [getattr(one, view) for one in self.examples],
-                [[logits[i] for i in numbers] for numbers in each],
+                [getattr(example, view) for example in self.examples],
+                [[logits[i] for i in indices] for indices in of_examples],
             )
-            for view, each in self.used.items()
+            for view, of_examples in self.used.items()
         }
         if len(reduced) == 2:
-            same = [a == b for a, b in zip(self.used["base"], self.used["expanded"], strict=True)]
-            pairs = zip(reduced["base"], reduced["expanded"], same, strict=True)
-            reduced["expanded"] = [a if is_same else b for a, b, is_same in pairs]
-        none = [None] * len(self.examples)
-        each = zip(reduced.get("base", none), reduced.get("expanded", none), self.examples, strict=True)
-        return [ViewOutputs(base, expanded, one.example) for base, expanded, one in each]
+            is_equal = [a == b for a, b in zip(self.used["base"], self.used["expanded"], strict=True)]
+            pairs = zip(reduced["base"], reduced["expanded"], is_equal, strict=True)
+            reduced["expanded"] = [a if equal else b for a, b, equal in pairs]
+        absent = [None] * len(self.examples)
+        rows = zip(reduced.get("base", absent), reduced.get("expanded", absent), self.examples, strict=True)
+        return [ViewOutputs(base, expanded, example.example) for base, expanded, example in rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,33 +65,34 @@ class Block:
     """Examples that go through a model together, of one task or of several that read the same entries."""
 
     inputs: list[Feature]
-    """The different inputs that they have."""
+    """The distinct inputs of the examples."""
     read: dict[str, Read]
     """By task."""
     ids: IntArray
-    """All that occur in an input, ascending, and that of the padding."""
+    """All ids of the inputs and of the padding, ascending."""
 
     @classmethod
     def of(cls, examples: Sequence[Mapping[str, Input]], names: Sequence[str], pad_id: int) -> "Block":
-        """Find out which inputs are equal, also those of several tasks, so that one of them goes through."""
+        """Make a block in which equal inputs, also of several tasks, occur once."""
         number: dict[tuple[bytes, bytes], int] = {}
         inputs: list[Feature] = []
 
         def numbers(features: Sequence[Feature]) -> list[int]:
-            """Which of the different inputs each feature is."""
-            found = []
+            """The indices of the features among the distinct inputs."""
+            indices = []
             for feature in features:
                 key = (feature.ids.tobytes(), feature.types.tobytes())
                 if key not in number:
                     number[key] = len(inputs)
                     inputs.append(feature)
-                found.append(number[key])
-            return found
+                indices.append(number[key])
+            return indices
 
         read = {}
         for task in examples[0]:
-            views = [one[task] for one in examples]
-            read[task] = Read(views, {view: [numbers(getattr(one, view)) for one in views] for view in names})
+            views = [by_task[task] for by_task in examples]
+            used = {view: [numbers(getattr(example, view)) for example in views] for view in names}
+            read[task] = Read(views, used)
         occurs = np.zeros(max([pad_id, *(int(feature.ids.max()) for feature in inputs)]) + 1, bool)
         occurs[pad_id] = True
         for feature in inputs:
@@ -99,42 +100,44 @@ class Block:
         return cls(inputs, read, np.flatnonzero(occurs))
 
     def groups(self) -> dict[tuple[str, ...], list[int]]:
-        """Tasks → the inputs that these and no others read, in order; every input is in one group."""
+        """Group the inputs by the tasks that read them: tasks → inputs, in order."""
         tasks: list[list[str]] = [[] for _ in self.inputs]
         for task, read in self.read.items():
-            for i in {i for each in read.used.values() for numbers in each for i in numbers}:
+            for i in {i for of_examples in read.used.values() for indices in of_examples for i in indices}:
                 tasks[i].append(task)
-        found: dict[tuple[str, ...], list[int]] = {}
+        groups: dict[tuple[str, ...], list[int]] = {}
         for i, names in enumerate(tasks):
-            found.setdefault(tuple(names), []).append(i)
-        return found
+            groups.setdefault(tuple(names), []).append(i)
+        return groups
 
 
 def blocks(
     examples: Iterable[Mapping[str, Input]], names: Sequence[str], pad_id: int, n_pieces: int
 ) -> Iterator[Block]:
-    """Examples in order, each in the views of every task that reads it, so many that the views of these ``names`` have
-    about ``n_pieces`` for the task that has the most, one at least.
+    """Blocks of examples, in order; each example is given by task.
+
+    The views ``names`` of a block have about ``n_pieces`` for the task with the most pieces; a block has at least one
+    example.
     """
 
-    def size(one: Mapping[str, Input]) -> int:
-        return max(sum(len(feature) for name in names for feature in getattr(views, name)) for views in one.values())
+    def size(by_task: Mapping[str, Input]) -> int:
+        return max(sum(len(part) for name in names for part in getattr(views, name)) for views in by_task.values())
 
-    return (Block.of(each, names, pad_id) for each in grouped(examples, size, n_pieces, MOST_EXAMPLES))
+    return (Block.of(group, names, pad_id) for group in grouped(examples, size, n_pieces, MOST_EXAMPLES))
 
 
 def _reduce(block: Sequence[Input], features: Sequence[Sequence[Feature]], logits: list[list[Array]]) -> list[Array]:
     """The largest output over the pieces of each unit, of all examples of a block at once."""
-    offsets = offsets_of(np.array([one.n_units for one in block], np.int64))
-    flat = [output for each in logits for output in each]
+    offsets = offsets_of(np.array([example.n_units for example in block], np.int64))
+    flat = [output for of_example in logits for output in of_example]
     if not flat:
         return [np.zeros((0, 0), np.float32) for _ in block]
     values = np.concatenate(flat)
     units = np.concatenate(
         [
             np.where(feature.units >= 0, feature.units + offset, -1)
-            for offset, each in zip(offsets[:-1].tolist(), features, strict=True)
-            for feature in each
+            for offset, of_example in zip(offsets[:-1].tolist(), features, strict=True)
+            for feature in of_example
         ]
     )
     order = np.argsort(units, kind="stable")
@@ -155,22 +158,22 @@ class Inference:
     """How inputs go through a model."""
 
     max_tokens: int
-    """Pieces, padding included, that go through the model at once at most, fewer on a CPU; one input at least."""
+    """Maximum number of pieces in a batch, padding included, less on a CPU; a batch has at least one input."""
     pad_id: int
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Within what a torch model runs, such as accelerate's ``autocast``."""
     pool: Pool = "mean"
-    """Which views are wanted: both for ``mean``."""
+    """The view to compute; ``mean``: both."""
     block_pieces: int | None = None
     """Pieces of the examples whose outputs come together, one example at least; ``None``: as the runner says."""
     memory: "MemoryInput | None" = None
-    """Where a torch model has a memory, what goes into that."""
+    """Computes the arguments of a torch model with memory."""
     task: str | None = None
-    """Of a torch model with several tasks, the one whose outputs are wanted."""
+    """The task to compute, of a torch model with several tasks."""
 
     @property
     def views(self) -> tuple[str, ...]:
-        """Names of the views that are wanted."""
+        """Names of the views to compute."""
         return ("base", "expanded") if self.pool == "mean" else (self.pool,)
 
 
@@ -207,12 +210,12 @@ class Runner(Protocol):
 def pooled(outputs: ViewOutputs, pool: Pool) -> Array:
     """One view's output, or the mean of both, equation 4 of arXiv 2004.03354: (n_units, k) float32."""
     views = {"base": [outputs.base], "expanded": [outputs.expanded], "mean": [outputs.base, outputs.expanded]}[pool]
-    wanted = [view for view in views if view is not None]
-    if len(wanted) < len(views):
+    computed = [view for view in views if view is not None]
+    if len(computed) < len(views):
         raise ValueError(f"the {pool} needs a view that was not computed")
-    if wanted[0] is wanted[-1]:
-        return wanted[0]
-    mean: Array = (wanted[0] + wanted[1]) / np.float32(2)
+    if computed[0] is computed[-1]:
+        return computed[0]
+    mean: Array = (computed[0] + computed[1]) / np.float32(2)
     return mean
 
 

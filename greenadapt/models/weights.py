@@ -15,7 +15,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER, WEIGHTS_FILE
 from greenadapt.checkpoints.reader import Checkpoint, open_torch_file
@@ -31,13 +30,14 @@ if TYPE_CHECKING:
 
 
 _LEAST_TAIL = 1024  # rows
+Tensors = dict[str, torch.Tensor]
 
 
 class StreamedRows:
-    """Any rows of a table in a model that holds ``rows`` for good, and beyond them only what one batch needs.
+    """Lets a model that holds ``rows`` read any row of a table: the missing rows of a batch are loaded for that batch.
 
-    The memory that it takes depends on the batches, not on the table. It is for inference: a batch's rows are gone with
-    the next call.
+    The memory needed depends on the batches, not on the table. For inference only: each call replaces the rows of the
+    last batch.
     """
 
     def __init__(self, model: Any, rows: Rows, table: RowTable) -> None:
@@ -46,12 +46,12 @@ class StreamedRows:
         self._table = table
 
     def compact(self, ids: IntArray) -> IntArray:
-        """Load the rows of ``ids`` and say where each now is, int64, in the shape of ``ids``."""
+        """Load the rows of ``ids`` and return the position of each, int64, in the shape of ``ids``."""
         positions, held = self._rows.find(ids)
-        others, places = np.unique(ids[~held], return_inverse=True)
-        if len(others):
-            self._load(others)
-        positions[~held] = len(self._rows) + places
+        missing, inverse = np.unique(ids[~held], return_inverse=True)
+        if len(missing):
+            self._load(missing)
+        positions[~held] = len(self._rows) + inverse
         return positions
 
     def _load(self, ids: IntArray) -> None:
@@ -78,8 +78,8 @@ def as_array(tensor: torch.Tensor) -> Array:
     return array
 
 
-def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a safetensors file, or of an old ``.bin``, by name; raises ``InputError`` if it is none."""
+def read_tensors(path: Path) -> Tensors:
+    """Read all tensors of a safetensors file or an old ``.bin`` by name; ``InputError`` for a broken file."""
     if path.suffix == ".bin":
         return {name: as_tensor(array) for name, array in open_torch_file(path).items()}
     file = ArrayFile(path)
@@ -97,20 +97,11 @@ def write_tensors(tensors: Mapping[str, torch.Tensor], path: Path, metadata: dic
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
-def exact_linear(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W^T + b (…, n) of x (…, d), W (n, d) and b (n,), in the type of W under autocast, too.
-
-    In bfloat16 the logits of a long context would have many ties.
-    """
-    with torch.autocast(inputs.device.type, enabled=False):
-        return linear(inputs.to(weight.dtype), weight, bias)
-
-
 class MemoryInput(Protocol):
-    """Where the general model's part of a batch comes from."""
+    """Computes the arguments of a model with memory for a batch."""
 
-    def read(self, inputs: Features) -> dict[str, torch.Tensor]:
-        """What the model is called with beside its own ``inputs``, whose ids are of its whole vocabulary."""
+    def read(self, inputs: Features) -> Tensors:
+        """The arguments beside ``inputs`` itself, whose ids are those of the model's whole vocabulary."""
 
 
 def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
@@ -118,12 +109,8 @@ def shapes_of(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
-_GENERAL = "general."
-Tensors = dict[str, torch.Tensor]
-
-
 def write_memory(model: Any, folder: Path) -> None:
-    """Write what is learnt about a memory, and the general model, where it was trained, as a folder of its own."""
+    """Write the trained weights of a model's memory, if it has one, and the general model if it was trained too."""
     memory = getattr(model, "memory", None)
     if memory is None:
         return
@@ -138,24 +125,24 @@ def write_memory(model: Any, folder: Path) -> None:
 
 
 def read_memory(model: Any, folder: Path) -> None:
-    """Give ``model``, which has a memory, what ``write_memory`` wrote of it into ``folder``.
+    """Load the memory of ``model`` from ``folder``, where ``write_memory`` wrote it.
 
-    Raises ``MissingError`` if there is no such file, ``InputError`` if it is of another kind of memory.
+    Raises ``MissingError`` if there is no such file, ``InputError`` if it belongs to another kind of memory.
     """
     file = folder / MEMORY_FILE
     if not file.is_file():
         raise MissingError(f"{folder} has no {MEMORY_FILE}", "train the model again")
     weights = read_tensors(file)
-    found, expected = shapes_of(weights), shapes_of(_learnt(model))
-    if found != expected:
-        raise InputError(f"{file} holds {found}, need {expected}", "train the model again")
+    shapes, expected = shapes_of(weights), shapes_of(_learnt(model))
+    if shapes != expected:
+        raise InputError(f"{file} holds {shapes}, need {expected}", "train the model again")
     model.memory.load_state_dict(weights, strict=False)
 
 
 def begin_memory(model: Any, folder: Path) -> bool:
-    """Let the memory of ``model`` begin with what the model in ``folder`` has learnt about its own.
+    """Initialize the memory of ``model`` with that of the trained model in ``folder``.
 
-    Returns whether it does; without such a memory, or with one of other weights, ``model`` is unchanged.
+    Returns whether it fits; if that model has no memory, or one with other weights, ``model`` does not change.
     """
     file = folder / MEMORY_FILE
     weights = read_tensors(file) if file.is_file() else {}
@@ -166,31 +153,32 @@ def begin_memory(model: Any, folder: Path) -> bool:
 
 
 def trained_weights(model: Any) -> Tensors:
-    """All weights by name but those that stay as they were, such as a frozen general model's; of weights that several
-    parts share, the first name.
-    """
+    """All weights by name except frozen ones, such as those of a general model; shared weights have one name."""
     named = dict(model.named_parameters())
-    again = {name for name, _ in model.named_parameters(remove_duplicate=False)} - named.keys()
-    left_out = again | {name for name, weight in named.items() if not weight.requires_grad}
+    duplicates = {name for name, _ in model.named_parameters(remove_duplicate=False)} - named.keys()
+    left_out = duplicates | {name for name, weight in named.items() if not weight.requires_grad}
     return {name: weight for name, weight in model.state_dict().items() if name not in left_out}
 
 
 def _learnt(model: Any) -> Tensors:
     """The memory's weights by name, without the general model's."""
-    return {name: weight for name, weight in model.memory.state_dict().items() if not name.startswith(_GENERAL)}
+    return {name: weight for name, weight in model.memory.state_dict().items() if not name.startswith("general.")}
 
 
-_FIRST, _LAST = ".first.", ".last."
 _PART = re.compile(r"\.(first|last)\.(weight|bias)$")
 _STD = 0.02
 
 
 class ExactLinear(nn.Linear):
-    """A linear layer that is ``exact_linear``."""
+    """A linear layer that computes in the type of its weights under autocast, too.
+
+    In bfloat16 the logits of a long context would have many ties.
+    """
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(…, n_outputs) from (…, d)."""
-        return exact_linear(inputs, self.weight, self.bias)
+        with torch.autocast(inputs.device.type, enabled=False):
+            return super().forward(inputs.to(self.weight.dtype))
 
 
 class TwoLayerHead(nn.Module):
@@ -215,8 +203,7 @@ def last_linear(model: "PreTrainedModel") -> tuple[str, nn.Linear]:
 
 
 def shape_head(model: "PreTrainedModel", shape: HeadShape, seed: int) -> None:
-    """Give a model's head the layers and the dropout of ``shape``; a layer that it lacks is drawn by ``seed`` from N(0,
-    0.02).
+    """Give a model's head the layers and the dropout of ``shape``; a new layer is drawn from N(0, 0.02) by ``seed``.
 
     Raises ``UsageError`` for a dropout if the head has none.
     """
@@ -226,44 +213,39 @@ def shape_head(model: "PreTrainedModel", shape: HeadShape, seed: int) -> None:
             raise UsageError(f"--head-dropout, but the head of a {type(model).__name__} has no dropout", "leave it out")
         for module in modules:
             module.p = shape.dropout
-    if shape.layers == 2 and not _is_deep(model):
+    if shape.layers == 2 and not any(isinstance(module, TwoLayerHead) for module in model.modules()):
         with torch.random.fork_rng(devices=[]):
             head = _deepened(model)
         nn.init.normal_(head.first.weight, std=_STD, generator=torch.Generator().manual_seed(seed))
         nn.init.zeros_(head.first.bias)
 
 
-def split_head(weights: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The weights of a model as transformers names them, and those of the first of two layers of its head by what is
-    behind the layer's name, none if its head has one.
+def split_head(weights: Tensors) -> tuple[Tensors, Tensors]:
+    """Split off the first layer of a head of two: the weights as transformers names them, and those of the first layer
+    (``weight`` and ``bias``), empty if the head has one layer.
     """
-    first: dict[str, Tensor] = {}
-    others: dict[str, Tensor] = {}
+    plain: Tensors = {}
+    first: Tensors = {}
     for name, weight in weights.items():
-        if (part := _PART.search(name)) is None:
-            others[name] = weight
-        elif part[1] == "first":
+        part = _PART.search(name)
+        if part and part[1] == "first":
             first[part[2]] = weight
         else:
-            others[name.replace(_LAST, ".")] = weight
-    return others, first
+            plain[name.replace(".last.", ".") if part else name] = weight
+    return plain, first
 
 
-def load_first(model: "PreTrainedModel", first: dict[str, Tensor]) -> None:
-    """Put the weights of ``split_head`` into a model with one layer, if there are any: it has two then."""
+def load_first(model: "PreTrainedModel", first: Tensors) -> None:
+    """Add a first layer with the weights of ``split_head``, if there are any, to a head of one layer."""
     if first:
         _deepened(model).first.load_state_dict(first)
-
-
-def _is_deep(model: "PreTrainedModel") -> bool:
-    return any(isinstance(module, TwoLayerHead) for module in model.modules())
 
 
 def _dropouts(model: "PreTrainedModel") -> list[nn.Dropout]:
     """Those of the head."""
     encoder = f"{model.base_model_prefix}."
     named = model.named_modules()
-    return [one for name, one in named if isinstance(one, nn.Dropout) and not name.startswith(encoder)]
+    return [module for name, module in named if isinstance(module, nn.Dropout) and not name.startswith(encoder)]
 
 
 def _deepened(model: "PreTrainedModel") -> TwoLayerHead:
@@ -272,9 +254,7 @@ def _deepened(model: "PreTrainedModel") -> TwoLayerHead:
     head = TwoLayerHead(layer.in_features, layer.out_features, dropout)
     head.last.load_state_dict(layer.state_dict())
     head.to(layer.weight.device, layer.weight.dtype).train(model.training)
-    parent, _, own = name.rpartition(".")
-    container: Any = model.get_submodule(parent)
-    setattr(container, own, head)
+    model.set_submodule(name, head)
     return head
 
 
@@ -293,22 +273,21 @@ _FLOAT32 = np.dtype("<f4")
 
 @dataclass(frozen=True, eq=False)
 class TrainedRows:
-    """What training has done to the embedding."""
+    """The embedding after training: the ``rows`` that the model holds, and a factor for all others."""
 
     rows: Rows
-    """The rows that the model holds, in its order."""
     shrink: float = 1.0
-    """What every other row is multiplied by: the product over the steps of 1 - learning rate · weight decay."""
+    """The product of 1 - learning rate · weight decay over the steps."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedWeights:
-    """What a trained model's folder holds of one seed."""
+    """The weights of one seed in the folder of a trained model."""
 
     folder: Path
     checkpoint: Checkpoint
     """The folder of the whole model."""
-    weights: dict[str, torch.Tensor]
+    weights: Tensors
     """All but the embedding, by name."""
     table: RowTable
     """The whole embedding."""
@@ -316,12 +295,10 @@ class TrainedWeights:
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """A trained model for inference."""
+    """A trained model for inference, in evaluation mode on the CPU; ``rows`` reads the whole embedding."""
 
     model: "PreTrainedModel"
-    """In evaluation mode, on the CPU; may be moved."""
     rows: StreamedRows
-    """The model's view of the whole embedding."""
     head: str
     checkpoint: Checkpoint
     """The folder of the whole model."""
@@ -337,24 +314,23 @@ def open_model(
 ) -> "PreTrainedModel":
     """The model of ``checkpoint`` with a ``head``, float32, whose embedding has only ``rows``, in evaluation mode.
 
-    It is what ``AutoModelFor<head>.from_pretrained(folder, **head_config)`` gives after ``torch.manual_seed(seed)``,
-    with the same head where that is new, and with the other rows left out; the table is never read whole. A head that
-    the checkpoint has for other labels, or of another ``shape``, is newly initialized. Runs none of the folder's code.
+    Equals ``AutoModelFor<head>.from_pretrained(folder, **head_config)`` after ``torch.manual_seed(seed)``, a new head
+    included, but for the rows that are left out; the table is never read whole. A head for other labels, or of another
+    ``shape``, is newly initialized. Never runs code of the folder.
 
     Raises ``InputError`` if the checkpoint lacks weights of the encoder, ``UsageError`` for a shape that does not fit.
     """
     weights, first = split_head(read_weights(checkpoint))
-    is_other = bool(first) != (shape.layers == 2)
-    if is_other or _labels(checkpoint.config) != _labels(head_config):
+    has_same_shape = bool(first) == (shape.layers == 2)
+    if not has_same_shape or _labels(checkpoint.config) != _labels(head_config):
         prefix = checkpoint.architecture.prefix
         if checkpoint.embedding_name.startswith(prefix):  # a head for other labels, even of the same number
             weights = {name: weight for name, weight in weights.items() if name.startswith(prefix)}
             first = {}
-    weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
-    model, new, _ = load_model(checkpoint, HEADS[head], {**head_config, "vocab_size": len(rows)}, weights, seed)
+    model, new, _ = load_model(checkpoint, HEADS[head], weights, rows, seed, head_config)
     load_first(model, first)
     shape_head(model, shape, seed)
-    _keep_exact(model)
+    _make_exact(model)
     refuse_lost(checkpoint, [name for name in new if name.startswith(f"{model.base_model_prefix}.")])
     return model
 
@@ -362,21 +338,19 @@ def open_model(
 def open_encoder(checkpoint: Checkpoint, n_rows: int) -> "PreTrainedModel":
     """The encoder of ``checkpoint`` alone, float32, with the first ``n_rows`` of its embedding, in evaluation mode.
 
-    Runs none of the folder's code. Raises ``InputError`` if the checkpoint lacks weights of the encoder.
+    Never runs code of the folder. Raises ``InputError`` if the checkpoint lacks weights of the encoder.
     """
-    weights = read_weights(checkpoint)
-    weights[checkpoint.embedding_name] = as_tensor(checkpoint.embedding()[:n_rows])
-    model, new, _ = load_model(checkpoint, ENCODER, {"vocab_size": n_rows}, weights, seed=0)
+    model, new, _ = load_model(checkpoint, ENCODER, read_weights(checkpoint), Rows.all(n_rows))
     refuse_lost(checkpoint, new)
     model.pooler = None  # nothing reads it
     return model
 
 
 def write_model(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint, folder: Path) -> None:
-    """Write the whole model, float32, that plain ``AutoModelFor<head>.from_pretrained(folder)`` loads.
+    """Write the whole model, float32, for plain ``AutoModelFor<head>.from_pretrained(folder)``.
 
-    Its table is that of ``source`` with the model's rows in their places, streamed; ``rows.safetensors`` says which
-    they are. Copies no tokenizer.
+    Its embedding is that of ``source`` with the rows of the model, streamed; ``rows.safetensors`` lists their ids.
+    Copies no tokenizer.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_memory(model, folder)
@@ -399,10 +373,10 @@ def write_config(model: "PreTrainedModel", source: Checkpoint, folder: Path) -> 
 def write_rows(
     model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint, full: Checkpoint, folder: Path
 ) -> None:
-    """Write a model that ``source`` was trained to under another seed, as what sets it apart from ``full``.
+    """Write a model that was trained from ``source`` under another seed, as its difference from ``full``.
 
     ``full`` is a folder of ``write_model``. ``weights.safetensors`` has all weights but the embedding,
-    ``rows.safetensors`` the rows that differ, and as ``shrink`` what all others are to be multiplied by.
+    ``rows.safetensors`` the rows that differ, and ``shrink``, the factor of all others.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_memory(model, folder)
@@ -412,26 +386,26 @@ def write_rows(
     rows = _table(model, trained, source).read(ids)
     unchanged = RowTable(full.embedding(), Rows.all(0), rows[:0], shrink).read(ids)
     differ = (rows != unchanged).any(axis=1)
-    others = _arrays(model)
-    del others[_embedding_name(model)]
-    write_arrays(folder / WEIGHTS_FILE, others, {"format": "pt"})
+    weights = _arrays(model)
+    del weights[_embedding_name(model)]
+    write_arrays(folder / WEIGHTS_FILE, weights, {"format": "pt"})
     write_arrays(folder / ROWS_FILE, {"ids": ids[differ], "rows": rows[differ]}, {"shrink": repr(shrink)})
 
 
 def open_task_model(folder: Path) -> TrainedModel:
-    """The trained model in a folder of ``write_model``, or of ``write_rows`` that lies in ``seeds/<seed>`` of one.
+    """Open a folder of ``write_model``, or of ``write_rows`` in ``seeds/<seed>`` of one.
 
-    Raises ``MissingError`` for neither, ``InputError`` for a model without a head that is known.
+    Raises ``MissingError`` for another folder, ``InputError`` for a model without a known head.
     """
     trained = read_trained(folder)
     head = head_of(trained)
     model, rows = load_trained(trained, HEADS[head])
-    _keep_exact(model)
+    _make_exact(model)
     return TrainedModel(model, rows, head, trained.checkpoint)
 
 
 def head_of(trained: TrainedWeights) -> str:
-    """Which of ``HEADS`` a model has; raises ``InputError`` for none."""
+    """The head of a model, a key of ``HEADS``; raises ``InputError`` for any other head."""
     architecture = str((trained.checkpoint.config.get("architectures") or [""])[0])
     head = architecture.rpartition("For")[2]
     if head not in HEADS:
@@ -440,29 +414,31 @@ def head_of(trained: TrainedWeights) -> str:
 
 
 def read_trained(folder: Path) -> TrainedWeights:
-    """The weights in a folder of ``write_model``, or of ``write_rows`` that lies in ``seeds/<seed>`` of one.
+    """Read the weights in a folder of ``write_model``, or of ``write_rows`` in ``seeds/<seed>`` of one.
 
-    Raises ``MissingError`` for neither.
+    Raises ``MissingError`` for another folder.
     """
     is_whole = (folder / "config.json").is_file()
     if not is_whole and not (folder / WEIGHTS_FILE).is_file():
         raise MissingError(f"{folder} is not a task model: it has no config.json", "make one with finetune")
     checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
     weights = read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE)
-    table = RowTable.of(checkpoint.embedding()) if is_whole else _changed(checkpoint, ArrayFile(folder / ROWS_FILE))
+    table = RowTable.of(checkpoint.embedding())
+    if not is_whole:
+        file = ArrayFile(folder / ROWS_FILE)
+        changed, shrink = Rows(np.asarray(file["ids"])), float(file.metadata["shrink"])
+        table = RowTable(checkpoint.embedding(), changed, file["rows"], shrink)
     return TrainedWeights(folder, checkpoint, weights, table)
 
 
 def load_trained(trained: TrainedWeights, mapping: str) -> tuple["PreTrainedModel", StreamedRows]:
-    """The model of transformers' ``mapping``, in evaluation mode, and its view of the whole embedding.
+    """The model of transformers' ``mapping``, in evaluation mode, and its rows of the whole embedding.
 
     Raises ``InputError`` if its folder lacks weights.
     """
-    checkpoint = trained.checkpoint
-    rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
+    rows = Rows.of((), int(trained.checkpoint.config.get("pad_token_id") or 0), ())
     weights, first = split_head(trained.weights)
-    weights[checkpoint.embedding_name] = torch.from_numpy(trained.table.read(rows.ids))
-    model, new, _ = load_model(checkpoint, mapping, {"vocab_size": len(rows)}, weights, seed=0)
+    model, new, _ = load_model(trained.checkpoint, mapping, weights, rows, table=trained.table)
     if new:
         name = type(model).__name__
         raise InputError(f"{trained.folder} lacks {len(new)} weights of {name}, such as {new[0]}", "train it again")
@@ -472,17 +448,30 @@ def load_trained(trained: TrainedWeights, mapping: str) -> tuple["PreTrainedMode
 
 def takes_segments(model: Any) -> bool:
     """Whether a model takes ``token_type_ids``, which separate the two parts of its input."""
-    known = "token_type_ids" in inspect.signature(model.forward).parameters
-    return known and getattr(model.config, "type_vocab_size", 0) > 1
+    has_argument = "token_type_ids" in inspect.signature(model.forward).parameters
+    return has_argument and getattr(model.config, "type_vocab_size", 0) > 1
 
 
-def load_model(
-    checkpoint: Checkpoint, mapping: str, config: Json, weights: dict[str, torch.Tensor], seed: int
+def load_model(  # noqa: PLR0913
+    checkpoint: Checkpoint,
+    mapping: str,
+    weights: Tensors,
+    rows: Rows,
+    seed: int = 0,
+    config: Json | None = None,
+    table: RowTable | None = None,
 ) -> tuple["PreTrainedModel", list[str], list[str]]:
-    """The model of transformers' ``mapping``, the names of its weights that are new, and of ``weights`` it lacks."""
+    """The model of transformers' ``mapping``, the names of its new weights, and the names of ``weights`` that it lacks.
+
+    Its embedding has only ``rows`` of ``table``, by default of the checkpoint's embedding.
+    """
     import transformers
 
-    with _quiet(), _described(checkpoint):
+    table = table or RowTable.of(checkpoint.embedding())
+    weights = {**weights, checkpoint.embedding_name: torch.from_numpy(table.read(rows.ids))}
+    config = {**(config or {}), "vocab_size": len(rows)}
+
+    with _quiet(), described_by(checkpoint.folder / "config.json"):
         auto: Any = transformers.AutoConfig
         config_class: Any = type(auto.for_model(checkpoint.architecture.model_type))  # old files do not state a type
         settings = config_class.from_pretrained(checkpoint.folder, return_dict=True, **config)
@@ -502,8 +491,8 @@ def load_model(
 
 
 @contextmanager
-def _described(checkpoint: Checkpoint) -> Iterator[None]:
-    """Raise ``InputError`` if transformers makes no model of a ``config.json``."""
+def described_by(source: object) -> Iterator[None]:
+    """Raise ``InputError``, naming ``source``, if transformers makes no model of its settings."""
     from huggingface_hub.errors import StrictDataclassError
 
     try:
@@ -511,13 +500,12 @@ def _described(checkpoint: Checkpoint) -> Iterator[None]:
     except (StrictDataclassError, ArithmeticError, AttributeError, ImportError, LookupError, OSError, RuntimeError,
             TypeError, ValueError) as error:  # fmt: skip
         raise InputError(
-            f"{checkpoint.folder / 'config.json'} does not describe a model ({' '.join(str(error).split())})",
-            "fetch the model again",
+            f"{source} does not describe a model ({' '.join(str(error).split())})", "fetch the model again"
         ) from None
 
 
 def _leave_out_code(settings: Any) -> None:
-    """Undo what a ``config.json`` says of kernels and quantization: transformers would fetch such code and run it."""
+    """Ignore the kernels and the quantization of a ``config.json``: transformers would fetch such code and run it."""
     settings._attn_implementation = settings._experts_implementation = None
     if hasattr(settings, "quantization_config"):
         del settings.quantization_config
@@ -533,18 +521,11 @@ def refuse_lost(checkpoint: Checkpoint, new: list[str]) -> None:
         )
 
 
-def _keep_exact(model: "PreTrainedModel") -> None:
-    """Make the last layer an ``exact_linear``."""
-    layer: Any = last_linear(model)[1]
-
-    def forward(inputs: torch.Tensor) -> torch.Tensor:
-        return exact_linear(inputs, layer.weight, layer.bias)
-
-    layer.forward = forward
+def _make_exact(model: "PreTrainedModel") -> None:
+    last_linear(model)[1].__class__ = ExactLinear
 
 
 def _labels(config: Json) -> Json:
-    """Number → label, as a configuration in JSON has it."""
     return {str(number): label for number, label in (config.get("id2label") or {}).items()}
 
 
@@ -554,19 +535,19 @@ def _quiet() -> Iterator[None]:
     import transformers
 
     logging: Any = transformers.utils.logging
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level, shows_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if bar:
+        if shows_bar:
             logging.enable_progress_bar()
 
 
-def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """All weights but those with one entry per row of the vocabulary; raises ``InputError`` for a compiled model."""
+def read_weights(checkpoint: Checkpoint) -> Tensors:
+    """All weights except those with an entry per row of the vocabulary; raises ``InputError`` for a compiled model."""
     if checkpoint.is_compiled:
         raise InputError(
             f"{checkpoint.folder} is a compiled model, which torch cannot load", "give the model that it was made from"
@@ -588,9 +569,4 @@ def _embedding_name(model: "PreTrainedModel") -> str:
 
 def _table(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint) -> RowTable:
     layer: Any = model.get_input_embeddings()
-    values = as_array(layer.weight)
-    return RowTable(source.embedding(), trained.rows, values, trained.shrink)
-
-
-def _changed(full: Checkpoint, file: ArrayFile) -> RowTable:
-    return RowTable(full.embedding(), Rows(np.asarray(file["ids"])), file["rows"], float(file.metadata["shrink"]))
+    return RowTable(source.embedding(), trained.rows, as_array(layer.weight), trained.shrink)

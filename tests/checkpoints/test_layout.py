@@ -45,14 +45,11 @@ def test_weights_are_counted(tmp_path: Path) -> None:
         n_weights(tmp_path / "elsewhere")
 
 
-@pytest.mark.parametrize("name", ["a", "ill.1", "_x", "7-b_c", "x" * 100])
-def test_names(name: str) -> None:
-    assert TASK_NAME.fullmatch(name)
-
-
-@pytest.mark.parametrize("name", ["", "-a", ".a", "..", "a/b", "a b", "\u00e9", "a\n", "x" * 101])
-def test_what_is_no_name(name: str) -> None:
-    assert not TASK_NAME.fullmatch(name)
+def test_names() -> None:
+    for name in ("a", "ill.1", "_x", "7-b_c", "x" * 100):
+        assert TASK_NAME.fullmatch(name), name
+    for name in ("", "-a", ".a", "..", "a/b", "a b", "\u00e9", "a\n", "x" * 101):
+        assert not TASK_NAME.fullmatch(name), name
 
 
 def test_labels_of_sets() -> None:

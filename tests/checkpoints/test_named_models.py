@@ -21,8 +21,8 @@ EVIL = "attacker/evil"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
-    """What a hub on this machine, without models, is asked for."""
+def requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """The paths requested from a local hub without models."""
     monkeypatch.chdir(tmp_path)
     paths: list[str] = []
 
@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Hub)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -57,28 +57,30 @@ def renamed(file: Path, *keys: str) -> None:
     file.write_text(json.dumps(values), "utf-8")
 
 
-def test_an_index_does_not(asked: list[str], tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run) -> None:
+def test_an_index_does_not(
+    requests: list[str], tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run
+) -> None:
     model = tiny_model()
     rows = [{"text": " ".join(words)} for words in sentences(9, seed=0)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run_alone("index", "--documents", "a.jsonl", "-m", model, "--vectors", "-o", "px")
     before = run_alone("search", "px", "virus", "--by", "dense", "--json").stdout
     renamed(tmp_path / "px" / "index.json", "model", "source")
-    said = last_line(run_alone("search", "px", "virus", "--by", "dense", code=1))
-    assert "px names the model attacker/evil, which is not on this machine" in said
-    assert "--model" in said
+    error = last_line(run_alone("search", "px", "virus", "--by", "dense", code=1))
+    assert "px names the model attacker/evil, which is not on this machine" in error
+    assert "--model" in error
     with pytest.raises(MissingError, match=EVIL):
         Index("px").search("virus", by="hybrid")
-    assert asked == []
+    assert requests == []
     assert run_alone("search", "px", "virus", "--by", "dense", "-m", model, "--json").stdout == before
     assert "--by dense" in last_line(run_alone("search", "px", "virus", "-m", model, code=2))
     assert EVIL in last_line(run_alone("search", "px", "virus", "--by", "dense", "-m", adapted(tiny_model), code=1))
     run_alone("search", "px", "virus", "--by", "dense", "-m", EVIL, code=1)
-    assert asked  # as the user named it
+    assert requests  # as the user named it
 
 
 def test_an_adapted_model_does_not(
-    asked: list[str], tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run
+    requests: list[str], tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run
 ) -> None:
     model = adapted(tiny_model)
     facts_file(model)
@@ -87,17 +89,17 @@ def test_an_adapted_model_does_not(
     options = ("--train", "t.conll", "--task", "ner", "-m", model, "--epochs", "1")
     assert EVIL in last_line(run_alone("finetune", *options, "--memory", "base", "-o", "out", code=1))
     assert EVIL in last_line(run_alone("assess", "-m", model, *options[:4], code=1))
-    assert asked == []
+    assert requests == []
 
 
-def test_a_map_does_not(asked: list[str], tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+def test_a_map_does_not(requests: list[str], tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     (tmp_path / "t.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
-    made = greenadapt.adapt(
+    model = greenadapt.adapt(
         "t.txt", tiny_model(), out="adapted", workspace="ws", dim=8, epochs=1, min_count=1, workers=1
     )
     [file] = Path("ws").rglob("align/manifest.json")
     renamed(file, "facts", "model", "source")
-    assert made is not None
+    assert model is not None
     with pytest.raises(MissingError, match=EVIL):
-        made.neighbours("tachycardia")
-    assert asked == []
+        model.neighbours("tachycardia")
+    assert requests == []

@@ -6,6 +6,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +51,8 @@ def test_the_table_names_every_weight_of_the_vocabulary(architecture: str) -> No
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_heads_are_those_of_transformers(family: str) -> None:
-    known = KNOWN[getattr(transformers, f"{family}Model").config_class.model_type]
-    assert {*known.heads} == {head for head in (*TASK_HEADS, "MaskedLM") if hasattr(transformers, f"{family}For{head}")}
+    kind = KNOWN[getattr(transformers, f"{family}Model").config_class.model_type]
+    assert {*kind.heads} == {head for head in (*TASK_HEADS, "MaskedLM") if hasattr(transformers, f"{family}For{head}")}
 
 
 def test_the_embedding_is_mapped_in_its_own_type(tiny_model: TinyModel) -> None:
@@ -69,15 +70,12 @@ def test_the_embedding_is_mapped_in_its_own_type(tiny_model: TinyModel) -> None:
     np.testing.assert_array_equal(embedding.astype(np.float32), expected)
 
 
-def as_bin(folder: Path) -> None:
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+def as_bin(folder: Path, **options: bool) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin", **options)
     (folder / "model.safetensors").unlink()
 
 
-def as_old_bin(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    (folder / "model.safetensors").unlink()
+as_old_bin = partial(as_bin, _use_new_zipfile_serialization=False)
 
 
 def as_sharded_bin(folder: Path) -> None:
@@ -91,34 +89,33 @@ def as_sharded_bin(folder: Path) -> None:
 
 @pytest.mark.parametrize("convert", [as_bin, as_old_bin, as_sharded_bin])
 def test_old_torch_files_hold_the_same(tiny_model: TinyModel, convert: Callable[[Path], None]) -> None:
-    folder = tiny_model("BertForMaskedLM")
-    before = {name: Checkpoint.open(folder)[name].copy() for name in Checkpoint.open(folder).names}
+    whole = Checkpoint.open(tiny_model("BertForMaskedLM", name="whole"))
+    folder = tiny_model("BertForMaskedLM", name="converted")
     convert(folder)
-    after = Checkpoint.open(folder)
-    assert set(after.names) == set(before)
-    for name, weight in before.items():
-        np.testing.assert_array_equal(after[name], weight)
+    assert_equal(Checkpoint.open(folder), whole)
+
+
+def assert_equal(checkpoint: Checkpoint, expected: Checkpoint) -> None:
+    assert set(checkpoint.names) == set(expected.names)
+    for name in expected.names:
+        np.testing.assert_array_equal(checkpoint[name], expected[name])
 
 
 def test_bfloat16_torch_files(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertModel")
     weights = {name: weight.bfloat16() for name, weight in load_file(folder / "model.safetensors").items()}
-    torch.save(weights, folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
+    save_file(weights, folder / "model.safetensors")
+    expected = Checkpoint.open(folder).embedding()
+    as_bin(folder)
     embedding = Checkpoint.open(folder).embedding()
     assert embedding.dtype.name == "bfloat16"
-    expected = weights["embeddings.word_embeddings.weight"].float().numpy()
-    np.testing.assert_array_equal(embedding.astype(np.float32), expected)
+    np.testing.assert_array_equal(embedding, expected)
 
 
 def test_shards_hold_the_same_as_one_file(tiny_model: TinyModel) -> None:
-    whole = Checkpoint.open(tiny_model("BertForMaskedLM", name="whole"))
     folder = tiny_model("BertForMaskedLM", name="sharded", max_shard_size="20KB")
     assert len(list(folder.glob("model-*.safetensors"))) > 1
-    sharded = Checkpoint.open(folder)
-    assert set(sharded.names) == set(whole.names)
-    for name in whole.names:
-        np.testing.assert_array_equal(sharded[name], whole[name])
+    assert_equal(Checkpoint.open(folder), Checkpoint.open(tiny_model("BertForMaskedLM", name="whole")))
 
 
 class Bomb:
@@ -129,16 +126,11 @@ class Bomb:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("protocol", [pickle.dumps, lambda bomb: None], ids=["pickle", "torch archive"])
-def test_a_pickle_is_never_executed(tiny_model: TinyModel, protocol: Callable[[object], bytes | None]) -> None:
+@pytest.mark.parametrize("save", [torch.save, lambda content, file: file.write_bytes(pickle.dumps(content))])
+def test_a_pickle_is_never_executed(tiny_model: TinyModel, save: Callable[[object, Path], object]) -> None:
     folder = tiny_model("BertModel")
     (folder / "model.safetensors").unlink()
-    bomb = {"embeddings.word_embeddings.weight": Bomb(folder / "executed")}
-    content = protocol(bomb)
-    if content is None:
-        torch.save(bomb, folder / "pytorch_model.bin")
-    else:
-        (folder / "pytorch_model.bin").write_bytes(content)
+    save({"embeddings.word_embeddings.weight": Bomb(folder / "executed")}, folder / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"refused: torch's weights-only loader .*: convert it to") as caught:
         Checkpoint.open(folder)
     assert not re.search("weights_only|will likely|option|\n", str(caught.value))  # torch's own advice, to load it
@@ -173,10 +165,10 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4404
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (lambda own, other: POINTER, "is a Git LFS pointer, not the weights: fetch them with git lfs pull"),
-        (lambda own, other: b"", "is empty: download it again"),
-        (lambda own, other: own[: len(own) // 2], "is truncated: .*: download it again"),
-        (lambda own, other: other, "is a safetensors file: rename it to model.safetensors"),
+        (lambda archive, weights: POINTER, "is a Git LFS pointer, not the weights: fetch them with git lfs pull"),
+        (lambda archive, weights: b"", "is empty: download it again"),
+        (lambda archive, weights: archive[: len(archive) // 2], "is truncated: .*: download it again"),
+        (lambda archive, weights: weights, "is a safetensors file: rename it to model.safetensors"),
     ],
     ids=["pointer", "empty", "truncated", "safetensors"],
 )
@@ -184,10 +176,10 @@ def test_torch_files_that_are_something_else(
     tiny_model: TinyModel, changed: Callable[[bytes, bytes], bytes], message: str
 ) -> None:
     folder = tiny_model("BertModel")
-    other = (folder / "model.safetensors").read_bytes()
+    weights = (folder / "model.safetensors").read_bytes()
     as_bin(folder)
     path = folder / "pytorch_model.bin"
-    path.write_bytes(changed(path.read_bytes(), other))
+    path.write_bytes(changed(path.read_bytes(), weights))
     with pytest.raises(InputError, match=rf"pytorch_model\.bin {message}") as caught:
         Checkpoint.open(folder)
     assert "pickle" not in str(caught.value)
@@ -245,27 +237,24 @@ def test_old_configurations_do_not_state_a_type(
     np.testing.assert_array_equal(checkpoint.embedding(), with_type.embedding())
 
 
+NO_TYPE = "no model_type, and neither its architectures nor other settings tell it: write it"
+NO_EMBEDDING = "has no weight bert.embeddings.word_embeddings.weight or"
+
+
 @pytest.mark.parametrize(
-    ("architecture", "vocabulary", "named", "message"),
+    ("architecture", "vocabulary", "message"),
     [
-        (
-            "BertModel",
-            "notes.txt",
-            False,
-            "no model_type, and neither its architectures nor other settings tell it: wr",
-        ),
-        ("DistilBertModel", "vocab.txt", False, "no model_type, and neither its architectures nor other settings"),
-        ("MPNetModel", "vocab.txt", False, "no model_type, and neither its architectures nor other settings tell it"),
-        ("AlbertModel", "vocab.txt", False, r"looks like that of bert, but there is no weight encoder\.layer\.0\."),
-        ("ElectraForMaskedLM", "vocab.txt", False, "has no weight bert.embeddings.word_embeddings.weight or"),
-        ("RobertaForMaskedLM", "vocab.txt", False, "has no weight bert.embeddings.word_embeddings.weight or"),
+        ("BertModel", "notes.txt", NO_TYPE),
+        ("DistilBertModel", "vocab.txt", NO_TYPE),
+        ("MPNetModel", "vocab.txt", NO_TYPE),
+        ("AlbertModel", "vocab.txt", r"looks like that of bert, but there is no weight encoder\.layer\.0\."),
+        ("ElectraForMaskedLM", "vocab.txt", NO_EMBEDDING),
+        ("RobertaForMaskedLM", "vocab.txt", NO_EMBEDDING),
     ],
 )
-def test_a_type_is_not_guessed(
-    tiny_model: TinyModel, architecture: str, vocabulary: str, named: bool, message: str
-) -> None:
+def test_a_type_is_not_guessed(tiny_model: TinyModel, architecture: str, vocabulary: str, message: str) -> None:
     folder = tiny_model(architecture)
-    without_type(folder, vocabulary, named=named)
+    without_type(folder, vocabulary, named=False)
     with pytest.raises(InputError, match=message):
         Checkpoint.open(folder)
 
@@ -277,11 +266,11 @@ def test_weights_of_other_frameworks_are_named(tiny_model: TinyModel) -> None:
         Checkpoint.open(folder)
 
 
-@pytest.mark.parametrize("kept", [4, 100, -1])
-def test_a_file_that_is_cut_short(tiny_model: TinyModel, kept: int) -> None:
+@pytest.mark.parametrize("end", [4, 100, -1])
+def test_a_file_that_is_cut_short(tiny_model: TinyModel, end: int) -> None:
     folder = tiny_model("BertModel")
     content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(content[:kept])
+    (folder / "model.safetensors").write_bytes(content[:end])
     with pytest.raises(InputError, match="truncated") as caught:
         Checkpoint.open(folder)
     assert "\n" not in str(caught.value)
@@ -332,28 +321,29 @@ def test_folders_that_hold_no_model(tiny_model: TinyModel) -> None:
         Checkpoint.open(folder)
 
 
-def test_sizes_must_agree(tiny_model: TinyModel) -> None:
+def test_the_vocabulary_must_have_the_size_of_the_embedding(tiny_model: TinyModel) -> None:
     folder = tiny_model("BertForMaskedLM", vocab_size=300)
     set_config(folder, vocab_size=301)
     with pytest.raises(InputError, match=r"has 300 rows, vocab_size in config\.json is 301"):
         Checkpoint.open(folder)
-    set_config(folder, vocab_size=300)
-    weights = load_file(folder / "model.safetensors")
-    save_file({**weights, "cls.predictions.bias": torch.zeros(299)}, folder / "model.safetensors")
-    with pytest.raises(InputError, match=r"has 300 rows, cls\.predictions\.bias is 299"):
-        Checkpoint.open(folder)
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"),
-    [("cls.predictions.bias", ()), ("cls.predictions.bias", (300, 2)), ("cls.predictions.decoder.weight", (300,))],
+    ("name", "shape", "message"),
+    [
+        ("cls.predictions.bias", (299,), r"has 300 rows, cls\.predictions\.bias is 299"),
+        ("cls.predictions.bias", (), r"cls\.predictions\.bias has 0 axes"),
+        ("cls.predictions.bias", (300, 2), r"cls\.predictions\.bias has 2 axes"),
+        ("cls.predictions.decoder.weight", (300,), r"cls\.predictions\.decoder\.weight has 1 axes"),
+    ],
 )
-def test_output_weights_must_have_their_axes(tiny_model: TinyModel, name: str, shape: tuple[int, ...]) -> None:
-    folder = tiny_model("BertForMaskedLM", vocab_size=300)
-    weights = load_file(folder / "model.safetensors")
-    save_file({**weights, name: torch.zeros(shape)}, folder / "model.safetensors")
-    with pytest.raises(InputError, match=f"{name} has {len(shape)} axes"):
-        Checkpoint.open(folder)
+def test_output_weights_must_have_the_shape_of_the_embedding(
+    tiny_model: TinyModel, name: str, shape: tuple[int, ...], message: str
+) -> None:
+    file = tiny_model("BertForMaskedLM", vocab_size=300) / "model.safetensors"
+    save_file({**load_file(file), name: torch.zeros(shape)}, file)
+    with pytest.raises(InputError, match=message):
+        Checkpoint.open(file.parent)
 
 
 SIZES = {

@@ -69,8 +69,8 @@ def test_a_hub_model_is_found_in_the_cache_without_network(
     assert (model.name, model.source) == ("org--name", "org/name")
     assert (model.folder / "model.safetensors").is_file()
     facts_file(model.folder)  # an adapted one
-    found = starting_model("org/name")
-    assert (found.name, found.source) == ("tiny-medicine", "org/name")
+    model = starting_model("org/name")
+    assert (model.name, model.source) == ("tiny-medicine", "org/name")
 
 
 DENSE = {"idx": 1, "name": "1", "path": "1_Dense", "type": "sentence_transformers.models.Dense"}
@@ -86,16 +86,16 @@ UNWANTED = {"tf_model.h5", "flax_model.msgpack", "model.ckpt.index", "code.py", 
 
 @pytest.mark.parametrize("vocabulary", PUBLISHED)
 def test_what_is_downloaded_of_a_hub_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vocabulary: str) -> None:
-    remote, cache, wanted = tmp_path / "remote", tmp_path / "cache", PUBLISHED[vocabulary] | {"config.json"}
-    more = {"pytorch_model.bin", "1_Dense/pytorch_model.bin"} if "model.safetensors" in wanted else set()
-    for name in wanted | UNWANTED | (more - {"1_Dense/pytorch_model.bin"}):
+    remote, cache, expected = tmp_path / "remote", tmp_path / "cache", PUBLISHED[vocabulary] | {"config.json"}
+    old_weights = {"pytorch_model.bin", "1_Dense/pytorch_model.bin"} if "model.safetensors" in expected else set()
+    for name in expected | UNWANTED | (old_weights - {"1_Dense/pytorch_model.bin"}):
         (remote / name).parent.mkdir(parents=True, exist_ok=True)
         (remote / name).touch()
     kinds = {"spiece.model": "albert", "merges.txt": "roberta"}
     (remote / "config.json").write_text(json.dumps({"model_type": kinds.get(vocabulary, "bert")}))
-    if any(name.startswith("1_Dense") for name in wanted):
+    if any(name.startswith("1_Dense") for name in expected):
         (remote / "modules.json").write_text(json.dumps([TRANSFORMER, DENSE]))
-        wanted |= {"modules.json"}
+        expected |= {"modules.json"}
 
     def download(repo: str, allow_patterns: Sequence[str], local_files_only: bool) -> str:
         for file in filter(Path.is_file, remote.rglob("*")):
@@ -107,7 +107,7 @@ def test_what_is_downloaded_of_a_hub_model(monkeypatch: pytest.MonkeyPatch, tmp_
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert find_model("org/name").folder == cache
-    assert {str(file.relative_to(cache)) for file in cache.rglob("*") if file.is_file()} == wanted
+    assert {str(file.relative_to(cache)) for file in cache.rglob("*") if file.is_file()} == expected
 
 
 FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
@@ -125,7 +125,7 @@ def model(tiny_model: Callable[..., Path]) -> Path:
 def install(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Put packages with the pieces of a zip of ``model`` on the path; returns the cache."""
 
-    def made(n: int = 5, *, broken: bool = False) -> Path:
+    def build(n: int = 5, *, broken: bool = False) -> Path:
         whole = io.BytesIO()
         with zipfile.ZipFile(whole, "w") as archive:
             archive.writestr("model/", "")
@@ -148,31 +148,30 @@ def install(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
         monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: tmp_path / "cache" / "greenadapt")
         return tmp_path / "cache" / "greenadapt" / "models"
 
-    return made
+    return build
 
 
 @pytest.fixture
 def of_this_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights that are expected are those of ``model``."""
-    known = PACKAGED[MPNET]
-    assert isinstance(known, ZipPackages)
-    own = replace(known, sha256=hash_file(model / "model.safetensors"))
-    monkeypatch.setitem(PACKAGED, MPNET, own)
+    packages = PACKAGED[MPNET]
+    assert isinstance(packages, ZipPackages)
+    monkeypatch.setitem(PACKAGED, MPNET, replace(packages, sha256=hash_file(model / "model.safetensors")))
 
 
 @pytest.mark.usefixtures("of_this_model")
 def test_it_is_unzipped_once_and_only_what_a_model_needs(install: Callable[..., Path], model: Path) -> None:
     cache = install()
-    found = find_model("mpnet")
-    assert (found.name, found.source) == ("mpnet", "mpnet")
-    assert {path.name for path in found.folder.iterdir()} == {*FILES, "model.safetensors", ".greenadapt"}
-    for file in found.folder.glob("[!.]*"):
+    mpnet = find_model("mpnet")
+    assert (mpnet.name, mpnet.source) == ("mpnet", "mpnet")
+    assert {path.name for path in mpnet.folder.iterdir()} == {*FILES, "model.safetensors", ".greenadapt"}
+    for file in mpnet.folder.glob("[!.]*"):
         assert file.read_bytes() == (model / file.name).read_bytes()
     assert [path.name for path in cache.parent.rglob("*") if path.name == "escaped.json"] == []
-    assert [*cache.iterdir()] == [found.folder]
-    (found.folder / "config.json").write_text("kept")
-    assert find_model("mpnet").folder == found.folder
-    assert (found.folder / "config.json").read_text() == "kept"
+    assert [*cache.iterdir()] == [mpnet.folder]
+    (mpnet.folder / "config.json").write_text("kept")
+    assert find_model("mpnet").folder == mpnet.folder
+    assert (mpnet.folder / "config.json").read_text() == "kept"
 
 
 def test_other_weights_are_refused(install: Callable[..., Path]) -> None:

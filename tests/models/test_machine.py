@@ -1,3 +1,4 @@
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ def test_one_process_on_the_cpu(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about the CPU")
 def test_precision_on_the_cpu() -> None:
-    one, other = torch.ones(2, 2), torch.ones(2, 2)
+    matrix = torch.ones(2, 2)
     for precision, expected in (("auto", torch.float32), ("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         with Machine.start(precision).autocast():  # type: ignore[arg-type]
-            assert (one @ other).dtype == expected
+            assert (matrix @ matrix).dtype == expected
 
 
 def test_an_unknown_tracker_is_named_with_the_known_ones() -> None:
@@ -92,15 +93,9 @@ def test_preparing_a_model_leaves_its_forward_alone() -> None:
     ("numbers", "message"),
     [
         ((1, 512, 4096), "one input of 512 pieces does not fit into the GPU's memory: use --max-length"),
-        (
-            (8, 512, 8192),
-            "a batch of 8 inputs of 512 pieces does not fit into the GPU's memory: use a --max-tokens below 4,096",
-        ),
-        (
-            (3, 512, 1500),
-            "a batch of 3 inputs of 512 pieces does not fit into the GPU's memory: use a --max-tokens below 1,500",
-        ),
+        ((8, 512, 8192), "a batch of 8 inputs of 512 pieces does not fit .* memory: use a --max-tokens below 4,096"),
+        ((3, 512, 1500), "a batch of 3 inputs of 512 pieces does not fit .* memory: use a --max-tokens below 1,500"),
     ],
 )
 def test_what_is_too_large_for_the_gpu(numbers: tuple[int, int, int], message: str) -> None:
-    assert str(too_large(*numbers)) == message
+    assert re.fullmatch(message, str(too_large(*numbers)))

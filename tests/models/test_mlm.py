@@ -108,8 +108,8 @@ def test_weights_are_there_once_and_the_head_is_what_is_not_the_encoder(tiny_mod
     head = {id(weight) for weight in model.head_parameters}
     in_head = {name.split("predictions.")[1] for name, weight in model.named_parameters() if id(weight) in head}
     layers = ("dense", "LayerNorm")
-    wanted = {f"transform.{layer}.{kind}" for layer in layers for kind in ("weight", "bias")} | {"decoder.bias"}
-    assert in_head == wanted
+    expected = {f"transform.{layer}.{kind}" for layer in layers for kind in ("weight", "bias")} | {"decoder.bias"}
+    assert in_head == expected
 
 
 def test_no_targets_at_all(tiny_model: TinyModel) -> None:

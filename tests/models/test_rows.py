@@ -34,10 +34,10 @@ def views(base: Sequence[int], expanded: Sequence[int]) -> Input:
 )
 def test_the_rows_of_examples(pairs: list[tuple[list[int], list[int]]], pad: int, special: list[int]) -> None:
     rows = Rows.of((views(*pair) for pair in pairs), pad, special)
-    wanted = {*range(pad + 1), *special, *(i for pair in pairs for view in pair for i in view)}
-    assert rows.ids.tolist() == sorted(wanted)
+    expected = {*range(pad + 1), *special, *(i for pair in pairs for view in pair for i in view)}
+    assert rows.ids.tolist() == sorted(expected)
     assert rows.ids.dtype == np.int64
-    assert len(rows) == len(wanted)
+    assert len(rows) == len(expected)
     assert rows.compact(np.array([[pad]])).tolist() == [[pad]]
     for pair in pairs:
         for view in pair:
@@ -55,30 +55,28 @@ def test_many_examples_are_joined_in_chunks(monkeypatch: pytest.MonkeyPatch) -> 
 def test_rows_that_are_not_held_are_named() -> None:
     rows = Rows(np.array([0, 1, 4, 9]))
     assert rows.compact(np.array([[9, 0], [4, 4]])).tolist() == [[3, 0], [2, 2]]
+    assert Rows.all(10).compact(np.array([[5, 0], [7, 9]])).tolist() == [[5, 0], [7, 9]]
     for ids, message in (([0, 3, 10], "row 3, one of 2"), ([10], "row 10, one of 1")):
         with pytest.raises(ValueError, match=message):
             rows.compact(np.array(ids))
 
 
-def test_all_rows_keep_their_ids() -> None:
-    ids = np.array([[5, 0], [7, 9]])
-    assert Rows.all(10).compact(ids).tolist() == ids.tolist()
-    with pytest.raises(ValueError, match="row 10"):
-        Rows.all(10).compact(np.array([10]))
-
-
-def test_a_table_with_changed_rows() -> None:
-    embedding = np.arange(20, dtype=np.float16).reshape(10, 2)
-    values = np.array([[-1, -2], [-3, -4]], np.float32)
-    table = RowTable(embedding, Rows(np.array([2, 7])), values, 0.5)
-    expected = embedding.astype(np.float32) / 2
-    expected[[2, 7]] = values
-    np.testing.assert_array_equal(table.read(np.arange(10)), expected)
-    np.testing.assert_array_equal(table.read(np.array([9, 7, 7, 0])), expected[[9, 7, 7, 0]])
-    np.testing.assert_array_equal(np.concatenate(list(table.blocks(3))), expected)
-    assert [len(block) for block in table.blocks(3)] == [3, 3, 3, 1]
-    assert table.read(np.arange(2)).dtype == np.float32
-    np.testing.assert_array_equal(RowTable.of(embedding).read(np.arange(10)), embedding)
+def test_a_table_with_changed_rows(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    stored = draw.normal(size=(2000, 8)).astype(np.float16)
+    write_arrays(tmp_path / "table.safetensors", {"table": stored})
+    embedding, changed = ArrayFile(tmp_path / "table.safetensors")["table"], Rows(np.arange(3, 2000, 5))
+    values = draw.normal(size=(len(changed), 8)).astype(np.float32)
+    table = RowTable(embedding, changed, values, 0.9)
+    expected = stored.astype(np.float32) * np.float32(0.9)
+    expected[changed.ids] = values
+    for n in (0, 255, 256, 257, 1500):
+        ids = draw.integers(0, 2000, n)
+        assert table.read(ids).dtype == np.float32
+        np.testing.assert_array_equal(table.read(ids), expected[ids])
+        np.testing.assert_array_equal(RowTable.of(embedding).read(ids), stored[ids].astype(np.float32))
+    np.testing.assert_array_equal(np.concatenate(list(table.blocks(300))), expected)
+    assert [len(block) for block in table.blocks(300)] == [*[300] * 6, 200]
 
 
 @pytest.mark.slow
@@ -103,9 +101,9 @@ def test_streamed_rows_compute_what_the_whole_table_does(
     checkpoint = expanded(tiny_model, tmp_path, architecture)
     pad = int(checkpoint.config["pad_token_id"])
     whole = open_model(checkpoint, "TokenClassification", {}, Rows.all(checkpoint.n_rows), seed=1)
-    few = Rows.of((), pad, [2])
-    model = open_model(checkpoint, "TokenClassification", {}, few, seed=1)
-    streamed = StreamedRows(model, few, RowTable.of(checkpoint.embedding()))
+    held = Rows.of((), pad, [2])
+    model = open_model(checkpoint, "TokenClassification", {}, held, seed=1)
+    streamed = StreamedRows(model, held, RowTable.of(checkpoint.embedding()))
     random = np.random.default_rng(0)
     lengths = []
     for n in (2, 9, 40, 3):
@@ -119,16 +117,16 @@ def test_streamed_rows_compute_what_the_whole_table_does(
         with torch.inference_mode():
             got = model(torch.from_numpy(positions), attention_mask=mask).logits
         torch.testing.assert_close(got, expected, atol=1e-6, rtol=0)
-        lengths.append(len(model.get_input_embeddings().weight) - len(few))
+        lengths.append(len(model.get_input_embeddings().weight) - len(held))
     assert lengths == [4, 16, 64, 64]  # the largest batches have 3, 14 and 60 other rows
 
 
 def test_streamed_rows_take_the_memory_of_a_batch(tiny_model: TinyModel, tmp_path: Path) -> None:
     checkpoint = expanded(tiny_model, tmp_path, "Bert", n=60_000, width=64)
     tracemalloc.start()
-    few = Rows.of((), 0, [])
-    model = open_model(checkpoint, "TokenClassification", {}, few, seed=1)
-    streamed = StreamedRows(model, few, RowTable.of(checkpoint.embedding()))
+    held = Rows.of((), 0, [])
+    model = open_model(checkpoint, "TokenClassification", {}, held, seed=1)
+    streamed = StreamedRows(model, held, RowTable.of(checkpoint.embedding()))
     for ids in np.random.default_rng(0).integers(0, checkpoint.n_rows, (5, 100)):
         streamed.compact(ids)
     _, peak = tracemalloc.get_traced_memory()

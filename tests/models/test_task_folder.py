@@ -10,10 +10,9 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.tasks import remove_task
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.qa import QuestionTask
 from tests.support.small_multitask import describe, fitted
-from tests.support.small_tasks import TinyModel, ner_request, session
+from tests.support.small_tasks import TinyModel
 
 
 @pytest.fixture
@@ -35,15 +34,18 @@ def test_one_of_several(folder: Path) -> None:
         TaskFolder.open(str(folder), 5, "qa")
     with pytest.raises(UsageError, match=r"has 2 tasks on one encoder \(ill\.1, qa\): name one with --task"):
         TaskFolder.open(str(folder))
-    with pytest.raises(MissingError, match=r"has no task 'ner': it has ill\.1, qa"):
-        TaskFolder.open(str(folder), task="ner")
+    for name in ("ner", "../tasks/qa", str(folder / "tasks" / "qa")):
+        with pytest.raises(MissingError, match=r"has no task '.*': it has ill\.1, qa"):
+            TaskFolder.open(str(folder), task=name)
+    remove_task(folder, "ill.1")
+    assert TaskFolder.open(str(folder)).name == "qa"
 
 
 def test_an_added_task_has_seeds_and_settings_of_its_own(folder: Path) -> None:
-    own = folder / "tasks" / "qa"
-    settings = json.loads((own / "task.json").read_text())
-    (own / "task.json").write_text(json.dumps({**settings, "added": True, "pool": "base"}))
-    (own / "scores.json").write_text('{"seeds": [{"seed": 1}, {"seed": 2}]}')
+    added = folder / "tasks" / "qa"
+    settings = json.loads((added / "task.json").read_text())
+    (added / "task.json").write_text(json.dumps({**settings, "added": True, "pool": "base"}))
+    (added / "scores.json").write_text('{"seeds": [{"seed": 1}, {"seed": 2}]}')
     for seed in (None, 1, 2):
         opened = TaskFolder.open(str(folder), seed, "qa")
         assert (opened.weights, opened.settings["pool"]) == (folder, "base")
@@ -52,15 +54,15 @@ def test_an_added_task_has_seeds_and_settings_of_its_own(folder: Path) -> None:
 
 
 def test_questions(folder: Path, tiny_model: TinyModel) -> None:
-    found = find_model(str(folder))
-    assert isinstance(TaskFolder.open_questions(found, task="qa").task, QuestionTask)
+    model = find_model(str(folder))
+    assert isinstance(TaskFolder.open_questions(model, task="qa").task, QuestionTask)
     with pytest.raises(InputError, match="is for classification, not for question answering"):
-        TaskFolder.open_questions(found, task="ill.1")
+        TaskFolder.open_questions(model, task="ill.1")
     with pytest.raises(UsageError, match="has 2 tasks"):
-        TaskFolder.open_questions(found)
-    other = find_model(str(tiny_model("BertForQuestionAnswering")))
+        TaskFolder.open_questions(model)
+    model = find_model(str(tiny_model("BertForQuestionAnswering")))
     with pytest.raises(UsageError, match=r"--task qa, but finetune did not write .*: leave out --task"):
-        TaskFolder.open_questions(other, task="qa")
+        TaskFolder.open_questions(model, task="qa")
 
 
 @pytest.mark.parametrize(
@@ -89,18 +91,6 @@ def test_one_task_has_no_names(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert TaskFolder.open(str(folder)).name is None
     with pytest.raises(UsageError, match=r"--task qa, but .* has one task: leave out --task"):
         TaskFolder.open(str(folder), task="qa")
-
-
-@pytest.mark.slow
-def test_which_task_is_meant(two_tasks: Path, tmp_path: Path) -> None:
-    for name in ("nothing", "../tasks/ner", str(two_tasks / "tasks" / "ner")):
-        with pytest.raises(MissingError, match=r"many has no task '.*': it has ner, ill\.1"):
-            TaskFolder.open(str(two_tasks), task=name)
-    remove_task(two_tasks, "ner")
-    assert TaskFolder.open(str(two_tasks)).name == "ill.1"
-    single = finetune(session(tmp_path, "one"), ner_request(tmp_path, tmp_path / "adapted")).folder
-    with pytest.raises(UsageError, match=r"--task ner, but .*one has one task: leave out --task"):
-        TaskFolder.open(str(single), task="ner")
 
 
 @pytest.mark.parametrize("labels", [[{}], ["a", 1], [None]])

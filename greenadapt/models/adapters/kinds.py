@@ -1,4 +1,4 @@
-"""Adapters that a task adds to a shared encoder (BERT and PALs, arXiv 1902.02671), and their numbers of weights."""
+"""Adapters of a shared encoder (BERT and PALs, arXiv 1902.02671), and their numbers of weights."""
 
 import copy
 import inspect
@@ -17,6 +17,7 @@ from greenadapt.checkpoints.reader import CODE_KEYS
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.adapters.shape import AdapterShape, first_setting, layer_parts
+from greenadapt.models.weights import described_by
 from greenadapt.storage.files import Json
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ class Residual(nn.Module):
 
 
 class Projected(nn.Module):
-    """TS_l(h) = V^D g_l(V^E h) in each layer l of some (arXiv 1902.02671, equation 7), of states h (b, m, d).
+    """TS_l(h) = V^D g_l(V^E h) of states h (b, m, d) in layers l (arXiv 1902.02671, equation 7).
 
-    Either all layers share one V^E (d_s, d) and V^D (d, d_s), or each has its own.
+    The layers share V^E (d_s, d) and V^D (d, d_s), or each has its own.
     """
 
     def __init__(
@@ -121,14 +122,14 @@ class Projected(nn.Module):
         return tuple(map(int, self.functions))
 
     def forward(self, layer: int, states: Tensor, mask: Tensor | None = None) -> Tensor:
-        """TS_l(h), (b, m, d), of the states of layer ``layer``, which has a function, and the mask of its attention."""
+        """TS_l(h), (b, m, d), of the states of ``layer`` and the mask of its attention."""
         name = _SHARED if self.shared else str(layer)
         output: Tensor = self.decode[name](self.functions[str(layer)](self.encode[name](states), mask))
         return gelu(output) if self.activated else output
 
-    def share(self, other: "Projected") -> None:
-        """Use the V^E and V^D of another task's function, of the same layers, from now on."""
-        self.encode, self.decode = other.encode, other.decode
+    def share(self, source: "Projected") -> None:
+        """Use V^E and V^D of ``source``, which has the same layers."""
+        self.encode, self.decode = source.encode, source.decode
 
     def zero(self) -> None:
         """Set all V^D to zero, so that TS(h) is zero."""
@@ -163,7 +164,7 @@ def first_of(output: Any) -> Tensor:
 
 
 class Adapter(nn.Module):
-    """An adapter that does nothing (``none``), with the methods that others override.
+    """The adapter ``none``, which does nothing; the methods are hooks for subclasses.
 
     States are always (b, m, d), layers are numbered from 0; ``layers`` are those that the adapter changes.
     """
@@ -197,16 +198,24 @@ class Adapter(nn.Module):
     def zero(self) -> None:
         """Set the projections to the model's width to zero, which gives the plain model."""
 
-    def share(self, other: "Adapter") -> None:
-        """Use the projections of another task's adapter from now on."""
+    def share(self, source: "Adapter") -> None:
+        """Use the projections of another task's adapter of the same kind."""
 
 
-class Parallel(Adapter):
-    """h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)): equation 8."""
+class _Layerwise(Adapter):
+    """An adapter with a ``function`` TS in each layer."""
 
     def __init__(self, function: Projected) -> None:
         super().__init__()
         self.function, self.layers = function, function.layers
+
+    def share(self, source: Adapter) -> None:
+        assert isinstance(source, _Layerwise)
+        self.function.share(source.function)
+
+
+class Parallel(_Layerwise):
+    """h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)): equation 8."""
 
     def beside_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
         output: Tensor = self.function(layer, states, mask)
@@ -215,26 +224,17 @@ class Parallel(Adapter):
     def zero(self) -> None:
         self.function.zero()
 
-    def share(self, other: Adapter) -> None:
-        assert isinstance(other, Parallel)
-        self.function.share(other.function)
 
-
-class Serial(Adapter):
+class Serial(_Layerwise):
     """h^{l+1} = LN(h' + TS(h')) of the layer's output h': equation 10."""
 
     def __init__(self, function: Projected, width: int, eps: float) -> None:
-        super().__init__()
-        self.function, self.layers = function, function.layers
+        super().__init__(function)
         self.norms = nn.ModuleDict({str(layer): nn.LayerNorm(width, eps) for layer in self.layers})
 
     def after_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
         output: Tensor = self.norms[str(layer)](states + self.function(layer, states, mask))
         return output
-
-    def share(self, other: Adapter) -> None:
-        assert isinstance(other, Serial)
-        self.function.share(other.function)
 
 
 class Lhuc(Adapter):
@@ -251,8 +251,10 @@ class Lhuc(Adapter):
 
 class Houlsby(Adapter):
     """x + V^D GELU(V^E x) of the outputs of attention and of the feed-forward part (arXiv 1902.00751), before they are
-    added to their inputs; the second one ``beside``: TS(a) of the feed-forward part's input, added to its output, as in
-    the released code, where TS is another bottleneck or PALs (``houlsby-pals``).
+    added to their inputs.
+
+    With ``beside``, as in the released code of PALs, the second is TS(a) of the feed-forward part's input a, added to
+    its output, where TS is another bottleneck or PALs (``houlsby-pals``).
     """
 
     def __init__(self, first: Projected, second: Projected, *, beside: bool) -> None:
@@ -293,7 +295,7 @@ class OnTop(Adapter):
 
 
 class LayerOnTop(Adapter):
-    """Another layer of the encoder's own kind on top, with new weights."""
+    """Another layer of the encoder on top, with new weights."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -304,13 +306,14 @@ class LayerOnTop(Adapter):
 
 
 def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
-    """The adapter of one task for ``encoder``, its weights yet to be drawn by ``draw_weights``.
+    """The adapter of a task for ``encoder``, before ``draw_weights``.
 
     Raises ``UsageError`` if ``config`` does not fit the encoder.
     """
     model: Any = encoder.config
     shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
-    make = _Maker(config, shape, model, _eps(encoder))
+    eps = next(float(module.eps) for module in encoder.modules() if isinstance(module, nn.LayerNorm))
+    make = _Maker(config, shape, model, eps)
     if config.adapter == "none":
         return Adapter()
     if config.adapter == "lhuc":
@@ -329,25 +332,20 @@ def make_adapter(config: AdapterConfig, encoder: "PreTrainedModel") -> Adapter:
                 f"--placement serial normalizes each layer's output, which a model of type {model.model_type} does not",
                 "use --placement parallel",
             )
-        return Serial(make.function(), model.hidden_size, make.eps)
+        return Serial(make.function(), model.hidden_size, eps)
     return Parallel(make.function())
 
 
 def own_pooler(encoder: "PreTrainedModel") -> nn.Module:
-    """A copy of the encoder's pooler for one task; raises ``UsageError`` if it has none."""
+    """A copy of the encoder's pooler for a task; raises ``UsageError`` if it has none."""
     pooler: nn.Module | None = getattr(encoder, "pooler", None)
     if pooler is None:
         raise UsageError(f"--own-pooler, but a model of type {encoder.config.model_type} has no pooler", "leave it out")
     return copy.deepcopy(pooler)
 
 
-def _eps(encoder: "PreTrainedModel") -> float:
-    """That of the encoder's layer norms."""
-    return next(float(module.eps) for module in encoder.modules() if isinstance(module, nn.LayerNorm))
-
-
 def _new_layer(encoder: "PreTrainedModel") -> nn.Module:
-    """A layer as the last one of ``encoder``, which sees no memory."""
+    """A layer of the class of the last layer of ``encoder``, which reads no memory."""
     config: Any = encoder.config
     layers: Any = encoder.get_submodule(ARCHITECTURES[config.model_type].layers)
     layer_class = type(layers[-1])
@@ -381,7 +379,7 @@ class _Maker:
         return Projected(self.model.hidden_size, size, functions, shared=is_shared, activated=has_pals and is_reference)
 
     def bottleneck(self, size: int) -> Projected:
-        """GELU between projections, which each layer has of its own."""
+        """GELU between projections of each layer."""
         functions = {layer: Gelu() for layer in self.shape.layers}
         return Projected(self.model.hidden_size, size, functions, shared=False)
 
@@ -419,38 +417,37 @@ def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel
     ``InputError``, naming ``source``, for settings that are not a model's.
     """
     import transformers
-    from huggingface_hub.errors import StrictDataclassError
 
     layer_parts(str(settings.get("model_type")))
     auto: Any = transformers.AutoModel
-    own = {name: value for name, value in settings.items() if name not in ("model_type", "dtype", *CODE_KEYS)}
-    try:
-        config = transformers.AutoConfig.for_model(settings["model_type"], **own)
+    options = {name: value for name, value in settings.items() if name not in ("model_type", "dtype", *CODE_KEYS)}
+    with described_by(source):
+        config = transformers.AutoConfig.for_model(settings["model_type"], **options)
         with torch.device("meta"):
             encoder: PreTrainedModel = auto.from_config(config)
-    except (StrictDataclassError, ValueError, TypeError, RuntimeError, KeyError, AttributeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{source} does not describe a model: {reason}", "fetch the model again") from None
     if config.num_hidden_layers < 1:
         raise InputError(f"{source} describes a model of {config.num_hidden_layers} layers", "use a model with layers")
     return encoder
 
 
 def count_adapters(config: AdapterConfig, encoder: "PreTrainedModel", n_tasks: int) -> Json:
-    """What the adapters of ``n_tasks`` tasks that classify texts add to ``encoder``, whose values are not read.
+    """Count the weights that the adapters of ``n_tasks`` tasks for texts add to ``encoder``, whose values are not read.
 
     ``adapter``, ``placement``, ``form``, ``size`` and ``heads`` (``None`` without them), ``layers`` (from 1) and
-    ``tasks``; ``weights`` of one task and ``all_weights`` of all, what they share counted once, as the paper counts,
-    without biases and layer norms; ``parameters`` and ``all_parameters`` with these; ``base_parameters`` of the encoder
-    with its pooler, and ``ratio`` of both together to it. Heads are not counted. Raises ``UsageError`` if ``config``
-    does not go with the encoder.
+    ``tasks``; ``weights`` of one task and ``all_weights`` of all tasks, shared weights once, as in the paper without
+    biases and layer norms; ``parameters`` and ``all_parameters`` with these; ``base_parameters`` of the encoder with
+    its pooler, and ``ratio`` of all parameters to them. Heads are not counted. Raises ``UsageError`` if ``config`` does
+    not fit the encoder.
     """
     with torch.device("meta"):
         adapter = make_adapter(config, encoder)
         parts = nn.ModuleList([adapter, *([own_pooler(encoder)] if config.own_pooler else [])])
     model: Any = encoder.config
     shape = AdapterShape.of(config, model.hidden_size, model.num_hidden_layers)
-    shared = _projections(adapter) if config.share_projections else nn.ModuleList()
+    shared = nn.ModuleList()
+    if config.share_projections:
+        assert isinstance(adapter, _Layerwise)
+        shared.extend([adapter.function.encode, adapter.function.decode])
     weights, parameters, base = _n_weights(parts), n_parameters(parts), n_parameters(encoder)
     all_parameters = n_tasks * parameters - (n_tasks - 1) * n_parameters(shared)
     return {
@@ -470,23 +467,13 @@ def count_adapters(config: AdapterConfig, encoder: "PreTrainedModel", n_tasks: i
     }
 
 
-def _projections(adapter: Adapter) -> nn.ModuleList:
-    assert isinstance(adapter, Parallel | Serial)
-    return nn.ModuleList([adapter.function.encode, adapter.function.decode])
-
-
 def n_parameters(module: nn.Module) -> int:
     """The number of trainable parameters in ``module``, shared ones once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _n_weights(module: nn.Module) -> int:
-    return sum(map(_weights, module.modules()))
-
-
-def _weights(module: nn.Module) -> int:
-    """The weights of ``module`` itself, without submodules, that the paper counts."""
-    if isinstance(module, nn.LayerNorm):
-        return 0
-    own = module.named_parameters(recurse=False)
-    return sum(parameter.numel() for name, parameter in own if name != "bias")
+    """The number of weights without biases and layer norms, as the paper counts."""
+    parts = [part for part in module.modules() if not isinstance(part, nn.LayerNorm)]
+    named = (pair for part in parts for pair in part.named_parameters(recurse=False))
+    return sum(parameter.numel() for name, parameter in named if name != "bias")

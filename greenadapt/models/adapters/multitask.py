@@ -1,4 +1,4 @@
-"""One encoder that several tasks share, each with an adapter and a head of its own (arXiv 1902.02671).
+"""One encoder that several tasks share, each with its own adapter and head (arXiv 1902.02671).
 
 Hooks on the encoder's modules insert the adapters; without an adapter they do nothing.
 """
@@ -22,7 +22,7 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, first_of, make_adapter, own_pooler
 from greenadapt.models.adapters.shape import first_setting, layer_parts, not_adaptable
 from greenadapt.models.graph_export import Exported
-from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.rows import Rows
 from greenadapt.models.task_folder import TaskFolder, read_task, weight_folders
 from greenadapt.models.weights import (
     ENCODER,
@@ -54,9 +54,9 @@ class AdapterHooks:
         self._beside: list[Tensor | None] = []
         self._keep: Collection[int] = ()
         self.calls: list[LayerCall] = []
-        """The layers' other arguments, while an adapter is active."""
-        self.kept: dict[int, Tensor] = {}
-        """The inputs of the layers that ``use`` keeps, (b, m, d), while an adapter is active."""
+        """The other arguments of each layer, while an adapter is active."""
+        self.inputs: dict[int, Tensor] = {}
+        """Layer → its input (b, m, d), for the layers that ``use`` keeps, while an adapter is active."""
         kind = ARCHITECTURES[encoder.config.model_type]
         parts = layer_parts(kind.model_type)
         layers: Any = encoder.get_submodule(kind.layers)
@@ -78,17 +78,18 @@ class AdapterHooks:
 
     @contextmanager
     def use(self, adapter: Adapter, keep: Collection[int] = ()) -> Iterator[None]:
-        """Inside, the encoder runs with ``adapter``, and the inputs of the layers ``keep``, from 0, are ``kept``."""
+        """Inside, the encoder runs with ``adapter``, and ``inputs`` gets those of the layers ``keep``, from 0."""
         self._adapter, self._keep, self.calls = adapter, keep, [LayerCall()] * len(self._layers)
         try:
             yield
         finally:
             self._adapter, self._keep, self._beside = None, (), []
-            self.calls, self.kept = [], {}
+            self.calls, self.inputs = [], {}
 
     def resume(self, states: Tensor, calls: Sequence[LayerCall], first: int) -> Tensor:
-        """The encoder's output, (b, m, d), if layer ``first``, from 0, reads ``states`` and all get their ``calls``;
-        ``states`` themselves if that is behind the last layer.
+        """The encoder's output (b, m, d) if the layers from ``first`` on, from 0, read ``states`` and get ``calls``.
+
+        Returns ``states`` if ``first`` is the number of layers.
         """
         self.calls = list(calls)
         if first == len(self._layers):
@@ -105,7 +106,7 @@ class AdapterHooks:
         if self._adapter is not None:
             self.calls[number] = LayerCall(args[1:], kwargs)
         if number in self._keep:
-            self.kept[number] = args[0]
+            self.inputs[number] = args[0]
 
     def _read(self, number: int, layer: Any, args: tuple[Any, ...]) -> None:
         if (adapter := self._at(number)) is not None:
@@ -164,7 +165,7 @@ TaskOutput = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class TaskHeadSpec:
-    """What one task adds to the encoder."""
+    """The head and the adapter that a task adds to the encoder."""
 
     head: str
     """``SequenceClassification``, ``TokenClassification`` or ``QuestionAnswering``."""
@@ -175,8 +176,8 @@ class TaskHeadSpec:
 
 
 class TaskPart(nn.Module):
-    """The weights of one task alone: ``adapter`` and ``head``, one or two layers from the model's width d; with
-    ``own_pooler`` also a ``pooler``, at first a copy of the encoder's.
+    """The weights of one task: its ``adapter``, its ``head`` of one or two layers, and with ``own_pooler`` a
+    ``pooler``, initialized as that of the encoder.
     """
 
     def __init__(self, spec: TaskHeadSpec, encoder: "PreTrainedModel") -> None:
@@ -196,12 +197,11 @@ class TaskPart(nn.Module):
 
     @classmethod
     def drawn(cls, spec: TaskHeadSpec, encoder: "PreTrainedModel", generator: torch.Generator) -> "TaskPart":
-        """A part with weights from ``generator``: first those of the head, then those of the adapter.
+        """Draw the weights from ``generator`` on the CPU: first those of the head, then those of the adapter.
 
-        They are drawn on the CPU and moved to the encoder's device. Raises ``UsageError`` if the adapter does not
-        fit the encoder.
+        Raises ``UsageError`` if the adapter does not fit the encoder.
         """
-        with torch.random.fork_rng(devices=[]):  # torch's own initialization would use its random numbers
+        with torch.random.fork_rng(devices=[]):  # the initialization by torch would use its random numbers
             part = cls(spec, encoder)
         draw_weights(part.head, generator)
         draw_weights(part.adapter, generator)
@@ -210,8 +210,10 @@ class TaskPart(nn.Module):
         return part.to(encoder.device, encoder.dtype).train(encoder.training)
 
     def forward(self, states: Tensor, pooler: nn.Module | None) -> TaskOutput:
-        """The head's output for the adapted states (b, m, d); if it classifies texts, through its own pooler or the
-        shared one, or without one for the first piece's state.
+        """The output of the head for the adapted states (b, m, d).
+
+        A head that classifies texts reads the output of the task's pooler or of the shared one, or without both the
+        state of the first piece.
         """
         if self.spec.head == _TEXT_HEAD:
             pooler = pooler if self.pooler is None else self.pooler
@@ -224,7 +226,7 @@ class TaskPart(nn.Module):
 
 
 class MultitaskModel(nn.Module):
-    """An encoder of transformers with its pooler, and a ``TaskPart`` for each task in ``parts``; see ``part``."""
+    """An encoder of transformers with its pooler, and a ``TaskPart`` per task."""
 
     def __init__(self, encoder: "PreTrainedModel", parts: Mapping[str, TaskPart]) -> None:
         """``parts`` by task, made for ``encoder``."""
@@ -246,7 +248,7 @@ class MultitaskModel(nn.Module):
         return cls(encoder, parts)
 
     def share_projections(self) -> None:
-        """Let the tasks whose adapters say so have the same V^E and V^D: those of the first of them."""
+        """Use the V^E and V^D of the first task with ``share_projections`` for all such tasks."""
         adapters = [part.adapter for part in map(self.part, self.tasks) if part.spec.adapter.share_projections]
         for adapter in adapters[1:]:
             adapter.share(adapters[0])
@@ -257,10 +259,9 @@ class MultitaskModel(nn.Module):
         return self.encoder.config
 
     @property
-    def pooler(self) -> nn.Module | None:
-        """The encoder's pooler, if it has one."""
-        pooler: nn.Module | None = getattr(self.encoder, "pooler", None)
-        return pooler
+    def pooler(self) -> Any:
+        """The encoder's pooler, ``None`` if it has none."""
+        return getattr(self.encoder, "pooler", None)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -268,9 +269,9 @@ class MultitaskModel(nn.Module):
         return tuple(_task(key) for key in self.parts)
 
     def freeze(self) -> None:
-        """Freeze the encoder, and its memory, if one task's adapter says so.
+        """Freeze the encoder and its memory if the adapter of a task says so, and a pooler that no task uses.
 
-        A pooler that no task uses is frozen too. Call it when a memory is attached.
+        Call it after attaching a memory.
         """
         specs = [self.part(task).spec for task in self.tasks]
         if any(spec.adapter.freeze_encoder for spec in specs):
@@ -278,10 +279,9 @@ class MultitaskModel(nn.Module):
         if self.pooler is not None and all(spec.head != _TEXT_HEAD or spec.adapter.own_pooler for spec in specs):
             self.pooler.requires_grad_(False)
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self) -> Any:
         """The encoder's word embeddings."""
-        embeddings: nn.Module = self.encoder.get_input_embeddings()
-        return embeddings
+        return self.encoder.get_input_embeddings()
 
     def part(self, task: str) -> TaskPart:
         """The adapter and head of ``task``; raises ``MissingError`` for an unknown one."""
@@ -298,15 +298,15 @@ class MultitaskModel(nn.Module):
         token_type_ids: Tensor | None = None,
         *,
         task: str,
-        **others: Tensor | None,
+        **arguments: Tensor | None,
     ) -> TaskOutput:
         """The output of the head of ``task`` for inputs (b, m), as transformers' heads return it.
 
-        ``others`` has ``inputs_embeds`` if there are no ``input_ids``, and the arguments of an encoder with memory.
+        ``arguments`` has ``inputs_embeds`` if there are no ``input_ids``, and the arguments of an encoder with memory.
         """
         part = self.part(task)
         with self._hooks.use(part.adapter):
-            states = self._encoded(input_ids, attention_mask, token_type_ids, others)
+            states = self._encoded(input_ids, attention_mask, token_type_ids, arguments)
             states = part.adapter.on_top(states, self._hooks.calls[-1])
         output: TaskOutput = part(states, self.pooler)
         return output
@@ -322,18 +322,16 @@ class MultitaskModel(nn.Module):
         """``forward`` of each of the ``tasks``; layers before the first adapter are computed once for all of them."""
         first = {task: self.n_untouched(task) for task in tasks}
         outputs: dict[str, TaskOutput] = {}
-        kept: dict[int, Tensor] = {}
+        inputs: dict[int, Tensor] = {}
         calls: list[LayerCall] = []
-        for task in sorted(
-            first, key=first.__getitem__, reverse=True
-        ):  # the first one keeps the states that the others need
+        for task in sorted(first, key=first.__getitem__, reverse=True):
             part = self.part(task)
             with self._hooks.use(part.adapter, keep=set(first.values())):
                 if outputs:
-                    states = self._hooks.resume(kept[first[task]], calls, first[task])
-                else:
+                    states = self._hooks.resume(inputs[first[task]], calls, first[task])
+                else:  # the run of this task stores the inputs of layers from which all others resume
                     states = self._encoded(input_ids, attention_mask, token_type_ids, memory)
-                    kept, calls = {self.config.num_hidden_layers: states} | self._hooks.kept, self._hooks.calls
+                    inputs, calls = {self.config.num_hidden_layers: states} | self._hooks.inputs, self._hooks.calls
                 states = part.adapter.on_top(states, calls[-1])
             outputs[task] = part(states, self.pooler)
         return {task: outputs[task] for task in tasks}
@@ -344,20 +342,19 @@ class MultitaskModel(nn.Module):
         return min(self.part(task).adapter.layers, default=n_layers)
 
     def _encoded(
-        self, ids: Tensor | None, mask: Tensor | None, types: Tensor | None, others: Mapping[str, Tensor | None]
+        self, ids: Tensor | None, mask: Tensor | None, types: Tensor | None, arguments: Mapping[str, Tensor | None]
     ) -> Tensor:
-        output: Any = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types, **others)
+        output: Any = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types, **arguments)
         states: Tensor = output.last_hidden_state
         return states
 
 
 def _key(task: str) -> str:
-    """The name of a module in ``parts``: torch allows neither dots nor the names of its own attributes."""
+    """The name of a module in ``parts``: torch allows neither dots nor the names of attributes."""
     return f"task_{task.replace('.', ':')}"
 
 
 def _task(key: str) -> str:
-    """The task of the part ``key``."""
     return key.removeprefix("task_").replace(":", ".")
 
 
@@ -368,18 +365,16 @@ def _generator(seed: int, task: str) -> torch.Generator:
 
 @dataclass(frozen=True, eq=False)
 class TrainedTasks:
-    """Some tasks of a trained model, for inference."""
+    """Tasks of a trained model for inference, in evaluation mode on the CPU; ``rows`` reads the whole embedding."""
 
     model: MultitaskModel
-    """With these tasks alone, in evaluation mode, on the CPU; may be moved."""
     rows: StreamedRows
-    """The model's view of the whole embedding."""
     checkpoint: Checkpoint
     """The folder of the whole encoder."""
 
 
 def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
-    """What ``task``, whose labels are known, adds to an encoder."""
+    """The head of ``task``, whose labels are known, with its ``adapter``."""
     config = task.head_config()
     return TaskHeadSpec(task.head, config.get("num_labels") or len(config["id2label"]), adapter, task.head_shape())
 
@@ -387,13 +382,11 @@ def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
 def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], rows: Rows, seed: int) -> MultitaskModel:
     """The encoder of ``checkpoint``, float32, whose embedding has only ``rows``, with new parts for each of ``heads``.
 
-    In evaluation mode, with the projections that tasks share; on disk each task has a copy of them. A pooler that the
-    checkpoint does not have is drawn by ``seed``, as the parts are. Never runs the folder's code. Raises ``InputError``
-    if the checkpoint lacks weights of the encoder, and what ``MultitaskModel.of`` raises.
+    In evaluation mode, with shared projections, of which each task has a copy on disk. The parts, and a pooler that the
+    checkpoint lacks, are drawn by ``seed``. Never runs code of the folder. Raises ``InputError`` if the checkpoint
+    lacks weights of the encoder, and the errors of ``MultitaskModel.of``.
     """
-    weights = read_weights(checkpoint)
-    weights[checkpoint.embedding_name] = torch.from_numpy(RowTable.of(checkpoint.embedding()).read(rows.ids))
-    encoder, new, _ = load_model(checkpoint, ENCODER, {"vocab_size": len(rows)}, weights, seed)
+    encoder, new, _ = load_model(checkpoint, ENCODER, read_weights(checkpoint), rows, seed)
     refuse_lost(checkpoint, new)
     model = MultitaskModel.of(encoder, heads, seed).eval()
     model.share_projections()
@@ -401,38 +394,40 @@ def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], ro
 
 
 def write_part(model: MultitaskModel, name: str, folder: Path) -> None:
-    """Write one task's weights, its adapter and head, float32, into its own folder."""
+    """Write the weights of a task, its adapter and head, float32, into its own folder."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {key: as_array(tensor) for key, tensor in model.part(name).state_dict().items()}
     write_arrays(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
 
 def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> TrainedTasks:
-    """The tasks ``names`` of the trained model in ``folder``, one of ``finetune``; reads no other weights.
+    """Open the tasks ``names`` of a trained model; reads the weights of no other task.
 
-    ``seed`` is that of the training, ``None`` the first one. Raises ``MissingError`` for a task or seed that does
-    not exist, ``UsageError`` for tasks of several encoders, ``InputError`` for invalid files.
+    ``seed`` is a seed of the training, ``None`` the first. Raises ``MissingError`` for a task or seed that does not
+    exist, ``UsageError`` for tasks of several encoders, ``InputError`` for invalid files.
     """
-    found = weight_folders(folder, names, seed)
-    trained = read_trained(found.encoder)
+    weights, parts = weight_folders(folder, names, seed)
+    trained = read_trained(weights)
     encoder, rows = load_trained(trained, ENCODER)
-    described = {name: read_task(folder, name) for name in names}
-    for name, one in described.items():
-        if one.adapter.settings().get(PALS_READ) != one.settings["adapter"].get(PALS_READ):
+    heads = {}
+    for name in names:
+        described = read_task(folder, name)
+        adapter = described.adapter
+        if adapter.settings().get(PALS_READ) != described.settings["adapter"].get(PALS_READ):
             raise InputError(
-                f"the task {name} of {folder} was trained by an earlier version, whose {one.adapter.adapter} read the "
+                f"the task {name} of {folder} was trained by an earlier version, whose {adapter.adapter} read the "
                 "input of the layer, not that of its feed-forward part",
                 "train it again",
             )
-    heads = {name: head_spec(one.task, one.adapter) for name, one in described.items()}
+        heads[name] = head_spec(described.task, adapter)
     model = MultitaskModel.of(encoder, heads, seed=0).eval()
-    for name, part in found.parts.items():
+    for name, part in parts.items():
         _read_part(model, name, part)
     return TrainedTasks(model, rows, trained.checkpoint)
 
 
 def exported_task(folder: TaskFolder) -> Exported:
-    """One of several tasks with its encoder, which is to be written as a graph; raises what ``open_tasks`` raises."""
+    """A task of a multitask model with its encoder, to be written as a graph; raises the errors of ``open_tasks``."""
     assert folder.name is not None
     trained = read_trained(folder.weights)
     model = open_tasks(folder.folder, [folder.name], folder.seed).model
@@ -440,17 +435,16 @@ def exported_task(folder: TaskFolder) -> Exported:
 
 
 def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
-    """Load one task's weights; raises ``MissingError`` or ``InputError`` if they are missing or do not fit."""
     file, part = folder / WEIGHTS_FILE, model.part(name)
     if not file.is_file():
         raise MissingError(f"{folder} has no {WEIGHTS_FILE}", "train the task again")
     weights = read_tensors(file)
-    found, needed = shapes_of(weights), shapes_of(part.state_dict())
-    differ = [key for key in {**needed, **found} if found.get(key) != needed.get(key)]
+    shapes, needed = shapes_of(weights), shapes_of(part.state_dict())
+    differ = [key for key in {**needed, **shapes} if shapes.get(key) != needed.get(key)]
     if differ:
         key = differ[0]
         raise InputError(
-            f"{file} is not of a task with the settings beside it: {key} is {found.get(key, 'not there')}, "
+            f"{file} is not of a task with the settings beside it: {key} is {shapes.get(key, 'not there')}, "
             f"need {needed.get(key, 'none')}",
             "train the task again",
         )

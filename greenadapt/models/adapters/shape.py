@@ -1,4 +1,4 @@
-"""The size, heads and layers of a task's adapters, and which encoders can have them."""
+"""The size, heads and layers of adapters, and the encoders that support them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from greenadapt.config import AdapterConfig
 from greenadapt.errors import UsageError
 
 PAPER_WIDTH = 768
-"""Width of the model for which the paper's sizes are."""
+"""Width of the paper's model, to which its sizes refer."""
 _PAPER_SIZE_OF_HALF = 276  # of PALs in six layers of twelve
 _PAPER_BOTTLENECK = 50
 _HEAD_WIDTH = 17
@@ -34,8 +34,8 @@ class AdapterShape:
         """The shape for a model of width d and ``n_layers`` layers.
 
         The default size is the paper's · d / 768, rounded to a multiple of the heads. The default heads are six in the
-        form ``reference``, else the largest divisor of d_s up to d_s / 17, where 17 is the width of a head in the
-        paper. Raises ``UsageError`` for layers that do not exist, and for heads that do not divide the size.
+        form ``reference``, else the largest divisor of d_s up to d_s / 17 (17 is the width of a head in the paper).
+        Raises ``UsageError`` for layers that do not exist, and for heads that do not divide the size.
         """
         layers = parse_layers(config.layers, n_layers) if config.kind.is_in_layers else ()
         size = _default_size(config, width) if config.size is None else config.size
@@ -77,11 +77,11 @@ def _default_size(config: AdapterConfig, width: int) -> int:
         paper = _PAPER_SIZE_OF_HALF
     unit = 1
     if config.kind.has_heads:
-        unit = _given_heads(config) or max(1, round(_most_heads(paper) * width / PAPER_WIDTH))
+        unit = _set_heads(config) or max(1, round(_most_heads(paper) * width / PAPER_WIDTH))
     return unit * max(1, round(paper * width / PAPER_WIDTH / unit))
 
 
-def _given_heads(config: AdapterConfig) -> int | None:
+def _set_heads(config: AdapterConfig) -> int | None:
     return _REFERENCE_HEADS if config.heads is None and config.form == "reference" else config.heads
 
 
@@ -90,7 +90,7 @@ def _most_heads(size: int) -> int:
 
 
 def _heads(config: AdapterConfig, size: int) -> int:
-    heads = _given_heads(config) or _most_heads(size)
+    heads = _set_heads(config) or _most_heads(size)
     if size % heads:
         origin = "--adapter-heads" if config.heads else "of --adapter-form reference"
         raise UsageError(
@@ -101,12 +101,12 @@ def _heads(config: AdapterConfig, size: int) -> int:
 
 
 def first_setting(config: Any, *names: str) -> Any:
-    """The first of these settings of a model that it has; architectures have different names for the same."""
+    """The first of these settings that a configuration has; their names differ between architectures."""
     return next(value for name in names if (value := getattr(config, name, None)) is not None)
 
 
 def layer_parts(model_type: str) -> LayerParts:
-    """Where adapters act in encoders of this type; raises ``UsageError`` if they cannot."""
+    """The modules between which adapters act; raises ``UsageError`` for encoders that do not support adapters."""
     parts = ARCHITECTURES[model_type].adapters if model_type in ARCHITECTURES else "its layers are unknown"
     if isinstance(parts, str):
         raise not_adaptable(model_type, parts)
@@ -114,9 +114,9 @@ def layer_parts(model_type: str) -> LayerParts:
 
 
 def not_adaptable(model_type: str, reason: str) -> UsageError:
-    """The error that encoders of this type cannot have adapters."""
-    others = (name for name, one in ARCHITECTURES.items() if not isinstance(one.adapters, str))
+    """The error for encoders that do not support adapters."""
+    supported = (name for name, kind in ARCHITECTURES.items() if not isinstance(kind.adapters, str))
     return UsageError(
         f"a model of type {model_type} cannot be shared by tasks: {reason}",
-        f"use an encoder of type {', '.join(others)}",
+        f"use an encoder of type {', '.join(supported)}",
     )

@@ -1,4 +1,4 @@
-"""Attention in which the states of another model are memory, as one of transformers' attention functions."""
+"""Attention over the states of another model (memory), as one of transformers' attention functions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "greenadapt_memory"
-"""The value of ``model.config._attn_implementation`` if layers may see memory."""
-MEMORY_TYPES = tuple(name for name, one in ARCHITECTURES.items() if not isinstance(one.memory, str))
-"""Architectures whose attention can see memory."""
+"""The value of ``model.config._attn_implementation`` if layers may read memory."""
+MEMORY_TYPES = tuple(name for name, kind in ARCHITECTURES.items() if not isinstance(kind.memory, str))
+"""Architectures whose attention can read memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What the layers of a model see besides its own input, in one forward pass."""
+    """What the layers of a model read in addition to its input, in one forward pass."""
 
     states: Mapping[int, Tensor]
     """Layer, from 0 → fused states M_f, (b, m, d) of any float dtype, finite in padding too; m need not be the length
@@ -39,7 +39,7 @@ class Memory:
 
 
 class _Current:
-    """The memory of the latest forward pass; that of a copied model is its own."""
+    """The memory of the current forward pass; a copied model has its own."""
 
     memory: Memory | None = None
 
@@ -48,8 +48,8 @@ class _Current:
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
-    """Which layer an attention is in."""
+class _Layer:
+    """A layer with its attention."""
 
     number: int
     layer: Any
@@ -58,7 +58,7 @@ class _Place:
     current: _Current
 
     def keys_and_values(self, states: Tensor, d_head: int, *, rotated: bool) -> tuple[Tensor, Tensor]:
-        """Those of states (b, m, d), (b, n_heads, m, d_head) each; keys ``rotated`` by their positions, if any are."""
+        """Keys and values (b, n_heads, m, d_head) of states (b, m, d); keys ``rotated`` if the model rotates keys."""
         states = states.to(next(self.layer.parameters()).dtype)
         keys, values = (
             projected.view(*states.shape[:2], -1, d_head).transpose(1, 2)
@@ -81,44 +81,44 @@ def memory_attention(
     a key may be seen, or float to be added to the scores, or ``None``; ``options`` has ``dropout`` and ``scaling``
     (1 / √d_head). With the layer's own W^k and W^v, variant ``memory`` is
     softmax(Q [K; M_f W^k]ᵀ / √d_head) [V; M_f W^v]; ``cross`` attends to memory alone, with the layer's own context as
-    the query; ``gate`` is (1 - σ(b_h)) · own context + σ(b_h) · that of memory. A row without memory has its own
-    context in all three. Returns (b, n, n_heads, d_head), and no weights.
+    the query; ``gate`` is (1 - σ(b_h)) · own context + σ(b_h) · that of memory. For a row without memory
+    all three give the layer's own context. Returns (b, n, n_heads, d_head), and no weights.
     """
     if attention_mask is not None and attention_mask.dtype != torch.bool:
         attention_mask = attention_mask.to(query.dtype)
     attend = partial(scaled_dot_product_attention, dropout_p=options["dropout"], scale=options["scaling"])
-    place: _Place | None = getattr(module, "place", None)
-    memory = None if place is None else place.current.memory
-    states = None if place is None or memory is None else memory.states.get(place.number)
-    if place is None or memory is None or states is None or states.shape[1] == 0:
+    layer: _Layer | None = getattr(module, "memory_layer", None)
+    memory = None if layer is None else layer.current.memory
+    states = None if layer is None or memory is None else memory.states.get(layer.number)
+    if layer is None or memory is None or states is None or states.shape[1] == 0:
         context = attend(query, key, value, attn_mask=attention_mask)
         return context.transpose(1, 2).contiguous(), None
     is_cross = memory.variant == "cross"  # a context has no position
-    memory_key, memory_value = place.keys_and_values(states, query.shape[-1], rotated=not is_cross)
+    memory_key, memory_value = layer.keys_and_values(states, query.shape[-1], rotated=not is_cross)
     if memory.variant == "memory":
-        bias = None if place.attention.bias is None else place.attention.bias(place.encoder)
+        bias = None if layer.attention.bias is None else layer.attention.bias(layer.encoder)
         mask = _joint_mask(attention_mask, memory.mask, key.shape[2], states.shape[1], bias)
         context = attend(query, torch.cat([key, memory_key], 2), torch.cat([value, memory_value], 2), attn_mask=mask)
         return context.transpose(1, 2).contiguous(), None
-    own = attend(query, key, value, attn_mask=attention_mask)
-    context = attend(own if is_cross else query, memory_key, memory_value, attn_mask=_memory_mask(memory.mask))
+    plain = attend(query, key, value, attn_mask=attention_mask)
+    context = attend(plain if is_cross else query, memory_key, memory_value, attn_mask=_memory_mask(memory.mask))
     if not is_cross:
-        share = torch.sigmoid(memory.biases[place.number])[:, None, None].to(own.dtype)
-        context = (1 - share) * own + share * context
+        share = torch.sigmoid(memory.biases[layer.number])[:, None, None].to(plain.dtype)
+        context = (1 - share) * plain + share * context
     if memory.mask is not None:
-        context = torch.where(memory.mask.any(1)[:, None, None, None], context, own)
+        context = torch.where(memory.mask.any(1)[:, None, None, None], context, plain)
     return context.transpose(1, 2).contiguous(), None
 
 
 def use_memory_attention(model: "PreTrainedModel") -> None:
-    """Let the layers of ``model`` see its keyword argument ``memory``, a ``Memory``; without it nothing changes.
+    """Make the layers of ``model`` read its keyword argument ``memory``, a ``Memory``; without it nothing changes.
 
-    Replaces neither modules nor weights, only what some modules call; a saved model is unaffected. Raises
-    ``UsageError`` for an architecture whose attention cannot see memory.
+    Replaces no modules and no weights; a saved model is unaffected. Raises ``UsageError`` for an architecture whose
+    attention cannot read memory.
     """
     attention = _attention_of(model)
     layers: Any = model.base_model.get_submodule(ARCHITECTURES[model.config.model_type].layers)
-    if hasattr(layers[0].get_submodule(attention.path), "place"):
+    if hasattr(layers[0].get_submodule(attention.path), "memory_layer"):
         return
     from transformers.modeling_utils import AttentionInterface  # slow to import
 
@@ -129,7 +129,7 @@ def use_memory_attention(model: "PreTrainedModel") -> None:
     current = _Current()
     for number, layer in enumerate(layers):
         module = layer.get_submodule(attention.path)
-        module.place = _Place(number, layer, model.base_model, attention, current)
+        module.memory_layer = _Layer(number, layer, model.base_model, attention, current)
         if attention.forward is not None:
             module.forward = partial(attention.forward, module, memory_attention)
     model.register_forward_pre_hook(partial(_set_memory, current), with_kwargs=True)
@@ -138,16 +138,16 @@ def use_memory_attention(model: "PreTrainedModel") -> None:
 def _set_memory(
     current: _Current, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Take the argument ``memory``, which not all models pass on to their layers."""
+    """Store the argument ``memory``, which not all models pass on to their layers."""
     current.memory = kwargs.pop("memory", None)
     return args, kwargs
 
 
 def _attention_of(model: "PreTrainedModel") -> LayerAttention:
-    """How the layers of ``model`` attend; raises ``UsageError`` if they cannot see memory."""
+    """The attention of the layers of ``model``; raises ``UsageError`` if it cannot read memory."""
     config: Any = model.config
-    known = ARCHITECTURES.get(config.model_type)
-    attention = "its attention is unknown" if known is None else known.memory
+    kind = ARCHITECTURES.get(config.model_type)
+    attention = "its attention is unknown" if kind is None else kind.memory
     if not isinstance(attention, str):
         if getattr(config, "is_decoder", False):
             attention = "it is a decoder, which must not see what follows"
@@ -169,24 +169,24 @@ def _key_mask(*args: Any, **kwargs: Any) -> Tensor | None:
 
 
 def _memory_mask(mask: Tensor | None) -> Tensor | None:
-    """(b, 1, 1, m); a row without memory sees all of it, to avoid NaN; its result is not used."""
+    """(b, 1, 1, m); a row without memory attends to all padding, which avoids NaN; its result is not used."""
     return None if mask is None else (mask | ~mask.any(1, keepdim=True))[:, None, None]
 
 
-def _joint_mask(own: Tensor | None, memory: Tensor | None, n: int, m: int, bias: Tensor | None = None) -> Tensor | None:
-    """(b, 1 or n_heads, 1 or n, n + m), of the mask of the layer's own keys and the memory's (b, m).
+def _joint_mask(mask: Tensor | None, memory: Tensor | None, n: int, m: int, bias: Tensor | None) -> Tensor | None:
+    """(b, 1 or n_heads, 1 or n, n + m), of the layer's attention ``mask`` and the mask of the ``memory`` (b, m).
 
-    ``bias`` (n_heads,) is added for the memory where the mask of the layer's own keys is float.
+    ``bias`` (n_heads,) is added to the memory's part; the attention mask is float then.
     """
-    if own is None and memory is None:
+    if mask is None and memory is None:
         return None
-    if own is None:
+    if mask is None:
         assert memory is not None
-        own = memory.new_ones(len(memory), 1, 1, n)
-    seen = own.new_ones(len(own), m, dtype=torch.bool) if memory is None else memory
-    if own.dtype != torch.bool:
-        seen = own.new_zeros(seen.shape).masked_fill(~seen, torch.finfo(own.dtype).min)
-    seen = seen[:, None, None]
+        mask = memory.new_ones(len(memory), 1, 1, n)
+    visible = mask.new_ones(len(mask), m, dtype=torch.bool) if memory is None else memory
+    if mask.dtype != torch.bool:
+        visible = mask.new_zeros(visible.shape).masked_fill(~visible, torch.finfo(mask.dtype).min)
+    visible = visible[:, None, None]
     if bias is not None:
-        seen = seen + bias[:, None, None].to(seen.dtype)
-    return torch.cat([own, seen.expand(-1, *own.shape[1:3], -1)], -1)
+        visible = visible + bias[:, None, None].to(visible.dtype)
+    return torch.cat([mask, visible.expand(-1, *mask.shape[1:3], -1)], -1)

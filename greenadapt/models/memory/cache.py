@@ -1,6 +1,6 @@
-"""A general model's input, and its states cached on disk, so that each text goes through the model only once.
+"""The inputs of a general model, and its states cached on disk, so that it reads each text only once.
 
-The input is the domain model's text in base pieces (arXiv 2212.03613, section 3.1).
+The inputs are those of the domain model in base pieces (arXiv 2212.03613, section 3.1).
 """
 
 import hashlib
@@ -32,10 +32,9 @@ from greenadapt.tokenization.added_words import AddedWords
 
 @dataclass(frozen=True, eq=False)
 class MemoryReader:
-    """Replaces added words by their base pieces, so that the general model reads its own tokenizer's ids.
+    """Replaces added words by their base pieces, the ids of the general model's own tokenizer.
 
-    The general model reads the same text as the domain model, with its own length and mask; texts longer than
-    ``max_length`` pieces are truncated to the first ones and the last special token.
+    Texts longer than ``max_length`` pieces are truncated to their first pieces and the last special token.
     """
 
     added: AddedWords
@@ -45,31 +44,31 @@ class MemoryReader:
 
     @classmethod
     def of(cls, encoder: Encoder, general: Checkpoint) -> "MemoryReader":
-        """For a domain model whose inputs are by ``encoder``, and a general one.
+        """The reader for a domain model, whose inputs ``encoder`` makes, and the ``general`` model.
 
         Raises ``InputError`` if their base tokenizers give different ids, ``UsageError`` if the words were added by
         longest match, so that their pieces are not those of the base tokenizer.
         """
-        theirs = Encoder.of(general)
-        ours = encoder.tokenizer.base.get_vocab()
-        n_same = len(ours.items() & theirs.tokenizer.base.get_vocab().items())
-        n_theirs = theirs.tokenizer.base.get_vocab_size()
-        if not n_same == len(ours) == n_theirs:
+        reader = Encoder.of(general)
+        domain = encoder.tokenizer.base.get_vocab()
+        n_shared = len(domain.items() & reader.tokenizer.base.get_vocab().items())
+        n_general = reader.tokenizer.base.get_vocab_size()
+        if not n_shared == len(domain) == n_general:
             raise InputError(
-                f"{general.folder} has a different vocabulary: {n_same:,} of its {n_theirs:,} entries are among the "
-                f"{len(ours):,} of the domain model's own tokenizer",
+                f"{general.folder} has a different vocabulary: {n_shared:,} of its {n_general:,} entries are among the "
+                f"{len(domain):,} of the domain model's own tokenizer",
                 "give a general model with the tokenizer of the domain model, such as the one it was adapted from",
             )
         added = encoder.tokenizer.added
         if added.oov == "greedy":
             raise UsageError("the words were added with --oov greedy", "memory needs a model expanded with --oov base")
         has_segments = int(general.config.get("type_vocab_size", 0)) > 1
-        return cls(added, encoder.special.pad, theirs.max_length, has_segments)
+        return cls(added, encoder.special.pad, reader.max_length, has_segments)
 
     def in_base_pieces(self, inputs: Features) -> Features:
-        """What the general model reads for the domain model's ``inputs``."""
-        read = self._base_pieces(inputs)
-        return read if read.lengths.max(initial=0) <= self.max_length else self._cut(read)
+        """The inputs of the general model for ``inputs`` of the domain model."""
+        pieces = self._base_pieces(inputs)
+        return pieces if pieces.lengths.max(initial=0) <= self.max_length else self._truncate(pieces)
 
     def _base_pieces(self, inputs: Features) -> Features:
         pieces, ids = self.added.pieces.stored, inputs.ids
@@ -83,36 +82,36 @@ class MemoryReader:
         return Features(base, np.repeat(inputs.types, sizes), np.diff(ends, prepend=0))
 
     def of_input(self, views: Input) -> Features:
-        """What the general model reads for all inputs of an example, in both views."""
+        """The inputs of the general model for an example, in both views."""
         return self.in_base_pieces(_inputs_of(views))
 
-    def n_cut(self, views: Iterable[Input]) -> int:
-        """How many of the examples have an input that is truncated for the general model."""
-        lengths = (self._base_pieces(_inputs_of(one)).lengths for one in views)
-        return sum(int(each.max(initial=0)) > self.max_length for each in lengths)
+    def n_cut(self, examples: Iterable[Input]) -> int:
+        """The number of examples with an input that is truncated for the general model."""
+        lengths = (self._base_pieces(_inputs_of(views)).lengths for views in examples)
+        return sum(int(of_example.max(initial=0)) > self.max_length for of_example in lengths)
 
     def read(self, inputs: Features) -> dict[str, torch.Tensor]:
         """``memory_ids`` (b, m) int64; ``memory_mask`` if there is padding, ``memory_types`` if the general model
         has segment embeddings.
         """
-        read = self.in_base_pieces(inputs)
-        arrays = {"memory_ids": read.padded(read.ids, self.pad_id)}
-        if not read.is_piece.all():
-            arrays["memory_mask"] = read.mask
+        pieces = self.in_base_pieces(inputs)
+        arrays = {"memory_ids": pieces.padded(pieces.ids, self.pad_id)}
+        if not pieces.is_piece.all():
+            arrays["memory_mask"] = pieces.mask
         if self.has_segments:
-            arrays["memory_types"] = read.padded(read.types, 0)
+            arrays["memory_types"] = pieces.padded(pieces.types, 0)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
-    def _cut(self, inputs: Features) -> Features:
+    def _truncate(self, inputs: Features) -> Features:
         lengths = inputs.lengths
-        places = np.arange(len(inputs.ids)) - np.repeat(offsets_of(lengths)[:-1], lengths)
-        is_last = places == np.repeat(lengths - 1, lengths)
-        kept = (places < self.max_length - 1) | is_last
-        return Features(inputs.ids[kept], inputs.types[kept], np.minimum(lengths, self.max_length))
+        positions = np.arange(len(inputs.ids)) - np.repeat(offsets_of(lengths)[:-1], lengths)
+        is_last = positions == np.repeat(lengths - 1, lengths)
+        mask = (positions < self.max_length - 1) | is_last
+        return Features(inputs.ids[mask], inputs.types[mask], np.minimum(lengths, self.max_length))
 
 
 def _inputs_of(views: Input) -> Features:
-    """All inputs of an example, those shared by both views once."""
+    """All inputs of an example, without duplicates where both views share them."""
     return Features.of([*views.base, *(views.expanded if views.expanded is not views.base else [])])
 
 
@@ -130,10 +129,10 @@ class DistinctTexts:
 
     @classmethod
     def of(cls, inputs: Iterable[Features]) -> "DistinctTexts":
-        """Each of ``inputs`` once, whose ids are those of the base tokenizer."""
+        """The distinct texts of ``inputs``, whose ids are those of the base tokenizer."""
         texts: set[bytes] = set()
-        for some in inputs:
-            sequences = _sequences(some)
+        for batch in inputs:
+            sequences = _sequences(batch)
             bounds = sequences.offsets.tolist()
             texts.update(sequences.values[a:b].tobytes() for a, b in pairwise(bounds))
         ordered = sorted(texts, key=lambda text: (-len(text), text))
@@ -146,7 +145,7 @@ class DistinctTexts:
 
     @property
     def offsets(self) -> IntArray:
-        """Pieces before each text, and of all: (n + 1,) int64."""
+        """The number of pieces before each text, and of all texts: (n + 1,) int64."""
         return self.table.stored.offsets
 
     @cached_property
@@ -157,23 +156,23 @@ class DistinctTexts:
         return digest.hexdigest()
 
     def find(self, inputs: Features) -> IntArray:
-        """The text of each of b inputs, (b,) int64, -1 if absent."""
+        """The index of the text of each input, (b,) int64, -1 if absent."""
         return self.table.find(_sequences(inputs))
 
-    def inputs(self, among: slice) -> Features:
-        """The texts in a range."""
-        bounds = self.offsets[among.start : among.stop + 1]
+    def inputs(self, indices: slice) -> Features:
+        """The texts of a range of indices."""
+        bounds = self.offsets[indices.start : indices.stop + 1]
         values = self.table.stored.values[bounds[0] : bounds[-1]]
         return Features(values >> _TYPE_BITS, values & ((1 << _TYPE_BITS) - 1), np.diff(bounds))
 
 
 @dataclass(frozen=True, eq=False)
 class GeneralStates:
-    """Which states of which general model are cached, and how they are computed."""
+    """Computes the states of a general model that are cached."""
 
     memory: GeneralMemory
     sha256: str
-    """Of the general model's content."""
+    """Of the configuration, tokenizer and weights of the general model."""
     max_tokens: int
     """Pieces, padding included, per batch of the general model; at least one text."""
 
@@ -194,21 +193,13 @@ class GeneralStates:
 
         Raises ``ResourceError`` if they do not fit into the memory of a GPU.
         """
-        read = reader.read(inputs)
+        arguments = reader.read(inputs)
         device = self.memory.general.device
         try:
-            states = self.memory.read(**{name: tensor.to(device) for name, tensor in read.items()})
+            states = self.memory.read(**{name: tensor.to(device) for name, tensor in arguments.items()})
             return states.to(torch.bfloat16).cpu()
         except torch.cuda.OutOfMemoryError:
             raise too_large(len(inputs.lengths), int(inputs.lengths.max()), self.max_tokens) from None
-
-
-@dataclass(frozen=True)
-class CacheFolder:
-    """The folder of caches, and the size limit of one in bytes."""
-
-    path: Path
-    limit: int
 
 
 class CachedMemory:
@@ -217,14 +208,14 @@ class CachedMemory:
     def __init__(self, reader: MemoryReader, texts: DistinctTexts, shape: tuple[int, int], file: "_StatesFile") -> None:
         self._reader, self._texts = reader, texts
         self._n_states, self._dim = shape
-        with open(file.path, "rb") as opened:
-            self._mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        # Each text's (n_states, m, dim), end to end: in a padded batch, the states of a text are contiguous blocks.
+        with open(file.path, "rb") as stream:
+            self._mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        # (n_states, m, dim) per text, end to end: in a padded batch, the states of a text are contiguous blocks.
         self._values = np.frombuffer(self._mapped, _VALUE, offset=len(file.header))
 
     def read(self, inputs: Features) -> dict[str, torch.Tensor]:
-        """``memory_states`` (n_states, b, m, dim) bfloat16, with zeros behind the shorter ones, and ``memory_mask``
-        (b, m) int64 if there is padding.
+        """``memory_states`` (n_states, b, m, dim) bfloat16, zero where there is padding, and then also ``memory_mask``
+        (b, m) int64.
 
         Raises ``ValueError`` for texts that are not in the cache.
         """
@@ -236,8 +227,8 @@ class CachedMemory:
         padded = states.view(torch.int16).numpy()
         size = self._n_states * self._dim
         for i, (first, length) in enumerate(zip(self._texts.offsets[numbers], inputs.lengths, strict=True)):
-            kept = self._values[first * size : (first + length) * size]
-            padded[:, i, :length] = kept.reshape(self._n_states, length, self._dim)
+            values = self._values[first * size : (first + length) * size]
+            padded[:, i, :length] = values.reshape(self._n_states, length, self._dim)
             padded[:, i, length:] = 0
         self._mapped.madvise(mmap.MADV_DONTNEED)  # pages that were read count as memory of this process
         arrays = {"memory_states": states}
@@ -247,30 +238,30 @@ class CachedMemory:
 
 
 def open_cache(
-    folder: CacheFolder, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
+    folder: Path, limit: int, general: GeneralStates, reader: MemoryReader, texts: DistinctTexts, progress: Progress
 ) -> CachedMemory:
     """The states of ``texts``, from the file of an earlier run if it exists, else computed now.
 
-    The file is identified by the general model, the states and the texts. A killed run is
-    resumed. Raises ``UsageError`` if the file would be larger than the limit, ``ResourceError`` if the disk
-    or the memory of a GPU has no room, ``ConflictError`` while another run computes the same, and ``InputError`` for
-    a file that greenadapt did not write.
+    The file is identified by the general model, the states and the texts; a killed run is resumed. Raises
+    ``UsageError`` if the file would have more than ``limit`` bytes, ``ResourceError`` if the disk or the memory of a
+    GPU has no room, ``ConflictError`` while another run computes the same, and ``InputError`` for a file that
+    greenadapt did not write.
     """
-    file = _StatesFile.of(folder.path, general, texts)
-    what = f"the general model's states of {len(texts):,} texts"
-    if file.size > folder.limit:
+    file = _StatesFile.of(folder, general, texts)
+    label = f"the general model's states of {len(texts):,} texts"
+    if file.size > limit:
         raise UsageError(
-            f"{what} need {byte_size(file.size)}, --max-cache allows {byte_size(folder.limit)}",
+            f"{label} need {byte_size(file.size)}, --max-cache allows {byte_size(limit)}",
             f"raise --max-cache, or {_OTHERWISE}",
         )
-    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     if not file.is_whole():
-        progress.note(f"{what} need {byte_size(file.size)} in {folder.path}")
+        progress.note(f"{label} need {byte_size(file.size)} in {folder}")
         with lock(file.path.with_suffix(".lock")):
             if not file.is_whole():  # another run may have written it since
                 _fill(file, general, reader, texts, progress)
     else:
-        progress.note(f"{what} are read from {file.path}, {byte_size(file.size)}")
+        progress.note(f"{label} are read from {file.path}, {byte_size(file.size)}")
     return CachedMemory(reader, texts, general.shape, file)
 
 
@@ -282,7 +273,7 @@ class _StatesFile:
     header: bytes
     """Describes the content; a file of the same name with another header is not greenadapt's."""
     bounds: IntArray
-    """The byte at which each text begins, and the end of the last one: (n + 1,) int64."""
+    """The first byte of each text, and the end of the last text: (n + 1,) int64."""
 
     @classmethod
     def of(cls, folder: Path, general: GeneralStates, texts: DistinctTexts) -> "_StatesFile":
@@ -299,21 +290,21 @@ class _StatesFile:
 
     @property
     def part(self) -> Path:
-        """Its name until it is complete."""
+        """The path until the file is complete."""
         return self.path.with_suffix(".part")
 
     @property
-    def size(self) -> int:
-        """Bytes of the whole file."""
-        return int(self.bounds[-1])
-
-    @property
     def checksum(self) -> Path:
-        """Holds the SHA-256 of the whole file."""
+        """The file with the SHA-256 of this one."""
         return self.path.with_suffix(".sha256")
 
+    @property
+    def size(self) -> int:
+        """Bytes of the complete file."""
+        return int(self.bounds[-1])
+
     def is_whole(self) -> bool:
-        """Whether it is complete and undamaged; raises ``InputError`` if another file is in its place."""
+        """Whether it is complete and undamaged; raises ``InputError`` if ``path`` is another file."""
         if not self.path.exists():
             return False
         size = self.path.stat().st_size
@@ -325,8 +316,8 @@ class _StatesFile:
     def resume(self, file: IO[bytes], batches: Sequence[slice]) -> int:
         """Truncate ``file`` to complete batches, and return their number.
 
-        Batches rather than texts: the batch of a text may change its states in the last bit, so only this way a resumed
-        run writes the same file as an uninterrupted one.
+        The batch of a text may change its states in the last bit: only with the same batches a resumed run writes the
+        same file as an uninterrupted one.
         """
         size = file.seek(0, os.SEEK_END)
         if size < len(self.header) or not _begins(self.part, self.header):
@@ -334,9 +325,9 @@ class _StatesFile:
             file.write(self.header)
             return 0
         ends = self.bounds[[0, *(batch.stop for batch in batches)]]
-        done = int(np.searchsorted(ends, size, "right")) - 1
-        file.truncate(int(ends[done]))
-        return done
+        n_batches = int(np.searchsorted(ends, size, "right")) - 1
+        file.truncate(int(ends[n_batches]))
+        return n_batches
 
 
 def _fill(
@@ -347,19 +338,19 @@ def _fill(
         file.path.unlink()
     batches = list(_batches(np.diff(texts.offsets), general.max_tokens))
     try:
-        with open(file.part, "ab") as opened, progress.bar("memory", int(texts.offsets[-1]), "pieces") as bar:
-            done = file.resume(opened, batches)
-            n_texts = batches[done - 1].stop if done else 0
+        with open(file.part, "ab") as stream, progress.bar("memory", int(texts.offsets[-1]), "pieces") as bar:
+            n_batches = file.resume(stream, batches)
+            n_texts = batches[n_batches - 1].stop if n_batches else 0
             _check_room(file, int(file.bounds[n_texts]))
             bar.advance(int(texts.offsets[n_texts]))
-            for batch in batches[done:]:
+            for batch in batches[n_batches:]:
                 inputs = texts.inputs(batch)
                 states = general.compute(reader, inputs).view(torch.int16).numpy()
                 for i, length in enumerate(inputs.lengths):
-                    opened.write(np.ascontiguousarray(states[:, i, :length], _VALUE).data)
+                    stream.write(np.ascontiguousarray(states[:, i, :length], _VALUE).data)
                 bar.advance(len(inputs.ids))
-            opened.flush()
-            os.fsync(opened.fileno())
+            stream.flush()
+            os.fsync(stream.fileno())
         file.checksum.write_text(hash_file(file.part), "ascii")
     except OSError as error:
         size = file.part.stat().st_size if file.part.exists() else 0
@@ -370,8 +361,8 @@ def _fill(
     file.part.replace(file.path)
 
 
-def _check_room(file: _StatesFile, done: int) -> None:
-    missing, free = file.size - done, shutil.disk_usage(file.path.parent).free
+def _check_room(file: _StatesFile, n_bytes: int) -> None:
+    missing, free = file.size - n_bytes, shutil.disk_usage(file.path.parent).free
     if missing > free:
         raise ResourceError(
             f"the general model's states need {byte_size(missing)} in {file.path.parent}, "
@@ -381,13 +372,13 @@ def _check_room(file: _StatesFile, done: int) -> None:
 
 
 def _begins(path: Path, header: bytes) -> bool:
-    """Whether a file begins with ``header``, or is a part of it."""
+    """Whether a file begins with ``header``, or ``header`` with the file."""
     with open(path, "rb") as file:
         return header.startswith(file.read(len(header)))
 
 
 def _batches(lengths: IntArray, max_tokens: int) -> Iterator[slice]:
-    """The batches of texts for the general model, given their lengths in descending order."""
+    """The batches of texts with these ``lengths``, in descending order."""
     begin = 0
     while begin < len(lengths):
         end = min(len(lengths), begin + max(1, max_tokens // int(lengths[begin])))
@@ -396,6 +387,6 @@ def _batches(lengths: IntArray, max_tokens: int) -> Iterator[slice]:
 
 
 def _sequences(inputs: Features) -> Sequences:
-    """Ids and types as one number per piece, little-endian int64."""
+    """The id and the type of each piece in a little-endian int64."""
     values = inputs.ids.astype("<i8") << _TYPE_BITS | inputs.types.astype("<i8")
     return Sequences(values, offsets_of(inputs.lengths))

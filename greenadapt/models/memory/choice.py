@@ -1,4 +1,4 @@
-"""Which general model is the memory of a domain model, and which of its states go to which layers."""
+"""Choose the general model that is the memory of a domain model, and the states that each layer reads."""
 
 import re
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _Ranges = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The layers that see memory, and the states for each (arXiv 2212.03613)."""
+    """The layers that read memory, and the states that each reads (arXiv 2212.03613)."""
 
     targets: tuple[int, ...]
     """Layers of the domain model, from 1, ascending; empty if logits are added instead."""
@@ -34,7 +34,7 @@ class MemoryPlan:
     """Consecutive states of the general model, ascending, for each target, or those whose logits are added: state l is
     the output of layer l, state 0 that of the embeddings."""
     gated: bool
-    """Whether a gate weighs the states of a target; if not, each target has one."""
+    """Whether a gate weights the states of a target; if not, each target has one state."""
 
     @classmethod
     def of(cls, config: MemoryConfig, n_domain: int, n_general: int) -> "MemoryPlan":
@@ -53,7 +53,7 @@ class MemoryPlan:
             if config.source == "reference":
                 sources = tuple(tuple(state - 1 for state in states) for states in sources)
         else:
-            sources = _parsed(config.source, n_general)
+            sources = _parse(config.source, n_general)
             _check_parsed(sources, targets, config, gated)
         return cls(targets, sources, gated)
 
@@ -108,7 +108,7 @@ def _sources(strategy: Strategy, targets: tuple[int, ...], n_domain: int, n_gene
     return tuple(tuple(range(low + 1, high + 1)) for low, high in pairwise(bounds))
 
 
-def _parsed(source: str, n_general: int) -> _Ranges:
+def _parse(source: str, n_general: int) -> _Ranges:
     """Ranges such as ``1-6,7-12`` or ``9``."""
     ranges = []
     for part in source.split(","):
@@ -142,12 +142,8 @@ def _check_parsed(sources: _Ranges, targets: tuple[int, ...], config: MemoryConf
         )
 
 
-ITS_BASE = "base"
-"""A value of ``--memory``: the model that the domain model was adapted from."""
-
-
 def check_memory(memory: str | None, config: MemoryConfig, run: RunConfig) -> None:
-    """Raise ``UsageError`` if settings of a memory conflict, or are given without a memory."""
+    """Raise ``UsageError`` if settings of a memory conflict, or have no memory."""
     if memory is None and config != MemoryConfig():
         raise UsageError("settings of a memory, but no memory", "give the general model with --memory")
     if run.cache_memory and memory is None:
@@ -160,104 +156,106 @@ def check_memory(memory: str | None, config: MemoryConfig, run: RunConfig) -> No
 class MemoryChoice:
     """A general model as the memory of a domain model."""
 
-    found: PretrainedModel
+    model: PretrainedModel
     config: MemoryConfig
     sha256: str
     """Of its configuration, tokenizer and weights."""
 
     @classmethod
     def find(cls, memory: str, domain: PretrainedModel, config: MemoryConfig) -> "MemoryChoice":
-        """The model ``memory``, or ``base``.
+        """Find the model ``memory``; ``base`` is the model from which ``domain`` was adapted.
 
-        Raises ``UsageError`` if ``domain`` was not adapted from one, or its layers and width do not fit ``config``.
+        Raises ``UsageError`` if ``domain`` is not an adapted model, or its layers and width do not fit ``config``.
         """
-        if memory == ITS_BASE:
-            made = read_facts(domain.folder)
-            if made is None:
+        if memory == "base":
+            facts = read_facts(domain.folder)
+            if facts is None:
                 raise UsageError(
                     f"--memory base, but {domain.source} is not an adapted model",
                     "name the general model with --memory",
                 )
-            found = find_local_model(made["model"]["source"], domain.folder, "--memory")
+            model = find_local_model(facts["model"]["source"], domain.folder, "--memory")
         else:
-            found = find_model(memory)
-        check_model(found, whole=True)
-        _check_fit(domain, found, config)
-        return cls(found, config, model_input(found)["sha256"])
+            model = find_model(memory)
+        check_model(model, whole=True)
+        depths = [Checkpoint.open(m.folder).setting("num_hidden_layers", "n_layers") for m in (domain, model)]
+        if all(depths):  # other architectures are refused later, with the reason
+            MemoryPlan.of(config, *depths)
+        return cls(model, config, model_input(model)["sha256"])
 
     @classmethod
-    def of_task(cls, folder: TaskFolder, given: str | None) -> "MemoryChoice | None":
+    def of_task(cls, folder: TaskFolder, path: str | None) -> "MemoryChoice | None":
         """The memory that a fine-tuned model was trained with, ``None`` if it has none.
 
-        A general model that was trained too is in the folder; another one is looked for where it was then, or at
-        ``given``. Raises ``MissingError`` if it does not exist, ``InputError`` if it is a different one.
+        A general model that was trained too is in the folder; a frozen one is searched for at ``path``, by default
+        where it was during training. Raises ``MissingError`` if it does not exist, ``InputError`` for another model.
         """
-        return cls.of_settings(folder.settings, folder.folder, folder.weights, given)
+        return cls.of_settings(folder.settings, folder.folder, folder.weights, path)
 
     @classmethod
-    def of_settings(
-        cls, settings: Json, folder: Path, weights: Path, given: str | None = None
-    ) -> "MemoryChoice | None":
-        """The same for the model described in ``folder``, whose weights are in ``weights``."""
+    def of_settings(cls, settings: Json, folder: Path, weights: Path, path: str | None = None) -> "MemoryChoice | None":
+        """The same for the model whose ``settings`` are those of ``folder`` and whose weights are in ``weights``."""
         described = _Described.of(settings, folder)
         if described is None:
             return None
         if not described.config.frozen:
-            own = weights / MEMORY_FOLDER
-            return cls(PretrainedModel(described.name, own, str(own)), described.config, "")
-        found = described.find(folder, given)
-        sha256 = model_input(found)["sha256"]
+            general = weights / MEMORY_FOLDER
+            return cls(PretrainedModel(described.name, general, str(general)), described.config, "")
+        model = described.find(folder, path)
+        sha256 = model_input(model)["sha256"]
         if sha256 != described.sha256:
             raise InputError(
-                f"{found.source} is not the general model that {folder} was trained with: its SHA-256 is "
+                f"{model.source} is not the general model that {folder} was trained with: its SHA-256 is "
                 f"{sha256[:12]}…, need {described.sha256[:12]}…",
                 f"name the folder of {described.name} as it was with --memory",
             )
-        return cls(found, described.config, sha256)
+        return cls(model, described.config, sha256)
 
     def as_input(self) -> Json:
         """The general model's entry in a manifest."""
-        return {"sha256": self.sha256, "source": self.found.source}
+        return {"sha256": self.sha256, "source": self.model.source}
 
     def as_settings(self) -> Json:
         """The entry ``memory`` of ``task.json``."""
-        general = {"name": self.found.name, "source": self.found.source, "sha256": self.sha256}
+        general = {"name": self.model.name, "source": self.model.source, "sha256": self.sha256}
         return {**asdict(self.config), "general": general}
 
     def open(self) -> "GeneralModel":
         """The general model; raises ``InputError`` if its type is not supported."""
         from greenadapt.models.memory.general_model import GeneralModel
 
-        return GeneralModel(Checkpoint.open(self.found.folder), self.config, self.sha256)
+        return GeneralModel(Checkpoint.open(self.model.folder), self.config, self.sha256)
 
 
-def check_memories(folders: Iterable[TaskFolder], given: str | None) -> None:
-    """Raise ``UsageError`` if a general model is given and none of the models needs one, ``MissingError`` or
-    ``InputError`` if one lacks the general model that it needs, or the weights that connect the two.
+def check_memories(folders: Iterable[TaskFolder], path: str | None) -> None:
+    """Check the memories of models before any is opened, ``path`` being the value of ``--memory``.
+
+    Raises ``UsageError`` for a ``path`` if no model needs a general model, ``MissingError`` or ``InputError`` if a
+    model lacks its general model or the weights of its memory.
     """
-    needed = [(folder, one) for folder in folders if (one := _Described.of(folder.settings, folder.folder))]
-    if given is not None and not any(one.config.frozen for _, one in needed):
-        raise UsageError(f"--memory {given}, but no model here needs a general model beside it", "leave it out")
-    for folder, one in needed:
-        if one.config.frozen:
-            Checkpoint.open(one.find(folder.folder, given).folder)
+    memories = [(folder, memory) for folder in folders if (memory := _Described.of(folder.settings, folder.folder))]
+    if path is not None and not any(memory.config.frozen for _, memory in memories):
+        raise UsageError(f"--memory {path}, but no model here needs a general model beside it", "leave it out")
+    for folder, memory in memories:
+        if memory.config.frozen:
+            Checkpoint.open(memory.find(folder.folder, path).folder)
         if not (folder.weights / MEMORY_FILE).is_file():
             raise MissingError(f"{folder.weights} has no {MEMORY_FILE}", "copy the whole folder, or train it again")
 
 
 @dataclass(frozen=True)
 class _Described:
-    """A model's memory as described in ``task.json``."""
+    """The memory of a model as described in ``task.json``."""
 
     config: MemoryConfig
     name: str
     source: str
     sha256: str
 
-    def find(self, folder: Path, given: str | None) -> PretrainedModel:
-        """The general model that the model in ``folder`` needs, where it was or at ``given``."""
+    def find(self, folder: Path, path: str | None) -> PretrainedModel:
+        """The general model of the model in ``folder``, at ``path`` or where it was during training."""
         try:
-            return find_model(given or self.source, download=given is not None)
+            return find_model(path or self.source, download=path is not None)
         except (MissingError, InputError) as error:
             raise MissingError(
                 f"{folder} needs the general model {self.name} as its memory ({error})",
@@ -280,11 +278,3 @@ class _Described:
                 f"{folder / (MULTITASK_FILE if is_multitask(folder) else TASK_FILE)} is broken: its memory ({error!r})",
                 "train the model again",
             ) from None
-
-
-def _check_fit(domain: PretrainedModel, general: PretrainedModel, config: MemoryConfig) -> None:
-    """Raise ``UsageError`` for layers that do not exist, before anything is read or trained."""
-    opened = (Checkpoint.open(model.folder) for model in (domain, general))
-    n_domain, n_general = (one.setting("num_hidden_layers", "n_layers") for one in opened)
-    if n_domain and n_general:  # other architectures are refused elsewhere, with the reason
-        MemoryPlan.of(config, n_domain, n_general)

@@ -55,11 +55,11 @@ class GeneralMemory(nn.Module):
     def general_states(self, ids: Tensor, mask: Tensor | None = None, types: Tensor | None = None) -> Tensor:
         """The states ``plan.states`` for the general model's inputs (b, m), their mask and types: (S, b, m, d_G)."""
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-        given = {name: value for name, value in inputs.items() if value is not None}
+        arguments = {name: value for name, value in inputs.items() if value is not None}
         is_half = self.general.dtype in (torch.float16, torch.bfloat16)  # autocast would only widen its layer norms
         precision = torch.autocast(ids.device.type, enabled=False) if is_half else nullcontext()
         with precision, torch.no_grad() if self.frozen else nullcontext():
-            hidden = self.general(**given, output_hidden_states=True).hidden_states
+            hidden = self.general(**arguments, output_hidden_states=True).hidden_states
             return torch.stack([hidden[state] for state in self.plan.states])
 
     def read(
@@ -69,7 +69,7 @@ class GeneralMemory(nn.Module):
         memory_types: Tensor | None = None,
         memory_states: Tensor | None = None,
     ) -> Tensor:
-        """The states (S, b, m, d_G), cached or of inputs (b, m); raises ``ValueError`` unless given one of them."""
+        """The states (S, b, m, d_G) of inputs (b, m), or cached; raises ``ValueError`` for both or neither of them."""
         if (memory_ids is None) == (memory_states is None):
             raise ValueError("a model with memory needs either memory_ids or memory_states")
         if memory_ids is not None:
@@ -81,14 +81,14 @@ class GeneralMemory(nn.Module):
             raise ValueError(f"memory_states has {len(memory_states)} states, need {len(self.plan.states)}")
         return memory_states
 
-    def forward(self, **given: Tensor | None) -> Memory:
-        """What the domain model's layers see, given the arguments of ``read``."""
-        states = self.read(**given)
+    def forward(self, **arguments: Tensor | None) -> Memory:
+        """The memory of the domain model's layers; ``arguments`` as of ``read``."""
+        states = self.read(**arguments)
         fused = {}
         for number, target in enumerate(self.plan.targets):
             chosen = states[self.plan.rows(number)]
             fused[target - 1] = self.projected(fuse(chosen, self.gates[number]) if self.plan.gated else chosen[0])
-        mask = given.get("memory_mask")
+        mask = arguments.get("memory_mask")
         biases = {target - 1: bias for target, bias in zip(self.plan.targets, self.biases, strict=False)}
         return Memory(fused, None if mask is None else mask.bool(), self.variant, biases)
 
@@ -120,7 +120,7 @@ def gate_weights(states: Tensor, gate: Any) -> Tensor:
 def attach_memory(
     model: "PreTrainedModel", general: "PreTrainedModel", config: MemoryConfig, seed: int
 ) -> GeneralMemory:
-    """Give ``model`` the states of ``general`` as memory: it is called with ``KEYWORDS`` besides its own arguments.
+    """Use the states of ``general`` as memory of ``model``, which then also takes the arguments ``KEYWORDS``.
 
     The result is ``model.memory``, on the model's device; ``seed`` initializes the new weights. Raises
     ``UsageError`` if the models or ``config`` do not fit.
@@ -130,14 +130,14 @@ def attach_memory(
         raise ValueError(f"strategy {config.strategy} gives no layer a memory")
     use_memory_attention(model)
     memory = add_general(model, general, plan, config, seed)
-    model.register_forward_pre_hook(_give_memory, prepend=True, with_kwargs=True)
+    model.register_forward_pre_hook(_pass_memory, prepend=True, with_kwargs=True)
     return memory
 
 
 def add_general(
     model: "PreTrainedModel", general: "PreTrainedModel", plan: MemoryPlan, config: MemoryConfig, seed: int
 ) -> GeneralMemory:
-    """Make ``general`` the ``memory`` of ``model``, whose forward pass does not change yet.
+    """Make ``general`` the ``memory`` of ``model``, without changing its forward pass.
 
     Raises ``UsageError`` if their widths differ without a projection.
     """
@@ -148,7 +148,7 @@ def add_general(
             "use --memory-project, or models of the same width",
         )
     memory = GeneralMemory(general, plan, config, model.config)
-    # Not the head's seed, or its numbers would recur; torch reads only the last 32 bits.
+    # Another seed than that of the head, whose numbers would recur; torch reads only the last 32 bits.
     generator = torch.Generator().manual_seed(2**32 - 1 - seed)
     if config.gate_init == "normal":
         gates: Any = memory.gates
@@ -172,10 +172,13 @@ def _linear(n_in: int, n_out: int) -> nn.Linear:
     return layer
 
 
-def _give_memory(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    given = {name: value for name, value in kwargs.items() if name in KEYWORDS}
-    own = {name: value for name, value in kwargs.items() if name not in KEYWORDS}
-    return args, {**own, "memory": model.memory(**given)}
+def _pass_memory(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    arguments = _pop_keywords(kwargs)
+    return args, {**kwargs, "memory": model.memory(**arguments)}
+
+
+def _pop_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: kwargs.pop(name) for name in KEYWORDS if name in kwargs}
 
 
 _FIRST_PIECE = "ForSequenceClassification"
@@ -185,18 +188,19 @@ _FIRST_PIECE = "ForSequenceClassification"
 def attach_logits_fusion(
     model: "PreTrainedModel", general: "PreTrainedModel", config: MemoryConfig, seed: int
 ) -> GeneralMemory:
-    """Let the head of ``model``, its pooler included, read ``general`` too, and add the logits (arXiv 2212.03613).
+    """Apply the head of ``model``, and its pooler, to ``general`` too, and add the logits (arXiv 2212.03613).
 
-    ``model`` is called with one of ``KEYWORDS`` besides its own; each of its logits becomes the sum of those for its
-    own last state and for the general model's. Heads that label pieces need inputs of one length, else ``ValueError``.
-    The result is ``model.memory``. Raises ``UsageError`` if the models or ``config`` do not fit.
+    ``model`` then also takes the arguments ``KEYWORDS``; its logits are the sum of those for its own last states and
+    for those of ``general``. Heads that label pieces need inputs of one length, else ``ValueError``. The result is
+    ``model.memory``. Raises ``UsageError`` if the models or ``config`` do not fit.
     """
     if model.config.model_type not in MEMORY_TYPES:
         raise UsageError(
             f"--strategy logits does not support models of type {model.config.model_type}",
             f"use one of type {', '.join(MEMORY_TYPES)}",
         )
-    if getattr(model.config, "classifier_pooling", "cls") == "mean" and type(model).__name__.endswith(_FIRST_PIECE):
+    reads_first = type(model).__name__.endswith(_FIRST_PIECE)
+    if getattr(model.config, "classifier_pooling", "cls") == "mean" and reads_first:
         raise UsageError(
             "--strategy logits adds logits of the first piece, and the head of this model reads the mean of all",
             "use another strategy",
@@ -205,46 +209,43 @@ def attach_logits_fusion(
     if plan.targets:
         raise ValueError(f"strategy {config.strategy} adds no logits")
     memory = add_general(model, general, plan, config, seed)
-    reads_first = type(model).__name__.endswith(_FIRST_PIECE)
-    read: dict[str, Tensor] = {}  # from one hook to the next: not all models pass arguments on to their encoder
-    model.register_forward_pre_hook(partial(_read_general, read), with_kwargs=True)
-    model.base_model.register_forward_hook(partial(_stack, reads_first, read))
+    passed: dict[str, Tensor] = {}  # from one hook to the next: not all models pass arguments on to their encoder
+    model.register_forward_pre_hook(partial(_read_general, passed), with_kwargs=True)
+    model.base_model.register_forward_hook(partial(_stack, reads_first, passed))
     model.register_forward_hook(_add_halves)
     return memory
 
 
 def _read_general(
-    read: dict[str, Tensor], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    passed: dict[str, Tensor], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Take the general model's arguments, and leave its states (b, m, d_D) to ``_stack``."""
+    """Remove the arguments of the general model, and pass its states (b, m, d_D) to ``_stack``."""
     if kwargs.get("labels") is not None or kwargs.get("start_positions") is not None:
         raise ValueError("a model whose logits are added computes no loss: leave out the labels")
-    given = {name: value for name, value in kwargs.items() if name in KEYWORDS}
-    own = {name: value for name, value in kwargs.items() if name not in KEYWORDS}
-    read["states"] = model.memory.projected(model.memory.read(**given)[0])
-    return args, own
+    passed["states"] = model.memory.projected(model.memory.read(**_pop_keywords(kwargs))[0])
+    return args, kwargs
 
 
-def _stack(reads_first: bool, read: dict[str, Tensor], encoder: Any, args: tuple[Any, ...], output: Any) -> Any:
-    """The encoder's output with the general model's states below its own: (2 b, n, d_D)."""
-    own: Tensor = output.last_hidden_state
-    other = read.pop("states").to(own.dtype)
+def _stack(reads_first: bool, passed: dict[str, Tensor], encoder: Any, args: tuple[Any, ...], output: Any) -> Any:
+    """The encoder's output with the states of the general model below its own: (2 b, n, d_D)."""
+    domain: Tensor = output.last_hidden_state
+    general = passed.pop("states").to(domain.dtype)
     if getattr(encoder, "pooler", None) is not None:
-        output.pooler_output = torch.cat([output.pooler_output, encoder.pooler(other)])
+        output.pooler_output = torch.cat([output.pooler_output, encoder.pooler(general)])
     if reads_first:
-        own, other = own[:, :1], other[:, :1]
-    if own.shape[1] != other.shape[1]:
+        domain, general = domain[:, :1], general[:, :1]
+    if domain.shape[1] != general.shape[1]:
         raise ValueError(
-            f"the domain model reads {own.shape[1]} pieces and the general model {other.shape[1]}: "
+            f"the domain model reads {domain.shape[1]} pieces and the general model {general.shape[1]}: "
             "logits of pieces can only be added if both read the same"
         )
-    output.last_hidden_state = torch.cat([own, other])
+    output.last_hidden_state = torch.cat([domain, general])
     return output
 
 
 def _add_halves(model: Any, args: tuple[Any, ...], output: Any) -> Any:
     for name in ("logits", "start_logits", "end_logits"):
         if name in output:
-            own, other = output[name].chunk(2)
-            output[name] = own + other
+            domain, general = output[name].chunk(2)
+            output[name] = domain + general
     return output

@@ -1,8 +1,7 @@
-"""Open a general model and attach it to a domain model, with its states cached if requested."""
+"""Open a general model, and attach it to a domain model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from greenadapt.errors import UsageError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.cache import (
     CachedMemory,
-    CacheFolder,
     DistinctTexts,
     GeneralStates,
     MemoryReader,
@@ -38,19 +36,14 @@ class GeneralModel:
     sha256: str
     """Of its configuration, tokenizer and weights."""
 
-    @cached_property
-    def _n_rows(self) -> int:
-        """The number of its embedding rows without those of added words, which it never reads."""
-        return Encoder.of(self.checkpoint).tokenizer.added.first_id
-
     def reader(self, encoder: Encoder) -> MemoryReader:
-        """Its view of a domain model's inputs by ``encoder``; see ``MemoryReader.of``."""
+        """Converts the inputs of a domain model, made by ``encoder``, to those of this model."""
         return MemoryReader.of(encoder, self.checkpoint)
 
     def attach(self, model: Any, encoder: Encoder, machine: Machine, seed: int) -> None:
-        """Attach this model as memory to ``model``, whose inputs are by ``encoder``; move both to the machine's device.
+        """Attach this model as memory to ``model``, whose inputs ``encoder`` makes; move both to the machine's device.
 
-        ``seed`` draws its gates. A frozen general model is in half precision if the machine uses it. Raises
+        ``seed`` draws the gates. A frozen general model is in half precision if the machine uses it. Raises
         ``UsageError`` if the two do not fit.
         """
         reads_pieces = not type(model).__name__.endswith("SequenceClassification")
@@ -60,7 +53,8 @@ class GeneralModel:
                 "model's",
                 "use the model without added words, or another strategy",
             )
-        general: Any = open_encoder(self.checkpoint, self._n_rows)
+        n_rows = Encoder.of(self.checkpoint).tokenizer.added.first_id  # without added words, which it never reads
+        general: Any = open_encoder(self.checkpoint, n_rows)
         if self.config.frozen and machine.is_bfloat16:
             general = general.to(torch.bfloat16)
         attach = attach_logits_fusion if self.config.strategy == "logits" else attach_memory
@@ -68,7 +62,7 @@ class GeneralModel:
         model.to(machine.device)
 
     def copy_tokenizer(self, folder: Path) -> None:
-        """Complete ``folder``, with the weights of a trained general model, to a model folder of its own."""
+        """Copy the tokenizer to the folder of the trained general model in ``folder``."""
         source = self.checkpoint.folder
         base = source / BASE_FOLDER
         copy_tokenizers(base if base.is_dir() else source, folder / MEMORY_FOLDER)
@@ -76,7 +70,7 @@ class GeneralModel:
 
 @dataclass(frozen=True, eq=False)
 class StatesOnDisk:
-    """Where and how a general model's states are cached."""
+    """A folder of cached states of general models."""
 
     folder: Path
     run: RunConfig
@@ -86,15 +80,14 @@ class StatesOnDisk:
     def open(self, general: GeneralModel, model: Any, reader: MemoryReader, views: Iterable[Input]) -> CachedMemory:
         """The states for all inputs of ``views``, computed if not cached.
 
-        ``model``, with ``general`` as its memory, computes them; of several processes the first one does. Raises what
-        ``open_cache`` raises.
+        ``model``, which has ``general`` as its memory, computes them in the first process. Raises the errors of
+        ``open_cache``.
         """
         states = GeneralStates(model.memory, general.sha256, self.run.max_tokens)
         texts = DistinctTexts.of(map(reader.of_input, views))
-        folder = CacheFolder(self.folder, self.run.max_cache)
         if not self.machine.is_first:
             self.machine.wait()
-        cached = open_cache(folder, states, reader, texts, self.progress)
+        cached = open_cache(self.folder, self.run.max_cache, states, reader, texts, self.progress)
         if self.machine.is_first:
             self.machine.wait()
         return cached

@@ -1,4 +1,4 @@
-"""Adapters in architectures that differ from BERT: they act where the layers of each add to their input."""
+"""Adapters in all architectures: they act where the layers add to their input."""
 
 from typing import Any, get_args
 
@@ -18,12 +18,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 OTHERS = [name for name in WITH_MEMORY if name not in ARCHITECTURES]
 FORMS = [(name, "paper") for name in ("pals", "low-rank", "attention", "ffn", "houlsby", "houlsby-pals", "lhuc")]
+FORMS += [(name, "reference") for name in ("pals", "low-rank", "houlsby", "houlsby-pals")]
 PALS = AdapterConfig("pals", 12, 4)
 
 
 def inputs(architecture: str) -> dict[str, Any]:
-    own = batch([7, 3, 5], 0, PAD[architecture])
-    return {"input_ids": own.ids, "attention_mask": own.mask}
+    padded = batch([7, 3, 5], 0, PAD[architecture])
+    return {"input_ids": padded.ids, "attention_mask": padded.mask}
 
 
 def head_input(base: Any, states: Tensor) -> Tensor:
@@ -32,17 +33,18 @@ def head_input(base: Any, states: Tensor) -> Tensor:
     return states[:, 0] if pooler is None else pooler(states)
 
 
-@pytest.mark.parametrize("architecture", OTHERS)
+@pytest.mark.parametrize("architecture", WITH_MEMORY)
 def test_with_zero_up_projections_it_is_the_plain_model(architecture: str) -> None:
-    base = shared_encoder(architecture)
-    plain = head_input(base, base(**inputs(architecture)).last_hidden_state)
+    base, arguments = shared_encoder(architecture), inputs(architecture)
+    plain = head_input(base, base(**arguments).last_hidden_state)
     for adapter, form in FORMS:
         init: Any = "paper" if adapter == "lhuc" else "zero"
         config = AdapterConfig(adapter, None if adapter == "lhuc" else 12, form=form, init=init)  # type: ignore[arg-type]
         model = multitask({"t": config}, encoder=shared_encoder(architecture))
-        assert torch.equal(model(**inputs(architecture), task="t")["logits"], model.part("t").head(plain)), adapter
+        expected = model.part("t").head(plain)
+        assert torch.equal(model(**arguments, task="t")["logits"], expected), adapter
         moved(model.part("t").adapter)
-        assert not torch.equal(model(**inputs(architecture), task="t")["logits"], model.part("t").head(plain)), adapter
+        assert not torch.equal(model(**arguments, task="t")["logits"], expected), adapter
 
 
 def plainly(layer: Any, last: Any, args: Any, kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -59,10 +61,10 @@ def plainly(layer: Any, last: Any, args: Any, kwargs: Any) -> tuple[Tensor, Tens
 def test_pals_are_added_before_the_last_norm(architecture: str) -> None:
     """LN(h + SA(h) + TS(h)), equation 8; where layers normalize their input, h + SA(LN(h)) + … + TS(LN(h))."""
     model = moved(multitask({"t": PALS}, "TokenClassification", shared_encoder(architecture)))
-    known = KNOWN[model.config.model_type]
-    parts = known.adapters
+    kind = KNOWN[model.config.model_type]
+    parts = kind.adapters
     assert isinstance(parts, LayerParts)
-    layers: Any = model.encoder.get_submodule(known.layers)
+    layers: Any = model.encoder.get_submodule(kind.layers)
     calls: list[tuple[Any, Any, Tensor]] = []
     hooks = [
         layer.register_forward_hook(
@@ -100,11 +102,11 @@ def test_each_is_every_task_by_itself(architecture: str) -> None:
     }
     model = moved(multitask(adapters, encoder=shared_encoder(architecture, num_hidden_layers=4)))
     attach_memory(model.encoder, encoder(architecture, seed=1), MemoryConfig(), seed=0)  # type: ignore[arg-type]
-    other = batch([2, 8, 5], 1, PAD[architecture])
-    given = {**inputs(architecture), "memory_ids": other.ids, "memory_mask": other.mask}
-    got = model.each(list(adapters), **given)
+    memory = batch([2, 8, 5], 1, PAD[architecture])
+    arguments = {**inputs(architecture), "memory_ids": memory.ids, "memory_mask": memory.mask}
+    got = model.each(list(adapters), **arguments)
     for task in adapters:
-        assert torch.equal(got[task]["logits"], model(**given, task=task)["logits"]), task
+        assert torch.equal(got[task]["logits"], model(**arguments, task=task)["logits"]), task
 
 
 @pytest.mark.parametrize("architecture", OTHERS)

@@ -72,13 +72,13 @@ def test_it_is_the_released_code() -> None:
     base = shared_encoder()
     adapter = AdapterConfig("houlsby-pals", 12, form="reference")
     model = moved(multitask({"t": adapter}, "TokenClassification", base)).double()
-    own, part = batch([7, 3, 5]), model.part("t")
-    mask = (1.0 - own.mask[:, None, None].double()) * -10000.0
-    states = base.embeddings(input_ids=own.ids)
+    inputs, part = batch([7, 3, 5]), model.part("t")
+    mask = (1.0 - inputs.mask[:, None, None].double()) * -10000.0
+    states = base.embeddings(input_ids=inputs.ids)
     for number, layer in enumerate(base.encoder.layer):
         states = Layer(layer, part.adapter, str(number))(states, mask)
-    got = model(own.ids, own.mask, task="t")["logits"]
-    torch.testing.assert_close(got[own.real], part.head(states)[own.real], rtol=0, atol=1e-9)
+    got = model(inputs.ids, inputs.mask, task="t")["logits"]
+    torch.testing.assert_close(got[inputs.real], part.head(states)[inputs.real], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("adapter", [AdapterConfig("houlsby-pals", 12), AdapterConfig("houlsby")])
@@ -88,9 +88,9 @@ def test_settings_come_back(adapter: AdapterConfig) -> None:
 
 @pytest.mark.slow
 def test_one_that_was_trained_when_it_meant_something_else_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
-    wanted = request(tmp_path, adapted(tiny_model), ("ill.1",), adapter=AdapterConfig("houlsby-pals", 8, 2))
-    own = session(tmp_path, "many")
-    folder = finetune(own, wanted).folder
+    houlsby = request(tmp_path, adapted(tiny_model), ("ill.1",), adapter=AdapterConfig("houlsby-pals", 8, 2))
+    run = session(tmp_path, "many")
+    folder = finetune(run, houlsby).folder
     assert len(predicted(folder, "ill.1")) == 10
     for file, path in (("tasks/ill.1/task.json", ["adapter"]), ("manifest.json", ["config"])):
         settings = read_json(folder / file)
@@ -100,6 +100,6 @@ def test_one_that_was_trained_when_it_meant_something_else_is_refused(tiny_model
         predicted(folder, "ill.1")
     assert [task.adapter for task in list_tasks(folder)] == ["houlsby-pals"]
     with pytest.raises(ConflictError, match="pals_read"):
-        finetune(own, wanted)
-    finetune(replace(own, force=True), wanted)
+        finetune(run, houlsby)
+    finetune(replace(run, force=True), houlsby)
     assert len(predicted(folder, "ill.1")) == 10

@@ -70,8 +70,8 @@ def heads_of(function: Any, x: Tensor, heads: int) -> Tensor:
 def task_function(name: str, function: Any, layer: int, x: Tensor) -> Tensor:
     """TS(h) of the parallel and serial methods."""
     kind = name.split(",")[0]
-    own = "shared" if kind in ("pals", "ffn", "houlsby-pals") else str(layer)
-    small = linear(function.encode[own], x)
+    key = "shared" if kind in ("pals", "ffn", "houlsby-pals") else str(layer)
+    small = linear(function.encode[key], x)
     if kind == "ffn":
         inner = function.functions[str(layer)]
         small = linear(inner.outer, gelu(linear(inner.inner, small)))
@@ -79,7 +79,7 @@ def task_function(name: str, function: Any, layer: int, x: Tensor) -> Tensor:
         small = gelu(small) if name == "low-rank, reference" else small
     else:
         small = heads_of(function.functions[str(layer)], small, HEADS[name])
-    large = linear(function.decode[own], small)
+    large = linear(function.decode[key], small)
     return gelu(large) if name in ("pals, reference", "houlsby-pals, reference") else large
 
 
@@ -151,11 +151,11 @@ def test_it_is_the_formula(name: str, architecture: str) -> None:
         for head in ("SequenceClassification", "TokenClassification")
     ]
     lengths = [7, 3, 5]
-    own = batch(lengths, 0, PAD[architecture])
-    logits = [model(own.ids, own.mask, task=name)["logits"] for model in models]
+    inputs = batch(lengths, 0, PAD[architecture])
+    logits = [model(inputs.ids, inputs.mask, task=name)["logits"] for model in models]
     for i, length in enumerate(lengths):
         for model, got in zip(models, logits, strict=True):
-            states, head = states_of(name, model, own.ids[i, :length]), model.part(name).head
+            states, head = states_of(name, model, inputs.ids[i, :length]), model.part(name).head
             if model is models[0]:
                 pooled = torch.tanh(linear(base.pooler.dense, states[:1]))
                 torch.testing.assert_close(got[i], linear(head, pooled)[0], rtol=0, atol=1e-6)
@@ -169,64 +169,27 @@ def test_it_goes_with_memory_of_a_general_model(name: str) -> None:
     general = encoder("Bert", seed=1, num_hidden_layers=4)
     attach_memory(model.encoder, general, MemoryConfig("multiple"), seed=0)
     model.double()
-    own, other = batch([7, 3, 5]), batch([2, 8, 5], seed=1)
-    given = {"memory_ids": other.ids, "memory_mask": other.mask}
-    got = model(own.ids, own.mask, task=name, **given)["logits"]
+    inputs, memory = batch([7, 3, 5]), batch([2, 8, 5], seed=1)
+    got = model(inputs.ids, inputs.mask, task=name, memory_ids=memory.ids, memory_mask=memory.mask)["logits"]
     for i, (n, m) in enumerate([(7, 2), (3, 8), (5, 5)]):
-        hidden = model.encoder.memory.general(input_ids=other.ids[i : i + 1, :m], output_hidden_states=True)
+        hidden = model.encoder.memory.general(input_ids=memory.ids[i : i + 1, :m], output_hidden_states=True)
         seen = [hidden.hidden_states[2][0], hidden.hidden_states[4][0]]
-        expected = linear(model.part(name).head, states_of(name, model, own.ids[i, :n], seen))
+        expected = linear(model.part(name).head, states_of(name, model, inputs.ids[i, :n], seen))
         torch.testing.assert_close(got[i, :n], expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["pals", "attention", "houlsby-pals", "top-attention", "bert-layer"])
 def test_any_kind_of_mask_will_do(name: str) -> None:
-    own = batch([7, 3, 5])
+    inputs = batch([7, 3, 5])
     outputs = []
     for attention in ("sdpa", "eager"):
         base = shared_encoder()
         base.set_attn_implementation(attention)
         model = moved(multitask({name: CONFIGS[name]}, "TokenClassification", base))
-        outputs.append(model(own.ids, own.mask, task=name)["logits"][own.real])
+        outputs.append(model(inputs.ids, inputs.mask, task=name)["logits"][inputs.real])
     torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
-    unpadded = model(own.ids[1:2, :3], task=name)["logits"][0]
+    unpadded = model(inputs.ids[1:2, :3], task=name)["logits"][0]
     torch.testing.assert_close(unpadded, outputs[0][7:10], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("form", ["paper", "reference"])
-@pytest.mark.parametrize("adapter", ["pals", "low-rank", "attention", "ffn", "houlsby", "houlsby-pals", "lhuc"])
-def test_with_zero_up_projections_it_is_the_plain_model(architecture: str, adapter: Any, form: Any) -> None:
-    if form == "reference" and adapter in ("attention", "ffn", "lhuc"):
-        form = "paper"
-    init: Any = "paper" if adapter == "lhuc" else "zero"
-    size = None if adapter == "lhuc" else 12
-    base = shared_encoder(architecture)
-    model = multitask({"t": AdapterConfig(adapter, size, form=form, init=init)}, encoder=base)
-    own = batch([7, 3, 5], 0, PAD[architecture])
-    plain = base(input_ids=own.ids, attention_mask=own.mask).pooler_output
-    assert torch.equal(model(own.ids, own.mask, task="t")["logits"], model.part("t").head(plain))
-    moved(model.part("t").adapter)
-    assert not torch.equal(model(own.ids, own.mask, task="t")["logits"], model.part("t").head(plain))
-
-
-def test_pals_of_a_task_share_their_projections_and_tasks_do_not() -> None:
-    model = multitask({"a": AdapterConfig("pals"), "b": AdapterConfig("pals")})
-    a, b = (model.part(task).adapter.get_submodule("function") for task in "ab")
-    used: list[Any] = []
-    for function in (a, b):
-        for layer in (*function.encode.values(), *function.decode.values()):  # type: ignore[operator, union-attr]
-            layer.register_forward_hook(lambda layer, args, output: used.append(layer))
-    own = batch([7, 3, 5])
-    model(own.ids, own.mask, task="a")
-    assert len(used) == 4  # two layers, each down and up
-    assert used[0] is used[2]
-    assert used[1] is used[3]
-    model(own.ids, own.mask, task="b")
-    assert not {id(layer) for layer in used[:4]} & {id(layer) for layer in used[4:]}
-    assert not torch.equal(a.encode["shared"].weight, b.encode["shared"].weight)  # type: ignore[index, union-attr]
-    names = [name for name in model.part("a").adapter.state_dict() if "encode" in name]
-    assert names == ["function.encode.shared.weight", "function.encode.shared.bias"]
 
 
 SHARED = [AdapterConfig(name, 12, share_projections=True) for name in ("pals", "attention", "ffn")]
@@ -241,8 +204,8 @@ def test_tasks_may_share_their_projections(config: AdapterConfig) -> None:
     for name, weight in a.items():
         is_shared = name.startswith(("function.encode", "function.decode"))
         assert (b[name] is weight) == is_shared
-    own = batch([7, 3, 5])
-    model(own.ids, own.mask, task="a")["logits"].square().sum().backward()
+    inputs = batch([7, 3, 5])
+    model(inputs.ids, inputs.mask, task="a")["logits"].square().sum().backward()
     assert {name for name, weight in b.items() if weight.grad is not None} == {
         name for name in b if name.startswith(("function.encode", "function.decode"))
     }
@@ -250,16 +213,16 @@ def test_tasks_may_share_their_projections(config: AdapterConfig) -> None:
 
 def test_a_task_may_have_a_pooler_of_its_own() -> None:
     base = shared_encoder()
-    own = batch([7, 3, 5])
+    inputs = batch([7, 3, 5])
     with_pooler = AdapterConfig("pals", 12, init="zero", own_pooler=True)
     model = multitask({"a": with_pooler, "b": AdapterConfig("none")}, encoder=base)
-    plain = base(input_ids=own.ids, attention_mask=own.mask).pooler_output
-    assert torch.equal(model(own.ids, own.mask, task="a")["logits"], model.part("a").head(plain))
-    model(own.ids, own.mask, task="a")["logits"].square().sum().backward()
+    plain = base(input_ids=inputs.ids, attention_mask=inputs.mask).pooler_output
+    assert torch.equal(model(inputs.ids, inputs.mask, task="a")["logits"], model.part("a").head(plain))
+    model(inputs.ids, inputs.mask, task="a")["logits"].square().sum().backward()
     assert all(weight.grad is None for weight in base.pooler.parameters())
     assert all(weight.grad is not None for weight in model.part("a").parameters())
     moved(base.pooler)  # it is a copy
-    assert torch.equal(model(own.ids, own.mask, task="a")["logits"], model.part("a").head(plain))
+    assert torch.equal(model(inputs.ids, inputs.mask, task="a")["logits"], model.part("a").head(plain))
     alone = multitask({"a": with_pooler})
     alone.freeze()
     assert [weight.requires_grad for weight in alone.encoder.pooler.parameters()] == [False, False]
@@ -273,10 +236,10 @@ def test_attention_weights_are_dropped_in_training_alone() -> None:
     base = shared_encoder(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     base.config.attention_probs_dropout_prob = 0.5  # of the adapter, which is made now
     model = moved(multitask({"t": CONFIGS["pals"]}, encoder=base))
-    own = batch([7, 3, 5])
+    inputs = batch([7, 3, 5])
 
     def twice() -> bool:
-        return torch.equal(*(model(own.ids, own.mask, task="t")["logits"] for _ in range(2)))
+        return torch.equal(*(model(inputs.ids, inputs.mask, task="t")["logits"] for _ in range(2)))
 
     assert twice()
     model.train()

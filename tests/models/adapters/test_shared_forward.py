@@ -52,7 +52,7 @@ class Shared:
         return Feature(ids, np.zeros(n, np.int32), self.random.integers(-1, n_units, n).astype(np.int32))
 
     def alone(self, examples: Examples, task: str, run: Inference) -> list[ViewOutputs]:
-        return list(outputs(self.model, self.rows, [one[task] for one in examples], replace(run, task=task)))
+        return list(outputs(self.model, self.rows, [views[task] for views in examples], replace(run, task=task)))
 
 
 def of_text(views: Input) -> Input:
@@ -65,14 +65,14 @@ def of_text(views: Input) -> Input:
 
 def same_inputs(shared: Shared, n: int) -> Examples:
     words = [shared.views() for _ in range(n)]
-    return [{"words": one, "texts": of_text(one), "value": of_text(one)} for one in words]
+    return [{"words": views, "texts": of_text(views), "value": of_text(views)} for views in words]
 
 
 def equal(got: list[ViewOutputs], expected: list[ViewOutputs], atol: float = 0) -> None:
     assert len(got) == len(expected)
-    for one, other in zip(got, expected, strict=True):
+    for output, reference in zip(got, expected, strict=True):
         for view in ("base", "expanded"):
-            np.testing.assert_allclose(getattr(one, view), getattr(other, view), rtol=0, atol=atol)
+            np.testing.assert_allclose(getattr(output, view), getattr(reference, view), rtol=0, atol=atol)
 
 
 def seen(module: torch.nn.Module) -> list[int]:
@@ -104,10 +104,10 @@ def top(tiny_model: TinyModel) -> Shared:
 def test_where_inputs_are_the_same_outputs_are_bit_identical(shared: Shared) -> None:
     examples = same_inputs(shared, 12)
     got = list(shared_outputs(shared.model, shared.rows, examples, shared.run))
-    assert all(list(one) == list(TASKS) for one in got)
+    assert all(list(by_task) == list(TASKS) for by_task in got)
     alone = {task: shared.alone(examples, task, shared.run) for task in TASKS}
     for task, expected in alone.items():
-        equal([one[task] for one in got], expected)
+        equal([by_task[task] for by_task in got], expected)
     assert alone["words"][0].base.shape == (4, 5)
     assert alone["texts"][0].base.shape == (1, 3)
     assert alone["value"][0].base.shape == (1, 1)
@@ -121,69 +121,58 @@ def test_tasks_that_read_other_inputs(tiny_model: TinyModel, architecture: str, 
     shared = Shared(tiny_model, ADAPTERS[0], architecture)
     examples: Examples = []
     for number in range(24):
-        words, other, third = (shared.views() for _ in range(3))
-        texts = of_text(other if number % 3 == 0 else words)
+        words, second, third = (shared.views() for _ in range(3))
+        texts = of_text(second if number % 3 == 0 else words)
         examples.append({"words": words, "texts": texts, "value": of_text(third) if number % 2 else texts})
     run = replace(shared.run, block_pieces=block_pieces)
     got = list(shared_outputs(shared.model, shared.rows, examples, run))
     for task in TASKS:
-        equal([one[task] for one in got], shared.alone(examples, task, run), atol=2e-6)
+        equal([by_task[task] for by_task in got], shared.alone(examples, task, run), atol=2e-6)
 
 
 def test_what_no_adapter_touches_is_computed_once(top: Shared) -> None:
     examples = same_inputs(top, 6)
     examples[5]["texts"] = of_text(top.views())
-    words = {id(feature) for one in examples for view in (one["words"].base, one["words"].expanded) for feature in view}
-    others = len(examples[5]["texts"].base) + len(examples[5]["texts"].expanded)
+    words = {id(feature) for views in examples for feature in (*views["words"].base, *views["words"].expanded)}
+    new = len(examples[5]["texts"].base) + len(examples[5]["texts"].expanded)
     replaced = len(examples[5]["words"].base) + len(examples[5]["words"].expanded)
     lower, upper = (seen(top.model.encoder.get_submodule(f"encoder.layer.{number}")) for number in (0, 1))
     list(shared_outputs(top.model, top.rows, examples, top.run))
-    assert sum(lower) == len(words) + others
-    assert sum(upper) == 3 * (len(words) - replaced) + 2 * replaced + others
+    assert sum(lower) == len(words) + new
+    assert sum(upper) == 3 * (len(words) - replaced) + 2 * replaced + new
     lower.clear()
     for task in TASKS:
         top.alone(examples, task, top.run)
-    assert sum(lower) == 3 * len(words) - replaced + others
-
-
-@pytest.mark.parametrize("pool", ["base", "expanded"])
-def test_only_the_view_that_is_wanted_is_computed(top: Shared, pool: Any) -> None:
-    examples = same_inputs(top, 5)
-    lower = seen(top.model.encoder.get_submodule("encoder.layer.0"))
-    run = replace(top.run, pool=pool)
-    got = list(shared_outputs(top.model, top.rows, examples, run))
-    assert sum(lower) == sum(len(getattr(one["words"], pool)) for one in examples)
-    other = {"base": "expanded", "expanded": "base"}[pool]
-    assert all(getattr(each, other) is None and getattr(each, pool) is not None for one in got for each in one.values())
+    assert sum(lower) == 3 * len(words) - replaced + new
 
 
 def test_a_block_is_as_large_as_that_of_the_task_which_reads_most(top: Shared) -> None:
     """So that tasks together are read in the blocks that each would be read in alone."""
     taken = 0
 
-    def given(examples: Examples) -> Any:
+    def count(examples: Examples) -> Any:
         nonlocal taken
-        for one in examples:
+        for example in examples:
             taken += 1
-            yield one
+            yield example
 
     examples = same_inputs(top, 60)
     run = replace(top.run, block_pieces=100)
     counts = []
-    for number, _ in enumerate(shared_outputs(top.model, top.rows, given(examples), run), start=1):
+    for number, _ in enumerate(shared_outputs(top.model, top.rows, count(examples), run), start=1):
         counts.append(taken - number)
     assert 0 < max(counts) < 30  # a block, and the one that is read ahead
 
 
 def test_a_model_with_streamed_rows(top: Shared) -> None:
     examples = same_inputs(top, 20)
-    few = Rows.of((), top.pad, [])
-    model = top.opened(few)
-    streamed = StreamedRows(model, few, RowTable.of(top.checkpoint.embedding()))
+    held = Rows.of((), top.pad, [])
+    model = top.opened(held)
+    streamed = StreamedRows(model, held, RowTable.of(top.checkpoint.embedding()))
     run = replace(top.run, block_pieces=100)
     got = list(shared_outputs(model, streamed, examples, run))
     for task in TASKS:
-        equal([one[task] for one in got], top.alone(examples, task, run))
+        equal([by_task[task] for by_task in got], top.alone(examples, task, run))
 
 
 def test_examples_without_inputs(top: Shared) -> None:
@@ -193,9 +182,3 @@ def test_examples_without_inputs(top: Shared) -> None:
     first, _ = shared_outputs(top.model, top.rows, examples, top.run)
     assert len(first["words"].base) == 0
     assert first["texts"].base.shape == (1, 3)
-
-
-def test_training_goes_on_undisturbed(top: Shared) -> None:
-    top.model.train()
-    list(shared_outputs(top.model, top.rows, same_inputs(top, 2), top.run))
-    assert all(module.training for module in top.model.modules())

@@ -45,7 +45,10 @@ def _files(tmp_path: Path, task: str) -> list[Path]:
     return [make(tmp_path / f"{name}.{suffix}", 24, seed) for seed, name in enumerate(("train", "test"))]
 
 
-def _trained(tmp_path: Path, folder: Path, task: Any = "ner", **memory: Any) -> Path:
+def _train(
+    tmp_path: Path, folder: Path, task: Any = "ner", general: str | None = "base", out: str = "run", **memory: Any
+) -> tuple[Path, list[str]]:
+    """The folder of a model that was trained with the memory ``general``, and the warnings meanwhile."""
     train, test = _files(tmp_path, task)
     request = FinetuneRequest.of_one(
         str(folder),
@@ -53,10 +56,16 @@ def _trained(tmp_path: Path, folder: Path, task: Any = "ner", **memory: Any) -> 
         test=str(test),
         task=TaskConfig(task=task, max_length=64),
         training=replace(TRAIN, epochs=6),
-        memory=str(folder.parent / "base"),
+        memory=general and str(tmp_path / general),
         memory_config=MemoryConfig(**memory),
     )
-    return finetune(session(tmp_path), request).folder
+    run = session(tmp_path, out)
+    assert isinstance(run.progress, Notes)
+    return finetune(run, request).folder, run.progress.warnings
+
+
+def _predict(run_alone: Run, run: Path, records: Path, *options: object) -> list[Any]:
+    return [json.loads(line) for line in run_alone("predict", "-m", run, "-i", records, *options).stdout.splitlines()]
 
 
 def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
@@ -66,10 +75,10 @@ def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
     base = str(folder.parent / "base")
     facts_file(folder)
     chosen = MemoryChoice.find("base", find_model(str(folder)), MemoryConfig("single", layers=(2,)))
-    assert str(chosen.found.folder) == base
+    assert str(chosen.model.folder) == base
     settings = json.loads(json.dumps(chosen.as_settings()))
     assert (settings["strategy"], settings["layers"]) == ("single", [2])
-    assert settings["general"] == {"name": chosen.found.name, "source": base, "sha256": chosen.sha256}
+    assert settings["general"] == {"name": chosen.model.name, "source": base, "sha256": chosen.sha256}
     assert chosen.sha256 == MemoryChoice.find(base, find_model(str(folder)), MemoryConfig()).sha256
 
 
@@ -77,36 +86,32 @@ def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:
 @pytest.mark.parametrize("task", ["ner", "classification", "qa"])
 def test_predict_gives_what_the_test_set_got(task: str, tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
     """By the general model where it was, and where it went."""
-    run = _trained(tmp_path, adapted(tiny_model), task)
+    run, _ = _train(tmp_path, adapted(tiny_model), task)
     expected = lines(run / "seeds" / "0" / "predictions.jsonl")
     assert len(expected) == 24
     name = {"ner": "entities", "classification": "probabilities", "qa": "score"}[task]
     assert len({json.dumps(row[name]) for row in expected}) > 1
     records = _records(tmp_path, task)
-    for general in ((), ("--memory", "moved")):
-        if general:
+    for options in ((), ("--memory", "moved")):
+        if options:
             shutil.move(tmp_path / "base", "moved")
-        done = run_alone("predict", "-m", run, "-i", records, *general)
-        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        rows = _predict(run_alone, run, records, *options)
         assert [_rounded(row[name]) for row in rows] == [_rounded(row[name]) for row in expected]
 
 
 def _rounded(value: Any) -> Any:
-    """Without the last digits, and of entities the characters, which a labelled file does not have."""
+    """Without the last digits, and the characters of entities, which a labelled file does not have."""
     if isinstance(value, list):
-        value = [{name: one[name] for name in ("type", "first", "last", "score")} for one in value]
+        value = [{name: entity[name] for name in ("type", "first", "last", "score")} for entity in value]
     return json.loads(json.dumps(value), parse_float=lambda number: round(float(number), 5))
 
 
 def _records(tmp_path: Path, task: str) -> Path:
     """The test set without its labels."""
-    if task == "classification":
-        return tmp_path / "test.jsonl"
-    rows: list[Any] = []
-    if task == "qa":
-        return tmp_path / "test.json"
-    for block in (tmp_path / "test.tsv").read_text().strip().split("\n\n"):
-        rows.append({"tokens": [line.split("\t")[0] for line in block.splitlines()]})
+    if task != "ner":
+        return tmp_path / ("test.json" if task == "qa" else "test.jsonl")
+    blocks = (tmp_path / "test.tsv").read_text().strip().split("\n\n")
+    rows = [{"tokens": [line.split("\t")[0] for line in block.splitlines()]} for block in blocks]
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -117,71 +122,63 @@ def test_without_its_general_model_it_says_what_is_missing(
     tiny_model: TinyModel, tmp_path: Path, run_alone: Run
 ) -> None:
     folder = adapted(tiny_model)
-    run = _trained(tmp_path, folder, "qa", strategy="single")
+    run, _ = _train(tmp_path, folder, "qa", strategy="single")
     general = read_json(run / "task.json")["memory"]["general"]
     shutil.move(tmp_path / "base", tmp_path / "moved")
     start = ("qa", "--model", run, "--data", tmp_path / "test.json")
-    said = last_line(run_alone(*start, code=1))
-    assert f"{run} needs the general model {general['name']} as its memory" in said
-    assert "name the folder where that is with --memory" in said
+    error = last_line(run_alone(*start, code=1))
+    assert f"{run} needs the general model {general['name']} as its memory" in error
+    assert "name the folder where that is with --memory" in error
     answered = run_alone(*start, "--memory", tmp_path / "moved").stdout
     assert len(answered.splitlines()) == 25
-    said = last_line(run_alone(*start, "--memory", folder, code=1))
-    assert f"is not the general model that {run} was trained with: its SHA-256 is" in said
-    assert f"need {general['sha256'][:12]}" in said
+    error = last_line(run_alone(*start, "--memory", folder, code=1))
+    assert f"is not the general model that {run} was trained with: its SHA-256 is" in error
+    assert f"need {general['sha256'][:12]}" in error
     (run / "memory.safetensors").unlink()
-    said = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
-    assert f"{run} is not complete: it has no memory.safetensors" in said
+    error = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
+    assert f"{run} is not complete: it has no memory.safetensors" in error
     (run / "manifest.json").unlink()
-    said = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
-    assert f"{run} has no memory.safetensors: copy the whole folder, or train it again" in said
+    error = last_line(run_alone(*start, "--memory", tmp_path / "moved", code=1))
+    assert f"{run} has no memory.safetensors: copy the whole folder, or train it again" in error
 
 
 @pytest.mark.slow
 def test_a_general_model_that_was_trained_too_comes_along(
     tiny_model: TinyModel, tmp_path: Path, run_alone: Run
 ) -> None:
-    run = _trained(tmp_path, adapted(tiny_model), frozen=False)
+    run, _ = _train(tmp_path, adapted(tiny_model), frozen=False)
     shutil.rmtree(tmp_path / "base")
     expected = lines(run / "seeds" / "0" / "predictions.jsonl")
     records = _records(tmp_path, "ner")
-    rows = [json.loads(line) for line in run_alone("predict", "-m", run, "-i", records).stdout.splitlines()]
+    rows = _predict(run_alone, run, records)
     assert [_rounded(row["entities"]) for row in rows] == [_rounded(row["entities"]) for row in expected]
-    said = last_line(run_alone("predict", "-m", run, "-i", records, "--memory", run / "memory", code=2))
-    assert "no model here needs a general model beside it: leave it out" in said
+    error = last_line(run_alone("predict", "-m", run, "-i", records, "--memory", run / "memory", code=2))
+    assert "no model here needs a general model beside it: leave it out" in error
 
 
 def test_a_model_without_memory_needs_none(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model("BertForQuestionAnswering")
-    found = TaskFolder.open_questions(find_model(str(folder)))
-    assert MemoryChoice.of_task(found, None) is None
-    assert MemoryChoice.of_task(found, "there") is None
-    check_memories([found], None)
+    opened = TaskFolder.open_questions(find_model(str(folder)))
+    assert MemoryChoice.of_task(opened, None) is None
+    assert MemoryChoice.of_task(opened, "there") is None
+    check_memories([opened], None)
     with pytest.raises(UsageError, match="--memory there, but no model here needs a general model beside it"):
-        check_memories([found], "there")
+        check_memories([opened], "there")
 
 
 @pytest.mark.slow
 def test_only_some_of_several_models_need_it(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> None:
-    """In an ensemble, and beside the base model."""
-    folder = adapted(tiny_model)
-    run = _trained(tmp_path, folder, "qa", strategy="single")
-    plain = FinetuneRequest.of_one(
-        str(folder),
-        (str(tmp_path / "train.json"),),
-        task=TaskConfig(task="qa", max_length=64),
-        training=TRAIN,
-    )
-    other = finetune(session(tmp_path, "plain"), plain).folder
+    """In an ensemble, and beside a model that was trained from one with a memory, but without."""
+    run, _ = _train(tmp_path, adapted(tiny_model), "qa", strategy="single")
+    plain, warnings = _train(tmp_path, run, "qa", general=None, out="plain")
+    assert warnings == [f"{run} was trained with a memory, which needs --memory"]
     moved = tmp_path / "moved"
     shutil.move(tmp_path / "base", moved)
-    together = ("predict", "-m", run, "-m", other, "-i", tmp_path / "test.json", "--memory", moved)
-    assert len(run_alone(*together).stdout.splitlines()) == 24
-    asked = ("qa", "--model", run, "--compare", other, "--data", tmp_path / "test.json", "-o", "answers")
-    shown = run_alone(*asked, "--memory", moved).stdout
-    assert "qa: done" in shown
+    assert len(_predict(run_alone, run, tmp_path / "test.json", "-m", plain, "--memory", moved)) == 24
+    command = ("qa", "--model", run, "--compare", plain, "--data", tmp_path / "test.json", "-o", "answers")
+    assert "qa: done" in run_alone(*command, "--memory", moved).stdout
     shutil.move(moved, tmp_path / "base")
-    assert "qa: up to date" in run_alone(*asked).stdout
+    assert "qa: up to date" in run_alone(*command).stdout
 
 
 @pytest.mark.parametrize(
@@ -206,22 +203,8 @@ def test_broken_settings(change: Any, tiny_model: TinyModel, tmp_path: Path, run
     settings = {**make_task(TaskConfig(task="qa")).settings(), "memory": broken}
     (folder / "task.json").write_text(json.dumps(settings))
     data = qa_file(tmp_path / "test.json", 4)
-    said = last_line(run_alone("qa", "--model", folder, "--data", data, code=1))
-    assert (
-        "task.json is broken: its memory (" in said or "task.json: memory is 3" in said or "task.json has no " in said
-    )
-
-
-@pytest.mark.slow
-def test_a_memory_that_is_left_out_is_told(tiny_model: TinyModel, tmp_path: Path) -> None:
-    run = _trained(tmp_path, adapted(tiny_model), strategy="gated")
-    request = FinetuneRequest.of_one(
-        str(run), (str(tmp_path / "train.tsv"),), task=TaskConfig(max_length=64), training=TRAIN
-    )
-    again = session(tmp_path, "again")
-    finetune(again, request)
-    assert isinstance(again.progress, Notes)
-    assert again.progress.warnings == [f"{run} was trained with a memory, which needs --memory"]
+    error = last_line(run_alone("qa", "--model", folder, "--data", data, code=1))
+    assert any(words in error for words in ("is broken: its memory (", "task.json: memory is 3", "task.json has no "))
 
 
 @pytest.mark.slow
@@ -229,29 +212,16 @@ def test_an_xlm_roberta_model_can_have_a_memory_of_another(tiny_model: TinyModel
     general = tiny_model("XLMRobertaModel", name="base", initializer_range=0.1)
     folder = tiny_model("XLMRobertaForMaskedLM", name="domain", initializer_range=0.1)
     assert general.parent == folder.parent
-    run = _trained(tmp_path, folder, "classification")
+    run, _ = _train(tmp_path, folder, "classification")
     assert read_json(run / "task.json")["memory"]["general"]["source"] == str(general)
     assert len(lines(run / "seeds" / "0" / "predictions.jsonl")) == 24
 
 
 @pytest.mark.slow
 def test_windows_longer_in_base_pieces_than_the_general_model_reads(tiny_model: TinyModel, tmp_path: Path) -> None:
-    folder = adapted(tiny_model)
     tiny_model(name="short", max_position_embeddings=16)
-    train, _ = _files(tmp_path, "classification")
-    request = FinetuneRequest.of_one(
-        str(folder),
-        (str(train),),
-        task=TaskConfig(task="classification", max_length=64),
-        training=TRAIN,
-        memory=str(tmp_path / "short"),
-    )
-    short = session(tmp_path)
-    finetune(short, request)
-    assert isinstance(short.progress, Notes)
-    assert any(
-        "of 24 training examples are longer in base pieces than the 16" in one for one in short.progress.warnings
-    )
+    _, warnings = _train(tmp_path, adapted(tiny_model), "classification", "short")
+    assert any("of 24 training examples are longer in base pieces than the 16" in warning for warning in warnings)
 
 
 EVERY = tuple(range(1, 13))
@@ -280,11 +250,6 @@ def test_twelve_layers_as_in_the_paper_and_as_in_its_code(
     assert plan(strategy=strategy, source="reference") == MemoryPlan(targets, lower, gated)
 
 
-def test_the_default_is_chunks() -> None:
-    assert plan() == plan(strategy="chunk")
-    assert plan(source="reference").sources == ((0, 1, 2, 3, 4, 5), (6, 7, 8, 9, 10, 11))
-
-
 @given(DEPTHS, DEPTHS)
 def test_any_depth(n_domain: int, n_general: int) -> None:
     target = ceil(Fraction(3, 4) * n_domain)
@@ -293,7 +258,7 @@ def test_any_depth(n_domain: int, n_general: int) -> None:
     assert plan(n_domain, n_general, strategy="gated") == MemoryPlan((target,), (every,), True)
     half = n_general // 2
     expected = MemoryPlan((ceil(Fraction(n_domain, 2)), n_domain), (every[:half], every[half:]), True)
-    assert plan(n_domain, n_general) == expected
+    assert plan(n_domain, n_general) == plan(n_domain, n_general, strategy="chunk") == expected
     multiple = plan(n_domain, n_general, strategy="multiple")
     assert multiple.targets == tuple(range(1, n_domain + 1))
     assert multiple.sources == tuple((ceil(Fraction(i * n_general, n_domain)),) for i in multiple.targets)
@@ -337,6 +302,8 @@ def test_models_of_one_layer() -> None:
         plan(1, 12)
     with pytest.raises(UsageError, match=r"feeds 2 layers .* the general model, which has 1 layer: "):
         plan(12, 1)
+    with pytest.raises(UsageError, match=r"feeds 3 layers with as many parts of the general model, which has 2 layers"):
+        plan(12, 2, layers=(1, 2, 3))
 
 
 def test_added_logits_need_the_last_state_alone() -> None:
@@ -366,11 +333,6 @@ def test_what_cannot_be_says_both_numbers(config: dict[str, Any], words: list[st
         plan(**config)
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert caught.value.hint
-
-
-def test_more_layers_than_states_is_refused() -> None:
-    with pytest.raises(UsageError, match="feeds 3 layers with as many parts of the general model, which has 2 layers"):
-        plan(12, 2, layers=(1, 2, 3))
 
 
 def test_a_plan_needs_no_torch() -> None:

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import UsageError
-from greenadapt.models.memory.attention import Memory
 from greenadapt.models.memory.fusion import attach_logits_fusion, attach_memory, fuse, gate_weights
 from tests.support.small_encoders import (
     ARCHITECTURES,
@@ -32,7 +32,9 @@ READ = {
     "chunk": {0: [1, 2], 1: [3, 4]},
 }
 """Strategy → layer, from 0, of a domain model of two → states that it sees of a general model of four."""
-CHUNK = MemoryConfig()
+CHUNK, LOGITS = MemoryConfig(), MemoryConfig("logits")
+CLASSIFICATION, TOKENS, QA = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
+HEADS = (CLASSIFICATION, TOKENS, QA)
 
 
 def with_memory(
@@ -41,7 +43,9 @@ def with_memory(
     """A domain model of two layers with a general model of four as memory; gates and biases lean somewhere."""
     model = encoder(architecture, head, **sizes)
     general = encoder(architecture, seed=1, num_hidden_layers=4) if general is None else general
-    memory = attach_memory(model, general, config, seed=0)
+    attach = attach_logits_fusion if config.strategy == "logits" else attach_memory
+    memory = attach(model, general, config, seed=0)
+    assert memory is model.memory
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for weight in (*memory.gates.parameters(), *memory.biases.parameters()):
@@ -64,17 +68,17 @@ def weighed(states: list[Tensor], gate: Any) -> Tensor:
 def test_it_is_the_formula(architecture: str, strategy: Any, variant: Any) -> None:
     config = MemoryConfig(strategy, variant)
     model = with_memory(config, architecture).double()
-    found: list[tuple[Tensor, Tensor]] = []
+    calls: list[tuple[Tensor, Tensor]] = []
     for layer in attention_of(model):
-        layer.register_forward_hook(lambda layer, args, output: found.append((args[0], output[0])))
+        layer.register_forward_hook(lambda layer, args, output: calls.append((args[0], output[0])))
     draw = torch.Generator().manual_seed(3)
     n, m = (torch.randint(1, 9, (3,), generator=draw).tolist() for _ in range(2))
-    own, other = batch(n, 0, PAD[architecture]), batch(m, 1, PAD[architecture])
-    call(model, own, other)
+    inputs, memory = batch(n, 0, PAD[architecture]), batch(m, 1, PAD[architecture])
+    call(model, inputs, memory)
     for i in range(3):
-        alone = model.memory.general(input_ids=other.ids[i : i + 1, : m[i]], output_hidden_states=True)
+        alone = model.memory.general(input_ids=memory.ids[i : i + 1, : m[i]], output_hidden_states=True)
         for layer in (0, 1):
-            hidden, mixed = (tensor[i, : n[i]] for tensor in found[layer])
+            hidden, mixed = (tensor[i, : n[i]] for tensor in calls[layer])
             states = [alone.hidden_states[state][0] for state in READ[strategy].get(layer, [])]
             number = [*READ[strategy], 9].index(layer) if states else 0
             seen = torch.zeros(0, 16).double()
@@ -85,43 +89,14 @@ def test_it_is_the_formula(architecture: str, strategy: Any, variant: Any) -> No
             torch.testing.assert_close(mixed, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_padding_on_neither_side_reaches_a_real_piece(architecture: str, strategy: Any, variant: Any) -> None:
-    model = with_memory(MemoryConfig(strategy, variant), architecture)
-    own, other = batch([7, 3, 5], 0, PAD[architecture]), batch([2, 8, 5], 1, PAD[architecture])
-    expected = call(model, own, other).last_hidden_state[own.real]
-    for left, right in ((own.other_padding(), other), (own, other.other_padding())):
-        got = call(model, left, right).last_hidden_state[own.real]
-        torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
-    rows = [
-        model(input_ids=own.ids[i : i + 1, :n], memory_ids=other.ids[i : i + 1, :m]).last_hidden_state[0]
-        for i, (n, m) in enumerate([(7, 2), (3, 8), (5, 5)])
-    ]
-    torch.testing.assert_close(torch.cat(rows), expected, rtol=0, atol=2e-6)
-    changed = Batch(other.ids.flip(0), other.mask)  # a real piece of memory does reach it
-    assert (call(model, own, changed).last_hidden_state[own.real] - expected).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_memory_that_is_all_padding_is_no_memory(strategy: Any) -> None:
-    model, plain = with_memory(MemoryConfig(strategy)), encoder("Bert")
-    own, other = batch([7, 3, 5]), batch([4, 6, 5], seed=1)
-    other.mask[1] = 0
-    states = call(model, own, other).last_hidden_state
-    expected = plain(input_ids=own.ids, attention_mask=own.mask).last_hidden_state
-    torch.testing.assert_close(states[1, :3], expected[1, :3], rtol=0, atol=1e-6)
-    assert (states[0] - expected[0]).abs().max() > 1e-3
-
-
 def test_weights_of_layers_sum_to_one_and_their_bias_cancels() -> None:
     generator = torch.Generator().manual_seed(0)
     states = torch.randn(5, 3, 7, 16, generator=generator)
     gate = nn.Linear(16, 1)
     nn.init.normal_(gate.weight, generator=generator)
-    for given in (states, states.bfloat16()):
-        weights = gate_weights(given, gate)
+    for converted in (states, states.bfloat16()):
+        assert torch.equal(fuse(converted[:1], gate), converted[0])
+        weights = gate_weights(converted, gate)
         assert weights.shape == (5, 3, 7)
         assert weights.dtype == torch.float32
         torch.testing.assert_close(weights.sum(0), torch.ones(3, 7), rtol=0, atol=1e-6)
@@ -138,37 +113,16 @@ def test_weights_of_layers_sum_to_one_and_their_bias_cancels() -> None:
     assert gate.bias.grad.abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_gate_over_one_layer_returns_it(dtype: torch.dtype) -> None:
-    states = torch.randn(1, 3, 7, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
-    gate = nn.Linear(16, 1)
-    assert torch.equal(fuse(states, gate), states[0])
-
-
-def test_gates_begin_as_the_mean() -> None:
-    memory = attach_memory(encoder("Bert"), encoder("Bert", seed=1, num_hidden_layers=4), CHUNK, seed=0)
-    other = batch([4, 6, 5])
-    seen = memory(memory_ids=other.ids, memory_mask=other.mask)
-    hidden = memory.general(input_ids=other.ids, attention_mask=other.mask, output_hidden_states=True).hidden_states
-    for layer, (first, second) in {0: (1, 2), 1: (3, 4)}.items():
-        torch.testing.assert_close(seen.states[layer], (hidden[first] + hidden[second]) / 2, rtol=0, atol=1e-6)
-    assert isinstance(seen, Memory)
-    assert seen.mask is not None
-    assert torch.equal(seen.mask, other.real)
-
-
 @pytest.mark.parametrize(("source", "low"), [("paper", [1, 2]), ("reference", [0, 1]), ("0-2,4", [0, 1, 2])])
-def test_which_states_are_read(source: str, low: list[int]) -> None:
-    memory = attach_memory(
-        encoder("Electra", embedding_size=8),
-        encoder("Electra", seed=1, num_hidden_layers=4, embedding_size=8),
-        MemoryConfig(source=source),
-        seed=0,
-    )
-    ids = batch([4, 4]).ids
-    hidden = memory.general(input_ids=ids, output_hidden_states=True).hidden_states
+def test_gates_begin_as_the_mean_of_the_states_that_are_read(source: str, low: list[int]) -> None:
+    model, general = (encoder("Electra", seed=i, num_hidden_layers=2 + 2 * i, embedding_size=8) for i in (0, 1))
+    memory = attach_memory(model, general, MemoryConfig(source=source), seed=0)
+    inputs = batch([4, 6, 5])
+    read = memory(memory_ids=inputs.ids, memory_mask=inputs.mask)
+    hidden = memory.general(input_ids=inputs.ids, attention_mask=inputs.mask, output_hidden_states=True).hidden_states
     expected = torch.stack([hidden[state] for state in low]).mean(0)
-    torch.testing.assert_close(memory(memory_ids=ids).states[0], expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(read.states[0], expected, rtol=0, atol=1e-6)
+    assert torch.equal(read.mask, inputs.real)
 
 
 @pytest.mark.slow
@@ -229,8 +183,8 @@ def train(model: Any, n_steps: int = 20) -> None:
     model.train()
     torch.manual_seed(0)
     for step in range(n_steps):
-        own, other = batch([7, 3, 5], step), batch([4, 9, 6], step)
-        loss = nn.functional.cross_entropy(call(model, own, other).logits, torch.tensor([0, 1, 2]))
+        logits = call(model, batch([7, 3, 5], step), batch([4, 9, 6], step)).logits
+        loss = nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2]))
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -238,9 +192,9 @@ def train(model: Any, n_steps: int = 20) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
-def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str) -> None:
-    config = MemoryConfig(attention="gate")
-    model = with_memory(config, architecture, "ForSequenceClassification")
+@pytest.mark.parametrize("config", [MemoryConfig(attention="gate"), LOGITS])
+def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str, config: MemoryConfig) -> None:
+    model = with_memory(config, architecture, CLASSIFICATION)
     before = copy.deepcopy(model.state_dict())
     train(model)
     general = model.memory.general
@@ -249,22 +203,22 @@ def test_training_leaves_a_frozen_general_model_as_it_is(architecture: str) -> N
     assert model.memory.training
     assert not any(module.training for module in general.modules())
     after = model.state_dict()
-    same = {name for name in before if torch.equal(before[name], after[name])}
-    assert same == {name for name in before if name.startswith("memory.general.")}
-    assert len(same) > 50
+    unchanged = {name for name in before if torch.equal(before[name], after[name])}
+    assert unchanged == {name for name in before if name.startswith("memory.general.")}
+    assert len(unchanged) > 50
 
 
 @pytest.mark.slow
-def test_an_unfrozen_general_model_starts_from_its_checkpoint_and_learns() -> None:
+@pytest.mark.parametrize("strategy", ["chunk", "logits"])
+def test_an_unfrozen_general_model_starts_from_its_checkpoint_and_learns(strategy: Any) -> None:
     general = encoder("Bert", seed=1, num_hidden_layers=4)
     checkpoint = copy.deepcopy(general.state_dict())
-    config = MemoryConfig(frozen=False)
-    model = with_memory(config, head="ForSequenceClassification", general=general)
+    model = with_memory(MemoryConfig(strategy, frozen=False), head=CLASSIFICATION, general=general)
     started = model.memory.general.state_dict()
     assert all(torch.equal(started[name], checkpoint[name]) for name in checkpoint)
-    own, other = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
-    frozen = with_memory(head="ForSequenceClassification")
-    torch.testing.assert_close(call(model, own, other).logits, call(frozen, own, other).logits)
+    inputs, memory = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
+    frozen = with_memory(MemoryConfig(strategy), head=CLASSIFICATION)
+    torch.testing.assert_close(call(model, inputs, memory).logits, call(frozen, inputs, memory).logits)
     train(model)
     assert all(module.training for module in model.memory.general.modules())
     changed = {
@@ -282,10 +236,10 @@ def test_a_frozen_general_model_that_came_in_training_mode_leaves_it() -> None:
 
 
 def test_dropout_of_the_general_model_is_off_while_frozen_and_on_while_not() -> None:
-    other = batch([4, 9, 6], seed=1)
+    inputs = batch([4, 9, 6], seed=1)
     for frozen in (True, False):
         memory = with_memory(MemoryConfig("single", frozen=frozen)).train().memory
-        first, second = (memory(memory_ids=other.ids, memory_mask=other.mask).states[1] for _ in range(2))
+        first, second = (memory(memory_ids=inputs.ids, memory_mask=inputs.mask).states[1] for _ in range(2))
         assert torch.equal(first, second) == frozen
         assert first.requires_grad != frozen
 
@@ -310,18 +264,18 @@ def test_gradients_reach_all_that_is_learnt(precision: torch.dtype) -> None:
     }
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "logits"])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_a_general_model_in_half_precision(strategy: Any, autocast: bool) -> None:
     config = MemoryConfig(strategy)
-    own, other = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
-    expected = call(with_memory(config), own, other).last_hidden_state[own.real]
+    inputs, memory = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
+    expected = call(with_memory(config, head=TOKENS), inputs, memory).logits[inputs.real]
     half = encoder("Bert", seed=1, num_hidden_layers=4).bfloat16()
-    model = with_memory(config, general=half)
+    model = with_memory(config, head=TOKENS, general=half)
     assert model.dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        states = model.memory.general_states(other.ids, other.mask)
-        got = call(model, own, other).last_hidden_state[own.real]
+        states = model.memory.general_states(memory.ids, memory.mask)
+        got = call(model, inputs, memory).logits[inputs.real]
     assert states.dtype == torch.bfloat16
     learnt = [weight.dtype for weight in model.memory.parameters() if weight.requires_grad]
     assert {*learnt} <= {torch.float32}
@@ -329,28 +283,27 @@ def test_a_general_model_in_half_precision(strategy: Any, autocast: bool) -> Non
     assert (got - expected).abs().mean() < 0.03
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_kept_states_are_as_good_as_live_ones(strategy: Any) -> None:
-    model = with_memory(MemoryConfig(strategy))
-    own, other = batch([7, 3, 5]), batch([4, 9, 6], seed=1)
-    states = model.memory.general_states(other.ids, other.mask)
-    assert states.shape == (len(model.memory.plan.states), 3, 9, 16)
-    live = call(model, own, other).last_hidden_state
-    arguments = {"input_ids": own.ids, "attention_mask": own.mask, "memory_mask": other.mask}
-    kept = model(**arguments, memory_states=states).last_hidden_state
-    assert torch.equal(kept, live)
-    narrow = model(**arguments, memory_states=states.bfloat16()).last_hidden_state
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "logits"])
+def test_cached_states_are_as_good_as_live_ones(strategy: Any) -> None:
+    model = with_memory(MemoryConfig(strategy), head=TOKENS)
+    inputs, memory = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
+    states = model.memory.general_states(memory.ids, memory.mask)
+    assert states.shape == (len(model.memory.plan.states), 3, 7, 16)
+    live = call(model, inputs, memory).logits
+    arguments = {"input_ids": inputs.ids, "attention_mask": inputs.mask, "memory_mask": memory.mask}
+    assert torch.equal(model(**arguments, memory_states=states).logits, live)
+    narrow = model(**arguments, memory_states=states.bfloat16()).logits
     assert not torch.equal(narrow, live)
-    torch.testing.assert_close(narrow[own.real], live[own.real], rtol=0, atol=0.1)
+    torch.testing.assert_close(narrow[inputs.real], live[inputs.real], rtol=0, atol=0.1)
 
 
 def test_the_general_model_may_be_another_one() -> None:
     general = encoder("Roberta", seed=1, num_hidden_layers=5, hidden_size=24, vocab_size=200)
     model = with_memory(MemoryConfig(project=True), "Electra", general=general, embedding_size=8)
-    own, other = batch([7, 3, 5]), batch([20, 9, 13], seed=1, pad=1)
-    assert call(model, own, other).last_hidden_state.shape == (3, 7, 16)
-    seen = model.memory(memory_ids=other.ids, memory_mask=other.mask)
-    hidden = general(input_ids=other.ids, attention_mask=other.mask, output_hidden_states=True).hidden_states
+    inputs, memory = batch([7, 3, 5]), batch([20, 9, 13], seed=1, pad=1)
+    assert call(model, inputs, memory).last_hidden_state.shape == (3, 7, 16)
+    seen = model.memory(memory_ids=memory.ids, memory_mask=memory.mask)
+    hidden = general(input_ids=memory.ids, attention_mask=memory.mask, output_hidden_states=True).hidden_states
     fused = weighed([hidden[3], hidden[4], hidden[5]], model.memory.gates[1])
     project = model.memory.project
     expected = torch.einsum("bmg,dg->bmd", fused, project.weight) + project.bias
@@ -364,47 +317,47 @@ def test_other_widths_need_a_projection() -> None:
 
 
 def test_the_general_model_reads_its_types() -> None:
-    model, other = with_memory(), batch([4, 6])
+    model, memory = with_memory(), batch([4, 6])
     types = torch.tensor([[0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1]])
-    got = model.memory.general_states(other.ids, other.mask, types)
+    got = model.memory.general_states(memory.ids, memory.mask, types)
     plain = encoder("Bert", seed=1, num_hidden_layers=4)
-    output = plain(input_ids=other.ids, attention_mask=other.mask, token_type_ids=types, output_hidden_states=True)
+    output = plain(input_ids=memory.ids, attention_mask=memory.mask, token_type_ids=types, output_hidden_states=True)
     assert torch.equal(got, torch.stack(output.hidden_states[1:]))
-    assert not torch.equal(got, model.memory.general_states(other.ids, other.mask))
+    assert not torch.equal(got, model.memory.general_states(memory.ids, memory.mask))
 
 
 def test_a_call_without_memory_is_an_error() -> None:
-    model, own = with_memory(), batch([4, 6])
+    model, inputs = with_memory(), batch([4, 6])
     with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
-        model(input_ids=own.ids)
+        model(input_ids=inputs.ids)
     with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
-        model(input_ids=own.ids, memory_mask=own.mask)
-    states = model.memory.general_states(own.ids)
+        model(input_ids=inputs.ids, memory_mask=inputs.mask)
+    states = model.memory.general_states(inputs.ids)
     with pytest.raises(ValueError, match="either memory_ids or memory_states"):
-        model(input_ids=own.ids, memory_ids=own.ids, memory_states=states)
+        model(input_ids=inputs.ids, memory_ids=inputs.ids, memory_states=states)
     with pytest.raises(ValueError, match="has 3 states, need 4"):
-        model(input_ids=own.ids, memory_states=states[1:])
+        model(input_ids=inputs.ids, memory_states=states[1:])
     with pytest.raises(ValueError, match="strategy logits gives no layer a memory"):
-        with_memory(MemoryConfig("logits"))
+        attach_memory(encoder("Bert"), encoder("Bert"), LOGITS, seed=0)
     unfrozen = with_memory(MemoryConfig(frozen=False))
     with pytest.raises(ValueError, match="trained cannot be cached"):
-        unfrozen(input_ids=own.ids, memory_states=states)
+        unfrozen(input_ids=inputs.ids, memory_states=states)
 
 
 def test_the_domain_models_own_states_can_still_be_asked_for() -> None:
-    model, own, other = with_memory(), batch([7, 3]), batch([4, 9], seed=1)
-    output = call(model, own, other, output_hidden_states=True)
+    model, inputs, memory = with_memory(), batch([7, 3]), batch([4, 9], seed=1)
+    output = call(model, inputs, memory, output_hidden_states=True)
     assert [state.shape for state in output.hidden_states] == [(2, 7, 16)] * 3
     assert torch.equal(output.hidden_states[2], output.last_hidden_state)
 
 
-@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"])
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_all_heads_and_no_name_but_memorys_is_new(architecture: str, head: str) -> None:
     plain, model = encoder(architecture, head), with_memory(architecture=architecture, head=head)
-    own, other = batch([7, 3], pad=PAD[architecture]), batch([4, 9], seed=1, pad=PAD[architecture])
-    output = call(model, own, other)
-    expected = plain(input_ids=own.ids, attention_mask=own.mask)
+    inputs, memory = batch([7, 3], pad=PAD[architecture]), batch([4, 9], seed=1, pad=PAD[architecture])
+    output = call(model, inputs, memory)
+    expected = plain(input_ids=inputs.ids, attention_mask=inputs.mask)
     assert [*output] == [*expected]
     assert all(output[name].shape == expected[name].shape for name in output)
     assert all((output[name] - expected[name]).abs().max() > 1e-3 for name in output)
@@ -413,52 +366,21 @@ def test_all_heads_and_no_name_but_memorys_is_new(architecture: str, head: str) 
     assert "greenadapt" not in model.config.to_json_string()
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-LOGITS = MemoryConfig("logits")
-CLASSIFICATION, TOKENS, QA = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
-HEADS = (CLASSIFICATION, TOKENS, QA)
-
-
-def fused(architecture: str, head: str, config: MemoryConfig = LOGITS, general: Any = None) -> Any:
-    """A domain model of two layers with a general model of three."""
-    model = encoder(architecture, head)
-    general = encoder(architecture, seed=1, num_hidden_layers=3) if general is None else general
-    memory = attach_logits_fusion(model, general, config, seed=0)
-    assert memory is model.memory
-    return model
-
-
 def last_states(encoder: Any, inputs: Batch) -> Tensor:
     states: Tensor = encoder(input_ids=inputs.ids, attention_mask=inputs.mask).last_hidden_state
     return states
 
 
-def by_hand(model: Any, head: str, states: Tensor) -> Tensor:
-    """Logits of the head of ``model`` for last states (b, n, d): (b, n_labels) or (b, n, n_labels)."""
-    if head != CLASSIFICATION:
-        layer = model.classifier if head == TOKENS else model.qa_outputs
-        return states @ layer.weight.T + layer.bias
-    is_bert = model.config.model_type == "bert"
-    inner, outer = (
-        (model.bert.pooler.dense, model.classifier) if is_bert else (model.classifier.dense, model.classifier.out_proj)
-    )
-    hidden = states[:, 0] @ inner.weight.T + inner.bias
-    hidden = nn.functional.gelu(hidden) if model.config.model_type == "electra" else hidden.tanh()
-    logits: Tensor = hidden @ outer.weight.T + outer.bias
-    return logits
-
-
 def by_head(model: Any, states: Tensor) -> Tensor:
-    """The same by transformers' own code, whose encoder gives ``states``."""
+    """Logits of the head of ``model`` for last states (b, n, d), computed by transformers."""
 
-    def give(encoder: Any, args: Any, output: Any) -> Any:
+    def replace(encoder: Any, args: Any, output: Any) -> Any:
         output.last_hidden_state = states
         if getattr(encoder, "pooler", None) is not None:
             output.pooler_output = encoder.pooler(states)
         return output
 
-    hook = model.base_model.register_forward_hook(give)
+    hook = model.base_model.register_forward_hook(replace)
     output = model(input_ids=torch.full(states.shape[:2], 7))
     hook.remove()
     return logits_of(output)
@@ -470,122 +392,55 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("head", HEADS)
-def test_it_is_the_sum_of_one_heads_logits_for_two_plain_models(architecture: str, head: str) -> None:
-    own, other = (batch([7, 3, 5], seed, PAD[architecture]) for seed in (0, 1))
-    plain = encoder(architecture, head)
-    first = last_states(plain.base_model, own)
-    second = last_states(encoder(architecture, seed=1, num_hidden_layers=3), other)
-    expected = by_hand(plain, head, first) + by_hand(plain, head, second)
-    torch.testing.assert_close(
-        logits_of(plain(input_ids=own.ids, attention_mask=own.mask)), by_hand(plain, head, first), rtol=0, atol=1e-5
-    )
-    model = fused(architecture, head)
-    output = call(model, own, other)
-    assert [*output] == [*plain(input_ids=own.ids)]
-    torch.testing.assert_close(logits_of(output), expected, rtol=0, atol=1e-5)
+SUMS = [(name, head, [7, 3, 5]) for name in WITH_MEMORY for head in HEADS if hasattr(transformers, name + head)]
+SUMS += [(name, CLASSIFICATION, lengths) for name in ARCHITECTURES for lengths in ([4, 2, 1], [9, 12, 6])]
+"""Architecture, head and lengths of the general model's inputs, which classification does not need to be the same."""
+
+
+@pytest.mark.parametrize(("architecture", "head", "lengths"), SUMS)
+def test_it_is_the_sum_of_one_heads_logits_for_two_plain_models(
+    architecture: str, head: str, lengths: list[int]
+) -> None:
+    inputs, memory = batch([7, 3, 5], 0, PAD[architecture]), batch(lengths, 1, PAD[architecture])
+    plain, general = encoder(architecture, head), encoder(architecture, seed=1, num_hidden_layers=4)
+    expected = by_head(plain, last_states(plain.base_model, inputs)) + by_head(plain, last_states(general, memory))
+    model = with_memory(LOGITS, architecture, head)
+    output = call(model, inputs, memory)
+    assert [*output] == [*plain(input_ids=inputs.ids)]
+    real = slice(None) if head == CLASSIFICATION else inputs.real
+    torch.testing.assert_close(logits_of(output)[real], expected[real], rtol=0, atol=1e-5)
     names = [name for name in model.state_dict() if not name.startswith("memory.")]
     assert names == list(plain.state_dict())
-
-
-@pytest.mark.parametrize("architecture", [name for name in WITH_MEMORY if name not in ARCHITECTURES])
-@pytest.mark.parametrize("head", [CLASSIFICATION, TOKENS])
-def test_it_is_the_sum_for_other_heads_too(architecture: str, head: str) -> None:
-    own, other = (batch([7, 3, 5], seed, PAD[architecture]) for seed in (0, 1))
-    plain, general = encoder(architecture, head), encoder(architecture, seed=1, num_hidden_layers=3)
-    expected = by_head(plain, last_states(plain.base_model, own)) + by_head(plain, last_states(general, other))
-    got = logits_of(call(fused(architecture, head), own, other))
-    real = slice(None) if head == CLASSIFICATION else own.real
-    torch.testing.assert_close(got[real], expected[real], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("lengths", [[4, 2, 1], [9, 12, 6]])
-def test_classification_reads_inputs_of_other_lengths(architecture: str, lengths: list[int]) -> None:
-    own, other = batch([7, 3, 5], 0, PAD[architecture]), batch(lengths, 1, PAD[architecture])
-    plain = encoder(architecture, CLASSIFICATION)
-    states = [
-        last_states(plain.base_model, own),
-        last_states(encoder(architecture, seed=1, num_hidden_layers=3), other),
-    ]
-    expected = sum(by_hand(plain, CLASSIFICATION, state) for state in states)
-    got = call(fused(architecture, CLASSIFICATION), own, other).logits
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", [TOKENS, QA])
 def test_heads_that_label_pieces_do_not(head: str) -> None:
     with pytest.raises(ValueError, match="domain model reads 7 pieces and the general model 9"):
-        call(fused("Bert", head), batch([7, 3]), batch([4, 9]))
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_padding_reaches_no_logits(head: str) -> None:
-    model, own, other = fused("Bert", head), batch([7, 3, 5]), batch([7, 3, 5], seed=1)
-    real = slice(None) if head == CLASSIFICATION else own.real
-    expected = logits_of(call(model, own, other))[real]
-    for left, right in ((own.other_padding(), other), (own, other.other_padding())):
-        torch.testing.assert_close(logits_of(call(model, left, right))[real], expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_kept_states_and_half_precision(head: str) -> None:
-    own, other = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
-    model = fused("Bert", head)
-    expected = logits_of(call(model, own, other))
-    states = model.memory.general_states(other.ids, other.mask)
-    assert states.shape == (1, 3, 7, 16)
-    arguments = {"input_ids": own.ids, "attention_mask": own.mask, "memory_mask": other.mask}
-    assert torch.equal(logits_of(model(**arguments, memory_states=states)), expected)
-    narrow = logits_of(model(**arguments, memory_states=states.bfloat16()))
-    torch.testing.assert_close(narrow, expected, rtol=0, atol=0.1)
-    half = fused("Bert", head, general=encoder("Bert", seed=1, num_hidden_layers=3).bfloat16())
-    for autocast in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            got = logits_of(call(half, own, other))
-        torch.testing.assert_close(got.float(), expected, rtol=0, atol=0.3)
+        call(with_memory(LOGITS, head=head), batch([7, 3]), batch([4, 9]))
 
 
 def test_logits_of_other_widths_need_a_projection() -> None:
     general = encoder("Bert", seed=1, hidden_size=24)
     with pytest.raises(UsageError, match="general model is 24 wide and the domain model 16: use --memory-project"):
-        fused("Bert", TOKENS, general=general)
-    model = fused("Bert", TOKENS, MemoryConfig("logits", project=True), general)
-    own, other = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
-    second = last_states(general, other) @ model.memory.project.weight.T + model.memory.project.bias
+        with_memory(LOGITS, head=TOKENS, general=general)
+    model = with_memory(MemoryConfig("logits", project=True), head=TOKENS, general=general)
+    inputs, memory = batch([7, 3, 5]), batch([7, 3, 5], seed=1)
+    second = last_states(general, memory) @ model.memory.project.weight.T + model.memory.project.bias
     plain = encoder("Bert", TOKENS)
-    expected = by_hand(plain, TOKENS, last_states(plain.base_model, own)) + by_hand(plain, TOKENS, second)
-    torch.testing.assert_close(call(model, own, other).logits, expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("frozen", [True, False])
-def test_training(frozen: bool) -> None:
-    model = fused("Bert", CLASSIFICATION, MemoryConfig("logits", frozen=frozen))
-    before = copy.deepcopy(model.state_dict())
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    model.train()
-    assert model.memory.general.training != frozen
-    torch.manual_seed(0)
-    for step in range(5):
-        logits = call(model, batch([7, 3, 5], step), batch([4, 9, 6], step)).logits
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2])).backward()
-        optimiser.step()
-    same = {name for name, weight in model.state_dict().items() if torch.equal(before[name], weight)}
-    assert same == {name for name in before if frozen and name.startswith("memory.general.")}
+    expected = by_head(plain, last_states(plain.base_model, inputs)) + by_head(plain, second)
+    torch.testing.assert_close(call(model, inputs, memory).logits, expected, rtol=0, atol=1e-5)
 
 
 def test_what_cannot_be() -> None:
-    model, inputs = fused("Bert", CLASSIFICATION), batch([4, 6])
+    model, inputs = with_memory(LOGITS, head=CLASSIFICATION), batch([4, 6])
     with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
         model(input_ids=inputs.ids)
     with pytest.raises(ValueError, match="computes no loss"):
         model(input_ids=inputs.ids, memory_ids=inputs.ids, labels=torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="computes no loss"):
-        fused("Bert", QA)(input_ids=inputs.ids, memory_ids=inputs.ids, start_positions=torch.tensor([0, 1]))
+        with_memory(LOGITS, head=QA)(input_ids=inputs.ids, memory_ids=inputs.ids, start_positions=torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="strategy chunk adds no logits"):
-        fused("Bert", CLASSIFICATION, MemoryConfig())
+        attach_logits_fusion(encoder("Bert", CLASSIFICATION), encoder("Bert"), CHUNK, seed=0)
     with pytest.raises(UsageError, match="albert"):
         attach_logits_fusion(encoder("Albert", CLASSIFICATION), encoder("Bert"), LOGITS, seed=0)
     averages = encoder("ModernBert", CLASSIFICATION, classifier_pooling="mean")

@@ -40,42 +40,30 @@ def _model(folder: Path, general: Path, machine: Machine, **memory: Any) -> tupl
     return model, chosen, encoder
 
 
-def test_the_states_are_those_of_plain_transformers(tiny_model: TinyModel) -> None:
+@pytest.mark.parametrize("is_expanded", [False, True])
+def test_the_states_are_those_of_plain_transformers_for_base_pieces(tiny_model: TinyModel, is_expanded: bool) -> None:
     folder = adapted(tiny_model)
-    general = folder.parent / "base"
+    general = folder if is_expanded else folder.parent / "base"
     model, chosen, encoder = _model(folder, general, Machine.start("float32"))
-    read = chosen.reader(encoder).read(Features.of([one.expanded[0] for one in _views(encoder)]))
-    states = model.memory.general_states(read["memory_ids"], read["memory_mask"], read["memory_types"])
+    arguments = chosen.reader(encoder).read(Features.of([example.expanded[0] for example in _views(encoder)]))
+    inputs = {name: arguments[f"memory_{name}"] for name in ("ids", "mask", "types")}
+    n_base = encoder.tokenizer.added.first_id
+    assert int(inputs["ids"].max()) < n_base == len(model.memory.general.get_input_embeddings().weight)
     plain = AutoModel.from_pretrained(general).eval()
-    hidden = plain(
-        input_ids=read["memory_ids"],
-        attention_mask=read["memory_mask"],
-        token_type_ids=read["memory_types"],
-        output_hidden_states=True,
-    ).hidden_states
+    hidden = plain(*inputs.values(), output_hidden_states=True).hidden_states
     assert model.memory.plan.states == (1, 2)
-    torch.testing.assert_close(states, torch.stack(hidden[1:]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(model.memory.general_states(**inputs), torch.stack(hidden[1:]), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(("frozen", "half"), [(True, True), (False, False)])
-def test_a_frozen_one_is_in_half_precision_where_the_machine_is(
-    tiny_model: TinyModel, frozen: bool, half: bool
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_frozen_model_is_in_half_precision_on_such_a_machine(
+    tiny_model: TinyModel, frozen: bool, precision: Any
 ) -> None:
     folder = adapted(tiny_model)
-    model, *_ = _model(folder, folder.parent / "base", Machine.start("bfloat16"), frozen=frozen)
-    assert model.memory.general.dtype == (torch.bfloat16 if half else torch.float32)
+    model, *_ = _model(folder, folder.parent / "base", Machine.start(precision), frozen=frozen)
+    assert model.memory.general.dtype == (torch.bfloat16 if frozen and precision == "bfloat16" else torch.float32)
     assert model.dtype == torch.float32
-    model, *_ = _model(folder, folder.parent / "base", Machine.start("float32"), frozen=frozen)
-    assert model.memory.general.dtype == torch.float32
-
-
-def test_an_expanded_general_model_is_read_by_its_base_rows(tiny_model: TinyModel) -> None:
-    folder = adapted(tiny_model)
-    model, chosen, encoder = _model(folder, folder, Machine.start("float32"))
-    n_base = encoder.tokenizer.added.first_id
-    assert model.memory.general.get_input_embeddings().weight.shape[0] == n_base < Checkpoint.open(folder).n_rows
-    read = chosen.reader(encoder).read(Features.of([one.expanded[0] for one in _views(encoder)]))
-    assert int(read["memory_ids"].max()) < n_base
 
 
 @pytest.mark.slow
@@ -84,13 +72,13 @@ def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path:
     folder = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     machine, run = Machine.start("float32"), RunConfig(cache_memory=True)
     losses, calls = [], []
-    for kept in (False, True, True):
+    for is_cached in (False, True, True):
         model, chosen, encoder = _model(folder, folder.parent / "base", machine)
         views, n_calls = _views(encoder), [0]
         model.memory.general.register_forward_hook(lambda *_, n=n_calls: n.__setitem__(0, n[0] + 1))
         memory: Any = chosen.reader(encoder)
-        if kept:
-            memory = StatesOnDisk(tmp_path / "kept", run, machine, Notes()).open(chosen, model, memory, views)
+        if is_cached:
+            memory = StatesOnDisk(tmp_path / "cache", run, machine, Notes()).open(chosen, model, memory, views)
         table = TaskDataset.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
         train = TrainConfig(epochs=4, batch_size=4, learning_rate=1e-3)
         training = Training(model, Feed([table], Plan(train, run, 0)), machine)
