@@ -214,8 +214,6 @@ _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-package
 _OWN = "greenadapt"
 Code = TypeVar("Code")
 ReadFile = TypeVar("ReadFile")
-
-
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """Errors of Python's parser; ``MemoryError`` for a source that is nested too deep."""
 

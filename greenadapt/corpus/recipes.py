@@ -25,15 +25,9 @@ from greenadapt.storage.outputs import COMPRESSIONS
 
 LISTING, PMC = "listing", "pmc"
 """Kinds of index: a web page that lists the files of a folder; PMC's bucket with one folder per article version."""
-
-
 _MOST_NUMBERED = 100_000
 """Limit of numbered sources per entry; the largest published corpora have a few thousand files."""
-
-
 _NUMBER = re.compile(r"\{number(?::(0\dd))?\}")
-
-
 _INDEX_KEYS = {LISTING: {"files", "md5_beside"}, PMC: {"licences", "share", "rate"}}
 
 
@@ -213,18 +207,12 @@ def _check_types(table: Mapping[str, Any], kinds: Mapping[str, Any], where: str,
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
 """``xml`` is PubMed or JATS, detected by root element; ``auto`` uses the suffix of each file."""
-
-
 _SUFFIXES = {
     ".txt": "text", ".text": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv",
     ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto",
 }  # fmt: skip
-
-
 _WITH_FIELDS = ("jsonl", "csv", "tsv", "auto")
 """Formats whose documents may have named fields."""
-
-
 _LIMITS = {"max_document_bytes", "max_word_chars", "max_compression"}
 
 

@@ -20,20 +20,12 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 
 _BLOCK = 1 << 16
-
-
 _LINES_CHECKED = 100
 """Lines in which a NUL byte means a binary file; in later lines it is noise."""
-
-
 _TEXT = re.compile(rb"\S")
 _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
-
-
 UNALTERABLE = TextLimits(option="", compression_option="")
 """Limits that no option can change."""
-
-
 _BOM = b"\xef\xbb\xbf"
 
 

@@ -187,16 +187,10 @@ def vectors_update(former: Result, prepared: Result, earlier: EarlierVectors, n_
 
 SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream shuffled in memory at once; more is not faster."""
-
-
 _TEXT_PER_COMPRESSED_BYTE = 4
 """Approximate bytes of text per byte of a compressed file, to estimate the disk space needed."""
-
-
 _DEFAULTS = asdict(CorpusConfig())
 _UNSAID = {**_DEFAULTS, "sample_by": Recipe.sample_by}
-
-
 _LATER = ("lenient",)
 
 
