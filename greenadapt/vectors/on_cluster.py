@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from ml_dtypes import bfloat16
@@ -39,11 +39,16 @@ from greenadapt.config import W2VConfig
 from greenadapt.errors import GreenadaptError, MissingError, ResourceError, byte_size, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile
-from greenadapt.vectors.engines import Stream, StreamPart, Weights, keep_thresholds, learning_rate, never, noise_weights
-
-if TYPE_CHECKING:
-    from greenadapt.vectors.engines.fast import FastEngine
-
+from greenadapt.vectors.engines import (
+    Stream,
+    StreamPart,
+    Weights,
+    keep_thresholds,
+    learning_rate,
+    never,
+    noise_weights,
+    stream_parts,
+)
 
 RANK = 4
 """Number of directions with a separate curvature."""
@@ -249,7 +254,9 @@ class Trainer:
     def start(self, text: Path, stream: tuple[Array, int], config: W2VConfig, input_: Array, output: Array) -> None:
         """Set the tables; ``stream`` has the counts and ``Stream.total`` of the ids in ``text``."""
         counts, total = stream
-        self._engine = _engine(Stream(ArrayFile(text)["ids"], np.zeros(1, np.int64), counts, total), config)
+        from greenadapt.vectors.engines.fast import FastEngine
+
+        self._engine = FastEngine(Stream(ArrayFile(text)["ids"], np.zeros(1, np.int64), counts, total), config)
         self._steps, self._config = expected_steps(counts, config), config
         self._start, self._now = (Weights(np.array(input_), np.array(output)) for _ in range(2))
 
@@ -307,12 +314,6 @@ def _both(weights: Weights) -> tuple[Array, Array]:
     return weights.input, weights.output
 
 
-def _engine(stream: Stream, config: W2VConfig) -> "FastEngine":
-    from greenadapt.vectors.engines.fast import FastEngine
-
-    return FastEngine(stream, config)
-
-
 @dataclass
 class Traffic:
     """Cost of synchronisation over all rounds."""
@@ -341,7 +342,7 @@ class ClusterEngine:
         self.traffic = Traffic()
         self._ray, self._progress, self._text = cluster.ray, progress, text
         self._stream, self._config = stream, config
-        self._parts = _engine(stream, config).parts
+        self._parts = list(stream_parts(stream))
         self._parts_per_core = parts_per_core(config, len(self._parts), stream.total)
         self._trainers: dict[Node, Any] = {}
         # Ids of nodes that died, which Ray may still list, or that joined and cannot train.

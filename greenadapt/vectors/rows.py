@@ -57,8 +57,8 @@ def wordpiece_norm(embedding: Array, n_tokens: int, special_ids: Collection[int]
     """
     blocks = row_blocks(embedding[:n_tokens])
     lengths = np.concatenate([np.linalg.norm(block.astype(np.float32), axis=1) for block in blocks])
-    kept = np.delete(lengths, [i for i in special_ids if i < n_tokens])
-    return float(kept.mean(dtype=np.float64))
+    lengths = np.delete(lengths, [i for i in special_ids if i < n_tokens])
+    return float(lengths.mean(dtype=np.float64))
 
 
 _FORM_BLOCK = 4096  # words whose features are in memory at once
@@ -81,16 +81,15 @@ class FormMap:
     """μ − φ̄ W, (dim,)."""
     norm: float
 
-    def rows(self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array) -> FloatArray:
-        """Rows (n, dim), float32, of n words, given their ``vectors`` (n, source_dim), ``counts`` (n,) and the ids of
-        their ``pieces``, rows of ``embedding`` (n_rows, dim).
+    def rows(
+        self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, *, rescale: bool = True
+    ) -> FloatArray:
+        """Rows (n, dim), float32, of n words with ``vectors`` (n, source_dim), ``counts`` (n,) and the ids of their
+        ``pieces``, rows of ``embedding`` (n_rows, dim). Without ``rescale``: nearest to the targets by squares.
         """
-        return rescaled(self.unscaled(vectors, counts, pieces, embedding), self.norm)
-
-    def unscaled(self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array) -> FloatArray:
-        """The same as ``rows`` before they are rescaled: nearest to the targets of the fit by squared distance."""
         blocks = _features(vectors, counts, pieces, embedding, self.norm)
-        return np.concatenate([block @ self.weights + self.offset for block in blocks])
+        rows = np.concatenate([block @ self.weights + self.offset for block in blocks])
+        return rescaled(rows, self.norm) if rescale else rows
 
 
 def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float) -> FormMap:
@@ -125,11 +124,13 @@ def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array,
     """φ of each word, in blocks (b, n_features), float32."""
     for begin in range(0, len(vectors), _FORM_BLOCK):
         block = slice(begin, begin + _FORM_BLOCK)
-        own = pieces[block]
+        ids = pieces[block]
         units = unit_rows(vectors[block])
         gate = (counts[block] / (counts[block] + GATE)).astype(np.float32)[:, None]
-        means = mean_of_pieces(own, embedding) / np.float32(norm)
-        first, last = (np.asarray(embedding[[ids[i] for ids in own]], np.float32) / np.float32(norm) for i in (0, -1))
+        means = mean_of_pieces(ids, embedding) / np.float32(norm)
+        first, last = (
+            np.asarray(embedding[[word_ids[i] for word_ids in ids]], np.float32) / np.float32(norm) for i in (0, -1)
+        )
         yield np.hstack([gate * units, (1 - gate) / 2 * units, means, (1 - gate) * means, first / 2, last / 2])
 
 
@@ -156,7 +157,7 @@ def select(
     fits = [words[i] not in base and (allowed is None or words[i] in allowed) for i in order.tolist()]
     order = order[np.array(fits, bool)]
     if config.min_pieces > 1:
-        n_pieces = np.array([len(own) for own in vocabulary.pieces([words[i] for i in order.tolist()])], np.int64)
+        n_pieces = np.array(list(map(len, vocabulary.pieces([words[i] for i in order.tolist()]))), np.int64)
         order = order[n_pieces >= config.min_pieces]
     return order[: config.max_words]
 
@@ -182,38 +183,27 @@ class Recipe:
     """Not for rows that are also output rows: to rescale what all rows share shifts the logits of all new words."""
 
     @property
-    def needs_pieces(self) -> bool:
-        """Whether ``rows`` reads the words' pieces."""
-        return self.config.rows not in ("map", "norm")
-
-    @property
     def needs_map(self) -> bool:
         """Whether ``rows`` reads the mapped vectors."""
         return self.config.rows in ("map", "norm", "blend")
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether ``rows`` needs what ``fitted`` learns."""
-        return self.config.rows == "form"
 
     def named(self, name: RowRecipe) -> "Recipe":
         """The recipe ``name`` with the same settings."""
         return replace(self, config=replace(self.config, rows=name))
 
-    def fitted(self, known: KnownWords, words: Int64Array) -> "Recipe":
-        """The recipe with what it learns from some of the ``known`` words: the map of ``form``."""
-        if not self.is_fitted:
+    def fitted(self, overlap: KnownWords, words: Int64Array) -> "Recipe":
+        """The recipe fitted on some ``words`` of the ``overlap``: with the map of ``form``."""
+        if self.config.rows != "form":
             return self
-        pieces = [known.pieces[i] for i in words.tolist()]
-        vectors, counts, targets = known.vectors[words], known.counts[words], known.targets(words)
-        return replace(self, form=fit_form(vectors, counts, pieces, known.base, targets, self.norm))
+        pieces = [overlap.pieces[i] for i in words.tolist()]
+        vectors, counts, targets = overlap.vectors[words], overlap.counts[words], overlap.targets(words)
+        return replace(self, form=fit_form(vectors, counts, pieces, overlap.base, targets, self.norm))
 
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
         """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
         if self.config.rows == "form":
             assert self.form is not None
-            made = self.form.rows if self.rescales_form else self.form.unscaled
-            return made(vectors, counts, pieces, self.embedding)
+            return self.form.rows(vectors, counts, pieces, self.embedding, rescale=self.rescales_form)
         if self.config.rows == "pieces":
             return mean_of_pieces(pieces, self.embedding)
         mapped = self.alignment.apply(vectors)
@@ -242,14 +232,10 @@ class NewRows:
     def __iter__(self) -> Iterator[FloatArray]:
         for begin in range(0, len(self.words), _BLOCK):
             block = slice(begin, begin + _BLOCK)
-            own = self.rows[block]
-            pieces = self.vocabulary.pieces(self.words[block]) if self.recipe.needs_pieces else ()
-            yield self.recipe.rows(self.vectors.matrix[own], self.vectors.counts[own], pieces)
-
-    def streamed(self) -> Streamed:
-        """The rows as one array (n, dim), float32, that a checkpoint can be written with."""
-        shape = (len(self.words), self.recipe.embedding.shape[1])
-        return Streamed(shape, np.dtype(np.float32), self)
+            rows = self.rows[block]
+            needs_pieces = self.recipe.config.rows not in ("map", "norm")
+            pieces = self.vocabulary.pieces(self.words[block]) if needs_pieces else ()
+            yield self.recipe.rows(self.vectors.matrix[rows], self.vectors.counts[rows], pieces)
 
 
 def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Alignment) -> dict[int, FloatArray]:
@@ -272,10 +258,6 @@ class PredictedRows:
     """Indices of the held-out words, (n_heldout,)."""
     rows: dict[RowRecipe, FloatArray]
     """Recipe → its rows of them, (n_heldout, dim)."""
-
-    def figures(self) -> dict[RowRecipe, HeldOut]:
-        """How near each recipe's rows are to the model's."""
-        return {name: self.measure(rows) for name, rows in self.rows.items()}
 
     def measure(self, rows: FloatArray) -> HeldOut:
         """How near any ``rows`` (n_heldout, dim) of the held-out words are to the model's."""
@@ -356,16 +338,16 @@ class Expansion:
         else:
             name = max(self.figures, key=lambda name: self.figures[name].cosine)
         recipe = self.blank.named(name)
-        if not recipe.is_fitted:
+        if name != "form":
             return recipe
-        n_known = len(self.known.rows)
-        if n_known < MIN_OVERLAP:
+        n = len(self.known.rows)
+        if n < MIN_OVERLAP:
             raise InputError(
-                f"--rows {name} is fitted on words that could be spelled without their row: there are {n_known}, "
-                f"{MIN_OVERLAP} are needed",
+                f"--rows form is fitted on words that could be spelled without their row: there are {n}, {MIN_OVERLAP} "
+                "are needed",
                 "use a larger corpus, or --rows norm",
             )
-        return recipe.fitted(self.known, np.arange(n_known))
+        return recipe.fitted(self.known, np.arange(n))
 
     @cached_property
     def figures(self) -> dict[RowRecipe, HeldOut]:
@@ -379,7 +361,8 @@ class Expansion:
         names: tuple[RowRecipe, ...] = AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,)
         if self.config.rows != "auto" and len(self.known.rows) < MIN_OVERLAP:
             return {}
-        return self.predicted(names).figures()
+        predicted = self.predicted(names)
+        return {name: predicted.measure(rows) for name, rows in predicted.rows.items()}
 
     def predicted(self, names: Sequence[RowRecipe]) -> PredictedRows:
         """Rows of held-out words by these recipes; raises ``InputError`` if the words are too few."""
@@ -399,15 +382,16 @@ class Expansion:
         vocabulary = self.vocabulary
         words, rows, ids = overlap(self.vectors, vocabulary)
         pieces = vocabulary.pieces_without_row(words)
-        kept = np.array([i for i, own in enumerate(pieces) if own], np.int64)
+        spelled = np.flatnonzero(list(map(bool, pieces)))
+        rows = rows[spelled]
         return KnownWords(
-            np.asarray(self.vectors.matrix[rows[kept]], np.float32),
-            self._weighed.counts[rows[kept]],
-            ids[kept],
+            np.asarray(self.vectors.matrix[rows], np.float32),
+            self._weighed.counts[rows],
+            ids[spelled],
             self.table[: vocabulary.size],
-            [pieces[i] for i in kept.tolist()],
+            [pieces[i] for i in spelled.tolist()],
             vocabulary.special_ids,
-            [words[i] for i in kept.tolist()],
+            [words[i] for i in spelled.tolist()],
         )
 
     @cached_property
@@ -424,12 +408,12 @@ class Expansion:
     def chosen(self) -> Array:
         """Rows of ``vectors`` whose words get a row of their own, most frequent first, int64 ``(n_new,)``."""
         words = self.vectors.words
-        known = {word for word, new in zip(words, addable(self._forms).tolist(), strict=True) if not new}
+        existing = {word for word, is_new in zip(words, addable(self._forms).tolist(), strict=True) if not is_new}
         allowed = None
         if self.config.restrict_to:
             files = [Path(path) for path in self.config.restrict_to]
             allowed = words_in_files(files, WordSplitter(self.vocabulary.tokenizer))
-        return select(words, self.vectors.counts, known, self.config, self.vocabulary, allowed)
+        return select(words, self.vectors.counts, existing, self.config, self.vocabulary, allowed)
 
     @cached_property
     def entries(self) -> NewEntries:
@@ -452,4 +436,5 @@ class Expansion:
     def rows(self, recipe: Recipe) -> Streamed:
         """The new entries' rows by ``recipe``, (n, dim), float32."""
         surfaces, rows = self.entries.surfaces(), self.chosen[self.entries.word]
-        return NewRows(surfaces, rows, self._weighed, self.vocabulary, recipe).streamed()
+        blocks = NewRows(surfaces, rows, self._weighed, self.vocabulary, recipe)
+        return Streamed((len(rows), recipe.embedding.shape[1]), np.dtype(np.float32), blocks)

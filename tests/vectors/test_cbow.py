@@ -26,9 +26,8 @@ from greenadapt.progress import Silent
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
-from greenadapt.vectors.engines import Stream
+from greenadapt.vectors.engines import Stream, fast
 from greenadapt.vectors.engines import gensim as engine
-from greenadapt.vectors.engines.fast import FastEngine
 
 GIB = 1 << 30
 CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="gensim")
@@ -405,9 +404,9 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
     assert list((tmp_path / "whole").iterdir()) == []
 
     next_part = threading.Semaphore()  # the fast engine's thread would else be done before the signal is seen
-    train_part = FastEngine._train_part
+    train_part = fast.train_part
 
-    def train_when_shown(*arguments: Any) -> tuple[int, float]:
+    def train_when_shown(*arguments: Any) -> tuple[int, int]:
         next_part.acquire()
         return train_part(*arguments)
 
@@ -420,7 +419,7 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
 
     stopping = Stopping()
     with monkeypatch.context() as patch:
-        patch.setattr(FastEngine, "_train_part", train_when_shown)
+        patch.setattr(fast, "train_part", train_when_shown)
         with pytest.raises(SystemExit):
             train(corpus, config, tmp_path / "work", stopping)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["epoch-0.safetensors"]

@@ -186,7 +186,8 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     config, norm = AlignConfig(), 3.0
     known = KnownWords(source, counts, rows, base, pieces, SPECIAL)
     recipe = Recipe(ExpandConfig(), fit(source, base[rows], config), base, norm)
-    figures = predict_rows(known, recipe, ("map", "norm", "pieces", "form"), config).figures()
+    predicted = predict_rows(known, recipe, ("map", "norm", "pieces", "form"), config)
+    figures = {name: predicted.measure(predicted_rows) for name, predicted_rows in predicted.rows.items()}
     diagnosed = diagnose(known, config)[0].figures
     assert diagnosed is not None
     assert figures["map"].r2 == diagnosed.r2

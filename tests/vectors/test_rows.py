@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
+from greenadapt.storage.arrays import Streamed
 from greenadapt.vectors import rows
 from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.rows import (
@@ -131,7 +132,7 @@ def test_blocks_are_the_rows_of_the_whole_each_time(recipe: RowRecipe) -> None:
     }[recipe]
     assert len(list(new)) > 1
     for _ in range(2):
-        np.testing.assert_allclose(np.concatenate(list(new.streamed().pieces)), whole, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(np.concatenate(list(new)), whole, rtol=1e-6, atol=1e-7)
 
 
 def test_mean_of_pieces_against_a_loop() -> None:
@@ -174,7 +175,7 @@ def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_
         names: Any = [words[i] for i in new]
         known = WordVectors(words, counts, vectors)
         blocks = NewRows(names, new, known, Vocabulary({}), Recipe(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
-        write_expanded(checkpoint, blocks.streamed(), folder)
+        write_expanded(checkpoint, Streamed((2, checkpoint.dim), np.dtype(np.float32), blocks), folder)
         W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
         embedding = Checkpoint.open(folder).embedding()
         np.testing.assert_allclose(embedding[checkpoint.n_rows :], vectors[new] @ W.T, atol=1e-5)

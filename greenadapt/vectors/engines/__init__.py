@@ -9,7 +9,7 @@ import numpy as np
 
 from greenadapt.config import W2VConfig
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array
+from greenadapt.storage.arrays import Array, row_blocks
 
 
 @dataclass(frozen=True)
@@ -162,14 +162,12 @@ def keep_thresholds(counts: Array, sample: float) -> Array:
     """
     t = sample * counts.sum() if sample < 1 else int(sample * (3 + np.sqrt(5)) / 2)
     probability = np.minimum((np.sqrt(counts / t) + 1) * (t / counts), 1) if t else np.ones(len(counts))
-    thresholds: Array = (probability * (2**32 - 1)).astype(np.uint32)
-    return thresholds
+    return np.asarray((probability * (2**32 - 1)).astype(np.uint32))
 
 
 def noise_weights(counts: Array, exponent: float) -> Array:
     """Unnormalized probabilities of words as negatives, count^``exponent``: float64 ``(n_words,)``."""
-    weights: Array = counts.astype(np.float64) ** exponent
-    return weights
+    return np.asarray(counts.astype(np.float64) ** exponent)
 
 
 def padded_width(dim: int) -> int:
@@ -195,7 +193,6 @@ _LIMIT = 6  # of scores; at -6 and below, a word is almost impossible, and engin
 _LOST_SHARE = 0.25  # limit of the share of such words: at most 0.1 in normal training, 0.5 and more after divergence
 _FEW = 100
 _SAMPLE = 4000  # words; takes 0.1 seconds
-_ROWS = 1 << 14  # rows to check at once
 
 
 def require_learning(epoch: int, learned: int, lost: int) -> None:
@@ -206,7 +203,7 @@ def require_learning(epoch: int, learned: int, lost: int) -> None:
 
 def require_finite(epoch: int, table: Array) -> None:
     """Raise ``InputError`` if ``table`` ``(n, dim)`` has a NaN or an infinite value."""
-    if not all(np.isfinite(table[begin : begin + _ROWS]).all() for begin in range(0, len(table), _ROWS)):
+    if not all(np.isfinite(block).all() for block in row_blocks(table)):
         raise _diverged(epoch, "the vectors are not finite any more")
 
 
@@ -224,14 +221,11 @@ def sample_lost(stream: Stream, weights: Weights, config: W2VConfig) -> tuple[in
         context = context[context < stream.n_words]
         if stream.ids[at] < stream.n_words and len(context):
             learned += 1
-            lost += not _score(weights, context, int(stream.ids[at]), config) > -_LIMIT
-    return learned, lost
-
-
-def _score(weights: Weights, context: Array, word: int, config: W2VConfig) -> float:
-    with np.errstate(over="ignore", invalid="ignore"):
-        hidden = weights.input[context].sum(axis=0, dtype=np.float64)
-        return float(hidden @ weights.output[word].astype(np.float64)) / (len(context) if config.cbow_mean else 1)
+            with np.errstate(over="ignore", invalid="ignore"):
+                hidden = weights.input[context].sum(axis=0, dtype=np.float64)
+                score = hidden @ weights.output[stream.ids[at]].astype(np.float64)
+            lost += not score > -_LIMIT * (len(context) if config.cbow_mean else 1)
+    return learned, int(lost)
 
 
 def _diverged(epoch: int, why: str) -> InputError:

@@ -36,7 +36,6 @@ from functools import cached_property
 import numpy as np
 
 from greenadapt.config import W2VConfig
-from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import (
     Stream,
     StreamPart,
@@ -107,25 +106,22 @@ class FastEngine:
 
         Raises ``InputError`` if training diverges.
         """
-        tables = padded(weights.input), padded(weights.output)
-        n_trained = train_parts(
-            parts, lambda part: self._train_part(part, tables, epoch), self._config.workers, advance, stop
-        )
+        tables, total = (padded(weights.input), padded(weights.output)), self._stream.total
+
+        def train(part: StreamPart) -> tuple[int, float]:
+            first, last = (learning_rate(self._config, epoch, (part.before + n) / total) for n in (0, part.words))
+            text = TextPart(self._ids, part.borders, part.words)
+            seed = np.random.SeedSequence([self._config.seed, epoch, part.number]).generate_state(1, np.uint64)[0] | 1
+            learned, likely = train_part(text, tables, self._noise, self._settings, (first, last), seed)
+            require_learning(epoch, learned, learned - likely)
+            return part.words, last
+
+        n_trained = train_parts(parts, train, self._config.workers, advance, stop)
         for table, trained in zip((weights.input, weights.output), tables, strict=True):
             if trained is not table:
                 table[:] = trained[:, : table.shape[1]]
             require_finite(epoch, table)
         return n_trained
-
-    def _train_part(self, part: StreamPart, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
-        """Train on a part; returns its number of words and the final learning rate."""
-        total = self._stream.total
-        rates = [learning_rate(self._config, epoch, words / total) for words in (part.before, part.before + part.words)]
-        text = TextPart(self._ids, part.borders, part.words)
-        seed = np.random.SeedSequence([self._config.seed, epoch, part.number]).generate_state(1, np.uint64)[0] | 1
-        learned, likely = train_part(text, tables, self._noise, self._settings, (rates[0], rates[1]), seed)
-        require_learning(epoch, learned, learned - likely)
-        return part.words, rates[1]
 
     def close(self) -> None:
         """Do nothing, since there are no temporary files."""
