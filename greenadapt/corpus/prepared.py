@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import numpy as np
 
@@ -125,12 +125,8 @@ class Shuffle:
             _append(self._keyed_file(number), keyed)
             _append(self._ids_file(number), gather(ids, starts[chosen], lengths[chosen]))
 
-    def lines(self) -> Iterator[tuple[Int32Array, Int32Array]]:
-        """Yield all lines, sorted by key, in blocks of lengths and ids, and delete the temporary files."""
-        return ((lengths, ids) for _, lengths, ids in self.keyed_lines())
-
-    def keyed_lines(self) -> Iterator[tuple[UInt64Array, Int32Array, Int32Array]]:
-        """Like ``lines``, in blocks of keys, lengths and ids."""
+    def lines(self) -> Iterator[tuple[UInt64Array, Int32Array, Int32Array]]:
+        """Yield all lines, sorted by key, in blocks of keys, lengths and ids, and delete the temporary files."""
         for number in range(self._n_buckets):
             if not self._keyed_file(number).exists():
                 continue
@@ -341,11 +337,6 @@ def write_document_hashes(folder: Path, *hashes: UInt64Array) -> None:
     write_arrays(folder / HASHES_FILE, {"hashes": np.sort(np.concatenate(hashes))})
 
 
-def read_document_hashes(folder: Path) -> UInt64Array:
-    """The hashes that ``write_document_hashes`` wrote to ``folder``, ``(n_documents,)``."""
-    return ArrayFile(folder / HASHES_FILE)["hashes"]
-
-
 class DocumentHashes:
     """Recognizes documents by their ``hashes``, uint64 ``(n_documents,)``, sorted; takes 12 bytes per document.
 
@@ -370,6 +361,7 @@ class DocumentHashes:
                 yield document
 
     def _count_repeat(self, value: int) -> bool:
+        """Whether ``value`` is the hash of an existing document; then count the document as read."""
         hashes, read = self._hashes, self._read
         start = bisect_left(hashes, value)
         if start == len(hashes) or hashes[start] != value:
@@ -380,13 +372,6 @@ class DocumentHashes:
         read[start] += 1
         self._n_read += 1
         return True
-
-
-class Lines(Protocol):
-    """Lines of numbers: ``ids``, int32 ``(n_tokens,)``, and the offsets ``lines``, int64 ``(n_lines + 1,)``."""
-
-    ids: Int32Array
-    lines: Int64Array
 
 
 def added_positions(n_before: int, n_lines: int, seed: int) -> Int64Array:
@@ -403,10 +388,10 @@ def added_positions(n_before: int, n_lines: int, seed: int) -> Int64Array:
 
 
 def merged_lines(
-    existing: Lines, added: Lines, positions: Int64Array, new_number: Int32Array
+    existing: "PreparedCorpus", added: "PreparedCorpus", positions: Int64Array, new_number: Int32Array
 ) -> Iterator[tuple[Int32Array, Int32Array]]:
     """Yield ``existing``, renumbered by ``new_number``, with ``added`` at ``positions``: blocks of lengths and ids."""
-    n_lines = len(existing.lines) + len(added.lines) - 2
+    n_lines = existing.n_lines + added.n_lines
     sources = [_LineReader(existing), _LineReader(added)]
     for begin in range(0, n_lines, _BLOCK_LINES):
         end = min(begin + _BLOCK_LINES, n_lines)
@@ -426,7 +411,7 @@ def merged_lines(
 
 
 class _LineReader:
-    def __init__(self, source: Lines) -> None:
+    def __init__(self, source: "PreparedCorpus") -> None:
         self._source = source
         self._line = self._token = 0
 
@@ -478,7 +463,7 @@ class PreparedCorpus:
     @cached_property
     def documents(self) -> UInt64Array:
         """A hash of each document, sorted, uint64 ``(n_documents,)``."""
-        return read_document_hashes(self.folder)
+        return ArrayFile(self.folder / HASHES_FILE)["hashes"]
 
     @cached_property
     def _vocabulary(self) -> tuple[list[str], Int64Array]:
@@ -523,12 +508,12 @@ def prepare_corpus(  # noqa: PLR0913
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     (folder / HELDOUT).unlink(missing_ok=True)
-    known_documents, numbers = None, Numbering()
+    earlier_documents, numbers = None, Numbering()
     if previous is not None:
-        known_documents = DocumentHashes(previous.documents, repeats=config.keep_duplicates)
+        earlier_documents = DocumentHashes(previous.documents, repeats=config.keep_duplicates)
         numbers.update(zip(previous.words, range(len(previous.words)), strict=True))
         if not (appended and config.keep_duplicates):
-            documents = known_documents.new(documents)
+            documents = earlier_documents.new(documents)
         size_hint = None
         if (previous.folder / HELDOUT).is_file():
             shutil.copyfile(previous.folder / HELDOUT, folder / HELDOUT)
@@ -543,8 +528,8 @@ def prepare_corpus(  # noqa: PLR0913
             write_numbers(split, numbers, text, bar)
         words = list(numbers)
         del numbers
-        is_kept = np.ones(len(log.hashes), bool) if config.keep_duplicates else is_first_occurrence(log.hashes)
-        kept_lines = np.repeat(is_kept, np.frombuffer(log.n_lines, np.int64))
+        is_first = np.ones(len(log.hashes), bool) if config.keep_duplicates else is_first_occurrence(log.hashes)
+        kept_lines = np.repeat(is_first, np.frombuffer(log.n_lines, np.int64))
         counts = count_words(text, kept_lines, len(words))
         if previous is not None:
             counts[: len(previous.counts)] += previous.counts
@@ -555,26 +540,26 @@ def prepare_corpus(  # noqa: PLR0913
         with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
             fill(shuffle, text, kept_lines, new_number, bar)
         text.remove()
-        stream = NumberedLines(shuffle.lines(), shuffle.n_lines, shuffle.n_tokens)
+        blocks = ((lengths, ids) for _, lengths, ids in shuffle.lines())
+        stream = NumberedLines(blocks, shuffle.n_lines, shuffle.n_tokens)
         if previous is not None:
             stream = _merge(previous, stream, new_number, config.seed, temporary)
         write_stream(stream, temporary / "offsets", folder / STREAM_FILE, progress)
-        hashes = [np.frombuffer(log.hashes, np.uint64)[is_kept], np.frombuffer(heldout, np.uint64)]
+        hashes = [np.frombuffer(log.hashes, np.uint64)[is_first], np.frombuffer(heldout, np.uint64)]
         write_document_hashes(folder, *hashes, *([previous.documents] if previous is not None else []))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    counts_of_update = {}
+    if earlier_documents is not None:
+        counts_of_update = {"gone": 0 if appended else earlier_documents.n_gone, "heldout": len(heldout)}
     return {
-        "documents": len(is_kept),
-        "duplicates": int(len(is_kept) - is_kept.sum()),
+        "documents": len(is_first),
+        "duplicates": int(len(is_first) - is_first.sum()),
         "text_bytes": log.n_bytes,
         "lines": stream.n_lines,
         "tokens": stream.n_tokens,
         "words": len(new_number),
-        **(
-            {}
-            if known_documents is None
-            else {"gone": 0 if appended else known_documents.n_gone, "heldout": len(heldout)}
-        ),
+        **counts_of_update,
     }
 
 

@@ -114,16 +114,13 @@ class BatchSplitter:
 
     def __init__(self, splitter: WordSplitter) -> None:
         self._splitter = splitter
-        self._chunks = _ChunkTable(splitter)
-
-    @property
-    def chunkwise(self) -> bool:
+        self.chunkwise = splitter.chunkwise
         """Whether lines may be cut before a space."""
-        return self._splitter.chunkwise
+        self._chunks = _ChunkTable(splitter)
 
     def __call__(self, batch: TextBatch) -> SplitBatch:
         lines = batch.text.decode()
-        if self._splitter.chunkwise:
+        if self.chunkwise:
             chunks = f"\n{lines}".replace("\n", " \n").split(" ")[1:]
             per_line = [line.count(" ") + 1 for line in lines.split("\n")]
         else:
