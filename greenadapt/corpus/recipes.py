@@ -17,11 +17,10 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from greenadapt.config import SampleBy, TextLimits
-from greenadapt.corpus.opening import open_binary, require_names
+from greenadapt.corpus.opening import data_suffix, open_binary, require_names
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.progress import Bar, Progress
 from greenadapt.storage.files import own_folder, path_name, read_toml, short
-from greenadapt.storage.outputs import COMPRESSIONS
 
 LISTING, PMC = "listing", "pmc"
 """Kinds of index: a web page that lists the files of a folder; PMC's bucket with one folder per article version."""
@@ -205,7 +204,7 @@ FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "aut
 """``xml`` is PubMed or JATS, detected by root element; ``auto`` uses the suffix of each file."""
 _SUFFIXES = {
     ".txt": "text", ".text": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv",
-    ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto",
+    ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto", ".tgz": "auto",
 }  # fmt: skip
 _WITH_FIELDS = ("jsonl", "csv", "tsv", "auto")
 """Formats whose documents may have named fields."""
@@ -320,10 +319,7 @@ def why_no_fields(sources: Sequence[str], format: str | None = None) -> str | No
 
 def format_of(name: str) -> str:
     """The format for a file's suffix, without the compression suffix; "" if unknown."""
-    path = PurePosixPath(name.partition("?")[0].lower() if "://" in name else name.lower())
-    if path.suffix in COMPRESSIONS:
-        path = path.with_suffix("")
-    return "auto" if path.suffix == ".tgz" else _SUFFIXES.get(path.suffix, "")
+    return _SUFFIXES.get(data_suffix(name.partition("?")[0] if "://" in name else name), "")
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -469,5 +465,5 @@ def _recipe(name: str, path: Path, options: Mapping[str, Any]) -> Recipe:
     fields = tuple(options.get("fields") or Recipe.fields)
     title, public_argument = ("standard input", "-") if path.name == "stdin" else ("records of a Python program", name)
     sample_by = options.get("sample_by") or Recipe.sample_by
-    arguments = {"public_argument": public_argument, "argument": name}
+    arguments: dict[str, Any] = {"public_argument": public_argument, "argument": name}
     return Recipe(name, title, "unknown", kind, (Source(str(path)),), fields, sample_by, **arguments)

@@ -225,8 +225,8 @@ def _solve(triangle: Triangle, n: int, config: AlignConfig) -> tuple[Float64Arra
     singular, right, projected = S[:rank], Vt[:rank], U[:, :rank].T @ triangle.target
     condition = float(S[0] / S[rank - 1]) if rank else None
     if config.method == "procrustes":  # the nearest semi-orthogonal matrix to XᵀY
-        left, _, right = linalg.svd(right.T @ (singular[:, None] * projected), full_matrices=False)
-        return left @ right, rank, condition
+        U, _, Vt = linalg.svd(right.T @ (singular[:, None] * projected), full_matrices=False)
+        return U @ Vt, rank, condition
     penalty = config.ridge * float(np.mean(S**2)) if config.method == "ridge" else 0.0
     return right.T @ ((singular / (singular**2 + penalty))[:, None] * projected), rank, condition
 

@@ -70,6 +70,7 @@ def train(  # noqa: PLR0913
         raise ValueError("config.dim and config.engine must be resolved before training")
     require_engine(config)
     n_words = vocabulary_size(corpus.counts, config)
+    shape = (n_words, config.dim)
     _require_memory(n_words, len(corpus.counts), config.dim, config.engine, max_memory)
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
     work.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,7 @@ def train(  # noqa: PLR0913
         config, text = earlier.config(config), work / "text.safetensors"
         stream = earlier.stream(corpus, counts, config.seed, text)
     checkpoints = _Checkpoints(work, _identity(words, stream, config, earlier.digest if earlier else ""), progress)
-    state = checkpoints.latest((n_words, config.dim))
+    state = checkpoints.latest(shape)
     if state is None:
         state = _State(initial_weights(n_words, config))
         if earlier is not None:
@@ -93,8 +94,7 @@ def train(  # noqa: PLR0913
 
     if state.epochs < config.epochs and stream.total:
         _train_epochs(engine, stream.total, state, config, checkpoints)
-    weights = state.weights
-    return WordVectors(words, counts, weights.input, weights.output)
+    return WordVectors(words, counts, *state.weights)
 
 
 def _train_epochs(
@@ -243,7 +243,7 @@ class _Checkpoints:
         path = self.folder / f"epoch-{state.epochs}.safetensors"
         part = path.with_suffix(".part")
         facts = {"run": self._identity, "part": str(state.part)}
-        write_arrays(part, {"input": state.weights.input, "output": state.weights.output}, facts)
+        write_arrays(part, state.weights._asdict(), facts)
         sync_file(part)
         part.replace(path)
         for older in self.folder.glob("epoch-*.safetensors"):
@@ -270,9 +270,9 @@ class _Checkpoints:
         file = ArrayFile(path)
         if file.metadata.get("run") != self._identity:
             raise InputError(f"{path} belongs to another corpus, configuration or version of greenadapt")
-        if any(name not in file or file.shape(name) != shape for name in ("input", "output")):
+        if any(name not in file or file.shape(name) != shape for name in Weights._fields):
             raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
-        weights = Weights(np.array(file["input"]), np.array(file["output"]))
+        weights = Weights(*(np.array(file[name]) for name in Weights._fields))
         return _State(weights, epochs, int(file.metadata.get("part", "0")))
 
 

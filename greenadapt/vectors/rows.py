@@ -340,14 +340,14 @@ class Expansion:
         recipe = self.blank.named(name)
         if name != "form":
             return recipe
-        n = len(self.known.rows)
+        n = len(self.spelled.rows)
         if n < MIN_OVERLAP:
             raise InputError(
                 f"--rows form is fitted on words that could be spelled without their row: there are {n}, {MIN_OVERLAP} "
                 "are needed",
                 "use a larger corpus, or --rows norm",
             )
-        return recipe.fitted(self.known, np.arange(n))
+        return recipe.fitted(self.spelled, np.arange(n))
 
     @cached_property
     def figures(self) -> dict[RowRecipe, HeldOut]:
@@ -359,14 +359,14 @@ class Expansion:
         if self.config.rows == "map":
             return {}
         names: tuple[RowRecipe, ...] = AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,)
-        if self.config.rows != "auto" and len(self.known.rows) < MIN_OVERLAP:
+        if self.config.rows != "auto" and len(self.spelled.rows) < MIN_OVERLAP:
             return {}
         predicted = self.predicted(names)
         return {name: predicted.measure(rows) for name, rows in predicted.rows.items()}
 
     def predicted(self, names: Sequence[RowRecipe]) -> PredictedRows:
         """Rows of held-out words by these recipes; raises ``InputError`` if the words are too few."""
-        return predict_rows(self.known, self.blank, names, self.fitting)
+        return predict_rows(self.spelled, self.blank, names, self.fitting)
 
     @cached_property
     def blank(self) -> Recipe:
@@ -377,7 +377,7 @@ class Expansion:
         return Recipe(self.config, self.alignment, embedding, norm, rescales_form=rescales_form)
 
     @cached_property
-    def known(self) -> KnownWords:
+    def spelled(self) -> KnownWords:
         """The overlapping words that the model could spell without their rows."""
         vocabulary = self.vocabulary
         words, rows, ids = overlap(self.vectors, vocabulary)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -146,9 +147,10 @@ def test_few_overlapping_words_are_skipped_with_a_note() -> None:
 def test_the_result_is_plain_json_and_repeats() -> None:
     source, base, rows = _case()
     result = _diagnose(source, base, rows, AlignConfig(), SPECIAL)
-    assert json.loads(json.dumps(result.as_dict())) == result.as_dict()
+    facts = asdict(result)
+    assert json.loads(json.dumps(facts)) == facts
     assert result == _diagnose(source, base, rows, AlignConfig(), SPECIAL)
-    assert result.as_dict()["figures"]["base_rows"]["csls"]["n_candidates"] == N_BASE - len(SPECIAL)
+    assert facts["figures"]["base_rows"]["csls"]["n_candidates"] == N_BASE - len(SPECIAL)
     assert result != _diagnose(source, base, rows, AlignConfig(seed=2), SPECIAL)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, row_blocks
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """The two tables of word2vec, float32, ``(n_words, dim)`` each; engines change them in place."""
 
     input: Array
@@ -45,7 +44,7 @@ class Stream:
 
 
 def never() -> bool:
-    """The default of ``stop``: never stop."""
+    """The default of ``stop``."""
     return False
 
 
@@ -180,13 +179,9 @@ def padded(table: Array) -> Array:
 
     Training with CBOW does not change columns of zeros.
     """
-    n_rows, dim = table.shape
+    dim = table.shape[1]
     width = padded_width(dim)
-    if width == dim:
-        return table
-    copy = np.zeros((n_rows, width), table.dtype)
-    copy[:, :dim] = table
-    return copy
+    return table if width == dim else np.pad(table, ((0, 0), (0, width - dim)))
 
 
 _LIMIT = 6  # of scores; at -6 and below, a word is almost impossible, and engines do not learn from it

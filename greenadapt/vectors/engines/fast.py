@@ -117,7 +117,7 @@ class FastEngine:
             return part.words, last
 
         n_trained = train_parts(parts, train, self._config.workers, advance, stop)
-        for table, trained in zip((weights.input, weights.output), tables, strict=True):
+        for table, trained in zip(weights, tables, strict=True):
             if trained is not table:
                 table[:] = trained[:, : table.shape[1]]
             require_finite(epoch, table)
