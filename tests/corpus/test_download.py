@@ -12,7 +12,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,23 +64,12 @@ def test_a_cut_connection_is_resumed(server: Server, tmp_path: Path) -> None:
     assert heard.amount == len(DATA)
 
 
-def test_a_later_run_goes_on(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "data.bin.part").write_bytes(DATA[:1000])
+@pytest.mark.parametrize("part", [DATA[:1000], DATA, DATA + b"more"], ids=["begun", "complete", "longer"])
+def test_a_later_run_resumes_the_file(server: Server, tmp_path: Path, part: bytes) -> None:
+    (tmp_path / "data.bin.part").write_bytes(part)
     fetch([source(server, sha256=SHA256)], tmp_path)
     assert (tmp_path / "data.bin").read_bytes() == DATA
-    assert server.requests == [("HEAD", ""), ("GET", "bytes=1000-")]
-
-
-def test_a_part_that_is_complete_already(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "data.bin.part").write_bytes(DATA)
-    fetch([source(server, sha256=SHA256)], tmp_path)
-    assert (tmp_path / "data.bin").read_bytes() == DATA
-
-
-def test_a_part_of_a_longer_file_is_dropped(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "data.bin.part").write_bytes(DATA + b"more")
-    fetch([source(server, sha256=SHA256)], tmp_path)
-    assert (tmp_path / "data.bin").read_bytes() == DATA
+    assert server.requests[:2] == [("HEAD", ""), ("GET", f"bytes={len(part)}-")]
 
 
 def test_a_server_without_ranges(server: Server, tmp_path: Path) -> None:
@@ -176,12 +165,15 @@ def test_not_there(server: Server, tmp_path: Path) -> None:
         fetch([Source(f"{server.address}/gone")], tmp_path)
 
 
-@pytest.mark.parametrize("length", ["x", "-5", "\u00b2", "9" * 5000])
-def test_a_length_that_is_no_number_is_an_unknown_one(tmp_path: Path, length: str) -> None:
-    class Odd(http.server.BaseHTTPRequestHandler):
+@contextmanager
+def answering(status: int, headers: dict[str, str]) -> Iterator[str]:
+    """Answer every request so, with the path of the request for ``{path}``; yields the address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", length)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value.replace("{path}", self.path.removeprefix("/")))
             self.end_headers()
             if self.command == "GET":
                 self.wfile.write(b"text")
@@ -191,35 +183,24 @@ def test_a_length_that_is_no_number_is_an_unknown_one(tmp_path: Path, length: st
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Odd) as odd:
-        threading.Thread(target=odd.serve_forever, args=(0.05,), daemon=True).start()
-        source = Source(f"http://127.0.0.1:{odd.server_address[1]}/a.txt")
-        with suppress(InputError):
-            fetch([source], tmp_path / "here")
-            assert (tmp_path / "here" / "a.txt").read_bytes() == b"text"
-        odd.shutdown()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+
+
+@pytest.mark.parametrize("length", ["x", "-5", "\u00b2", "9" * 5000])
+def test_a_length_that_is_no_number_is_unknown(tmp_path: Path, length: str) -> None:
+    with answering(200, {"Content-Length": length}) as address, suppress(InputError):
+        fetch([Source(f"{address}/a.txt")], tmp_path / "new")
+        assert (tmp_path / "new" / "a.txt").read_bytes() == b"text"
 
 
 def test_a_redirect_to_no_address_is_refused(tmp_path: Path) -> None:
-    class Elsewhere(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(302)
-            self.send_header("Location", self.path.removeprefix("/"))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_HEAD = do_GET  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        for place in ("http://[", "http://a:b/", "/again", "http://.x/", "file:///etc/passwd"):
-            source = Source(f"http://127.0.0.1:{server.server_address[1]}/{place}")
+    with answering(302, {"Location": "{path}", "Content-Length": "0"}) as address:
+        for target in ("http://[", "http://a:b/", "/again", "http://.x/", "file:///etc/passwd"):
             with pytest.raises(InputError, match="cannot be downloaded"):
-                fetch([source], tmp_path / "here")
-        server.shutdown()
+                fetch([Source(f"{address}/{target}")], tmp_path / "new")
 
 
 def test_a_disk_that_is_too_small(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,18 +181,11 @@ def test_what_messages_point_to_is_there(tmp_path: Path) -> None:
 def test_a_distribution_has_what_its_tests_read() -> None:
     root = Path(__file__).parents[2]
     settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]
-    kept = {
-        "Makefile",
-        "constraints.txt",
-        "docs",
-        "corpora",
-        "examples",
-        "tests",
-        "benchmarks",
-        "README.md",
+    names = {
+        "Makefile", "constraints.txt", "docs", "corpora", "examples", "tests", "benchmarks", "README.md",
         "CONTRIBUTING.md",
-    }
-    assert kept <= set(settings["sdist"]["include"])
+    }  # fmt: skip
+    assert names <= set(settings["sdist"]["include"])
     assert {"corpora", "examples"} <= set(settings["wheel"]["force-include"])
 
 

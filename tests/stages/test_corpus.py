@@ -165,20 +165,16 @@ class Killer(Notes):
 
     def __init__(self, label: str, steps: int) -> None:
         super().__init__()
-        self.label, self.left = label, steps
+        self.label, self.steps, self.counts = label, steps, False
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        yield Counter(self, label == self.label)
-
-
-class Counter:
-    def __init__(self, killer: Killer, counts: bool) -> None:
-        self.killer, self.counts = killer, counts
+        self.counts = label == self.label
+        yield self
 
     def advance(self, amount: float, **facts: str) -> None:
-        self.killer.left -= self.counts
-        if self.counts and not self.killer.left:
+        self.steps -= self.counts
+        if self.counts and not self.steps:
             raise KeyboardInterrupt
 
 
