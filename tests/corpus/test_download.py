@@ -36,8 +36,8 @@ def server() -> Iterator[Server]:
         yield state
 
 
-def source(server: Server, **more: object) -> Source:
-    return Source(f"{server.address}/data.bin", **more)  # type: ignore[arg-type]
+def source(server: Server, **options: object) -> Source:
+    return Source(f"{server.address}/data.bin", **options)  # type: ignore[arg-type]
 
 
 def test_a_download_says_its_size_first_and_is_done_once(server: Server, tmp_path: Path) -> None:
@@ -57,10 +57,10 @@ def test_a_cut_connection_is_resumed(server: Server, tmp_path: Path) -> None:
     heard = Heard()
     fetch([source(server, sha256=SHA256)], tmp_path, heard)
     assert (tmp_path / "data.bin").read_bytes() == DATA
-    ranges = [wanted for command, wanted in server.requests if command == "GET"]
+    ranges = [byte_range for command, byte_range in server.requests if command == "GET"]
     assert len(ranges) == 3
     assert ranges[0] == ""
-    assert all(wanted.startswith("bytes=") for wanted in ranges[1:])
+    assert all(byte_range.startswith("bytes=") for byte_range in ranges[1:])
     assert heard.amount == len(DATA)
 
 
@@ -119,28 +119,28 @@ def test_a_compressed_file_that_is_called_encoded_is_kept_as_it_is(server: Serve
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         ({"sha256": "0" * 64}, f"SHA256 is {SHA256}, must be {'0' * 64}"),
         ({"size": 5}, f"bytes is {len(DATA)}, must be 5"),
     ],
 )
 def test_a_wrong_file_is_refused_and_removed(
-    server: Server, tmp_path: Path, more: dict[str, object], message: str
+    server: Server, tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        fetch([source(server, **more)], tmp_path)
+        fetch([source(server, **options)], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_changed_since_a_killed_run_is_fetched_from_its_beginning(server: Server, tmp_path: Path) -> None:
     server.version = '"1"'
     server.cut_after, server.cuts = 1000, 1000  # no checksum, no size
-    one = [Source(f"{server.address}/data.bin")]
+    sources = [Source(f"{server.address}/data.bin")]
     with pytest.raises(InputError, match="cannot be downloaded"):
-        fetch(one, tmp_path)
+        fetch(sources, tmp_path)
     server.files["/data.bin"], server.version, server.cuts = bytes(reversed(DATA)), '"2"', 0
-    fetch(one, tmp_path)
+    fetch(sources, tmp_path)
     assert (tmp_path / "data.bin").read_bytes() == bytes(reversed(DATA))
     assert [path.name for path in tmp_path.iterdir()] == ["data.bin"]
 
@@ -300,7 +300,7 @@ def inventory(files: dict[str, bytes], day: str, shards: list[list[str]]) -> Non
     }  # fmt: skip
     files[f"/{INVENTORY}{day}/manifest.json"] = json.dumps(manifest).encode()
     folders = ["2026-01-17T01-00Z", "2026-01-18T01-00Z", "2026-01-19T01-00Z", "data", "hive"]
-    prefixes = "".join(f"<CommonPrefixes><Prefix>{INVENTORY}{each}/</Prefix></CommonPrefixes>" for each in folders)
+    prefixes = "".join(f"<CommonPrefixes><Prefix>{INVENTORY}{folder}/</Prefix></CommonPrefixes>" for folder in folders)
     files[LISTING] = (
         '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
         f"<Name>pmc-oa-opendata</Name><Prefix>{INVENTORY}</Prefix><IsTruncated>false</IsTruncated>{prefixes}"
@@ -320,10 +320,10 @@ def bucket() -> Iterator[Server]:
         yield server
 
 
-def recipe_at(server: Server, tmp_path: Path, more: str = 'licences = ["CC0", "CC BY"]\nrate = 1000\n') -> Recipe:
+def recipe_at(server: Server, tmp_path: Path, settings: str = 'licences = ["CC0", "CC BY"]\nrate = 1000\n') -> Recipe:
     path = tmp_path / "articles.toml"
     source = f'[[sources]]\nurl = "{server.address}/"\nindex = "pmc"\n'
-    path.write_text(f'title = "T"\nlicence = "L"\nformat = "pmc"\n{source}{more}', encoding="utf-8")
+    path.write_text(f'title = "T"\nlicence = "L"\nformat = "pmc"\n{source}{settings}', encoding="utf-8")
     return find_recipe(str(path))
 
 
@@ -383,7 +383,7 @@ def test_a_busy_server_is_asked_again_when_it_says(bucket: Server, tmp_path: Pat
 
     bucket.before, bucket.status, bucket.retry_after = before, status, "1"
     fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
-    waits = [later - earlier for each in times.values() for earlier, later in pairwise(each)]
+    waits = [later - earlier for path_times in times.values() for earlier, later in pairwise(path_times)]
     assert len(waits) == 1
     assert waits[0] >= 1
     assert texts(recipe_at(bucket, tmp_path), tmp_path / "here") == lines(*WANTED)
@@ -392,8 +392,8 @@ def test_a_busy_server_is_asked_again_when_it_says(bucket: Server, tmp_path: Pat
 def test_a_truncated_article_is_fetched_again(bucket: Server, tmp_path: Path) -> None:
     path = "/PMC12788875.1/PMC12788875.1.xml"
 
-    def before(asked: str) -> str:
-        return "cut" if asked == path and bucket.paths.count(path) == 1 else ""
+    def before(url: str) -> str:
+        return "cut" if url == path and bucket.paths.count(path) == 1 else ""
 
     bucket.before, bucket.cut_after = before, 10
     recipe = recipe_at(bucket, tmp_path)
@@ -405,8 +405,8 @@ def test_a_truncated_article_is_fetched_again(bucket: Server, tmp_path: Path) ->
 def test_an_article_that_changes_meanwhile_is_read_as_it_is_then(bucket: Server, tmp_path: Path) -> None:
     name = "PMC12788875.1"
 
-    def before(asked: str) -> str:
-        if asked == f"/{name}/{name}.xml" and bucket.paths.count(asked) == 1:
+    def before(url: str) -> str:
+        if url == f"/{name}/{name}.xml" and bucket.paths.count(url) == 1:
             put(bucket.files, name, "CC BY", article("something new"))
         return ""
 
@@ -501,7 +501,9 @@ def test_a_share_is_the_same_articles_in_another_inventory() -> None:
     assert 900 < len(chosen) < 1100
     later = download.choose([*keys[::2], "metadata/PMC1000002.2.json", "metadata/PMC7.1.json"], 0.1)
     ids = {number >> 16 for number in chosen.tolist()}
-    assert {number >> 16 for number in later.tolist()} - {7} == {each for each in ids if each % 2 == 0}
+    assert {number >> 16 for number in later.tolist()} - {7} == {
+        article_id for article_id in ids if article_id % 2 == 0
+    }
     assert download.choose([*keys[:3], "metadata/PMC1000001.12.json"], 1).tolist() == [
         1_000_000 << 16 | 1, 1_000_001 << 16 | 12, 1_000_002 << 16 | 1,
     ]  # fmt: skip
@@ -522,16 +524,16 @@ def baseline(year: int, n: int) -> dict[str, bytes]:
         files[f"/baseline/{name}"] = content
         digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
         files[f"/baseline/{name}.md5"] = f"MD5({name})= {digest}\n".encode()
-        rows += [f'<a href="{each}">{each}</a>     2026-01-29 14:48   19M' for each in (name, f"{name}.md5")]
+        rows += [f'<a href="{file}">{file}</a>     2026-01-29 14:48   19M' for file in (name, f"{name}.md5")]
     listing = "\n".join(rows)
     files["/baseline/"] = f"<html><body><h1>Index of /pubmed/baseline</h1><pre>{listing}</pre>".encode()
     return files
 
 
 def pubmed_at(server: Server, tmp_path: Path) -> Recipe:
-    own = (Path(__file__).parents[2] / "corpora" / "pubmed.toml").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "corpora" / "pubmed.toml").read_text("utf-8")
     path = tmp_path / "pubmed.toml"
-    path.write_text(own.replace("https://ftp.ncbi.nlm.nih.gov/pubmed", server.address), encoding="utf-8")
+    path.write_text(text.replace("https://ftp.ncbi.nlm.nih.gov/pubmed", server.address), encoding="utf-8")
     return find_recipe(str(path))
 
 
@@ -569,10 +571,10 @@ def listing_at(server: Server, tmp_path: Path) -> Recipe:
 
 
 def test_a_listed_file_that_changes_between_two_runs_is_of_one_version(tmp_path: Path) -> None:
-    def before(asked: str) -> str:
+    def before(url: str) -> str:
         if server.paths.count("/x.txt") == 3:
             server.files.pop("/x.txt", None)
-        return "cut" if asked == "/x.txt" else ""
+        return "cut" if url == "/x.txt" else ""
 
     with serving({"/": b'<a href="x.txt">', "/x.txt": b"1" * 200_000}) as server:
         recipe = listing_at(server, tmp_path)
@@ -585,9 +587,9 @@ def test_a_listed_file_that_changes_between_two_runs_is_of_one_version(tmp_path:
 
 
 def test_odd_names_in_a_listing_are_files_of_their_own(tmp_path: Path) -> None:
-    def before(asked: str) -> str:
+    def before(url: str) -> str:
         if server.paths.count("/c%23d.txt") == 2:
-            server.files.pop(asked, None)
+            server.files.pop(url, None)
         return ""
 
     with serving({"/a%20b.txt": b"one", "/a%2Bb.txt": b"two", "/c%23d.txt": b"three"}) as server:

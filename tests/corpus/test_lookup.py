@@ -43,23 +43,25 @@ def _by_hand(corpus: PreparedCorpus, word: str) -> list[tuple[list[str], int]]:
 
 def test_the_first_lines_with_a_word(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BLOCK", 37)  # lines that lie in two blocks
-    found = find_contexts(corpus, ["w0", "w7", "w39", "none"], 3, 100)
+    contexts = find_contexts(corpus, ["w0", "w7", "w39", "none"], 3, 100)
     for word in ("w0", "w7", "w39"):
         expected = _by_hand(corpus, word)[:3]
-        assert [(one.words, one.position) for one in found[word]] == expected
-    assert len(found["w0"]) == 3
-    assert found["none"] == []
+        assert [(context.words, context.position) for context in contexts[word]] == expected
+    assert len(contexts["w0"]) == 3
+    assert contexts["none"] == []
 
 
 def test_a_long_line_is_cut_around_the_word(corpus: PreparedCorpus) -> None:
     whole = {len(line) for line, _ in _by_hand(corpus, "w5")}
     assert max(whole) > 8
-    for one, (line, place) in zip(find_contexts(corpus, ["w5"], 1000, 8)["w5"], _by_hand(corpus, "w5"), strict=True):
-        begin = place - one.position
-        assert one.words == line[begin : begin + 8]
-        assert len(one.words) == min(8, len(line))
-        assert one.words[one.position] == "w5"
-        assert one.position == 4 or begin == 0 or begin + 8 == len(line)
+    for context, (line, position) in zip(
+        find_contexts(corpus, ["w5"], 1000, 8)["w5"], _by_hand(corpus, "w5"), strict=True
+    ):
+        begin = position - context.position
+        assert context.words == line[begin : begin + 8]
+        assert len(context.words) == min(8, len(line))
+        assert context.words[context.position] == "w5"
+        assert context.position == 4 or begin == 0 or begin + 8 == len(line)
 
 
 SPLITTER = WordSplitter(wordpiece_tokenizer())

@@ -180,11 +180,11 @@ def test_repeated_documents_are_dropped_and_counted(bert_file: Path, tmp_path: P
     repeated = [*documents, *map(Document, repeats)]
     once = prepare(documents, bert_file, tmp_path / "once")
     twice = prepare(repeated, bert_file, tmp_path / "twice")
-    kept = prepare(repeated, bert_file, tmp_path / "kept", config=CorpusConfig(keep_duplicates=True))
+    with_repeats = prepare(repeated, bert_file, tmp_path / "kept", config=CorpusConfig(keep_duplicates=True))
     assert files(tmp_path / "once") == files(tmp_path / "twice")
     assert (once["documents"], once["duplicates"], once["lines"]) == (4, 0, 5)
     assert (twice["documents"], twice["duplicates"], twice["lines"]) == (7, 3, 5)
-    assert (kept["documents"], kept["duplicates"], kept["lines"]) == (7, 0, 10)
+    assert (with_repeats["documents"], with_repeats["duplicates"], with_repeats["lines"]) == (7, 0, 10)
 
 
 @pytest.mark.slow

@@ -161,8 +161,8 @@ def test_csv_and_tsv(tmp_path: Path) -> None:
     for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
         with open(tmp_path / name, "w", newline="", encoding="utf-8-sig") as file:
             csv.writer(file, delimiter=delimiter).writerows(rows)
-        found = lines(tmp_path / name, fields=["title", "text"])
-        assert found == [('a "t"', "x", "y,z"), (long.strip(),)]
+        documents = lines(tmp_path / name, fields=["title", "text"])
+        assert documents == [('a "t"', "x", "y,z"), (long.strip(),)]
         with pytest.raises(InputError, match=rf"{name} has no column body, it has: id, title, text"):
             lines(tmp_path / name, fields=["body"])
 
@@ -296,9 +296,9 @@ def test_cord19_uses_a_paper_once(tmp_path: Path, layout: str) -> None:
         write_tar(path, {**metadata, **{f"2022-06-02/{name}": content for name, content in PARSES.items()}})
     for overrides in ({}, {"format": "cord19"}):
         read = reading(path, **overrides)
-        found = [d.lines for d in read.documents()]
-        assert len(found) == len(CORD19)
-        assert set(found) == CORD19
+        documents = [d.lines for d in read.documents()]
+        assert len(documents) == len(CORD19)
+        assert set(documents) == CORD19
         assert read.counts["repeated_parses"] == 3
         assert read.counts["missing_parses"] == 1
         assert read.counts["empty_documents"] == 1
@@ -558,8 +558,8 @@ def test_what_is_just_short_enough_is_read(tmp_path: Path) -> None:
     line = ("a" * 1000 + " ") * 199
     assert len(line) == 199_199
     recipe = find_recipe(str(write(tmp_path / "a.txt", f"{line}\n{line}{'b' * 800}\n".encode())))
-    found = [document.lines for document in open_corpus(recipe, tmp_path, limits=SMALL).documents()]
-    assert found == [(line.strip(),), (line + "b" * 800,)]
+    documents = [document.lines for document in open_corpus(recipe, tmp_path, limits=SMALL).documents()]
+    assert documents == [(line.strip(),), (line + "b" * 800,)]
     article = b"<PubmedArticle><Abstract><AbstractText>A b.</AbstractText></Abstract></PubmedArticle>"
     xml = write(tmp_path / "a.xml", b"<PubmedArticleSet>" + article * 20_000 + b"</PubmedArticleSet>")
     assert sum(1 for _ in open_corpus(find_recipe(str(xml)), tmp_path, limits=SMALL).documents()) == 20_000
@@ -573,9 +573,9 @@ def test_a_recipe_states_its_own_limits(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="over 10 bytes"):
         list(open_corpus(recipe, tmp_path).documents())
     assert TextLimits().within(1 << 30) == TextLimits(64 << 20, option="--max-memory")
-    for wrong in ("max_word_chars = 0", 'max_document_bytes = "1G"'):
+    for setting in ("max_word_chars = 0", 'max_document_bytes = "1G"'):
         with pytest.raises(InputError, match="it must be a whole number of at least 1"):
-            find_recipe(str(own_recipe(tmp_path, f'{wrong}\n[[sources]]\nurl = "a.txt"\n')))
+            find_recipe(str(own_recipe(tmp_path, f'{setting}\n[[sources]]\nurl = "a.txt"\n')))
 
 
 @pytest.mark.parametrize("read", [1, 2, 3, 5])
@@ -616,10 +616,10 @@ def test_a_local_file_is_checked_as_the_recipe_says(tmp_path: Path, check: str, 
     right_one = reading(own_recipe(tmp_path, source + right))
     right_one.check()
     assert list(right_one.fingerprint().values()) == [hashlib.sha256(b"text").hexdigest()]
-    for wrong in (reading(own_recipe(tmp_path, source + check)).check,
+    for method in (reading(own_recipe(tmp_path, source + check)).check,
                   reading(own_recipe(tmp_path, source + check)).fingerprint):  # fmt: skip
         with pytest.raises(InputError, match=message):
-            wrong()
+            method()
 
 
 @pytest.mark.slow
@@ -692,12 +692,12 @@ def test_parts_have_all_documents_in_order(tmp_path: Path, seed: int, monkeypatc
     for path in paths:
         path.write_bytes(random_text(source))
     whole, apart = reader(*paths), reader(*paths)
-    documents, counts, found = list(whole.documents()), Counter[str](), []
+    documents, counts, part_documents = list(whole.documents()), Counter[str](), []
     parts = parts_of(apart.pieces(), "auto")
     for part in parts:
-        found += apart.documents_of(part)
+        part_documents += apart.documents_of(part)
         counts.update(apart.counts)
-    assert found == documents
+    assert part_documents == documents
     assert counts == whole.counts
     n_bytes = sum(path.stat().st_size for path in paths)
     assert len(parts) <= 1 + 2 * n_bytes // size

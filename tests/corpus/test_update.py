@@ -65,16 +65,18 @@ def test_seen_documents_are_skipped_and_others_counted_wherever_they_are(splitte
     assert len(gone) + 1 == counts["gone"]  # the former text of the changed one, too
     expected = plain_lines([*first, *new, changed], splitter)
     assert Counter(lines_of(after)) == Counter(expected)
-    found = dict(zip(after.words, after.counts.tolist(), strict=True))
-    assert found == Counter(word for line in expected for word in line)
+    frequencies = dict(zip(after.words, after.counts.tolist(), strict=True))
+    assert frequencies == Counter(word for line in expected for word in line)
     assert after.counts.tolist() == sorted(after.counts, reverse=True)
 
 
 def test_a_kept_duplicate_is_new_once_it_is_read_more_often_than_before(splitter: Path, tmp_path: Path) -> None:
-    one, other = Document(("fever and pain",)), Document(("fever",))
+    first, second = Document(("fever and pain",)), Document(("fever",))
     config = CorpusConfig(keep_duplicates=True)
-    prepare([one, one, other], splitter, tmp_path / "before", config=config)
-    counts = update(tmp_path / "before", [one, other, one, one, one], splitter, tmp_path / "after", config=config)
+    prepare([first, first, second], splitter, tmp_path / "before", config=config)
+    counts = update(
+        tmp_path / "before", [first, second, first, first, first], splitter, tmp_path / "after", config=config
+    )
     assert (counts["documents"], counts["lines"]) == (2, 5)
 
 

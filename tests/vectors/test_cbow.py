@@ -92,7 +92,7 @@ class Watcher:
 
     def advance(self, amount: float, **facts: str) -> None:
         self.steps.append((amount, facts))
-        if sum(done for done, _ in self.steps) > self._stop_after:
+        if sum(words for words, _ in self.steps) > self._stop_after:
             raise KeyboardInterrupt
 
 
@@ -205,11 +205,11 @@ def test_vocabulary_tables_are_gensims_own_from_raw_text(
 ) -> None:
     plain = Word2Vec(vector_size=16, min_count=3, sample=sample, ns_exponent=exponent)
     plain.build_vocab(planted_text())
-    kept = int((corpus.counts >= 3).sum())
+    n_words = int((corpus.counts >= 3).sum())
     config = replace(CONFIG, sample=sample, ns_exponent=exponent)
-    ours = engine._model(np.asarray(corpus.counts[:kept]), config)
-    assert len(plain.wv) == kept
-    for row, word in enumerate(corpus.words[:kept]):
+    ours = engine._model(np.asarray(corpus.counts[:n_words]), config)
+    assert len(plain.wv) == n_words
+    for row, word in enumerate(corpus.words[:n_words]):
         assert ours.wv.expandos["sample_int"][row] == plain.wv.get_vecattr(word, "sample_int")
     assert ours.cum_table.tolist() == plain.cum_table.tolist()  # equal counts have equal shares, in whatever order
 
@@ -233,9 +233,9 @@ def test_learning_rate_is_linear_in_words_for_any_number_of_workers(
     real = kernel.train_epoch_cbow
 
     def recorded(model: Any, *args: Any, **kwargs: Any) -> Any:
-        done = real(model, *args, **kwargs)
-        calls.append((model.alpha, model.min_alpha, done[2]))
-        return done
+        result = real(model, *args, **kwargs)
+        calls.append((model.alpha, model.min_alpha, result[2]))
+        return result
 
     monkeypatch.setattr(kernel, "train_epoch_cbow", recorded)
     monkeypatch.setattr(engines, "_PART", 1000)
@@ -245,14 +245,14 @@ def test_learning_rate_is_linear_in_words_for_any_number_of_workers(
     calls.sort(reverse=True)
     total = int(vectors.counts.sum())
     assert len(calls) > 3 * 5
-    assert sum(words for *_, words in calls) == 3 * total == sum(done for done, _ in watcher.steps)
+    assert sum(words for *_, words in calls) == 3 * total == sum(n_trained for n_trained, _ in watcher.steps)
     assert watcher.totals == [3 * total]
-    done = 0
+    n_trained = 0
     for start, end, words in calls:
         slope = (config.alpha - config.min_alpha) / (3 * total)
-        assert start == pytest.approx(config.alpha - slope * done)
-        done += words
-        assert end == pytest.approx(config.alpha - slope * done)
+        assert start == pytest.approx(config.alpha - slope * n_trained)
+        n_trained += words
+        assert end == pytest.approx(config.alpha - slope * n_trained)
     assert end == pytest.approx(config.min_alpha)
     assert watcher.steps[-1][1]["epoch"] == "3/3"
     assert float(watcher.steps[-1][1]["lr"]) < 0.01
@@ -295,19 +295,19 @@ def test_parts_hold_every_trained_word_once(
         patch.setattr(engines, "_PART", part)
         written = list(engine.write_parts(stream, folder))
     cut = [line[begin : begin + 7] for line in lines for begin in range(0, len(line), 7)]
-    kept = [[str(word) for word in line if word < n_words] for line in cut]
+    trained_lines = [[str(word) for word in line if word < n_words] for line in cut]
     read: list[list[str]] = []
-    for one in written:
-        text = one.path.read_text()
+    for written_part in written:
+        text = written_part.path.read_text()
         assert text.endswith("\n")
         split = [line.split() for line in text.splitlines()]
         ours = [line for line in split if "x" not in line]
-        assert one.before == sum(map(len, read))
-        assert one.words == sum(map(len, ours))
-        assert one.words + one.filler == len(text.split())
+        assert written_part.before == sum(map(len, read))
+        assert written_part.words == sum(map(len, ours))
+        assert written_part.words + written_part.filler == len(text.split())
         check_batches(split)
         read += ours
-    assert read == [line for line in kept if line]
+    assert read == [line for line in trained_lines if line]
     assert sum(map(len, read)) == stream.total
 
 
@@ -332,7 +332,7 @@ def test_no_word_of_a_line_is_dropped(tmp_path: Path, length: int) -> None:
     config = replace(CONFIG, dim=2, min_count=1, epochs=1, sample=0, negative=1)
     watcher = Watcher()
     vectors = train(corpus, config, tmp_path / "work", watcher)
-    assert sum(done for done, _ in watcher.steps) == vectors.counts.sum()
+    assert sum(n for n, _ in watcher.steps) == vectors.counts.sum()
     checkpoint = ArrayFile(tmp_path / "work" / "epoch-1.safetensors")
     assert checkpoint["output"].any(axis=1).all()
 

@@ -49,9 +49,9 @@ def _by_hand(source: Any, base: Any, rows: Any, config: AlignConfig) -> dict[str
     )
     candidates = [row for row in range(len(base)) if row not in SPECIAL]
     cosines = {(q, row): _cosine(mapped[q], base[row]) for q in range(n_held) for row in candidates}
-    near = {row: np.mean(sorted(cosines[q, row] for q in range(n_held))[-10:]) for row in candidates}
+    mean_cosines = {row: np.mean(sorted(cosines[q, row] for q in range(n_held))[-10:]) for row in candidates}
     near_query = [np.mean(sorted(cosines[q, row] for row in candidates)[-10:]) for q in range(n_held)]
-    csls = {(q, row): 2 * value - near_query[q] - near[row] for (q, row), value in cosines.items()}
+    csls = {(q, row): 2 * value - near_query[q] - mean_cosines[row] for (q, row), value in cosines.items()}
 
     def ranks(scores: Any, among: Any) -> Any:
         return np.array(
@@ -89,9 +89,9 @@ def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CANDIDATES", 20)  # several blocks
     source, base, rows = _case()
     config = AlignConfig(seed=11)
-    known = KnownWords(source, np.arange(len(rows)), rows, base, special_ids=SPECIAL)
+    overlap = KnownWords(source, np.arange(len(rows)), rows, base, special_ids=SPECIAL)
     bars = Bars()
-    figures = diagnose(known, config, bars)[0].figures
+    figures = diagnose(overlap, config, bars)[0].figures
     assert bars.done == [20] * 19 + [17]  # of 397 candidates
     expected = _by_hand(source, base, rows, config)
     assert figures is not None
@@ -176,9 +176,9 @@ def test_precision_by_count() -> None:
     ranks = _by_hand(source, base, rows, config)["base"]["cosine"]
     held = np.sort(np.random.default_rng(config.seed).permutation(len(rows))[:33])  # a word's count is its number here
     for band, (low, high) in zip(figures.by_count, [(1, 20), (20, 100), (100, 500), (500, 1000)], strict=True):
-        own = ranks[(held >= low) & (held < high)]
-        assert (band.min_count, band.n_words) == (low, len(own))
-        assert band.precision_at_10 == (pytest.approx(np.mean(own <= 10)) if len(own) else None)
+        band_ranks = ranks[(held >= low) & (held < high)]
+        assert (band.min_count, band.n_words) == (low, len(band_ranks))
+        assert band.precision_at_10 == (pytest.approx(np.mean(band_ranks <= 10)) if len(band_ranks) else None)
 
 
 def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
@@ -186,11 +186,11 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     counts = np.arange(1, len(rows) + 1)
     pieces = [[int(row) % 7 + 10, int(row) % 11 + 20] for row in rows]
     config, norm = AlignConfig(), 3.0
-    known = KnownWords(source, counts, rows, base, pieces, SPECIAL)
+    overlap = KnownWords(source, counts, rows, base, pieces, SPECIAL)
     recipe = Recipe(ExpandConfig(), fit(source, base[rows], config), base, norm)
-    predicted = predict_rows(known, recipe, ("map", "norm", "pieces", "form"), config)
+    predicted = predict_rows(overlap, recipe, ("map", "norm", "pieces", "form"), config)
     figures = {name: predicted.measure(predicted_rows) for name, predicted_rows in predicted.rows.items()}
-    diagnosed = diagnose(known, config)[0].figures
+    diagnosed = diagnose(overlap, config)[0].figures
     assert diagnosed is not None
     assert figures["map"].r2 == diagnosed.r2
     assert figures["norm"].mapped_norm == pytest.approx(norm, rel=1e-5)
@@ -206,6 +206,6 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     assert figures["form"].cosine == pytest.approx(
         np.mean([_cosine(row, base[rows[i]]) for row, i in zip(form, held, strict=True)]), abs=1e-6
     )
-    few = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
+    small_overlap = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
     with pytest.raises(InputError, match="49 of the words in both vocabularies"):
-        predict_rows(few, recipe, ("norm",), config)
+        predict_rows(small_overlap, recipe, ("norm",), config)

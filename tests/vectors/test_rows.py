@@ -149,8 +149,8 @@ def test_the_wordpiece_norm_counts_neither_specials_nor_padding() -> None:
 def test_replacements_are_the_words_of_both() -> None:
     vectors = WordVectors(["a", "b", "c", "d"], np.ones(4, np.int64), np.arange(8, dtype=np.float32).reshape(4, 2))
     twice = replace(identity(2), matrix=2 * np.eye(2, dtype=np.float32))
-    found = replacements(vectors, {"d": 10, "b": 3, "x": 4}, twice)
-    assert {row: value.tolist() for row, value in found.items()} == {3: [4, 6], 10: [12, 14]}
+    replaced = replacements(vectors, {"d": 10, "b": 3, "x": 4}, twice)
+    assert {row: value.tolist() for row, value in replaced.items()} == {3: [4, 6], 10: [12, 14]}
     assert replacements(vectors, {}, twice) == {}
 
 
@@ -169,8 +169,8 @@ def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_
         new = select(words, counts, {*base, "[CLS]"}, ExpandConfig(), Vocabulary({}))  # type: ignore[arg-type]
         assert [words[i] for i in new] == ["tachycardia", "insulin"]
         names: Any = [words[i] for i in new]
-        known = WordVectors(words, counts, vectors)
-        blocks = NewRows(names, new, known, Vocabulary({}), Recipe(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
+        word_vectors = WordVectors(words, counts, vectors)
+        blocks = NewRows(names, new, word_vectors, Vocabulary({}), Recipe(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
         write_expanded(checkpoint, Streamed((2, checkpoint.dim), np.dtype(np.float32), blocks), folder)
         W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
         embedding = Checkpoint.open(folder).embedding()
@@ -195,7 +195,7 @@ def case() -> Any:
     counts = np.exp(draw.uniform(0, 8, N)).astype(np.int64)
     pieces = [draw.integers(0, N_ROWS, draw.integers(1, 5)).tolist() for _ in range(N)]
     embedding = draw.normal(size=(N_ROWS, DIM)).astype(np.float32)
-    means = np.stack([embedding[own].mean(0) for own in pieces])
+    means = np.stack([embedding[ids].mean(0) for ids in pieces])
     targets = vectors @ draw.normal(size=(SOURCE_DIM, DIM)) + means + 0.1 * draw.normal(size=(N, DIM)) + 2
     return vectors, counts, pieces, embedding, targets.astype(np.float32)
 
@@ -217,8 +217,8 @@ def rows_by_hand(case: Any) -> Any:
     centred = phi - phi.mean(0)
     penalty = np.mean(np.linalg.svd(centred, compute_uv=False) ** 2) * min(centred.shape) / centred.shape[1]
     extended = np.vstack([centred, np.sqrt(penalty) * np.eye(centred.shape[1])])
-    wanted = np.vstack([targets - targets.mean(0), np.zeros((centred.shape[1], DIM))])
-    weights = np.linalg.lstsq(extended, wanted.astype(np.float64), rcond=None)[0]
+    extended_targets = np.vstack([targets - targets.mean(0), np.zeros((centred.shape[1], DIM))])
+    weights = np.linalg.lstsq(extended, extended_targets.astype(np.float64), rcond=None)[0]
     rows = targets.mean(0) + centred @ weights
     return rows * NORM / np.linalg.norm(rows, axis=1, keepdims=True)
 

@@ -79,44 +79,44 @@ def random_bits(seed: int) -> Callable[[], int]:
 def drawn(case: Case) -> Iterator[tuple[list[Position], float]]:
     """Chunk by chunk, what chance makes of the text, and the learning rate."""
     draw = random_bits(case.seed)
-    for kept, met in buffers(case, draw):
+    for buffer, met in buffers(case, draw):
         rate = case.rates[0] + (case.rates[1] - case.rates[0]) * met / max(case.words, 1)
-        for first in range(0, len(kept), CHUNK):
-            yield chunk_positions(case, kept, first, draw), rate
+        for first in range(0, len(buffer), CHUNK):
+            yield chunk_positions(case, buffer, first, draw), rate
 
 
 def buffers(case: Case, draw: Callable[[], int]) -> Iterator[tuple[list[tuple[int, int]], int]]:
     """Line and number of the words that subsampling leaves, and how many words were met before."""
-    kept: list[tuple[int, int]] = []
+    buffer: list[tuple[int, int]] = []
     met = before = 0
     for number, line in enumerate(case.lines):
         for word in line:
             if word >= len(case.noise.keep):
                 continue
-            if len(kept) == chunks._BUFFER:
-                yield kept, before
-                kept, before = [], met
+            if len(buffer) == chunks._BUFFER:
+                yield buffer, before
+                buffer, before = [], met
             met += 1
             if draw() <= case.noise.keep[word]:
-                kept.append((number, word))
-    yield kept, before
+                buffer.append((number, word))
+    yield buffer, before
 
 
-def chunk_positions(case: Case, kept: list[tuple[int, int]], first: int, draw: Callable[[], int]) -> list[Position]:
+def chunk_positions(case: Case, buffer: list[tuple[int, int]], first: int, draw: Callable[[], int]) -> list[Position]:
     window = case.settings.window
-    places = range(first, min(first + CHUNK, len(kept)))
+    places = range(first, min(first + CHUNK, len(buffer)))
     widths = {at: 1 + draw() % window if case.settings.shrinks else window for at in places}
     shared = [[negative(case.noise, draw) for _ in range(NEGATIVES)] for _ in range(n_groups(len(places)))]
     around = {
         at: [
             j
-            for j in range(max(at - width, 0), min(at + width + 1, len(kept)))
-            if j != at and kept[j][0] == kept[at][0]
+            for j in range(max(at - width, 0), min(at + width + 1, len(buffer)))
+            if j != at and buffer[j][0] == buffer[at][0]
         ]
         for at, width in widths.items()
     }
     groups = itertools.cycle(shared)
-    return [Position(kept[at][1], [kept[j][1] for j in around[at]], next(groups)) for at in places]
+    return [Position(buffer[at][1], [buffer[j][1] for j in around[at]], next(groups)) for at in places]
 
 
 def n_groups(n_positions: int) -> int:
@@ -154,9 +154,9 @@ def objective(positions: list[Position], tables: Tables, case: Settings) -> Arra
     for i, position in enumerate(positions):
         if position.context:
             h = hidden(position, tables, case.mean)
-            others = [word for word in position.negatives if word != position.word]
+            negatives = [word for word in position.negatives if word != position.word]
             values[i] = log_sigmoid(h @ tables.output[position.word])
-            values[i] += case.weight * log_sigmoid(-tables.output[others] @ h).sum()
+            values[i] += case.weight * log_sigmoid(-tables.output[negatives] @ h).sum()
     return values
 
 
@@ -169,11 +169,11 @@ def step(positions: list[Position], tables: Tables, case: Settings, rate: float)
     for group in range(groups):
         before = tables.output.copy()
         for i in [i for i in learning if i % groups == group]:
-            own = positions[i].word
-            others = [
-                (word, -case.weight * error(-h[i] @ before[word])) for word in positions[i].negatives if word != own
+            target = positions[i].word
+            negatives = [
+                (word, -case.weight * error(-h[i] @ before[word])) for word in positions[i].negatives if word != target
             ]
-            for word, slope in [(own, error(h[i] @ before[own])), *others]:
+            for word, slope in [(target, error(h[i] @ before[target])), *negatives]:
                 slopes[i] += slope * before[word]
                 tables.output[word] += rate * slope * h[i]
     for i in learning:
@@ -191,10 +191,10 @@ def expected(case: Case, tables: Tables) -> Tables:
 # -- what is compared -------------------------------------------------------------------------------------------------
 
 
-def make_noise(n_words: int, kept: float = 1.0, seed: int = 1) -> Noise:
-    """Zipf's law for negatives; of the commoner half of the words the share ``kept`` stays."""
+def make_noise(n_words: int, keep_share: float = 1.0, seed: int = 1) -> Noise:
+    """Zipf's law for negatives; of the commoner half of the words the share ``keep_share`` stays."""
     keep = np.full(n_words, ALL, np.uint64)
-    keep[: n_words // 2] = int(kept * ALL)
+    keep[: n_words // 2] = int(keep_share * ALL)
     return Noise(keep, *alias_table(1 / np.arange(1.0, n_words + 1)))
 
 
@@ -222,10 +222,10 @@ def trained_and_told(case: Case, tables: Tables) -> tuple[Tables, tuple[int, int
     text = TextPart(ids, np.cumsum([0, *map(len, case.lines)], dtype=np.int64), case.words)
     changed = Tables(tables.input.copy(), tables.output.copy())
     wide = padded(changed.input), padded(changed.output)
-    told = train_part(text, wide, case.noise, case.settings, case.rates, np.uint64(case.seed))
+    counts = train_part(text, wide, case.noise, case.settings, case.rates, np.uint64(case.seed))
     dim = tables.input.shape[1]
     assert not any(table[:, dim:].any() for table in wide)
-    return Tables(*(table[:, :dim].copy() for table in wide)), told
+    return Tables(*(table[:, :dim].copy() for table in wide)), counts
 
 
 def check(case: Case, tables: Tables) -> Tables:
@@ -257,12 +257,12 @@ def test_a_part_is_trained_as_described(kind: Settings, window: int, shrinks: bo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [WORD2VEC, CORRECTED], ids=["word2vec", "corrected"])
-@pytest.mark.parametrize("kept", [1.0, 0.5], ids=["all", "subsampled"])
-def test_more_than_one_buffer_with_a_falling_rate(kind: Settings, kept: float) -> None:
+@pytest.mark.parametrize("keep_share", [1.0, 0.5], ids=["all", "subsampled"])
+def test_more_than_one_buffer_with_a_falling_rate(kind: Settings, keep_share: float) -> None:
     size = chunks._BUFFER
     lengths = [size - 50, 30, 300, 1, 1, size + 700]  # the first buffer ends within a line, the next ones too
-    case = Case(make_lines(lengths, 200), make_noise(200, kept), kind, (0.05, 0.001))
-    assert len({rate for _, rate in drawn(case)}) == (3 if kept == 1 else 2)
+    case = Case(make_lines(lengths, 200), make_noise(200, keep_share), kind, (0.05, 0.001))
+    assert len({rate for _, rate in drawn(case)}) == (3 if keep_share == 1 else 2)
     check(case, make_tables(200))
 
 
@@ -283,12 +283,12 @@ def test_any_width(dim: int) -> None:
     lines=st.lists(st.lists(st.integers(0, 11), max_size=45), min_size=1, max_size=8),
     window=st.integers(1, 7),
     kind=st.sampled_from([WORD2VEC, CORRECTED]),
-    kept=st.sampled_from([0.1, 0.7, 1.0]),
+    keep_share=st.sampled_from([0.1, 0.7, 1.0]),
     seed=st.integers(1, 2**64 - 1),
 )
-def test_any_lines(lines: list[list[int]], window: int, kind: Settings, kept: float, seed: int) -> None:
+def test_any_lines(lines: list[list[int]], window: int, kind: Settings, keep_share: float, seed: int) -> None:
     """Words 9 to 11 are too rare to be trained."""
-    check(Case(lines, make_noise(9, kept), kind._replace(window=window), seed=seed), make_tables(9))
+    check(Case(lines, make_noise(9, keep_share), kind._replace(window=window), seed=seed), make_tables(9))
 
 
 @pytest.mark.parametrize("scale", [2, 4])
@@ -337,8 +337,8 @@ def test_a_part_begins_where_its_first_border_is() -> None:
     text = TextPart(ids, np.array([20, 70]), 50)
     wide = padded(got.input), padded(got.output)
     train_part(text, wide, make_noise(30), WORD2VEC, (0.1, 0.02), np.uint64(SEED))
-    for table, wanted in zip(wide, (want.input, want.output), strict=True):
-        assert table[:, :7].tobytes() == wanted.tobytes()
+    for table, expected_table in zip(wide, (want.input, want.output), strict=True):
+        assert table[:, :7].tobytes() == expected_table.tobytes()
 
 
 def test_rare_words_are_as_if_they_were_not_there() -> None:
@@ -346,9 +346,9 @@ def test_rare_words_are_as_if_they_were_not_there() -> None:
     rng = np.random.default_rng(0)
     rare = [np.insert(line, rng.integers(0, len(line) + 1, 500), rng.integers(30, 99, 500)).tolist() for line in lines]
     plain = Case(lines, make_noise(30, 0.8), WORD2VEC)
-    one, other = trained(plain, make_tables(30)), trained(replace(plain, lines=rare), make_tables(30))
-    assert one.input.tobytes() == other.input.tobytes()
-    assert one.output.tobytes() == other.output.tobytes()
+    without_rare, with_rare = trained(plain, make_tables(30)), trained(replace(plain, lines=rare), make_tables(30))
+    assert without_rare.input.tobytes() == with_rare.input.tobytes()
+    assert without_rare.output.tobytes() == with_rare.output.tobytes()
 
 
 def test_every_word_is_trained_once_a_part() -> None:
@@ -370,14 +370,14 @@ def differences(positions: list[Position], tables: Tables, case: Settings) -> tu
     slopes = []
     for table in (tables.input, tables.output):
         slope = np.zeros((len(positions), *table.shape))
-        for place in np.ndindex(*table.shape):
-            old = table[place]
+        for index in np.ndindex(*table.shape):
+            old = table[index]
             sides = []
             for shift in (1e-5, -1e-5):
-                table[place] = old + shift
+                table[index] = old + shift
                 sides.append(objective(positions, tables, case))
-            table[place] = old
-            slope[(slice(None), *place)] = (sides[0] - sides[1]) / 2e-5
+            table[index] = old
+            slope[(slice(None), *index)] = (sides[0] - sides[1]) / 2e-5
         slopes.append(slope)
     return slopes[0], slopes[1]
 
@@ -393,10 +393,10 @@ def test_the_steps_are_gradients_of_the_objective(kind: Settings) -> None:
     share = np.array([len(p.context) if kind.mean and not kind.corrected else 1 for p in positions])
     moved = Tables(tables.input.copy(), tables.output.copy())
     step(positions, moved, case.settings, 1e-9)
-    wanted = np.tensordot(share, by_input, axes=1)
-    np.testing.assert_allclose((moved.input - tables.input) / 1e-9, wanted, rtol=1e-5, atol=1e-5)
+    gradient = np.tensordot(share, by_input, axes=1)
+    np.testing.assert_allclose((moved.input - tables.input) / 1e-9, gradient, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose((moved.output - tables.output) / 1e-9, by_output.sum(axis=0), rtol=1e-5, atol=1e-5)
-    assert np.abs(wanted).max() > 0.5
+    assert np.abs(gradient).max() > 0.5
 
 
 def test_the_compiled_steps_make_the_objective_larger() -> None:
@@ -421,18 +421,18 @@ def test_the_expectation_is_word2vecs(negatives: int) -> None:
     )
     h = hidden(at, tables, mean=True)
     scores = tables.output @ h
-    each = sum(share * log_sigmoid(-scores[word]) for word, share in enumerate(shares) if word != at.word)
-    assert shared == pytest.approx(log_sigmoid(scores[at.word]) + negatives * each, rel=1e-12)
+    expectation = sum(share * log_sigmoid(-scores[word]) for word, share in enumerate(shares) if word != at.word)
+    assert shared == pytest.approx(log_sigmoid(scores[at.word]) + negatives * expectation, rel=1e-12)
 
 
 # -- draws ------------------------------------------------------------------------------------------------------------
 
 
-def cell_sums(threshold: Array, other: Array) -> Array:
+def cell_sums(threshold: Array, alias: Array) -> Array:
     """Probability of each word: its cell's share below the threshold and that of other cells above theirs."""
-    own = threshold.astype(np.float64) / 2**32
-    shares = own + np.bincount(other, 1 - own, minlength=len(own))
-    return np.asarray(shares / len(own))
+    below = threshold.astype(np.float64) / 2**32
+    shares = below + np.bincount(alias, 1 - below, minlength=len(below))
+    return np.asarray(shares / len(below))
 
 
 @pytest.mark.parametrize(
@@ -449,12 +449,12 @@ def cell_sums(threshold: Array, other: Array) -> Array:
     ids=["one", "two", "even", "rising", "zipf", "extreme", "pareto"],
 )
 def test_alias_table_has_the_wanted_proportions(weights: Array) -> None:
-    given = weights.copy()
-    threshold, other = alias_table(weights)
-    assert weights.tolist() == given.tolist()
+    original = weights.copy()
+    threshold, alias = alias_table(weights)
+    assert weights.tolist() == original.tolist()
     assert threshold.max() <= 2**32
-    assert ((other >= 0) & (other < len(weights))).all()
-    np.testing.assert_allclose(cell_sums(threshold, other), weights / weights.sum(), rtol=0, atol=1e-9)
+    assert ((alias >= 0) & (alias < len(weights))).all()
+    np.testing.assert_allclose(cell_sums(threshold, alias), weights / weights.sum(), rtol=0, atol=1e-9)
 
 
 def test_negatives_are_drawn_in_these_proportions() -> None:

@@ -52,36 +52,36 @@ def drift(vectors: WordVectors, config: W2VConfig) -> float:
 def test_every_word_once_an_epoch_and_a_rate_that_falls_to_the_end(
     corpus: PreparedCorpus, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[tuple[list[int], tuple[float, float], int]] = []
+    calls: list[tuple[list[int], tuple[float, float], int]] = []
     real = fast.train_part
 
     def recorded(text: Any, tables: Any, noise: Any, settings: Any, rates: Any, seed: Any) -> Any:
-        given.append((text.borders.tolist(), rates, int(seed)))
+        calls.append((text.borders.tolist(), rates, int(seed)))
         return real(text, tables, noise, settings, rates, seed)
 
     monkeypatch.setattr(fast, "train_part", recorded)
     stream = stream_of(corpus)
     config = replace(CONFIG, workers=workers)
     engine, weights = FastEngine(stream, config), start(stream.n_words)
-    done: list[tuple[int, float]] = []
+    progress: list[tuple[int, float]] = []
     for epoch in range(config.epochs):
-        engine.train_epoch(weights, epoch, lambda words, rate: done.append((words, rate)))
-        assert sum(words for words, _ in done) == (epoch + 1) * stream.total
+        engine.train_epoch(weights, epoch, lambda words, rate: progress.append((words, rate)))
+        assert sum(words for words, _ in progress) == (epoch + 1) * stream.total
     engine.close()
     assert np.isfinite(weights.input).all()
     assert np.isfinite(weights.output).all()
-    assert len(done) == len(given) > 3 * 5
-    assert len({seed for *_, seed in given}) == len(given)  # no part has another one's random numbers
+    assert len(progress) == len(calls) > 3 * 5
+    assert len({seed for *_, seed in calls}) == len(calls)  # no part has another one's random numbers
     slope = (config.alpha - config.min_alpha) / (3 * stream.total)
-    met, place = 0, 0
-    given.sort(key=lambda part: -part[1][0])
-    for (words, rate), (borders, rates, _) in zip(sorted(done, key=lambda part: -part[1]), given, strict=True):
-        assert borders[0] == place
-        place = borders[-1] % len(stream.ids)  # of the next epoch after the last
+    met, position = 0, 0
+    calls.sort(key=lambda part: -part[1][0])
+    for (words, rate), (borders, rates, _) in zip(sorted(progress, key=lambda part: -part[1]), calls, strict=True):
+        assert borders[0] == position
+        position = borders[-1] % len(stream.ids)  # of the next epoch after the last
         assert rates[0] == pytest.approx(config.alpha - slope * met, rel=1e-9)
         met += words
         assert rates[1] == rate == pytest.approx(config.alpha - slope * met, rel=1e-9)
-    assert place == 0
+    assert position == 0
     assert rate == pytest.approx(config.min_alpha, rel=1e-9)
 
 
@@ -102,10 +102,10 @@ def test_the_width_is_no_matter(corpus: PreparedCorpus) -> None:
     wide.input[:, :16], wide.input[:, 16:] = narrow.input, 0
     for weights, dim in ((narrow, 16), (wide, 64)):
         FastEngine(stream, replace(CONFIG, dim=dim)).train_epoch(weights, 0, lambda words, rate: None)
-    for one, other in ((narrow.input, wide.input), (narrow.output, wide.output)):
-        assert one.any()
-        assert one.tobytes() == other[:, :16].tobytes()
-        assert not other[:, 16:].any()
+    for narrow_table, wide_table in ((narrow.input, wide.input), (narrow.output, wide.output)):
+        assert narrow_table.any()
+        assert narrow_table.tobytes() == wide_table[:, :16].tobytes()
+        assert not wide_table[:, 16:].any()
 
 
 def test_the_settings_matter(tmp_path: Path, corpus: PreparedCorpus) -> None:
@@ -113,13 +113,13 @@ def test_the_settings_matter(tmp_path: Path, corpus: PreparedCorpus) -> None:
         {}, {"window": 2}, {"negative": 2}, {"sample": 1e-3}, {"ns_exponent": 0.0}, {"alpha": 0.05}, {"seed": 8},
         {"min_alpha": 0.01}, {"cbow_mean": False}, {"shrink_windows": False}, {"gradient": "corrected"},
     ]  # fmt: skip
-    found = set()
+    results = set()
     for number, change in enumerate(changes):
         config = replace(CONFIG, **change)
         vectors = train(corpus, config, tmp_path / str(number))
         assert drift(vectors, config) > 1e-3
-        found.add(vectors.matrix.tobytes())
-    assert len(found) == len(changes)
+        results.add(vectors.matrix.tobytes())
+    assert len(results) == len(changes)
 
 
 # -- divergence -------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_divergence_keeps_the_checkpoint(tmp_path: Path, corpus: PreparedCorpus)
     before = path.read_bytes()
     with pytest.raises(InputError, match=r"diverged in epoch 2: [\d,]+ of "):
         train(corpus, CONFIG, tmp_path / "work")
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == before
 
 
@@ -177,8 +177,8 @@ def pairs_found(vectors: WordVectors) -> float:
     number = {word: row for row, word in enumerate(vectors.words)}
     unit = vectors.matrix / np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
     forms = [unit[[number[f"{form}{pair}"] for pair in range(PAIRS)]] for form in "ab"]
-    both = np.concatenate(forms)
-    scores = both @ both.T
+    rows = np.concatenate(forms)
+    scores = rows @ rows.T
     np.fill_diagonal(scores, -2)
     return float((scores.argmax(axis=1) == np.roll(np.arange(2 * PAIRS), PAIRS)).mean())
 
