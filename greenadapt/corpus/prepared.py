@@ -25,6 +25,7 @@ from greenadapt.corpus.splitting import (
     Numbering,
     SplitBatch,
     document_hash,
+    encoded_lines,
     gather,
     make_batches,
     split_batches,
@@ -357,7 +358,7 @@ class DocumentHashes:
     def new(self, documents: Iterable[Document]) -> Iterator[Document]:
         """Yield the new documents, and count the others as read."""
         for document in documents:
-            if not self._count_repeat(document_hash(document)):
+            if not self._count_repeat(document_hash(encoded_lines(document))):
                 yield document
 
     def _count_repeat(self, value: int) -> bool:

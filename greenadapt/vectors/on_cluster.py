@@ -40,6 +40,8 @@ from greenadapt.errors import GreenadaptError, MissingError, ResourceError, byte
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.vectors.engines import (
+    Advance,
+    Stop,
     Stream,
     StreamPart,
     Weights,
@@ -345,13 +347,7 @@ class ClusterEngine:
         self._require(cluster)
 
     def train_epoch(
-        self,
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        first_part: int = 0,
-        stop: Callable[[], bool] = never,
+        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
     ) -> int:
         """See ``Engine``; raises ``ResourceError`` if all nodes died."""
         self._start_trainers(weights)

@@ -8,7 +8,6 @@ import io
 import json
 import shutil
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -624,14 +623,3 @@ def test_a_listing_without_such_files_is_refused(tmp_path: Path) -> None:
         pytest.raises(InputError, match=r"/baseline/ lists no file called pubmed"),
     ):
         fetch_corpus(pubmed_at(server, tmp_path), tmp_path / "here")
-
-
-def test_copies_of_the_former_packages_are_read_where_they_were_downloaded(tmp_path: Path) -> None:
-    folder = tmp_path / "pmc" / ".sources"
-    folder.mkdir(parents=True)
-    content = article("a package")
-    with tarfile.open(folder / "oa_comm_xml.PMC000xxxxxx.baseline.2026-01-23.tar.gz", "w:gz") as archive:
-        member = tarfile.TarInfo("PMC000xxxxxx/PMC176545.xml")
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
-    assert texts(find_recipe(str(folder), {"format": "pmc"}), tmp_path) == lines("a package")

@@ -187,15 +187,6 @@ def test_repeated_documents_are_dropped_and_counted(bert_file: Path, tmp_path: P
     assert (with_repeats["documents"], with_repeats["duplicates"], with_repeats["lines"]) == (7, 0, 10)
 
 
-@pytest.mark.slow
-def test_a_line_longer_than_a_batch_stays_one_line(tokenizer_file: Path, tmp_path: Path) -> None:
-    line = " ".join(word for document in random_documents(6_000) for word in document.lines)
-    assert len(line) > 2 * splitting.BATCH_BYTES
-    documents = [Document(("before", line)), Document(("after",))]
-    prepare(documents, tokenizer_file, tmp_path, workers=2)
-    assert Counter(lines_of(PreparedCorpus.open(tmp_path))) == Counter(plain_lines(documents, tokenizer_file))
-
-
 def test_lines_are_shuffled_by_seed(bert_file: Path, tmp_path: Path) -> None:
     documents = [Document((f"line {i}",)) for i in range(2000)]
     orders = []

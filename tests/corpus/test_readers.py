@@ -589,15 +589,6 @@ def test_long_lines_are_cut_between_characters(read: int, monkeypatch: pytest.Mo
         assert decoder.counts["replaced"] == data.decode(errors="replace").count("\ufffd")
 
 
-def test_broken_json_lines_are_skipped_and_counted(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text"\n[1]\n{"text": "b"}\n')
-    with pytest.raises(InputError, match=r"line 2, column 8 is not JSON .* or use --lenient to skip such lines"):
-        lines(path)
-    lenient = open_corpus(find_recipe(str(path)), tmp_path, lenient=True)
-    assert [document.lines for document in lenient.documents()] == [("a",), ("b",)]
-    assert lenient.counts["broken_lines"] == 2
-
-
 def own_recipe(folder: Path, source: str, kind: str = "text") -> Path:
     path = folder / "mine.toml"
     path.write_text(f'title = "T"\nlicence = "L"\nformat = "{kind}"\n{source}', encoding="utf-8")

@@ -278,14 +278,16 @@ def test_commands_read_it_and_know_it_again(run_alone: Run, tiny_model: Callable
 
 
 def test_lenient_skips_broken_lines(run_alone: Run, tiny_model: Callable[..., Path]) -> None:
-    lines = '{"text": "heart"}\nbroken\n'
+    lines = '{"text": "heart"}\nbroken\n[1]\n'
     prepare = ["corpus", "prepare", "-", "-m", tiny_model(), "--json"]
-    assert "line 2, column 1 is not JSON" in run_alone(*prepare, stdin=lines, code=1).stderr
+    error = run_alone(*prepare, stdin=lines, code=1).stderr
+    assert "line 2, column 1 is not JSON" in error
+    assert "or use --lenient to skip such lines" in error
     result = run_alone(*prepare, "--lenient", stdin=lines)
-    assert (
-        "stdin-" in result.stderr.split("skipped 1 line that is not a JSON object")[0].splitlines()[-1] in result.stderr
-    )
-    assert json.loads(result.stdout)["facts"]["read"]["broken_lines"] == 1
+    [warning] = [line for line in result.stderr.splitlines() if "skipped 2 lines that are not a JSON object" in line]
+    assert "stdin-" in warning
+    facts = json.loads(result.stdout)["facts"]["read"]
+    assert (facts["broken_lines"], facts["documents"]) == (2, 1)
     assert json.loads(run_alone(*prepare, stdin=lines).stdout)["config"]["lenient"] is True
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gensim.models.word2vec_corpusfile as kernel
 import pytest
@@ -57,6 +58,12 @@ KEPT = (
 SLOWER = 'numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"'
 
 
+def config_in(folder: Path) -> Any:
+    """The configuration of the vectors in the workspace in ``folder``."""
+    (manifest,) = (folder / "ws").glob("*/*/w2v/manifest.json")
+    return json.loads(manifest.read_text())["config"]
+
+
 NO_GENSIM = (
     "greenadapt: --engine gensim needs gensim, not installed: "
     "install gensim, which has wheels for Python 3.11 to 3.13, or use --engine fast"
@@ -73,8 +80,7 @@ def test_without_gensim_the_fast_engine_trains(tmp_path: Path, tiny_model: Calla
     assert not (tmp_path / "ws").exists()
     result = invoke(tmp_path, command, "--model", model)
     assert (result.exit_code, "gensim's" in result.stderr) == (0, False), result.stderr
-    (manifest,) = (tmp_path / "ws").glob("*/*/w2v/manifest.json")
-    assert json.loads(manifest.read_text())["config"]["engine"] == "fast"
+    assert config_in(tmp_path)["engine"] == "fast"
 
 
 def test_vectors_of_an_engine_that_is_gone(
@@ -217,8 +223,7 @@ def test_both_commands_pass_engine_and_gradient_on(tmp_path: Path, tiny_model: C
         folder.mkdir()
         result = invoke(folder, command, "--model", model, *fast)
         assert result.exit_code == 0, result.stderr
-        (manifest,) = (folder / "ws").glob("*/*/w2v/manifest.json")
-        config = json.loads(manifest.read_text())["config"]
+        config = config_in(folder)
         assert (config["engine"], config["gradient"]) == ("fast", "corrected")
 
 
@@ -237,8 +242,7 @@ def test_without_numba_gensim_is_used_and_one_line_says_so(
     result = invoke(tmp_path, command, "--model", tiny_model())
     assert result.exit_code == 0, result.stderr
     assert result.stderr.splitlines().count(SLOWER) == 1
-    (manifest,) = (tmp_path / "ws").glob("*/*/w2v/manifest.json")
-    assert json.loads(manifest.read_text())["config"]["engine"] == "gensim"
+    assert config_in(tmp_path)["engine"] == "gensim"
 
 
 @pytest.mark.slow

@@ -43,6 +43,12 @@ class Stream:
         return int(self.counts.sum()) if self.occurrences is None else self.occurrences
 
 
+Advance = Callable[[int, float], None]
+"""Called with a number of trained words and the learning rate."""
+Stop = Callable[[], bool]
+"""Whether to stop after the current part."""
+
+
 def never() -> bool:
     """The default of ``stop``."""
     return False
@@ -60,18 +66,12 @@ class Engine(Protocol):
         """A note for the user before training, or empty."""
 
     def train_epoch(
-        self,
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        first_part: int = 0,
-        stop: Callable[[], bool] = never,
+        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
     ) -> int:
         """Train epoch number ``epoch`` (from 0) from part ``first_part`` on.
 
-        Calls ``advance(words, learning_rate)`` after each part. Once ``stop()`` is true, returns the number of the next
-        part; 0 if the epoch is complete.
+        Calls ``advance`` after each part. Once ``stop()`` is true, returns the number of the next part; 0 if the epoch
+        is complete.
         """
 
     def close(self) -> None:
@@ -129,11 +129,7 @@ def cuts(stream: Stream) -> Iterator[tuple[int, int]]:
 
 
 def train_parts(
-    parts: Sequence[T],
-    train: Callable[[T], tuple[int, float]],
-    workers: int,
-    advance: Callable[[int, float], None],
-    stop: Callable[[], bool],
+    parts: Sequence[T], train: Callable[[T], tuple[int, float]], workers: int, advance: Advance, stop: Stop
 ) -> int:
     """Call ``train`` for ``parts``, ``workers`` at a time, and ``advance`` with each result.
 

@@ -30,13 +30,15 @@ many times. Rows are prefetched a group or a chunk ahead.
 Threads share the tables without locks (Hogwild), each working on its own parts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from greenadapt.config import W2VConfig
 from greenadapt.vectors.engines import (
+    Advance,
+    Stop,
     Stream,
     StreamPart,
     Weights,
@@ -75,13 +77,7 @@ class FastEngine:
         )
 
     def train_epoch(
-        self,
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        first_part: int = 0,
-        stop: Callable[[], bool] = never,
+        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
     ) -> int:
         """Train as ``Engine`` says; raises ``InputError`` if training diverges."""
         parts = self.parts[first_part:]
@@ -94,13 +90,7 @@ class FastEngine:
         return list(stream_parts(self._stream))
 
     def train_parts(
-        self,
-        parts: Sequence[StreamPart],
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        stop: Callable[[], bool] = never,
+        self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never
     ) -> int:
         """Train on ``parts`` of epoch number ``epoch``; returns the number of trained parts, the first ones.
 

@@ -13,7 +13,7 @@ if the next line would not fit.
 
 import copy
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ import numpy as np
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import (
+    Advance,
+    Stop,
     Stream,
     Weights,
     cuts,
@@ -71,13 +73,7 @@ class GensimEngine:
         self._parts = list(write_parts(stream, folder))
 
     def train_epoch(
-        self,
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        first_part: int = 0,
-        stop: Callable[[], bool] = never,
+        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
     ) -> int:
         """Train as ``Engine`` says; threads share the tables without locks (Hogwild).
 
