@@ -1,6 +1,6 @@
 """Choose the words that get an embedding row, and compute the rows: map, norm, pieces, blend or form.
 
-A new recipe is a branch of ``Recipe.rows``, with its name in ``RowRecipe`` of the configuration.
+A new recipe is a branch of ``RowFormula.rows``, with its name in ``RowRecipe`` of the configuration.
 
 ``form`` follows BERTRAM (Schick and Schütze, arXiv 1910.07181). A frequent word is known by its contexts, a rare one by
 its form, the pieces that it is spelled with. BERTRAM trains a network that weighs the two; here a ridge regression
@@ -163,8 +163,8 @@ def select(
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
-    """What a new row is, by ``config.rows``.
+class RowFormula:
+    """How a new row is computed, by ``config.rows``.
 
     - ``map``: the word's vector, mapped by ``alignment`` (Poerner et al. 2020, equation 3);
     - ``norm``: the same rescaled to ``norm``, since least squares shrinks rows;
@@ -187,11 +187,11 @@ class Recipe:
         """Whether ``rows`` reads the mapped vectors."""
         return self.config.rows in ("map", "norm", "blend")
 
-    def named(self, name: RowRecipe) -> "Recipe":
+    def named(self, name: RowRecipe) -> "RowFormula":
         """The recipe ``name`` with the same settings."""
         return replace(self, config=replace(self.config, rows=name))
 
-    def fitted(self, overlap: KnownWords, words: Int64Array) -> "Recipe":
+    def fitted(self, overlap: KnownWords, words: Int64Array) -> "RowFormula":
         """The recipe fitted on some ``words`` of the ``overlap``: with the map of ``form``."""
         if self.config.rows != "form":
             return self
@@ -227,7 +227,7 @@ class NewRows:
     rows: Int64Array
     vectors: WordVectors
     vocabulary: BaseVocabulary
-    recipe: Recipe
+    recipe: RowFormula
 
     def __iter__(self) -> Iterator[FloatArray]:
         for begin in range(0, len(self.words), _BLOCK):
@@ -272,7 +272,9 @@ class PredictedRows:
         return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
 
 
-def predict_rows(overlap: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig) -> PredictedRows:
+def predict_rows(
+    overlap: KnownWords, recipe: RowFormula, names: Sequence[RowRecipe], config: AlignConfig
+) -> PredictedRows:
     """Rows of the recipes ``names``, otherwise like ``recipe``, fitted on the same words as ``diagnose`` does.
 
     Raises ``InputError`` for fewer than 50 words.
@@ -331,7 +333,7 @@ class Expansion:
         return self.checkpoint.embedding() if output is None else output
 
     @cached_property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> RowFormula:
         """What the new rows are; with ``--rows auto`` the recipe whose rows are nearest to those of held-out words."""
         if self.config.rows != "auto":
             name = self.config.rows
@@ -369,12 +371,12 @@ class Expansion:
         return predict_rows(self.spelled, self.blank, names, self.fitting)
 
     @cached_property
-    def blank(self) -> Recipe:
+    def blank(self) -> RowFormula:
         """A recipe without its name."""
         embedding, vocabulary = self.table, self.vocabulary
         norm = wordpiece_norm(embedding, vocabulary.size, vocabulary.special_ids)
         rescales_form = not self.checkpoint.architecture.is_generative
-        return Recipe(self.config, self.alignment, embedding, norm, rescales_form=rescales_form)
+        return RowFormula(self.config, self.alignment, embedding, norm, rescales_form=rescales_form)
 
     @cached_property
     def spelled(self) -> KnownWords:
@@ -433,7 +435,7 @@ class Expansion:
         hidden = np.unique(self.entries.word[~self.entries.exported])
         return int(counts[self.chosen[hidden]].sum()) if has_counts(counts) else 0
 
-    def rows(self, recipe: Recipe) -> Streamed:
+    def rows(self, recipe: RowFormula) -> Streamed:
         """The new entries' rows by ``recipe``, (n, dim), float32."""
         surfaces, rows = self.entries.surfaces(), self.chosen[self.entries.word]
         blocks = NewRows(surfaces, rows, self._weighed, self.vocabulary, recipe)

@@ -14,7 +14,7 @@ from greenadapt.errors import InputError
 from greenadapt.progress import Bar, Silent
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.quality import Diagnostics, KnownWords, diagnose
-from greenadapt.vectors.rows import Recipe, fit_form, predict_rows
+from greenadapt.vectors.rows import RowFormula, fit_form, predict_rows
 
 N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
 
@@ -187,7 +187,7 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     pieces = [[int(row) % 7 + 10, int(row) % 11 + 20] for row in rows]
     config, norm = AlignConfig(), 3.0
     overlap = KnownWords(source, counts, rows, base, pieces, SPECIAL)
-    recipe = Recipe(ExpandConfig(), fit(source, base[rows], config), base, norm)
+    recipe = RowFormula(ExpandConfig(), fit(source, base[rows], config), base, norm)
     predicted = predict_rows(overlap, recipe, ("map", "norm", "pieces", "form"), config)
     figures = {name: predicted.measure(predicted_rows) for name, predicted_rows in predicted.rows.items()}
     diagnosed = diagnose(overlap, config)[0].figures

@@ -19,7 +19,7 @@ from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.rows import (
     FormMap,
     NewRows,
-    Recipe,
+    RowFormula,
     fit_form,
     mean_of_pieces,
     replacements,
@@ -94,7 +94,7 @@ def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], recipe: RowRecipe,
     # The matrix has the rows in another order: last first.
     rows = np.arange(len(words))[::-1]
     vectors = WordVectors(words[::-1], np.ones(len(words), np.int64), mapped[::-1])
-    recipe_ = Recipe(options, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
+    recipe_ = RowFormula(options, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
     return NewRows(words, rows, vectors, vocabulary, recipe_)
 
 
@@ -170,7 +170,7 @@ def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_
         assert [words[i] for i in new] == ["tachycardia", "insulin"]
         names: Any = [words[i] for i in new]
         word_vectors = WordVectors(words, counts, vectors)
-        blocks = NewRows(names, new, word_vectors, Vocabulary({}), Recipe(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
+        blocks = NewRows(names, new, word_vectors, Vocabulary({}), RowFormula(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
         write_expanded(checkpoint, Streamed((2, checkpoint.dim), np.dtype(np.float32), blocks), folder)
         W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
         embedding = Checkpoint.open(folder).embedding()
