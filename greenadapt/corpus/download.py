@@ -377,7 +377,8 @@ def fetch_articles(source: Source, work: Path, progress: Progress) -> None:
         ThreadPoolExecutor(_WORKERS) as pool,
     ):
         for start in range(0, len(chosen), _PER_ARCHIVE):
-            names = [_article_name(number) for number in chosen[start : start + _PER_ARCHIVE].tolist()]
+            versions = (divmod(number, 1 << _VERSION_BITS) for number in chosen[start : start + _PER_ARCHIVE].tolist())
+            names = [f"PMC{article}.{version}" for article, version in versions]
             archive = work / f"{start // _PER_ARCHIVE:05d}.tar.gz"
             if archive.exists():
                 bar.advance(len(names))
@@ -446,10 +447,6 @@ def choose(keys: Iterable[str], share: float) -> Int64Array:
     is_last = np.append(articles[1:] != articles[:-1], True)
     scattered = (articles.astype(np.uint64) * _GOLDEN) / 2.0**64  # evenly over 0 to 1
     return versions[is_last & ((scattered < share) | (share == 1))]
-
-
-def _article_name(number: int) -> str:
-    return f"PMC{number >> _VERSION_BITS}.{number & ((1 << _VERSION_BITS) - 1)}"
 
 
 def _inventory_files(source: Source) -> list[Source]:

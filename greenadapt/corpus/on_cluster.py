@@ -25,7 +25,6 @@ from greenadapt.corpus.prepared import (
     Shuffle,
     check_resources,
     count_words,
-    fill,
     is_first_occurrence,
     n_buckets,
     read_vocabulary,
@@ -252,7 +251,7 @@ def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
     def make(folder: Path) -> Json:
         shuffle = Shuffle(folder, job.config.seed, n_buckets(text.n_tokens, job.max_memory), first_line)
         kept_lines = ArrayFile(job.path("counts", part) / DOCUMENTS)["kept_lines"]
-        fill(shuffle, text, kept_lines, numbers_of(part, job, n_levels), SilentBar())
+        shuffle.add(text, kept_lines, numbers_of(part, job, n_levels), SilentBar())
         with open(folder / "keys", "wb") as keys:
 
             def blocks() -> Iterator[tuple[Int32Array, Int32Array]]:

@@ -112,19 +112,23 @@ class Shuffle:
         self.n_lines = 0
         self.n_tokens = 0
 
-    def add(self, lengths: Int32Array, ids: Int32Array) -> None:
-        """Add lines: their numbers of ids, ``(n_lines,)``, and the ids, ``(sum of lengths,)``."""
-        keys = line_keys(self._first + self.n_lines, len(lengths), self._seed)
-        self.n_lines += len(lengths)
-        self.n_tokens += len(ids)
-        starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        bucket = (keys >> np.uint64(32)) * np.uint64(self._n_buckets) >> np.uint64(32)
-        for number in np.unique(bucket).tolist():
-            chosen = np.flatnonzero(bucket == number)
-            keyed = np.empty(len(chosen), _KEYED)
-            keyed["key"], keyed["length"] = keys[chosen], lengths[chosen]
-            _append(self._keyed_file(number), keyed)
-            _append(self._ids_file(number), gather(ids, starts[chosen], lengths[chosen]))
+    def add(self, text: LineFile, kept_lines: BoolArray, new_number: Int32Array, bar: Bar) -> None:
+        """Add the kept lines of ``text`` that have words, renumbered."""
+        for line, block_lengths, block_ids in text.blocks():
+            keep = kept_lines[line : line + len(block_lengths)] & (block_lengths > 0)
+            lengths, ids = block_lengths[keep], new_number[block_ids[np.repeat(keep, block_lengths)]]
+            keys = line_keys(self._first + self.n_lines, len(lengths), self._seed)
+            self.n_lines += len(lengths)
+            self.n_tokens += len(ids)
+            starts = np.cumsum(lengths, dtype=np.int64) - lengths
+            bucket = (keys >> np.uint64(32)) * np.uint64(self._n_buckets) >> np.uint64(32)
+            for number in np.unique(bucket).tolist():
+                chosen = np.flatnonzero(bucket == number)
+                keyed = np.empty(len(chosen), _KEYED)
+                keyed["key"], keyed["length"] = keys[chosen], lengths[chosen]
+                _append(self._keyed_file(number), keyed)
+                _append(self._ids_file(number), gather(ids, starts[chosen], lengths[chosen]))
+            bar.advance(len(block_ids))
 
     def lines(self) -> Iterator[tuple[UInt64Array, Int32Array, Int32Array]]:
         """Yield all lines, sorted by key, in blocks of keys, lengths and ids, and delete the temporary files."""
@@ -295,14 +299,6 @@ def write_by_frequency(words: list[str], counts: Int64Array, n_documents: int, p
 def n_buckets(n_tokens: int, max_memory: int) -> int:
     """The number of buckets such that a bucket, its keys and its sorted copy fit in ``max_memory`` bytes."""
     return 1 + 8 * 4 * n_tokens // max_memory
-
-
-def fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, new_number: Int32Array, bar: Bar) -> None:
-    """Add the kept lines of ``text`` that have words to ``shuffle``, renumbered."""
-    for line, lengths, ids in text.blocks():
-        keep = kept_lines[line : line + len(lengths)] & (lengths > 0)
-        shuffle.add(lengths[keep], new_number[ids[np.repeat(keep, lengths)]])
-        bar.advance(len(ids))
 
 
 def write_stream(stream: NumberedLines, offsets: Path, path: Path, progress: Progress) -> None:
@@ -539,7 +535,7 @@ def prepare_corpus(  # noqa: PLR0913
         first_line = previous.n_lines if previous else 0
         shuffle = Shuffle(temporary, config.seed, n_buckets(text.n_tokens, max_memory), first_line)
         with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
-            fill(shuffle, text, kept_lines, new_number, bar)
+            shuffle.add(text, kept_lines, new_number, bar)
         text.remove()
         blocks = ((lengths, ids) for _, lengths, ids in shuffle.lines())
         stream = NumberedLines(blocks, shuffle.n_lines, shuffle.n_tokens)

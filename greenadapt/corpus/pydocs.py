@@ -371,13 +371,10 @@ def _is_wanted(path: Path) -> bool:
 
 
 def _package(distribution: metadata.Distribution, root: Path) -> Package:
-    def list_files() -> list[Path]:
-        return [Path(file) for file in distribution.files or ()]
-
     headers = distribution.metadata
     # The type PackageMetadata has no method get in Python 3.11.
     name, version = (headers[key] if key in headers else "" for key in ("Name", "Version"))  # noqa: SIM401
-    return Package(name.lower().replace("_", "-"), version, root, list_files)
+    return Package(name.lower().replace("_", "-"), version, root, lambda: map(Path, distribution.files or ()))
 
 
 def _standard_library() -> Package:

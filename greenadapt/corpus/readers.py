@@ -191,7 +191,7 @@ class CorpusReader:
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents in order of the sources; ``InputError`` if a file is invalid, or no file has text."""
-        self._reset_counts(self._before)
+        self._decoder.counts = Counter(self._before)
         if self.recipe.format == "pydocs":
             counts = self._decoder.counts
             documents = pydocs.read_pydocs(self.recipe.packages, counts=counts, workers=self._workers)
@@ -202,12 +202,12 @@ class CorpusReader:
 
     def pieces(self) -> list[Piece]:
         """The pieces that ``documents`` reads, in order; counts the skipped symlinks. Not for pydocs."""
-        self._reset_counts({})
+        self._decoder.counts = Counter()
         return list(self._pieces())
 
     def documents_of(self, pieces: Iterable[Piece]) -> Iterator[Document]:
         """Yield the documents of ``pieces``; ``counts`` then covers only these."""
-        self._reset_counts({})
+        self._decoder.counts = Counter()
         yield from self._checked(self._read(pieces))
 
     def add(self, counts: Mapping[str, int]) -> None:
@@ -284,10 +284,6 @@ class CorpusReader:
                 self._decoder.check_words(line, document.name)
             lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
             yield replace(document, lines=tuple(lines))
-
-    def _reset_counts(self, before: Mapping[str, int]) -> None:
-        self._decoder.counts.clear()
-        self._decoder.counts.update(before)
 
 
 def open_corpus(

@@ -318,9 +318,9 @@ class Traffic:
     training: float = 0
     """Seconds of training, of the slowest node of each round."""
     synchronising: float = 0
-    """Seconds of synchronisation."""
+    """Seconds."""
     received: float = 0
-    """Bytes that a node received from other nodes."""
+    """Bytes that a node received."""
     lost: int = 0
     """Number of nodes that died."""
 
