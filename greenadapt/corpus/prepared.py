@@ -10,7 +10,7 @@ import shutil
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -164,6 +164,7 @@ def _append(path: Path, array: Array) -> None:
         write_array(file, array)
 
 
+_LINE = re.compile(r"[^\t\n]++\t[0-9]++")
 _LINES = re.compile(rb"(?:[^\t\n]++\t[0-9]++\n)*+")  # possessive: no backtracking, constant memory
 
 
@@ -184,31 +185,20 @@ def write_vocabulary(path: Path, words: Sequence[str], counts: Int64Array) -> No
 def read_vocabulary(path: Path) -> tuple[list[str], Int64Array]:
     """Read words and counts, int64 ``(n_words,)``; raises ``InputError`` with file and line for an invalid file."""
     content = path.read_bytes()
-    if _LINES.fullmatch(content):
-        with suppress(UnicodeDecodeError):
-            parts = content.decode().replace("\n", "\t").split("\t")
-            return parts[:-1:2], np.fromiter(map(int, parts[1::2]), np.int64, len(parts) // 2)
-    return _read_by_line(path)
-
-
-def _read_by_line(path: Path) -> tuple[list[str], Int64Array]:
-    """Like ``read_vocabulary``, slower, for a file with an invalid line."""
-    words: list[str] = []
-    counts: list[int] = []
-    with open(path, encoding="utf-8", newline="\n") as file:  # words may contain other line separators
-        try:
-            for number, line in enumerate(file, 1):
-                word, tab, count = line.removesuffix("\n").partition("\t")
-                if not (word and tab and count.isascii() and count.isdigit()):
-                    raise InputError(
-                        f"{path}, line {number}: {line[:80]!r} is not a word, a tab and a count",
-                        "run the stage again with --force",
-                    )
-                words.append(word)
-                counts.append(int(count))
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}, after line {len(words)}: not UTF-8 ({error.reason})") from None
-    return words, np.array(counts, np.int64)
+    content += b"" if content.endswith(b"\n") or not content else b"\n"
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        n_lines = content.count(b"\n", 0, error.start)
+        raise InputError(f"{path}, after line {n_lines}: not UTF-8 ({error.reason})") from None
+    if not _LINES.fullmatch(content):
+        lines = enumerate(text.split("\n"), 1)
+        number, line = next((number, line) for number, line in lines if not _LINE.fullmatch(line))
+        raise InputError(
+            f"{path}, line {number}: {line[:80]!r} is not a word, a tab and a count", "run the stage again with --force"
+        )
+    parts = text.replace("\n", "\t").split("\t")
+    return parts[:-1:2], np.fromiter(map(int, parts[1::2]), np.int64, len(parts) // 2)
 
 
 VOCABULARY_FILE = "vocabulary.tsv"
@@ -353,22 +343,16 @@ class DocumentHashes:
 
     def new(self, documents: Iterable[Document]) -> Iterator[Document]:
         """Yield the new documents, and count the others as read."""
+        hashes, n_read = self._hashes, self._read
         for document in documents:
-            if not self._count_repeat(document_hash(encoded_lines(document))):
+            value = document_hash(encoded_lines(document))
+            start = bisect_left(hashes, value)
+            next_copy = start + n_read[start] if start < len(hashes) else start
+            if next_copy < len(hashes) and hashes[next_copy] == value:
+                n_read[start] += 1
+                self._n_read += 1
+            elif self._repeats or start == len(hashes) or hashes[start] != value:
                 yield document
-
-    def _count_repeat(self, value: int) -> bool:
-        """Whether ``value`` is the hash of an existing document; then count the document as read."""
-        hashes, read = self._hashes, self._read
-        start = bisect_left(hashes, value)
-        if start == len(hashes) or hashes[start] != value:
-            return False
-        next_copy = start + read[start]
-        if next_copy == len(hashes) or hashes[next_copy] != value:  # read as often as before
-            return not self._repeats
-        read[start] += 1
-        self._n_read += 1
-        return True
 
 
 def added_positions(n_before: int, n_lines: int, seed: int) -> Int64Array:
@@ -389,36 +373,24 @@ def merged_lines(
 ) -> Iterator[tuple[Int32Array, Int32Array]]:
     """Yield ``existing``, renumbered by ``new_number``, with ``added`` at ``positions``: blocks of lengths and ids."""
     n_lines = existing.n_lines + added.n_lines
-    sources = [_LineReader(existing), _LineReader(added)]
+    n_existing = n_added = 0  # ids yielded
     for begin in range(0, n_lines, _BLOCK_LINES):
         end = min(begin + _BLOCK_LINES, n_lines)
+        first, last = np.searchsorted(positions, [begin, end])
         is_added = np.zeros(end - begin, bool)
-        is_added[positions[slice(*np.searchsorted(positions, [begin, end]))] - begin] = True
+        is_added[positions[first:last] - begin] = True
         lengths = np.empty(end - begin, np.int32)
-        for source, chosen in zip(sources, (~is_added, is_added), strict=True):
-            lengths[chosen] = source.next_lengths(int(chosen.sum()))
+        lengths[~is_added] = np.diff(existing.lines[begin - first : end - last + 1])
+        lengths[is_added] = np.diff(added.lines[first : last + 1])
         line = 0
         for part in split_by_tokens(lengths):
             of_added = np.repeat(is_added[line : line + len(part)], part)
+            existing_ids = existing.ids[n_existing : n_existing + np.count_nonzero(~of_added)]
+            added_ids = added.ids[n_added : n_added + np.count_nonzero(of_added)]
             ids = np.empty(len(of_added), np.int32)
-            ids[~of_added] = new_number[sources[0].next_ids(int((~of_added).sum()))]
-            ids[of_added] = sources[1].next_ids(int(of_added.sum()))
+            ids[~of_added], ids[of_added] = new_number[existing_ids], added_ids
             yield part, ids
-            line += len(part)
-
-
-class _LineReader:
-    def __init__(self, source: "PreparedCorpus") -> None:
-        self._source = source
-        self._line = self._token = 0
-
-    def next_lengths(self, n: int) -> Int32Array:
-        self._line += n
-        return np.diff(self._source.lines[self._line - n : self._line + 1]).astype(np.int32)
-
-    def next_ids(self, n: int) -> Int32Array:
-        self._token += n
-        return self._source.ids[self._token - n : self._token]
+            line, n_existing, n_added = line + len(part), n_existing + len(existing_ids), n_added + len(added_ids)
 
 
 class PreparedCorpus:

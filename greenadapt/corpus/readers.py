@@ -112,7 +112,8 @@ def parts_of(
     A part has 1/512 of all bytes on disk, but at least 4 MB and at most 64 MB, so that the parts depend only on the
     text, and a long text has a limited number of parts. ``run``, called like ``map``, counts the lines of large files.
     """
-    sized = [(piece, _size(piece)) for piece in pieces]
+    # A release of CORD-19 is always a part by itself.
+    sized = [(piece, 1 << 62 if piece.is_release else Path(piece.path).stat().st_size) for piece in pieces]
     size = min(max(sum(n for piece, n in sized if not piece.is_release) // _PARTS, SMALLEST), LARGEST)
     large = [
         (piece, n_bytes) for piece, n_bytes in sized if n_bytes > size and is_linewise(piece.path, kind, sample_by)
@@ -130,11 +131,6 @@ def parts_of(
         parts[-1].append(piece)
         n_part_bytes += n_bytes
     return list(map(tuple, parts))
-
-
-def _size(piece: Piece) -> int:
-    """The bytes of a piece on disk; a huge number for a release, which is always a part by itself."""
-    return 1 << 62 if piece.is_release else Path(piece.path).stat().st_size
 
 
 def _cut(piece: Piece, n_bytes: int, size: int, counted: Iterable[tuple[int, int]]) -> list[tuple[Piece, int]]:
