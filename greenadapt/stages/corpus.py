@@ -1,4 +1,4 @@
-"""Choose a corpus and a model, prepare the text, list the corpora, and decide what an update trains again."""
+"""Choose a corpus and a model, prepare the text, list corpora, and decide whether an update can reuse results."""
 
 import shlex
 from dataclasses import asdict, replace
@@ -32,7 +32,7 @@ BYTES_PER_SECOND = 10_000_000
 
 
 def list_corpora(session: Session) -> list[Json]:
-    """The named corpora, then the others in the workspace; some of the keys of ``show_corpus``."""
+    """The named corpora, then other corpora in the workspace; some of the keys of ``show_corpus``."""
     recipes = {recipe.name: recipe for recipe in list_recipes()}
     names = [name for name in session.workspace.corpora() if name not in recipes and session.workspace.models(name)]
     return [*(_row(session, recipe) for recipe in recipes.values()), *(_workspace_row(session, name) for name in names)]
@@ -77,7 +77,7 @@ def _row(session: Session, recipe: Recipe) -> Json:
 
 
 def download_time(recipe: Recipe) -> Json | None:
-    """The hours of the download ``at`` a speed, from what is stated; ``None`` if that is too little."""
+    """The hours of the download ``at`` a speed, from the stated size; ``None`` if it is unknown."""
     stated = recipe.stated
     if stated is None:
         return None
@@ -97,7 +97,7 @@ def _workspace_row(session: Session, name: str) -> Json:
     row |= {"stated": None, "download": None}
     for model in models:
         for result in session.workspace.results(name, model):
-            facts = result.manifest.facts  # those of a fine-tuned model lack the corpus
+            facts = result.manifest.facts  # without the corpus for a fine-tuned model
             row |= {key: facts[key] for key in ("title", "licence") if key in facts}
             if result.manifest.stage == CORPUS:
                 row["sources"] = sources = list(result.manifest.inputs["text"]["sources"])

@@ -55,7 +55,7 @@ def alignment_of(folder: Path) -> Result:
     """
     entry = read_manifest(folder.resolve()).inputs.get("alignment")
     if entry is None:
-        raise MissingError(f"{folder} does not say which map it was made with", "give the folder of an expand result")
+        raise MissingError(f"the manifest of {folder} names no map", "give the folder of an expand result")
     path = found_at(entry, folder)
     if not path.is_dir():
         raise MissingError(f"the map of {folder} is no longer in {entry['path']}", "adapt the model again")

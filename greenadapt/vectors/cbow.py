@@ -306,7 +306,7 @@ class EarlierVectors:
         weights.output[existing] = self.output[rows[existing]]
 
     def stream(self, corpus: "PreparedCorpus", counts: Int64Array, seed: int, path: Path) -> Stream:
-        """Write the text of an update to ``path``; ``counts`` are those of the trained words in the whole corpus."""
+        """Write the text of an update to ``path``; ``counts`` are counts of the trained words in the whole corpus."""
         lengths = np.diff(corpus.lines)
         chosen = np.zeros(corpus.n_lines, bool)
         chosen[self.new_lines] = True

@@ -488,7 +488,7 @@ class ClusterEngine:
                 return answers[node]
 
     def _ask(self, calls: dict[Node, Any]) -> dict[Node, Any]:
-        """The results of calls of trainers, except those of nodes that died, which are excluded from now on.
+        """The results of calls of trainers without dead nodes, which are left out from now on.
 
         Raises the error of a call, and ``ResourceError`` if no node is alive.
         """
@@ -518,7 +518,7 @@ class ClusterEngine:
         for node in dead:
             self._ray.kill(self._trainers.pop(node))
             self._left_out.add(node.id)
-            self._progress.warn(f"node {node.address} died, the others train on what it was given")
+            self._progress.warn(f"node {node.address} died, the others train on its parts")
         self.traffic.lost += len(dead)
         if not self._trainers:
             raise ResourceError(

@@ -95,9 +95,8 @@ class FormMap:
 def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float) -> FormMap:
     """Fit the map on n words with rows of their own, ``targets`` (n, dim): argmin_W Σ‖y − μ − (φ − φ̄) W‖² + λ‖W‖².
 
-    λ is the sum over the words of a centred feature's square, on average over the features. ``pieces`` are those that
-    each word would be cut into without its row, so that the words of the fit look like new ones; the other arguments
-    are those of ``FormMap.rows``. Computed in float64, a block of words at a time.
+    λ is the mean over the features of Σ(φ − φ̄)². ``pieces`` are the pieces of each word without its row, as of a new
+    word; for the other arguments see ``FormMap.rows``. Computed in float64, a block of words at a time.
     """
     n, dim = targets.shape
     size = 2 * vectors.shape[1] + 4 * dim
@@ -134,7 +133,7 @@ def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array,
         yield np.hstack([gate * units, (1 - gate) / 2 * units, means, (1 - gate) * means, first / 2, last / 2])
 
 
-_BLOCK = 4096  # new rows made at a time
+_BLOCK = 4096  # new rows in memory at once
 
 
 def select(
@@ -145,12 +144,12 @@ def select(
     vocabulary: BaseVocabulary,
     allowed: Container[str] | None = None,
 ) -> Int64Array:
-    """Indices of the ``words`` that get a row, most frequent first, ties in the given order, int64 (n_new,).
+    """Select the ``words`` that get a row: indices, most frequent first, ties in order, int64 (n_new,).
 
-    Excludes words in ``base``: those with a row already, and special tokens. Only words in ``allowed``, if given, with
-    at least ``config.min_count`` in ``counts`` (n_words,) and cut into at least ``config.min_pieces``
-    pieces of ``vocabulary`` (``[UNK]`` is one piece); of these the first ``config.max_words``. New ids follow this
-    order (Poerner et al. 2020: the order of the vector file, which word2vec sorts the same way).
+    Words in ``base`` have a row already or are special tokens. A word must be in ``allowed``, if set, occur
+    ``config.min_count`` times according to ``counts`` (n_words,), and have ``config.min_pieces`` pieces in
+    ``vocabulary`` (``[UNK]`` is one). Selects at most ``config.max_words``. New ids follow this order, which is that of
+    word2vec's vector files, as in Poerner et al. 2020.
     """
     order: Int64Array = np.argsort(-np.asarray(counts, np.int64), kind="stable")
     order = order[counts[order] >= config.min_count]
@@ -180,7 +179,7 @@ class RowFormula:
     """The ``wordpiece_norm`` of the model."""
     form: FormMap | None = None
     rescales_form: bool = True
-    """Not for rows that are also output rows: to rescale what all rows share shifts the logits of all new words."""
+    """Off for rows that are also output rows: rescaling their common part shifts the logits of all new words."""
 
     @property
     def needs_map(self) -> bool:
@@ -309,14 +308,13 @@ class Expansion:
     fitting: AlignConfig = AlignConfig()  # noqa: RUF009  (it is frozen)
     """How the alignment was fitted and which words were held out."""
     is_output: bool = False
-    """Whether the rows are output rows of a generative language model, which differ from those of its embedding."""
+    """Whether the rows are output rows of a generative language model that are not tied to its embedding."""
 
     @cached_property
     def output(self) -> "Expansion | None":
-        """The same words' output rows, if the model has its own: by the same recipe, fitted on output rows.
+        """The output rows of the same words, by the same recipe fitted on output rows; ``None`` for tied rows.
 
-        A word's output row is what a state is compared with to predict the word, and not the row that the word itself
-        is read by; it depends on the word's contexts, too.
+        The model compares a state with an output row to predict the word, so the row depends on the word's contexts.
         """
         output = self.checkpoint.untied_output()
         if output is None:
@@ -334,7 +332,7 @@ class Expansion:
 
     @cached_property
     def recipe(self) -> RowFormula:
-        """What the new rows are; with ``--rows auto`` the recipe whose rows are nearest to those of held-out words."""
+        """How new rows are computed; ``--rows auto`` selects the recipe with the highest cosine on held-out words."""
         if self.config.rows != "auto":
             name = self.config.rows
         else:
@@ -353,10 +351,10 @@ class Expansion:
 
     @cached_property
     def figures(self) -> dict[RowRecipe, HeldOut]:
-        """Of the recipes to choose from, or of the one given, on held-out words; empty for the mapped vectors, which
-        ``align`` measured.
+        """Held-out figures of the recipe, or of all recipes of ``--rows auto``; empty for ``map``, which ``align``
+        measures, and if there are too few words.
 
-        Raises ``InputError`` if the words are too few to choose by.
+        Raises ``InputError`` if there are too few words for ``--rows auto``.
         """
         if self.config.rows == "map":
             return {}
@@ -398,7 +396,7 @@ class Expansion:
 
     @cached_property
     def _weighed(self) -> WordVectors:
-        """The vectors; if they came without counts, with those at which contexts count as much as form."""
+        """The vectors; vectors without counts get the count at which contexts weigh as much as form."""
         counts = self.vectors.counts
         return self.vectors if has_counts(counts) else replace(self.vectors, counts=np.full_like(counts, GATE))
 
