@@ -195,7 +195,8 @@ def test_a_length_that_is_no_number_is_unknown(tmp_path: Path, length: str) -> N
         assert (tmp_path / "new" / "a.txt").read_bytes() == b"text"
 
 
-def test_a_redirect_to_no_address_is_refused(tmp_path: Path) -> None:
+def test_a_redirect_to_no_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib3.util.retry.Retry.get_backoff_time", lambda _: 0)
     with answering(302, {"Location": "{path}", "Content-Length": "0"}) as address:
         for target in ("http://[", "http://a:b/", "/again", "http://.x/", "file:///etc/passwd"):
             with pytest.raises(InputError, match="cannot be downloaded"):
