@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 import greenadapt.corpus.lookup as module
-from greenadapt.config import CorpusConfig
 from greenadapt.corpus.lookup import find_contexts, words_in_files
-from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, MissingError
-from greenadapt.progress import Silent
 from greenadapt.tokenization.vocabulary import WordSplitter
 from tests.conftest import wordpiece_tokenizer
+from tests.corpus.test_prepared import prepare
 
 
 @pytest.fixture
@@ -28,9 +27,7 @@ def corpus(tmp_path: Path) -> PreparedCorpus:
         " ".join(f"w{i}" for i in draw.choice(40, draw.integers(1, 31), p=share / share.sum())) for _ in range(200)
     ]
     (tmp_path / "splitter.json").write_text(wordpiece_tokenizer().to_str())
-    documents = [Document([line], "") for line in lines]
-    options = {"workers": 1, "max_memory": 1 << 30, "progress": Silent()}
-    prepare_corpus(documents, tmp_path / "splitter.json", tmp_path, CorpusConfig(), **options)  # type: ignore[arg-type]
+    prepare([Document((line,)) for line in lines], tmp_path / "splitter.json", tmp_path)
     return PreparedCorpus.open(tmp_path)
 
 

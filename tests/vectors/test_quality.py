@@ -1,8 +1,6 @@
 """Held-out figures, against a loop that does the same slowly."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -11,10 +9,10 @@ import pytest
 
 from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.errors import InputError
-from greenadapt.progress import Bar, Silent
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.quality import Diagnostics, KnownWords, diagnose
 from greenadapt.vectors.rows import RowFormula, fit_form, predict_rows
+from tests.vectors.test_cbow import Watcher
 
 N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
 
@@ -69,20 +67,6 @@ def _by_hand(source: Any, base: Any, rows: Any, config: AlignConfig) -> dict[str
     }
 
 
-class Bars(Silent):
-    """Remembers what is done."""
-
-    def __init__(self) -> None:
-        self.done: list[float] = []
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        yield self
-
-    def advance(self, amount: float, **facts: str) -> None:
-        self.done.append(amount)
-
-
 def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     import greenadapt.vectors.quality as module
 
@@ -90,9 +74,9 @@ def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     source, base, rows = _case()
     config = AlignConfig(seed=11)
     overlap = KnownWords(source, np.arange(len(rows)), rows, base, special_ids=SPECIAL)
-    bars = Bars()
-    figures = diagnose(overlap, config, bars)[0].figures
-    assert bars.done == [20] * 19 + [17]  # of 397 candidates
+    watcher = Watcher()
+    figures = diagnose(overlap, config, watcher)[0].figures
+    assert [amount for amount, _ in watcher.steps] == [20] * 19 + [17]  # of 397 candidates
     expected = _by_hand(source, base, rows, config)
     assert figures is not None
     assert (figures.n_heldout, figures.n_fitted, figures.rank) == (33, 297, 9)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.engines import chunks, padded
+from greenadapt.vectors.engines import Weights, chunks, padded
 from greenadapt.vectors.engines.chunks import (
     CHUNK,
     GROUP,
@@ -39,12 +39,6 @@ class Position:
     word: int
     context: list[int]
     negatives: list[int]
-
-
-@dataclass(frozen=True)
-class Tables:
-    input: Array
-    output: Array
 
 
 @dataclass(frozen=True)
@@ -142,13 +136,13 @@ def log_sigmoid(x: Any) -> Any:
     return np.log(sigmoid(np.clip(x, -LIMIT, LIMIT)))
 
 
-def hidden(position: Position, tables: Tables, mean: bool) -> Array:
+def hidden(position: Position, tables: Weights, mean: bool) -> Array:
     rows = tables.input[position.context]
     summed: Array = rows.sum(axis=0)
     return summed / len(rows) if mean else summed
 
 
-def objective(positions: list[Position], tables: Tables, case: Settings) -> Array:
+def objective(positions: list[Position], tables: Weights, case: Settings) -> Array:
     """L of each position; one without a context has nothing to learn."""
     values = np.zeros(len(positions))
     for i, position in enumerate(positions):
@@ -160,7 +154,7 @@ def objective(positions: list[Position], tables: Tables, case: Settings) -> Arra
     return values
 
 
-def step(positions: list[Position], tables: Tables, case: Settings, rate: float) -> None:
+def step(positions: list[Position], tables: Weights, case: Settings, rate: float) -> None:
     """One chunk's changes of ``tables``, in the order that ``fast.py`` promises."""
     h = [hidden(position, tables, case.mean) if position.context else np.zeros(1) for position in positions]
     slopes = [np.zeros(tables.input.shape[1]) for _ in positions]
@@ -181,8 +175,8 @@ def step(positions: list[Position], tables: Tables, case: Settings, rate: float)
             tables.input[word] += rate * slopes[i] / (len(positions[i].context) if case.corrected else 1)
 
 
-def expected(case: Case, tables: Tables) -> Tables:
-    doubles = Tables(tables.input.astype(np.float64), tables.output.astype(np.float64))
+def expected(case: Case, tables: Weights) -> Weights:
+    doubles = Weights(tables.input.astype(np.float64), tables.output.astype(np.float64))
     for positions, rate in drawn(case):
         step(positions, doubles, case.settings, rate)
     return doubles
@@ -198,9 +192,9 @@ def make_noise(n_words: int, keep_share: float = 1.0, seed: int = 1) -> Noise:
     return Noise(keep, *alias_table(1 / np.arange(1.0, n_words + 1)))
 
 
-def make_tables(n_words: int, dim: int = 7, scale: float = 0.5) -> Tables:
+def make_tables(n_words: int, dim: int = 7, scale: float = 0.5) -> Weights:
     rng = np.random.default_rng(3)
-    return Tables(*(rng.normal(0, scale, (n_words, dim)).astype(np.float32) for _ in range(2)))
+    return Weights(*(rng.normal(0, scale, (n_words, dim)).astype(np.float32) for _ in range(2)))
 
 
 def make_lines(lengths: list[int], n_words: int, seed: int = 5) -> list[list[int]]:
@@ -210,25 +204,25 @@ def make_lines(lengths: list[int], n_words: int, seed: int = 5) -> list[list[int
     return [rng.choice(n_words, length, p=share / share.sum()).tolist() for length in lengths]
 
 
-def trained(case: Case, tables: Tables) -> Tables:
+def trained(case: Case, tables: Weights) -> Weights:
     """What the compiled code makes of ``tables``, which stay as they are."""
     return trained_and_told(case, tables)[0]
 
 
-def trained_and_told(case: Case, tables: Tables) -> tuple[Tables, tuple[int, int]]:
+def trained_and_told(case: Case, tables: Weights) -> tuple[Weights, tuple[int, int]]:
     """The same, and at how many positions it learned, and how many of these had a score over -LIMIT."""
     ids = np.array([word for line in case.lines for word in line], np.int32)
     ids.flags.writeable = False  # as those of a prepared corpus, so that one version is compiled
     text = TextPart(ids, np.cumsum([0, *map(len, case.lines)], dtype=np.int64), case.words)
-    changed = Tables(tables.input.copy(), tables.output.copy())
+    changed = Weights(tables.input.copy(), tables.output.copy())
     wide = padded(changed.input), padded(changed.output)
     counts = train_part(text, wide, case.noise, case.settings, case.rates, np.uint64(case.seed))
     dim = tables.input.shape[1]
     assert not any(table[:, dim:].any() for table in wide)
-    return Tables(*(table[:, :dim].copy() for table in wide)), counts
+    return Weights(*(table[:, :dim].copy() for table in wide)), counts
 
 
-def check(case: Case, tables: Tables) -> Tables:
+def check(case: Case, tables: Weights) -> Weights:
     ours, theirs = trained(case, tables), expected(case, tables)
     np.testing.assert_allclose(ours.input, theirs.input, rtol=0, atol=1e-4)
     np.testing.assert_allclose(ours.output, theirs.output, rtol=0, atol=1e-4)
@@ -300,7 +294,7 @@ def test_nothing_is_learned_from_large_scores(scale: float) -> None:
     assert (np.abs(scores) > LIMIT).any()
     assert (np.abs(scores) < LIMIT).any()
     check(case, tables)
-    far = Tables(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
+    far = Weights(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
     assert trained(case, far).input.tobytes() == far.input.tobytes()
     assert trained(case, far).output.tobytes() == far.output.tobytes()
 
@@ -308,7 +302,7 @@ def test_nothing_is_learned_from_large_scores(scale: float) -> None:
 def test_scores_that_are_far_too_low_are_told_of() -> None:
     """Words 0 to 4 fit their contexts, words 5 to 8 do not; a word alone in its line learns nothing."""
     case = Case([*make_lines([50, 200, 9], 9), [3]], make_noise(9), WORD2VEC, (1e-6, 1e-6))
-    fits = Tables(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
+    fits = Weights(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
     fits.output[5:] = -1
     low = sum(word >= 5 for line in case.lines for word in line)
     assert 0 < low < 250
@@ -333,7 +327,7 @@ def test_a_part_begins_where_its_first_border_is() -> None:
     want = trained(Case(lines[1:2], make_noise(30), WORD2VEC), tables)
     ids = np.concatenate(lines).astype(np.int32)
     ids.flags.writeable = False
-    got = Tables(tables.input.copy(), tables.output.copy())
+    got = Weights(tables.input.copy(), tables.output.copy())
     text = TextPart(ids, np.array([20, 70]), 50)
     wide = padded(got.input), padded(got.output)
     train_part(text, wide, make_noise(30), WORD2VEC, (0.1, 0.02), np.uint64(SEED))
@@ -355,7 +349,7 @@ def test_every_word_is_trained_once_a_part() -> None:
     """With a context of ones, no negatives and a tiny rate each own word's output row gets half the rate."""
     lines = make_lines([2, 9000, 3, 2, 5000, 70], 20)
     case = Case(lines, make_noise(20), WORD2VEC._replace(weight=0.0), (1e-8, 1e-8))
-    ones = Tables(np.ones((20, 3), np.float32), np.zeros((20, 3), np.float32))
+    ones = Weights(np.ones((20, 3), np.float32), np.zeros((20, 3), np.float32))
     times = trained(case, ones).output / 0.5e-8
     counts = np.bincount(np.concatenate(lines), minlength=20)
     np.testing.assert_allclose(times, np.tile(counts, (3, 1)).T, rtol=1e-3)
@@ -365,7 +359,7 @@ def test_every_word_is_trained_once_a_part() -> None:
 # -- what the steps are gradients of ----------------------------------------------------------------------------------
 
 
-def differences(positions: list[Position], tables: Tables, case: Settings) -> tuple[Array, Array]:
+def differences(positions: list[Position], tables: Weights, case: Settings) -> tuple[Array, Array]:
     """∂L_i/∂(each number of either table) by central differences, ``(n_positions, n_words, dim)`` each."""
     slopes = []
     for table in (tables.input, tables.output):
@@ -388,10 +382,10 @@ def test_the_steps_are_gradients_of_the_objective(kind: Settings) -> None:
     case = Case(make_lines([3, 14, 1, 8], 6), make_noise(6), kind._replace(window=3))
     ((positions, _),) = drawn(case)
     single = make_tables(6, 3)
-    tables = Tables(single.input.astype(np.float64), single.output.astype(np.float64))
+    tables = Weights(single.input.astype(np.float64), single.output.astype(np.float64))
     by_input, by_output = differences(positions, tables, case.settings)
     share = np.array([len(p.context) if kind.mean and not kind.corrected else 1 for p in positions])
-    moved = Tables(tables.input.copy(), tables.output.copy())
+    moved = Weights(tables.input.copy(), tables.output.copy())
     step(positions, moved, case.settings, 1e-9)
     gradient = np.tensordot(share, by_input, axes=1)
     np.testing.assert_allclose((moved.input - tables.input) / 1e-9, gradient, rtol=1e-5, atol=1e-5)
@@ -412,7 +406,7 @@ def test_the_expectation_is_word2vecs(negatives: int) -> None:
     """Over all 8-tuples of negatives of a vocabulary of three, with the probabilities of the alias table."""
     kind = WORD2VEC._replace(weight=negatives / NEGATIVES)
     noise, single = make_noise(3), make_tables(3, 3)
-    tables = Tables(single.input.astype(np.float64), single.output.astype(np.float64))
+    tables = Weights(single.input.astype(np.float64), single.output.astype(np.float64))
     shares = cell_sums(noise.threshold, noise.alias)
     at = Position(1, [0, 2, 0], [])
     shared = sum(
