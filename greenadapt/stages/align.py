@@ -16,7 +16,7 @@ from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of,
 from greenadapt.storage.files import Json, hash_file, path_name, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result, found_at, open_result, verified
-from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import check_casing, check_finite, overlap
 from greenadapt.vectors.quality import KnownWords, diagnose
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors, read_vectors
@@ -116,19 +116,23 @@ def run_align(
 
     def build(work: Path) -> Outcome:
         vectors, embedding, vocabulary = source.vectors, base.checkpoint.embedding(), base.vocabulary
-        _check_words(session, vectors, vocabulary, WordSplitter(base.tokenizer).lowercases)
+        check_finite(vectors.matrix, "word vectors", vectors.words)
+        has_upper = any(word != word.lower() for word in vocabulary.whole_words)
+        lowercases = WordSplitter(base.tokenizer).lowercases
+        if warning := check_casing(vectors.words, lowercases=lowercases, vocabulary_has_upper=has_upper):
+            session.progress.warn(warning)
         words, rows, ids = overlap(vectors, vocabulary)
         matrix, base_rows = np.asarray(vectors.matrix[rows], np.float32), embedding[: vocabulary.size]
         special_ids = vocabulary.special_ids
         overlap_words = KnownWords(matrix, vectors.counts[rows], ids, base_rows, special_ids=special_ids, words=words)
         diagnostics, alignment = diagnose(overlap_words, config, session.progress)
-        for warning in filter(None, (*alignment.warnings, diagnostics.note)):
-            session.progress.warn(warning)
+        for message in filter(None, (*alignment.warnings, diagnostics.note)):
+            session.progress.warn(message)
         heldout = asdict(diagnostics)
-        if is_judged and config.method != "random" and (warning := map_quality.warning(heldout["figures"])):
+        if is_judged and config.method != "random" and (message := map_quality.warning(heldout["figures"])):
             # A nightly update need not repeat the warning.
             is_old = previous is not None and map_quality.warning(previous.manifest.facts["heldout"]["figures"])
-            (session.progress.note if is_old else session.progress.warn)(warning)
+            (session.progress.note if is_old else session.progress.warn)(message)
         alignment.save(work)
         if source.imported:
             vectors.save(work)
@@ -145,13 +149,6 @@ def run_align(
 
     inputs = {"vectors": source.entry, "model": base.entry}
     return session.run(location, Job(ALIGN, asdict(config), inputs, build))
-
-
-def _check_words(session: Session, vectors: WordVectors, vocabulary: BaseVocabulary, lowercases: bool) -> None:
-    check_finite(vectors.matrix, "word vectors", vectors.words)
-    has_upper = any(word != word.lower() for word in vocabulary.whole_words)
-    if warning := check_casing(vectors.words, lowercases=lowercases, vocabulary_has_upper=has_upper):
-        session.progress.warn(warning)
 
 
 def fitted_vectors(aligned: Result) -> VectorSource:

@@ -1,6 +1,7 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from greenadapt import __version__
@@ -132,9 +133,7 @@ def run_expand(
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
         return Outcome(counts, facts)
 
-    def card(work: Path, outcome: Outcome, cost: Json) -> str:
-        return _card(session, aligned, work, config, outcome, cost).text()
-
+    card = partial(_card, session, aligned, config)
     return session.run(location, Job(EXPAND, asdict(config), inputs, build, card=card))
 
 
@@ -175,13 +174,11 @@ def _manifests(aligned: Result) -> list[Manifest]:
     return manifests
 
 
-def _card(
-    session: Session, aligned: Result, work: Path, config: ExpandConfig, outcome: Outcome, cost: Json
-) -> AdaptedCard:
+def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, outcome: Outcome, cost: Json) -> str:
     facts = outcome.facts
     checkpoint = Checkpoint.open(work, generative=True)
     model, manifests = short(facts["model"]["source"]), _manifests(aligned)
-    return AdaptedCard(
+    card = AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
         base=base_id(model_of(aligned)),
         licence_of_base=licence_of(model_of(aligned)),
@@ -198,3 +195,4 @@ def _card(
         reads_sentences=reads_sentences(work),
         cost=total([*(manifest.whole_cost for manifest in manifests), cost]).as_dict(),
     )
+    return card.text()
