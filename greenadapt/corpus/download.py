@@ -180,7 +180,7 @@ def _report_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> No
 
 
 def _fetch_file(session: "requests.Session", source: Source, target: Path, bar: Bar) -> None:
-    part, version = _partial_files(target)
+    part, version = partial_files(target)
     if source.url.startswith("http"):
         _download(session, source.url, (part, version), bar)
     else:
@@ -196,7 +196,7 @@ def _fetch_file(session: "requests.Session", source: Source, target: Path, bar: 
     version.unlink(missing_ok=True)
 
 
-def _partial_files(target: Path) -> tuple[Path, Path]:
+def partial_files(target: Path) -> tuple[Path, Path]:
     """The files of an incomplete download of ``target``: its first bytes, and the version on the server.
 
     Only bytes of the same version are appended.
@@ -604,7 +604,7 @@ def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
     files = [Source(source.url + quote(name), md5_beside=source.md5_beside) for name in names]
     refuse_same_names(files, source.url)
     targets = {local_path(file, work) for file in files}
-    listed = {path for target in targets for path in (target, *_partial_files(target))}
+    listed = {path for target in targets for path in (target, *partial_files(target))}
     unlisted = [path for path in work.iterdir() if path not in listed and path.name != MARK]
     if unlisted and not is_own(work):
         raise ConflictError(
