@@ -121,7 +121,9 @@ class Growth:
             made["norm"][held] = fit(known.vectors[fitted], targets, AlignConfig()).apply(known.vectors[held])
             pieces = [[known.pieces[i] for i in some] for some in (fitted, held)]
             form = fit_form(known.vectors[fitted], known.counts[fitted], pieces[0], self.table, targets, self.norm)
-            made["form"][held] = form.unscaled(known.vectors[held], known.counts[held], pieces[1], self.table)
+            made["form"][held] = form.rows(
+                known.vectors[held], known.counts[held], pieces[1], self.table, rescale=False
+            )
         return {
             name: {"all": self._figures(rows, known, np.full(len(fold), True)),
                    "same": self._figures(rows, known, common)}

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -35,6 +36,7 @@ _EMPTY_BRACKETS = re.compile(r"\s*[\[(][\s,;–-]*[\])]")
 _ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([\w-]+)")
 _MARK = re.compile(r"^==== (\w+)")
 _ABSTRACT_HEADINGS = {"abstract", "summary", "background", "objective", "objectives", "purpose"}
+_LICENCE = re.compile(r"creative commons|copyright|open[- ]access|licen[cs]e", re.IGNORECASE)
 _AFTER_ABSTRACT = re.compile(r"^(key ?words?|electronic supplementary material|issue-copyright)\b", re.IGNORECASE)
 
 
@@ -106,8 +108,11 @@ def _article(element: Any, name: str) -> Document:
     if _tag(element) == "article":
         title = element.find("{*}front/{*}article-meta/{*}title-group/{*}article-title")
         return Document(tuple(_jats_lines(element)), name, title="" if title is None else _flatten(title))
-    name, title = f"{name}:{element.findtext('.//PMID', '')}", _pubmed_title(element)
-    return Document(tuple(_pubmed_lines(element, title)), name, title=title)
+    title = _pubmed_title(element)
+    # The sections of the abstract are one line; ``OtherAbstract`` is a translation.
+    abstract = squeeze(" ".join(_flatten(part) for part in element.iterfind(".//Abstract/AbstractText")))
+    lines = tuple(line for line in (title, abstract) if line)
+    return Document(lines, f"{name}:{element.findtext('.//PMID', '')}", title=title)
 
 
 def _pubmed_title(element: Any) -> str:
@@ -120,15 +125,6 @@ def _pubmed_title(element: Any) -> str:
         return ""
     match = re.fullmatch(r"\[(.*?)\.?\]\.?", text)
     return match[1] + "." if match else text
-
-
-def _pubmed_lines(element: Any, title: str) -> Iterator[str]:
-    """Yield the title, and the sections of the abstract as one line, without ``OtherAbstract`` (translations)."""
-    if title:
-        yield title
-    sections = [_flatten(part) for part in element.iterfind(".//Abstract/AbstractText")]
-    if abstract := squeeze(" ".join(sections)):
-        yield abstract
 
 
 def _jats_lines(element: Any) -> Iterator[str]:
@@ -197,17 +193,10 @@ def read_pmc_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder
 def _front_abstract(lines: list[str]) -> list[str]:
     for start, line in enumerate(lines):
         if line.lower().rstrip(":") in _ABSTRACT_HEADINGS:
-            following = lines[start + 1 :]
-            end = next(
-                (position for position, text in enumerate(following) if _AFTER_ABSTRACT.match(text)), len(following)
-            )
-            return [text for text in following[:end] if " " in text]
-    return [line for line in lines if _is_abstract(line)]
-
-
-def _is_abstract(line: str) -> bool:
-    is_licence = re.search(r"creative commons|copyright|open[- ]access|licen[cs]e", line, re.IGNORECASE)
-    return len(line.split()) >= 40 and line.endswith((".", "?", "!")) and not is_licence
+            abstract = takewhile(lambda text: not _AFTER_ABSTRACT.match(text), lines[start + 1 :])
+            return [text for text in abstract if " " in text]
+    sentences = (line for line in lines if len(line.split()) >= 40 and line.endswith((".", "?", "!")))
+    return [line for line in sentences if not _LICENCE.search(line)]
 
 
 _COLUMNS = ("cord_uid", "abstract", "pdf_json_files", "pmc_json_files")
@@ -361,13 +350,11 @@ def _parse_lines(parse: dict[str, Any], name: str, include_abstract: bool) -> It
     parts = ("abstract", "body_text") if include_abstract else ("body_text",)
     for part in parts:
         paragraphs = parse.get(part) or []
-        if not isinstance(paragraphs, list) or not all(map(_is_paragraph, paragraphs)):
+        if not isinstance(paragraphs, list) or not all(
+            isinstance(paragraph, dict) and isinstance(paragraph.get("text") or "", str) for paragraph in paragraphs
+        ):
             raise InputError(
                 f"{name} is not a CORD-19 parse: {part} is not a list of paragraphs",
                 "for JSON lines add --format jsonl",
             )
         yield from (text for paragraph in paragraphs if (text := squeeze(paragraph.get("text") or "")))
-
-
-def _is_paragraph(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("text") or "", str)

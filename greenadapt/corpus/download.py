@@ -19,6 +19,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from html import unescape
 from operator import index
 from pathlib import Path
@@ -164,13 +165,13 @@ def _read_small(response: "requests.Response", url: str) -> bytes:
 
 def _report_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
     """Report the size of the download; ``ResourceError`` if it does not fit on the disk, without partial files."""
-    parts = (folder / f"{file_name(url)}.part" for url, size in sizes.items() if size)
-    present = sum(part.stat().st_size for part in parts if part.exists())
+    present = sum(_size(folder / f"{file_name(url)}.part") for url, size in sizes.items() if size)
     needed, free = sum(sizes.values()) - present, shutil.disk_usage(folder).free
     unknown = sum(not size for size in sizes.values())
-    more = f", {counted(unknown, 'file')} of unknown size" if unknown else ""
-    total = [byte_size(needed)] if unknown < len(sizes) else []
-    progress.note(f"downloading {', '.join([counted(len(sizes), 'file'), *total])}{more}, to {folder}")
+    amounts = [counted(len(sizes), "file")]
+    amounts += [byte_size(needed)] if unknown < len(sizes) else []
+    amounts += [f"{counted(unknown, 'file')} of unknown size"] if unknown else []
+    progress.note(f"downloading {', '.join(amounts)}, to {folder}")
     if needed > free:
         raise ResourceError(
             f"the download needs {byte_size(needed)} in {folder}, which has {byte_size(free)} free",
@@ -181,7 +182,7 @@ def _report_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> No
 def _fetch_file(session: "requests.Session", source: Source, target: Path, bar: Bar) -> None:
     part, version = partial_files(target)
     if source.url.startswith("http"):
-        _download(session, source.url, part, bar)
+        _download(session, source.url, (part, version), bar)
     else:
         _copy(source.url, part, bar)
     md5 = _md5_beside(session, source) if source.md5_beside else ""
@@ -196,9 +197,11 @@ def _fetch_file(session: "requests.Session", source: Source, target: Path, bar: 
 
 
 def partial_files(target: Path) -> tuple[Path, Path]:
-    """The files of an incomplete download of ``target``: its first bytes, and the version on the server."""
-    part = target.with_name(f"{target.name}.part")
-    return part, _version_file(part)
+    """The files of an incomplete download of ``target``: its first bytes, and the version on the server.
+
+    Only bytes of the same version are appended.
+    """
+    return target.with_name(f"{target.name}.part"), target.with_name(f".{target.name}.part.version")
 
 
 def _copy(url: str, part: Path, bar: Bar) -> None:
@@ -226,30 +229,33 @@ def _copy(url: str, part: Path, bar: Bar) -> None:
             raise download_error(url, str(error)) from error
 
 
-def _download(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
-    """Download ``url`` into ``part``, resuming after dropped connections as long as each attempt makes progress."""
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _download(session: "requests.Session", url: str, files: tuple[Path, Path], bar: Bar) -> None:
+    """Download ``url`` into ``files``, resuming after dropped connections as long as each attempt makes progress."""
     import requests
 
-    start = part.stat().st_size if part.exists() else 0
-    bar.advance(start)
+    part, _ = files
+    bar.advance(_size(part))
     failures = 0
     while True:
-        before = part.stat().st_size if part.exists() else 0
+        before = _size(part)
         try:
-            return _receive(session, url, part, bar)
+            return _receive(session, url, files, bar)
         except requests.RequestException as error:
-            after = part.stat().st_size if part.exists() else 0
-            failures = 0 if after > before else failures + 1
+            failures = 0 if _size(part) > before else failures + 1
             if failures == ATTEMPTS:
                 raise download_error(url, str(error)) from error
 
 
-def _receive(session: "requests.Session", url: str, part: Path, bar: Bar) -> None:
+def _receive(session: "requests.Session", url: str, files: tuple[Path, Path], bar: Bar) -> None:
     """Request the missing bytes; if the server does not support ranges, the whole file."""
     import requests
 
-    n_present = part.stat().st_size if part.exists() else 0
-    version = _version_file(part)
+    part, version = files
+    n_present = _size(part)
     headers = {"Range": f"bytes={n_present}-"} if n_present else {}
     if n_present and version.is_file():
         headers["If-Range"] = version.read_text()  # a file that has changed is sent whole
@@ -288,11 +294,6 @@ def _content(response: "requests.Response", name: str) -> Iterator[bytes]:
         raise requests.ConnectionError(error) from error
 
 
-def _version_file(part: Path) -> Path:
-    """The file with the version of ``part``, so that only bytes of the same version are appended."""
-    return part.with_name(f".{part.name}.version")
-
-
 def _version(headers: Mapping[str, str]) -> str:
     """The strong ETag or the modification date of a file; "" if the server sends neither."""
     tag = headers.get("ETag", "W/")
@@ -310,14 +311,24 @@ def _md5_beside(session: "requests.Session", source: Source) -> str:
 
 def _verify(source: Source, path: Path, md5_beside: str) -> None:
     """Raise ``InputError`` if the file's size or a known checksum does not match."""
-    if source.size and path.stat().st_size != source.size:
-        raise _mismatch(source.url, "bytes", path.stat().st_size, source.size)
-    if source.sha256:
-        _compare(source.url, path, "sha256", source.sha256.lower())
-    if source.md5:
-        _compare(source.url, path, "md5", source.md5.lower())
-    if md5_beside:
-        _compare(source.url, path, "md5", md5_beside)
+    size: tuple[str, Any, Any] = ("bytes", path.stat().st_size, source.size)
+    checksums = {"sha256": source.sha256.lower(), "md5": source.md5 or md5_beside}
+    for name, actual, expected in (size, *(_digest(path, name, checksum) for name, checksum in checksums.items())):
+        if expected and actual != expected:
+            raise InputError(
+                f"{source.url}: {name} is {actual}, must be {expected}",
+                "the bad file is removed: download it again, or correct the recipe",
+            )
+
+
+def _digest(path: Path, algorithm: str, expected: str) -> tuple[str, str, str]:
+    """The name of ``algorithm``, the file's digest if one is ``expected``, and ``expected``."""
+    if not expected:
+        return algorithm.upper(), "", ""
+    with open(path, "rb") as file:
+        # MD5 detects damage, not attacks.
+        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return algorithm.upper(), digest.hexdigest(), expected
 
 
 def check_local(source: Source, sha256: str) -> None:
@@ -325,29 +336,12 @@ def check_local(source: Source, sha256: str) -> None:
     path = Path(source.url)
     if source.is_remote or path.is_dir():  # downloads are verified on arrival
         return
-    for what, actual, expected in (
-        ("SHA-256", sha256, source.sha256.lower()),
-        ("size in bytes", path.stat().st_size, source.size),
-    ):
+    size = ("size in bytes", path.stat().st_size, source.size)
+    for name, actual, expected in (("SHA-256", sha256, source.sha256.lower()), size):
         if expected and actual != expected:
             raise InputError(
-                f"{path}: {what} is {actual}, the recipe has {expected}", "give the right file, or correct the recipe"
+                f"{path}: {name} is {actual}, the recipe has {expected}", "give the right file, or correct the recipe"
             )
-
-
-def _compare(url: str, path: Path, algorithm: str, expected: str) -> None:
-    with open(path, "rb") as file:
-        # MD5 detects damage, not attacks.
-        actual = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
-    if actual != expected:
-        raise _mismatch(url, algorithm.upper(), actual, expected)
-
-
-def _mismatch(url: str, what: str, actual: Any, expected: Any) -> InputError:
-    return InputError(
-        f"{url}: {what} is {actual}, must be {expected}",
-        "the bad file is removed: download it again, or correct the recipe",
-    )
 
 
 REQUESTS_PER_ARTICLE = 2
@@ -379,11 +373,12 @@ def fetch_articles(source: Source, work: Path, progress: Progress) -> None:
     skipped: Counter[str] = Counter()
     with (
         progress.bar("articles", len(chosen), "articles") as bar,
-        _Bucket(source) as bucket,
+        closing(_Bucket(source)) as bucket,
         ThreadPoolExecutor(_WORKERS) as pool,
     ):
         for start in range(0, len(chosen), _PER_ARCHIVE):
-            names = [_article_name(number) for number in chosen[start : start + _PER_ARCHIVE].tolist()]
+            versions = (divmod(number, 1 << _VERSION_BITS) for number in chosen[start : start + _PER_ARCHIVE].tolist())
+            names = [f"PMC{article}.{version}" for article, version in versions]
             archive = work / f"{start // _PER_ARCHIVE:05d}.tar.gz"
             if archive.exists():
                 bar.advance(len(names))
@@ -454,13 +449,9 @@ def choose(keys: Iterable[str], share: float) -> Int64Array:
     return versions[is_last & ((scattered < share) | (share == 1))]
 
 
-def _article_name(number: int) -> str:
-    return f"PMC{number >> _VERSION_BITS}.{number & ((1 << _VERSION_BITS) - 1)}"
-
-
 def _inventory_files(source: Source) -> list[Source]:
     """The files of the newest complete inventory."""
-    with _Bucket(source) as bucket:
+    with closing(_Bucket(source)) as bucket:
         page = bucket.read(f"?list-type=2&delimiter=/&prefix={_INVENTORY}") or b""
         for day in sorted(_DAY.findall(page.decode("utf-8", "replace")), reverse=True):
             if (content := bucket.read(f"{day}manifest.json")) is None:
@@ -496,10 +487,8 @@ class _Bucket:
         self._lock = threading.Lock()
         self._next = 0.0
 
-    def __enter__(self) -> "_Bucket":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._session.close()
 
     def read(self, key: str) -> bytes | None:
@@ -544,10 +533,10 @@ class _Bucket:
     def _wait(self) -> None:
         """Wait until the rate allows the next request."""
         with self._lock:
-            now = time.monotonic()
-            at = max(now, self._next)
-            self._next = at + 1 / self._source.rate
-        time.sleep(at - now)
+            time_now = time.monotonic()
+            request_time = max(time_now, self._next)
+            self._next = request_time + 1 / self._source.rate
+        time.sleep(request_time - time_now)
 
 
 def _write_archive(path: Path, contents: Iterable[tuple[str, bytes]]) -> None:
@@ -577,10 +566,8 @@ def fetch_corpus(recipe: Recipe, folder: Path, progress: Progress | None = None)
     """
     progress = progress or Silent()
     _fetch_files([source for source in recipe.sources if not source.index], folder, progress)
-    for source in recipe.sources:
+    for source in (source for source in recipe.sources if source.index):
         target = local_path(source, folder)
-        if not source.index:
-            continue
         if target.exists():
             check_begun(source, target)
             continue

@@ -25,7 +25,6 @@ from greenadapt.corpus.prepared import (
     Shuffle,
     check_resources,
     count_words,
-    fill,
     is_first_occurrence,
     n_buckets,
     read_vocabulary,
@@ -72,29 +71,21 @@ class SplitJob:
         """The copy of the tokenizer in the shared folder."""
         return self.folder / TOKENIZER
 
-    def text(self, part: int) -> Path:
-        """The folder of a part's text, as word numbers of that part."""
-        return self.folder / f"text-{part:06}"
+    def path(self, name: str, number: int) -> Path:
+        """The folder of a result of a task.
+
+        - ``text`` of a part: its lines as word numbers of that part;
+        - ``documents`` in a range of hashes: the hashes, and the duplicates among them;
+        - ``counts`` of a part: its word counts without duplicates;
+        - ``merged-LEVEL`` of a group of parts, or of groups: their merged counts;
+        - ``sorted`` of a part: its lines, sorted by key.
+        """
+        return self.folder / f"{name}-{number:06}"
 
     def lines(self, part: int) -> LineFile:
         """The lines of a part, in the word numbers of that part."""
-        return LineFile(self.text(part) / "ids", self.text(part) / "lengths")
-
-    def counts(self, part: int) -> Path:
-        """The folder of the word counts of a part without duplicates."""
-        return self.folder / f"counts-{part:06}"
-
-    def documents(self, share: int) -> Path:
-        """The folder of the document hashes in a range, and of the duplicates among them."""
-        return self.folder / f"documents-{share:06}"
-
-    def merged(self, level: int, group: int) -> Path:
-        """The folder of the merged counts of a group of parts or of groups."""
-        return self.folder / f"merged-{level}-{group:06}"
-
-    def sorted(self, part: int) -> Path:
-        """The folder of the lines of a part, sorted by key."""
-        return self.folder / f"sorted-{part:06}"
+        folder = self.path("text", part)
+        return LineFile(folder / "ids", folder / "lengths")
 
 
 def make_once(target: Path, make: Callable[[Path], Json]) -> Json:
@@ -126,16 +117,16 @@ def number_words(cluster: Cluster, job: SplitJob, n_documents: int, folder: Path
 
     Returns the number of words and the number of levels of the tree.
     """
-    level, sources = 0, [job.counts(part) for part in range(n_parts)]
+    level, sources = 0, [job.path("counts", part) for part in range(n_parts)]
     while len(sources) > _AT_ONCE:
         groups = [sources[i : i + _AT_ONCE] for i in range(0, len(sources), _AT_ONCE)]
-        sources = [job.merged(level, group) for group in range(len(groups))]
+        sources = [job.path(f"merged-{level}", group) for group in range(len(groups))]
         list(cluster.run(_merge_counts, zip(groups, sources, strict=True)))
         level += 1
     words, counts, numbers = _merge_all(sources)
     new_number = write_by_frequency(words, counts, n_documents, folder / VOCABULARY_FILE)
-    job.merged(level, 0).mkdir(exist_ok=True)
-    _write_numbers(job.merged(level, 0), [new_number[local] for local in numbers])
+    job.path(f"merged-{level}", 0).mkdir(exist_ok=True)
+    _write_numbers(job.path(f"merged-{level}", 0), [new_number[local] for local in numbers])
     return len(words), level + 1
 
 
@@ -173,7 +164,7 @@ def numbers_of(part: int, job: SplitJob, n_levels: int) -> Int32Array:
     group = part
     for level in range(n_levels):
         group, position = divmod(group, _AT_ONCE)
-        global_numbers = ArrayFile(job.merged(level, group) / NUMBERS)[str(position)]
+        global_numbers = ArrayFile(job.path(f"merged-{level}", group) / NUMBERS)[str(position)]
         numbers = global_numbers if numbers is None else global_numbers[numbers]
     assert numbers is not None
     return numbers
@@ -188,13 +179,13 @@ def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
         documents = without_heldout(job.reading.documents_of(pieces), job.config.heldout, folder, heldout)
         batches = make_batches(documents, log, cut_lines=splitter.chunkwise)
         write_numbers(map(splitter, batches), numbers, LineFile(folder / "ids", folder / "lengths"), SilentBar())
-        _write_words(folder, numbers)
+        (folder / "words").write_bytes("\n".join(numbers).encode())
         arrays = {"hashes": np.array(log.hashes), "n_lines": np.array(log.n_lines), "heldout": np.array(heldout)}
         write_arrays(folder / DOCUMENTS, arrays)
         n_documents = {"documents": len(log.hashes), "hashes": len(log.hashes) + len(heldout)}
         return {**n_documents, "text_bytes": log.n_bytes, "read": job.reading.counts}
 
-    return make_once(job.text(part), make)
+    return make_once(job.path("text", part), make)
 
 
 @lru_cache(maxsize=1)
@@ -203,22 +194,13 @@ def _splitter(file: Path) -> BatchSplitter:
     return BatchSplitter(WordSplitter.load(file))
 
 
-def _write_words(folder: Path, words: Sequence[str] | Numbering) -> None:
-    (folder / "words").write_bytes("\n".join(words).encode())
-
-
-def _read_words(folder: Path) -> list[str]:
-    text = (folder / "words").read_bytes().decode()
-    return text.split("\n") if text else []
-
-
 def find_duplicates(share: int, job: SplitJob, n_shares: int, n_parts: int) -> Json:
     """Find the duplicates among the documents whose hash is in range ``share`` of ``n_shares``."""
 
     def make(folder: Path) -> Json:
         hashes, parts, documents, heldout = [], [], [], []
         for part in range(n_parts):
-            arrays = ArrayFile(job.text(part) / DOCUMENTS)
+            arrays = ArrayFile(job.path("text", part) / DOCUMENTS)
             chosen = _in_share(arrays["hashes"], share, n_shares)
             hashes.append(arrays["hashes"][chosen])
             parts.append(np.full(len(chosen), part, np.int32))
@@ -234,7 +216,7 @@ def find_duplicates(share: int, job: SplitJob, n_shares: int, n_parts: int) -> J
         write_arrays(folder / DOCUMENTS, arrays_of_share)
         return {"duplicates": len(is_first) - int(is_first.sum())}
 
-    return make_once(job.documents(share), make)
+    return make_once(job.path("documents", share), make)
 
 
 def _in_share(hashes: UInt64Array, share: int, n_shares: int) -> Int64Array:
@@ -245,19 +227,20 @@ def count(part: int, job: SplitJob, n_shares: int) -> Json:
     """Count the words of a part without its duplicate documents."""
 
     def make(folder: Path) -> Json:
-        n_lines: Int64Array = ArrayFile(job.text(part) / DOCUMENTS)["n_lines"]
+        n_lines: Int64Array = ArrayFile(job.path("text", part) / DOCUMENTS)["n_lines"]
         keep = np.ones(len(n_lines), bool)
         for share in range(n_shares):
-            arrays = ArrayFile(job.documents(share) / DOCUMENTS)
+            arrays = ArrayFile(job.path("documents", share) / DOCUMENTS)
             keep[arrays["document"][slice(*np.searchsorted(arrays["part"], [part, part + 1]))]] = False
-        kept_lines, words, text = np.repeat(keep, n_lines), _read_words(job.text(part)), job.lines(part)
+        content = (job.path("text", part) / "words").read_bytes().decode()
+        kept_lines, words, text = np.repeat(keep, n_lines), content.split("\n") if content else [], job.lines(part)
         counts = count_words(text, kept_lines, len(words))
         write_vocabulary(folder / VOCABULARY_FILE, words, counts)
         write_arrays(folder / DOCUMENTS, {"kept_lines": kept_lines})
         with_words = np.fromfile(text.lengths, np.int32) > 0
         return {"lines": int((kept_lines & with_words).sum()), "tokens": int(counts.sum())}
 
-    return make_once(job.counts(part), make)
+    return make_once(job.path("counts", part), make)
 
 
 def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
@@ -267,12 +250,12 @@ def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
 
     def make(folder: Path) -> Json:
         shuffle = Shuffle(folder, job.config.seed, n_buckets(text.n_tokens, job.max_memory), first_line)
-        kept_lines = ArrayFile(job.counts(part) / DOCUMENTS)["kept_lines"]
-        fill(shuffle, text, kept_lines, numbers_of(part, job, n_levels), SilentBar())
+        kept_lines = ArrayFile(job.path("counts", part) / DOCUMENTS)["kept_lines"]
+        shuffle.add(text, kept_lines, numbers_of(part, job, n_levels), SilentBar())
         with open(folder / "keys", "wb") as keys:
 
             def blocks() -> Iterator[tuple[Int32Array, Int32Array]]:
-                for block, lengths, ids in shuffle.keyed_lines():
+                for block, lengths, ids in shuffle.lines():
                     keys.write(block.tobytes())
                     yield lengths, ids
 
@@ -281,7 +264,7 @@ def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
         (folder / "offsets").unlink()
         return {"lines": shuffle.n_lines, "tokens": shuffle.n_tokens}
 
-    facts = make_once(job.sorted(part), make)
+    facts = make_once(job.path("sorted", part), make)
     text.remove()
     return facts
 
@@ -292,9 +275,9 @@ def merge_range(number: int, job: SplitJob, n_ranges: int, parts: Sequence[int])
     bounds = [number * width] if number + 1 == n_ranges else [number * width, (number + 1) * width]
     blocks = []
     for part in parts:
-        keys = np.memmap(job.sorted(part) / "keys", np.uint64, "r")
+        keys = np.memmap(job.path("sorted", part) / "keys", np.uint64, "r")
         begin, end = [*np.searchsorted(keys, np.array(bounds, np.uint64)).tolist(), len(keys)][:2]
-        arrays = ArrayFile(job.sorted(part) / STREAM_FILE)
+        arrays = ArrayFile(job.path("sorted", part) / STREAM_FILE)
         lines = arrays["lines"][begin : end + 1]
         blocks.append((keys[begin:end], np.diff(lines).astype(np.int32), arrays["ids"][lines[0] : lines[-1]]))
     lengths, ids = (np.concatenate([block[i] for block in blocks]) for i in (1, 2))
@@ -338,9 +321,14 @@ def prepare_on_cluster(  # noqa: PLR0913
     n_lines, n_tokens = ([facts[name] for facts in line_counts] for name in ("lines", "tokens"))
     stream = NumberedLines(_by_key(cluster, job, n_lines, n_levels, progress), sum(n_lines), sum(n_tokens))
     write_stream(stream, job.folder / "offsets", folder / STREAM_FILE, progress)
-    write_document_hashes(folder, *(ArrayFile(job.documents(share) / DOCUMENTS)["hashes"] for share in range(n_shares)))
+    write_document_hashes(
+        folder, *(ArrayFile(job.path("documents", share) / DOCUMENTS)["hashes"] for share in range(n_shares))
+    )
     if config.heldout:
-        _concatenate([job.text(part) / HELDOUT for part in range(len(parts))], folder / HELDOUT)
+        with open(folder / HELDOUT, "wb") as output:
+            for part in range(len(parts)):
+                with suppress(FileNotFoundError), open(job.path("text", part) / HELDOUT, "rb") as file:
+                    shutil.copyfileobj(file, output)
     if lost := cluster.lost():
         progress.warn(f"{counted(len(lost), 'node')} of the cluster died; the others did the work again")
     shutil.rmtree(job.folder)
@@ -358,8 +346,8 @@ def _split_parts(
     cluster: Cluster, job: SplitJob, parts: list[tuple[Piece, ...]], progress: Progress, size_hint: int | None
 ) -> list[Json]:
     """Split all parts, and add their counts to ``job.reading``."""
-    if done := sum(job.text(part).is_dir() for part in range(len(parts))):
-        progress.note(f"{done:,} of {counted(len(parts), 'part')} of the text were split before")
+    if n_split := sum(job.path("text", part).is_dir() for part in range(len(parts))):
+        progress.note(f"{n_split:,} of {counted(len(parts), 'part')} of the text were split before")
     facts = []
     with progress.bar("splitting text into words", size_hint, "bytes") as bar:
         for part_facts in cluster.run(split, enumerate(parts), job):
@@ -401,10 +389,3 @@ def _job_folder(
         shutil.rmtree(unfinished)
     (job_folder / TOKENIZER).write_bytes(tokenizer)
     return job_folder
-
-
-def _concatenate(files: Sequence[Path], target: Path) -> None:
-    with open(target, "wb") as output:
-        for file in files:
-            with suppress(FileNotFoundError), open(file, "rb") as source:
-                shutil.copyfileobj(source, output)

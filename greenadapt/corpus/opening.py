@@ -25,8 +25,6 @@ from greenadapt.storage.outputs import COMPRESSIONS
 _log = logging.getLogger(__name__)
 
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$")
-
-
 STDIN = "-"
 
 
@@ -203,23 +201,11 @@ def source_input(source: str) -> Json:
 
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-
-
 JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
-
-
 TABLE_SUFFIXES = frozenset(SEPARATORS)
-
-
 CONLL_SUFFIXES = frozenset({".conll", ".bio", ".iob", ".iob2"})
-
-
 _FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *CONLL_SUFFIXES, ".txt", ".text"})
-
-
 _PART = r"\w[\w.-]*"
-
-
 # Without an owner the name may be a format, such as json, and the hub's library would read the current folder.
 HUB_ID = re.compile(rf"(?P<name>{_PART}/{_PART})(/(?P<configuration>{_PART}))?(:(?P<split>.+))?")
 

@@ -10,11 +10,11 @@ import shutil
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from greenadapt.corpus.splitting import (
     Numbering,
     SplitBatch,
     document_hash,
+    encoded_lines,
     gather,
     make_batches,
     split_batches,
@@ -111,26 +112,26 @@ class Shuffle:
         self.n_lines = 0
         self.n_tokens = 0
 
-    def add(self, lengths: Int32Array, ids: Int32Array) -> None:
-        """Add lines: their numbers of ids, ``(n_lines,)``, and the ids, ``(sum of lengths,)``."""
-        keys = line_keys(self._first + self.n_lines, len(lengths), self._seed)
-        self.n_lines += len(lengths)
-        self.n_tokens += len(ids)
-        starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        bucket = (keys >> np.uint64(32)) * np.uint64(self._n_buckets) >> np.uint64(32)
-        for number in np.unique(bucket).tolist():
-            chosen = np.flatnonzero(bucket == number)
-            keyed = np.empty(len(chosen), _KEYED)
-            keyed["key"], keyed["length"] = keys[chosen], lengths[chosen]
-            _append(self._keyed_file(number), keyed)
-            _append(self._ids_file(number), gather(ids, starts[chosen], lengths[chosen]))
+    def add(self, text: LineFile, kept_lines: BoolArray, new_number: Int32Array, bar: Bar) -> None:
+        """Add the kept lines of ``text`` that have words, renumbered."""
+        for line, block_lengths, block_ids in text.blocks():
+            keep = kept_lines[line : line + len(block_lengths)] & (block_lengths > 0)
+            lengths, ids = block_lengths[keep], new_number[block_ids[np.repeat(keep, block_lengths)]]
+            keys = line_keys(self._first + self.n_lines, len(lengths), self._seed)
+            self.n_lines += len(lengths)
+            self.n_tokens += len(ids)
+            starts = np.cumsum(lengths, dtype=np.int64) - lengths
+            bucket = (keys >> np.uint64(32)) * np.uint64(self._n_buckets) >> np.uint64(32)
+            for number in np.unique(bucket).tolist():
+                chosen = np.flatnonzero(bucket == number)
+                keyed = np.empty(len(chosen), _KEYED)
+                keyed["key"], keyed["length"] = keys[chosen], lengths[chosen]
+                _append(self._keyed_file(number), keyed)
+                _append(self._ids_file(number), gather(ids, starts[chosen], lengths[chosen]))
+            bar.advance(len(block_ids))
 
-    def lines(self) -> Iterator[tuple[Int32Array, Int32Array]]:
-        """Yield all lines, sorted by key, in blocks of lengths and ids, and delete the temporary files."""
-        return ((lengths, ids) for _, lengths, ids in self.keyed_lines())
-
-    def keyed_lines(self) -> Iterator[tuple[UInt64Array, Int32Array, Int32Array]]:
-        """Like ``lines``, in blocks of keys, lengths and ids."""
+    def lines(self) -> Iterator[tuple[UInt64Array, Int32Array, Int32Array]]:
+        """Yield all lines, sorted by key, in blocks of keys, lengths and ids, and delete the temporary files."""
         for number in range(self._n_buckets):
             if not self._keyed_file(number).exists():
                 continue
@@ -163,6 +164,7 @@ def _append(path: Path, array: Array) -> None:
         write_array(file, array)
 
 
+_LINE = re.compile(r"[^\t\n]++\t[0-9]++")
 _LINES = re.compile(rb"(?:[^\t\n]++\t[0-9]++\n)*+")  # possessive: no backtracking, constant memory
 
 
@@ -183,31 +185,20 @@ def write_vocabulary(path: Path, words: Sequence[str], counts: Int64Array) -> No
 def read_vocabulary(path: Path) -> tuple[list[str], Int64Array]:
     """Read words and counts, int64 ``(n_words,)``; raises ``InputError`` with file and line for an invalid file."""
     content = path.read_bytes()
-    if _LINES.fullmatch(content):
-        with suppress(UnicodeDecodeError):
-            parts = content.decode().replace("\n", "\t").split("\t")
-            return parts[:-1:2], np.fromiter(map(int, parts[1::2]), np.int64, len(parts) // 2)
-    return _read_by_line(path)
-
-
-def _read_by_line(path: Path) -> tuple[list[str], Int64Array]:
-    """Like ``read_vocabulary``, slower, for a file with an invalid line."""
-    words: list[str] = []
-    counts: list[int] = []
-    with open(path, encoding="utf-8", newline="\n") as file:  # words may contain other line separators
-        try:
-            for number, line in enumerate(file, 1):
-                word, tab, count = line.removesuffix("\n").partition("\t")
-                if not (word and tab and count.isascii() and count.isdigit()):
-                    raise InputError(
-                        f"{path}, line {number}: {line[:80]!r} is not a word, a tab and a count",
-                        "run the stage again with --force",
-                    )
-                words.append(word)
-                counts.append(int(count))
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}, after line {len(words)}: not UTF-8 ({error.reason})") from None
-    return words, np.array(counts, np.int64)
+    content += b"" if content.endswith(b"\n") or not content else b"\n"
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        n_lines = content.count(b"\n", 0, error.start)
+        raise InputError(f"{path}, after line {n_lines}: not UTF-8 ({error.reason})") from None
+    if not _LINES.fullmatch(content):
+        lines = enumerate(text.split("\n"), 1)
+        number, line = next((number, line) for number, line in lines if not _LINE.fullmatch(line))
+        raise InputError(
+            f"{path}, line {number}: {line[:80]!r} is not a word, a tab and a count", "run the stage again with --force"
+        )
+    parts = text.replace("\n", "\t").split("\t")
+    return parts[:-1:2], np.fromiter(map(int, parts[1::2]), np.int64, len(parts) // 2)
 
 
 VOCABULARY_FILE = "vocabulary.tsv"
@@ -300,14 +291,6 @@ def n_buckets(n_tokens: int, max_memory: int) -> int:
     return 1 + 8 * 4 * n_tokens // max_memory
 
 
-def fill(shuffle: Shuffle, text: LineFile, kept_lines: BoolArray, new_number: Int32Array, bar: Bar) -> None:
-    """Add the kept lines of ``text`` that have words to ``shuffle``, renumbered."""
-    for line, lengths, ids in text.blocks():
-        keep = kept_lines[line : line + len(lengths)] & (lengths > 0)
-        shuffle.add(lengths[keep], new_number[ids[np.repeat(keep, lengths)]])
-        bar.advance(len(ids))
-
-
 def write_stream(stream: NumberedLines, offsets: Path, path: Path, progress: Progress) -> None:
     """Write the arrays ``ids`` and ``lines``; the file ``offsets`` holds the lines until all ids are written."""
 
@@ -341,11 +324,6 @@ def write_document_hashes(folder: Path, *hashes: UInt64Array) -> None:
     write_arrays(folder / HASHES_FILE, {"hashes": np.sort(np.concatenate(hashes))})
 
 
-def read_document_hashes(folder: Path) -> UInt64Array:
-    """The hashes that ``write_document_hashes`` wrote to ``folder``, ``(n_documents,)``."""
-    return ArrayFile(folder / HASHES_FILE)["hashes"]
-
-
 class DocumentHashes:
     """Recognizes documents by their ``hashes``, uint64 ``(n_documents,)``, sorted; takes 12 bytes per document.
 
@@ -365,28 +343,16 @@ class DocumentHashes:
 
     def new(self, documents: Iterable[Document]) -> Iterator[Document]:
         """Yield the new documents, and count the others as read."""
+        hashes, n_read = self._hashes, self._read
         for document in documents:
-            if not self._count_repeat(document_hash(document)):
+            value = document_hash(encoded_lines(document))
+            start = bisect_left(hashes, value)
+            next_copy = start + n_read[start] if start < len(hashes) else start
+            if next_copy < len(hashes) and hashes[next_copy] == value:
+                n_read[start] += 1
+                self._n_read += 1
+            elif self._repeats or start == len(hashes) or hashes[start] != value:
                 yield document
-
-    def _count_repeat(self, value: int) -> bool:
-        hashes, read = self._hashes, self._read
-        start = bisect_left(hashes, value)
-        if start == len(hashes) or hashes[start] != value:
-            return False
-        next_copy = start + read[start]
-        if next_copy == len(hashes) or hashes[next_copy] != value:  # read as often as before
-            return not self._repeats
-        read[start] += 1
-        self._n_read += 1
-        return True
-
-
-class Lines(Protocol):
-    """Lines of numbers: ``ids``, int32 ``(n_tokens,)``, and the offsets ``lines``, int64 ``(n_lines + 1,)``."""
-
-    ids: Int32Array
-    lines: Int64Array
 
 
 def added_positions(n_before: int, n_lines: int, seed: int) -> Int64Array:
@@ -403,40 +369,28 @@ def added_positions(n_before: int, n_lines: int, seed: int) -> Int64Array:
 
 
 def merged_lines(
-    existing: Lines, added: Lines, positions: Int64Array, new_number: Int32Array
+    existing: "PreparedCorpus", added: "PreparedCorpus", positions: Int64Array, new_number: Int32Array
 ) -> Iterator[tuple[Int32Array, Int32Array]]:
     """Yield ``existing``, renumbered by ``new_number``, with ``added`` at ``positions``: blocks of lengths and ids."""
-    n_lines = len(existing.lines) + len(added.lines) - 2
-    sources = [_LineReader(existing), _LineReader(added)]
+    n_lines = existing.n_lines + added.n_lines
+    n_existing = n_added = 0  # ids yielded
     for begin in range(0, n_lines, _BLOCK_LINES):
         end = min(begin + _BLOCK_LINES, n_lines)
+        first, last = np.searchsorted(positions, [begin, end])
         is_added = np.zeros(end - begin, bool)
-        is_added[positions[slice(*np.searchsorted(positions, [begin, end]))] - begin] = True
+        is_added[positions[first:last] - begin] = True
         lengths = np.empty(end - begin, np.int32)
-        for source, chosen in zip(sources, (~is_added, is_added), strict=True):
-            lengths[chosen] = source.next_lengths(int(chosen.sum()))
+        lengths[~is_added] = np.diff(existing.lines[begin - first : end - last + 1])
+        lengths[is_added] = np.diff(added.lines[first : last + 1])
         line = 0
         for part in split_by_tokens(lengths):
             of_added = np.repeat(is_added[line : line + len(part)], part)
+            existing_ids = existing.ids[n_existing : n_existing + np.count_nonzero(~of_added)]
+            added_ids = added.ids[n_added : n_added + np.count_nonzero(of_added)]
             ids = np.empty(len(of_added), np.int32)
-            ids[~of_added] = new_number[sources[0].next_ids(int((~of_added).sum()))]
-            ids[of_added] = sources[1].next_ids(int(of_added.sum()))
+            ids[~of_added], ids[of_added] = new_number[existing_ids], added_ids
             yield part, ids
-            line += len(part)
-
-
-class _LineReader:
-    def __init__(self, source: Lines) -> None:
-        self._source = source
-        self._line = self._token = 0
-
-    def next_lengths(self, n: int) -> Int32Array:
-        self._line += n
-        return np.diff(self._source.lines[self._line - n : self._line + 1]).astype(np.int32)
-
-    def next_ids(self, n: int) -> Int32Array:
-        self._token += n
-        return self._source.ids[self._token - n : self._token]
+            line, n_existing, n_added = line + len(part), n_existing + len(existing_ids), n_added + len(added_ids)
 
 
 class PreparedCorpus:
@@ -478,7 +432,7 @@ class PreparedCorpus:
     @cached_property
     def documents(self) -> UInt64Array:
         """A hash of each document, sorted, uint64 ``(n_documents,)``."""
-        return read_document_hashes(self.folder)
+        return ArrayFile(self.folder / HASHES_FILE)["hashes"]
 
     @cached_property
     def _vocabulary(self) -> tuple[list[str], Int64Array]:
@@ -523,12 +477,12 @@ def prepare_corpus(  # noqa: PLR0913
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     (folder / HELDOUT).unlink(missing_ok=True)
-    known_documents, numbers = None, Numbering()
+    earlier_documents, numbers = None, Numbering()
     if previous is not None:
-        known_documents = DocumentHashes(previous.documents, repeats=config.keep_duplicates)
+        earlier_documents = DocumentHashes(previous.documents, repeats=config.keep_duplicates)
         numbers.update(zip(previous.words, range(len(previous.words)), strict=True))
         if not (appended and config.keep_duplicates):
-            documents = known_documents.new(documents)
+            documents = earlier_documents.new(documents)
         size_hint = None
         if (previous.folder / HELDOUT).is_file():
             shutil.copyfile(previous.folder / HELDOUT, folder / HELDOUT)
@@ -543,8 +497,8 @@ def prepare_corpus(  # noqa: PLR0913
             write_numbers(split, numbers, text, bar)
         words = list(numbers)
         del numbers
-        is_kept = np.ones(len(log.hashes), bool) if config.keep_duplicates else is_first_occurrence(log.hashes)
-        kept_lines = np.repeat(is_kept, np.frombuffer(log.n_lines, np.int64))
+        is_first = np.ones(len(log.hashes), bool) if config.keep_duplicates else is_first_occurrence(log.hashes)
+        kept_lines = np.repeat(is_first, np.frombuffer(log.n_lines, np.int64))
         counts = count_words(text, kept_lines, len(words))
         if previous is not None:
             counts[: len(previous.counts)] += previous.counts
@@ -553,28 +507,28 @@ def prepare_corpus(  # noqa: PLR0913
         first_line = previous.n_lines if previous else 0
         shuffle = Shuffle(temporary, config.seed, n_buckets(text.n_tokens, max_memory), first_line)
         with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
-            fill(shuffle, text, kept_lines, new_number, bar)
+            shuffle.add(text, kept_lines, new_number, bar)
         text.remove()
-        stream = NumberedLines(shuffle.lines(), shuffle.n_lines, shuffle.n_tokens)
+        blocks = ((lengths, ids) for _, lengths, ids in shuffle.lines())
+        stream = NumberedLines(blocks, shuffle.n_lines, shuffle.n_tokens)
         if previous is not None:
             stream = _merge(previous, stream, new_number, config.seed, temporary)
         write_stream(stream, temporary / "offsets", folder / STREAM_FILE, progress)
-        hashes = [np.frombuffer(log.hashes, np.uint64)[is_kept], np.frombuffer(heldout, np.uint64)]
+        hashes = [np.frombuffer(log.hashes, np.uint64)[is_first], np.frombuffer(heldout, np.uint64)]
         write_document_hashes(folder, *hashes, *([previous.documents] if previous is not None else []))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    counts_of_update = {}
+    if earlier_documents is not None:
+        counts_of_update = {"gone": 0 if appended else earlier_documents.n_gone, "heldout": len(heldout)}
     return {
-        "documents": len(is_kept),
-        "duplicates": int(len(is_kept) - is_kept.sum()),
+        "documents": len(is_first),
+        "duplicates": int(len(is_first) - is_first.sum()),
         "text_bytes": log.n_bytes,
         "lines": stream.n_lines,
         "tokens": stream.n_tokens,
         "words": len(new_number),
-        **(
-            {}
-            if known_documents is None
-            else {"gone": 0 if appended else known_documents.n_gone, "heldout": len(heldout)}
-        ),
+        **counts_of_update,
     }
 
 

@@ -60,16 +60,8 @@ _PROSE = {
     "method", "class", "data", "attribute",
 }  # fmt: skip
 _WITHOUT_ARGUMENT = {
-    "versionadded",
-    "versionchanged",
-    "deprecated",
-    "function",
-    "method",
-    "class",
-    "data",
-    "attribute",
-    "legacy",
-}
+    "versionadded", "versionchanged", "deprecated", "function", "method", "class", "data", "attribute", "legacy",
+}  # fmt: skip
 
 _INLINE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"<!--.*?-->"), " "),
@@ -139,10 +131,10 @@ def _prose_lines(lines: list[str]) -> list[str]:
         line = lines[position]
         following = lines[position + 1] if position + 1 < len(lines) else ""
         if _FENCE.match(line):
-            position = _after_fence(lines, position)
+            position = _after(lines, position + 1, _FENCE.match)
             result.append("")
         elif line.lstrip().startswith((">>>", "In [")):
-            position = _after_blank(lines, position)
+            position = _after(lines, position, lambda line: not line.strip())
             result.append("")
         elif _LEFT_OUT_SECTION.match(line) and (_UNDERLINE.match(following) or line.rstrip().endswith(":")):
             position = _after_section(lines, position)
@@ -167,18 +159,9 @@ def _prose_lines(lines: list[str]) -> list[str]:
     return [line.rstrip() for line in result]
 
 
-def _after_fence(lines: list[str], start: int) -> int:
-    for position in range(start + 1, len(lines)):
-        if _FENCE.match(lines[position]):
-            return position + 1
-    return len(lines)
-
-
-def _after_blank(lines: list[str], start: int) -> int:
-    for position in range(start, len(lines)):
-        if not lines[position].strip():
-            return position + 1
-    return len(lines)
+def _after(lines: list[str], start: int, is_end: Callable[[str], object]) -> int:
+    """The position after the first line from ``start`` on that is an end."""
+    return next((position + 1 for position in range(start, len(lines)) if is_end(lines[position])), len(lines))
 
 
 def _after_indented(lines: list[str], start: int) -> int:
@@ -214,8 +197,6 @@ _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-package
 _OWN = "greenadapt"
 Code = TypeVar("Code")
 ReadFile = TypeVar("ReadFile")
-
-
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """Errors of Python's parser; ``MemoryError`` for a source that is nested too deep."""
 
@@ -302,7 +283,11 @@ def read_pydocs(
     """
     counts = Counter() if counts is None else counts
     tasks = [(package.name, package.root, file) for package in find_packages(names) for file in package.files]
-    yield from _collect(read_sources(_read_file, tasks, workers), counts)
+    for documents in read_sources(_read_file, tasks, workers):
+        if documents is None:
+            counts["unparsable_files"] += 1
+        else:
+            yield from documents
 
 
 def read_sources(read: Callable[[Code], ReadFile], sources: Iterable[Code], workers: int) -> Iterator[ReadFile]:
@@ -323,14 +308,6 @@ def read_sources(read: Callable[[Code], ReadFile], sources: Iterable[Code], work
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _collect(results: Iterable[list[Document] | None], counts: Counter[str]) -> Iterator[Document]:
-    for documents in results:
-        if documents is None:
-            counts["unparsable_files"] += 1
-        else:
-            yield from documents
 
 
 def fingerprint_pydocs(names: Sequence[str] = ()) -> dict[str, str]:
@@ -394,13 +371,10 @@ def _is_wanted(path: Path) -> bool:
 
 
 def _package(distribution: metadata.Distribution, root: Path) -> Package:
-    def list_files() -> list[Path]:
-        return [Path(file) for file in distribution.files or ()]
-
     headers = distribution.metadata
     # The type PackageMetadata has no method get in Python 3.11.
     name, version = (headers[key] if key in headers else "" for key in ("Name", "Version"))  # noqa: SIM401
-    return Package(name.lower().replace("_", "-"), version, root, list_files)
+    return Package(name.lower().replace("_", "-"), version, root, lambda: map(Path, distribution.files or ()))
 
 
 def _standard_library() -> Package:

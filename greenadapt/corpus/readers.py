@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice, pairwise, takewhile
 from pathlib import Path
 from typing import IO, Any
@@ -86,8 +87,8 @@ def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
 def warn_symlinks(name: str, counts: Mapping[str, int], progress: Progress) -> None:
     """Warn about the symlinks that ``pieces_of`` skipped in the folder ``name``."""
     if linked := counts.get("linked_folders"):
-        what = counted(linked, "symlink to a folder", "symlinks to folders")
-        progress.warn(f"{name}: skipped {what}: name the folders themselves")
+        links = counted(linked, "symlink to a folder", "symlinks to folders")
+        progress.warn(f"{name}: skipped {links}: name the folders themselves")
     if dangling := counts.get("dangling_links"):
         progress.warn(f"{name}: skipped {counted(dangling, 'symlink')} to files that do not exist")
 
@@ -111,14 +112,14 @@ def parts_of(
     A part has 1/512 of all bytes on disk, but at least 4 MB and at most 64 MB, so that the parts depend only on the
     text, and a long text has a limited number of parts. ``run``, called like ``map``, counts the lines of large files.
     """
-    sized = [(piece, _size(piece)) for piece in pieces]
+    # A release of CORD-19 is always a part by itself.
+    sized = [(piece, 1 << 62 if piece.is_release else Path(piece.path).stat().st_size) for piece in pieces]
     size = min(max(sum(n for piece, n in sized if not piece.is_release) // _PARTS, SMALLEST), LARGEST)
     large = [
         (piece, n_bytes) for piece, n_bytes in sized if n_bytes > size and is_linewise(piece.path, kind, sample_by)
     ]
     counted = run(
-        _count_lines,
-        (_Block(piece.path, begin, size) for piece, n_bytes in large for begin in range(0, n_bytes, size)),
+        _count_lines, (_Block(piece.path, begin, size) for piece, n_bytes in large for begin in range(0, n_bytes, size))
     )
     cut = {piece: _cut(piece, n_bytes, size, islice(counted, -(-n_bytes // size))) for piece, n_bytes in large}
     parts: list[list[Piece]] = []
@@ -130,11 +131,6 @@ def parts_of(
         parts[-1].append(piece)
         n_part_bytes += n_bytes
     return list(map(tuple, parts))
-
-
-def _size(piece: Piece) -> int:
-    """The bytes of a piece on disk; a huge number for a release, which is always a part by itself."""
-    return 1 << 62 if piece.is_release else Path(piece.path).stat().st_size
 
 
 def _cut(piece: Piece, n_bytes: int, size: int, counted: Iterable[tuple[int, int]]) -> list[tuple[Piece, int]]:
@@ -191,19 +187,24 @@ class CorpusReader:
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents in order of the sources; ``InputError`` if a file is invalid, or no file has text."""
-        self._reset_counts(self._before)
-        yield from self._checked(self._read())
+        self._decoder.counts = Counter(self._before)
+        if self.recipe.format == "pydocs":
+            counts = self._decoder.counts
+            documents = pydocs.read_pydocs(self.recipe.packages, counts=counts, workers=self._workers)
+        else:
+            documents = self._read(self._pieces())
+        yield from self._checked(documents)
         self.require_text()
 
     def pieces(self) -> list[Piece]:
         """The pieces that ``documents`` reads, in order; counts the skipped symlinks. Not for pydocs."""
-        self._reset_counts({})
-        return [piece for path in self.paths for piece in pieces_of(path, self.recipe.format, self._decoder.counts)]
+        self._decoder.counts = Counter()
+        return list(self._pieces())
 
     def documents_of(self, pieces: Iterable[Piece]) -> Iterator[Document]:
         """Yield the documents of ``pieces``; ``counts`` then covers only these."""
-        self._reset_counts({})
-        yield from self._checked(self._read_pieces(pieces))
+        self._decoder.counts = Counter()
+        yield from self._checked(self._read(pieces))
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add the ``counts`` of another reader."""
@@ -211,12 +212,15 @@ class CorpusReader:
 
     def require_text(self) -> None:
         """Raise ``InputError`` if no document has been read."""
-        if not self._decoder.counts["documents"]:
-            raise InputError(
-                f"corpus {self.recipe.argument or self.recipe.name} has no text in "
-                f"{counted(len(self.paths), 'source')}",
-                self._empty_hint(),
-            )
+        if self._decoder.counts["documents"]:
+            return
+        skipped, sources = self._decoder.counts["skipped_files"], counted(len(self.paths), "source")
+        raise InputError(
+            f"corpus {self.recipe.argument or self.recipe.name} has no text in {sources}",
+            f"skipped {counted(skipped, 'file')} of unknown kinds: give their format with --format"
+            if skipped
+            else "check the files",
+        )
 
     def fingerprint(self) -> dict[str, str]:
         """SHA-256 of each source by its URL or path, one for a folder; for pydocs of each package's sources."""
@@ -256,26 +260,12 @@ class CorpusReader:
             if source.sha256 or source.size:
                 check_local(source, path_sha256(Path(path)))
 
-    def _empty_hint(self) -> str:
-        skipped = self._decoder.counts["skipped_files"]
-        return (
-            f"skipped {counted(skipped, 'file')} of unknown kinds: give their format with --format"
-            if skipped
-            else "check the files"
-        )
+    def _pieces(self) -> Iterator[Piece]:
+        return (piece for path in self.paths for piece in pieces_of(path, self.recipe.format, self._decoder.counts))
 
-    def _read(self) -> Iterator[Document]:
-        if self.recipe.format == "pydocs":
-            counts = self._decoder.counts
-            yield from pydocs.read_pydocs(self.recipe.packages, counts=counts, workers=self._workers)
-        for path in self.paths:
-            yield from self._read_pieces(pieces_of(path, self.recipe.format, self._decoder.counts))
-
-    def _read_pieces(self, pieces: Iterable[Piece]) -> Iterator[Document]:
+    def _read(self, pieces: Iterable[Piece]) -> Iterator[Document]:
         readers = {**_READERS, "text": _TEXT_READERS[self.recipe.sample_by]}
-        formats = _Formats(self.recipe.format, self.recipe.fields, readers)
-        for piece in pieces:
-            yield from _read_piece(piece, formats, self._decoder)
+        return _read_pieces(pieces, self.recipe.format, self.recipe.fields, readers, self._decoder)
 
     def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
         """Yield the documents with text, without lone surrogates; count them and check the limits."""
@@ -290,10 +280,6 @@ class CorpusReader:
                 self._decoder.check_words(line, document.name)
             lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
             yield replace(document, lines=tuple(lines))
-
-    def _reset_counts(self, before: Mapping[str, int]) -> None:
-        self._decoder.counts.clear()
-        self._decoder.counts.update(before)
 
 
 def open_corpus(
@@ -339,43 +325,45 @@ def read_whole(
     Plain text, cut into documents by ``sample_by``, and fields of JSON lines are verbatim: each is one of the ``lines``
     of a document, with its line breaks. Other formats are read as for a corpus.
     """
-    formats = _Formats(kind, fields, {**_WHOLE_READERS, "text": _WHOLE_TEXT_READERS[sample_by]})
+    readers = {**_WHOLE_READERS, "text": _WHOLE_TEXT_READERS[sample_by]}
     if source != STDIN:
-        for piece in pieces_of(source, kind, decoder.counts):
-            yield from _read_piece(piece, formats, decoder)
+        yield from _read_pieces(pieces_of(source, kind, decoder.counts), kind, fields, readers, decoder)
         return
     with open_input(source) as (stream, name):
-        yield from formats.readers[kind](stream, name, fields, decoder)
+        yield from readers[kind](stream, name, fields, decoder)
 
 
-@dataclass(frozen=True)
-class _Formats:
-    """The format of the sources, their fields with text, and the readers of the formats."""
+def _read_pieces(
+    pieces: Iterable[Piece], kind: str, fields: tuple[str, ...], readers: Mapping[str, _Reader], decoder: Decoder
+) -> Iterator[Document]:
+    """Yield the documents of ``pieces``, with the reader of the format ``kind``; counts files of unknown formats."""
+    for piece in pieces:
+        if piece.is_release:
+            yield from articles.read_release(piece.path, decoder)
+            continue
+        if piece.span is not None:
+            decoder.spans[piece.path] = piece.span
+        for name, opening in _openings(piece.path, decoder.limits):
+            by_name = format_of(name)
+            file_kind = {"auto": by_name, "pmc": _PMC_MEMBERS.get(by_name, "")}.get(kind, kind)
+            if file_kind not in readers:
+                decoder.counts["skipped_files"] += 1
+                continue
+            with opening as stream:
+                if name in decoder.spans:
+                    stream.seek(decoder.spans[name].n_bytes)
+                yield from readers[file_kind](stream, name, fields, decoder)
 
-    format: str
-    fields: tuple[str, ...]
-    readers: Mapping[str, _Reader]
 
-
-def _read_piece(piece: Piece, formats: _Formats, decoder: Decoder) -> Iterator[Document]:
-    if piece.is_release:
-        yield from articles.read_release(piece.path, decoder)
-        return
-    if piece.span is not None:
-        decoder.spans[piece.path] = piece.span
-    yield from _read_file(piece.path, formats, decoder)
-
-
-def _read_file(path: str, formats: _Formats, decoder: Decoder) -> Iterator[Document]:
+def _openings(path: str, limits: TextLimits) -> Iterator[tuple[str, AbstractContextManager[IO[bytes]]]]:
+    """Yield the name of a file, or of each visible member of an archive, and what opens it."""
     if not is_tar(path):
-        yield from _read_stream(path, open_binary(path, decoder.limits), formats, decoder)
+        yield path, open_binary(path, limits)
         return
-    with open_binary(path, decoder.limits) as stream:
+    with open_binary(path, limits) as stream:
         for name, content in tar_members(stream, path):
             if not is_hidden(name):
-                member = f"{path}:{name}"
-                opening = open_member(content, member, decoder.limits)
-                yield from _read_stream(member, opening, formats, decoder)
+                yield f"{path}:{name}", open_member(content, f"{path}:{name}", limits)
 
 
 def _appended(path: Path, size: int, sha256: str) -> LineRange | None:
@@ -390,21 +378,7 @@ def _appended(path: Path, size: int, sha256: str) -> LineRange | None:
     return LineRange(size, n_lines) if is_whole and not n_unread and digest.hexdigest() == sha256 else None
 
 
-def _read_stream(
-    name: str, opened: AbstractContextManager[IO[bytes]], formats: _Formats, decoder: Decoder
-) -> Iterator[Document]:
-    guessed = format_of(name)
-    kind = {"auto": guessed, "pmc": _PMC_MEMBERS.get(guessed, "")}.get(formats.format, formats.format)
-    if kind not in formats.readers:
-        decoder.counts["skipped_files"] += 1
-        return
-    with opened as stream:
-        if name in decoder.spans:
-            stream.seek(decoder.spans[name].n_bytes)
-        yield from formats.readers[kind](stream, name, formats.fields, decoder)
-
-
-def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+def _read_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """Read plain text: each non-empty line is a document of one line."""
     for number, line in decoder.lines(stream, name):
         if text := line.strip():
@@ -412,15 +386,7 @@ def read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: De
 
 
 def _read_paragraphs(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Read plain text: each paragraph between empty lines is a document."""
-    for document in _read_whole_paragraphs(stream, name, fields, decoder):
-        yield replace(document, lines=tuple(_text_lines(document.lines[0])))
-
-
-def _read_whole_paragraphs(
-    stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder
-) -> Iterator[Document]:
-    """Read plain text: each paragraph is a document with one entry, which may contain line breaks."""
+    """Read plain text: each paragraph between empty lines is a document of one text with line breaks."""
     lines = decoder.lines(stream, name)
     for number, line in lines:
         if line.strip():
@@ -428,25 +394,13 @@ def _read_whole_paragraphs(
             yield Document((decoder.joined(chain([(number, line)], following), name).strip(),), f"{name}:{number}")
 
 
-def _read_file_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Read plain text as one document of its non-empty lines."""
-    for document in _read_whole_text(stream, name, fields, decoder):
-        yield replace(document, lines=tuple(_text_lines(document.lines[0])))
-
-
-def _read_whole_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Read plain text as one document with one entry, which may contain line breaks."""
+def _read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Read plain text as one document of one text with line breaks."""
     yield Document((decoder.joined(decoder.lines(stream, name), name),), name)
 
 
-def read_json_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Read JSON lines: the texts in ``fields`` of each object, in that order; line breaks separate paragraphs."""
-    for document in _read_whole_records(stream, name, fields, decoder):
-        yield replace(document, lines=tuple(line for text in document.lines for line in _text_lines(text)))
-
-
-def _read_whole_records(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Read JSON lines: the texts in ``fields`` of each object, verbatim."""
+def _read_json_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Read JSON lines: the texts in ``fields`` of each object, in that order, verbatim."""
     for number, line in decoder.lines(stream, name):
         if not line.strip():
             continue
@@ -485,27 +439,28 @@ def _record_title(record: Mapping[str, Any]) -> str:
     return squeeze(value) if isinstance(value, str) else ""
 
 
+def _in_lines(read: _Reader) -> _Reader:
+    """A reader of the same documents, cut into their non-empty lines."""
+
+    def reader(*arguments: Any) -> Iterator[Document]:
+        for document in read(*arguments):
+            yield replace(document, lines=tuple(line for text in document.lines for line in _text_lines(text)))
+
+    return reader
+
+
 def _text_lines(text: str) -> Iterator[str]:
     return (stripped for line in text.split("\n") if (stripped := line.strip()))
 
 
-def _missing_field_error(where: str, what: str, name: str, present: list[str]) -> InputError:
-    return InputError(f"{where} has no {what} {name}, it has: {', '.join(present)}", "choose one with --field")
-
-
-def read_csv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Read comma-separated values with a header: the columns ``fields`` of each row, in that order."""
-    yield from _read_table(stream, name, fields, decoder, SEPARATORS[".csv"])
-
-
-def read_tsv(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Read tab-separated values with a header, quoted as spreadsheets do."""
-    yield from _read_table(stream, name, fields, decoder, SEPARATORS[".tsv"])
+def _missing_field_error(where: str, kind: str, name: str, present: list[str]) -> InputError:
+    return InputError(f"{where} has no {kind} {name}, it has: {', '.join(present)}", "choose one with --field")
 
 
 def _read_table(
     stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder, separator: str
 ) -> Iterator[Document]:
+    """Read a table with a header, quoted as spreadsheets do: the columns ``fields`` of each row, in that order."""
     rows = table_rows(decoder.lines(stream, name), name, separator, decoder, hint="quote it, or give JSON lines")
     header = next(rows, None)
     if header is None:
@@ -521,19 +476,22 @@ def _read_table(
         yield Document(lines, f"{name}:{last_line}", _record_id(record), _record_title(record))
 
 
-_READERS: dict[str, _Reader] = {
-    "text": read_text,
-    "jsonl": read_json_lines,
-    "csv": read_csv,
-    "tsv": read_tsv,
+_WHOLE_READERS: dict[str, _Reader] = {
+    "jsonl": _read_json_lines,
+    "csv": partial(_read_table, separator=SEPARATORS[".csv"]),
+    "tsv": partial(_read_table, separator=SEPARATORS[".tsv"]),
     "cord19": articles.read_parse,
     "xml": articles.read_xml,
     "pmc": articles.read_pmc_text,
 }
-_WHOLE_READERS: dict[str, _Reader] = {**_READERS, "jsonl": _read_whole_records}
-_TEXT_READERS: dict[SampleBy, _Reader] = {"line": read_text, "paragraph": _read_paragraphs, "document": _read_file_text}
+_READERS = {**_WHOLE_READERS, "jsonl": _in_lines(_read_json_lines)}
 _WHOLE_TEXT_READERS: dict[SampleBy, _Reader] = {
-    "line": read_text,
-    "paragraph": _read_whole_paragraphs,
-    "document": _read_whole_text,
+    "line": _read_lines,
+    "paragraph": _read_paragraphs,
+    "document": _read_text,
+}
+_TEXT_READERS: dict[SampleBy, _Reader] = {
+    **_WHOLE_TEXT_READERS,
+    "paragraph": _in_lines(_read_paragraphs),
+    "document": _in_lines(_read_text),
 }

@@ -17,23 +17,16 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from greenadapt.config import SampleBy, TextLimits
-from greenadapt.corpus.opening import open_binary, require_names
+from greenadapt.corpus.opening import data_suffix, open_binary, require_names
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.progress import Bar, Progress
 from greenadapt.storage.files import own_folder, path_name, read_toml, short
-from greenadapt.storage.outputs import COMPRESSIONS
 
 LISTING, PMC = "listing", "pmc"
 """Kinds of index: a web page that lists the files of a folder; PMC's bucket with one folder per article version."""
-
-
 _MOST_NUMBERED = 100_000
 """Limit of numbered sources per entry; the largest published corpora have a few thousand files."""
-
-
 _NUMBER = re.compile(r"\{number(?::(0\dd))?\}")
-
-
 _INDEX_KEYS = {LISTING: {"files", "md5_beside"}, PMC: {"licences", "share", "rate"}}
 
 
@@ -124,12 +117,8 @@ def read_stated(table: Any, where: str) -> Stated | None:
     if not isinstance(table, dict):
         raise InputError(f"{where}: stated is not a table", "write [stated] with on, source and numbers")
     check_keys(table, (f.name for f in fields(Stated)), ("on", "source"), f"{where}, stated")
-    _check_types(
-        table,
-        {"on": date, "source": str, "documents": int, "bytes": int, "words": int, "at_most": bool},
-        where,
-        "stated",
-    )
+    kinds = {"on": date, "source": str, "documents": int, "bytes": int, "words": int, "at_most": bool}
+    _check_types(table, kinds, where, "stated")
     return Stated(**table)
 
 
@@ -203,28 +192,22 @@ def _indexed(url: str, table: Mapping[str, Any], where: str) -> Source:
     return source
 
 
-def _check_types(table: Mapping[str, Any], kinds: Mapping[str, Any], where: str, what: str) -> None:
+def _check_types(table: Mapping[str, Any], kinds: Mapping[str, Any], where: str, owner: str) -> None:
     for key, value in table.items():
         allowed = kinds[key] if isinstance(kinds[key], tuple) else (kinds[key],)
         if type(value) not in allowed:
             names = " or ".join(kind.__name__ for kind in allowed)
-            raise InputError(f"{where}: {key} of {what} is {value!r}", f"it must be of type {names}")
+            raise InputError(f"{where}: {key} of {owner} is {value!r}", f"it must be of type {names}")
 
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
 """``xml`` is PubMed or JATS, detected by root element; ``auto`` uses the suffix of each file."""
-
-
 _SUFFIXES = {
     ".txt": "text", ".text": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv",
-    ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto",
+    ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto", ".tgz": "auto",
 }  # fmt: skip
-
-
 _WITH_FIELDS = ("jsonl", "csv", "tsv", "auto")
 """Formats whose documents may have named fields."""
-
-
 _LIMITS = {"max_document_bytes", "max_word_chars", "max_compression"}
 
 
@@ -289,10 +272,12 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
     if not is_url:
         require_names(name_or_path)
     if not is_url and not path.exists():
-        near = difflib.get_close_matches(name_or_path, recipes, n=3, cutoff=0.4)
+        similar = difflib.get_close_matches(name_or_path, recipes, n=3, cutoff=0.4)
         raise MissingError(
             f"no corpus or file is called {name_or_path}",
-            f"did you mean {' or '.join(near)}?" if near else f"choose among {', '.join(recipes)}, or give a path",
+            f"did you mean {' or '.join(similar)}?"
+            if similar
+            else f"choose among {', '.join(recipes)}, or give a path",
         )
     if is_url:
         refuse_password(name_or_path, "--corpus")
@@ -323,26 +308,18 @@ def corpus_name(name_or_path: str) -> str:
     return path_name(str(path.resolve())) if path.exists() else name_or_path
 
 
-def _may_have_fields(name_or_path: str, format: str | None = None) -> bool:  # noqa: A002  (the option's name)
-    """Whether documents of a corpus, file or folder may have named fields; ``format`` is the user's."""
+def why_no_fields(sources: Sequence[str], format: str | None = None) -> str | None:  # noqa: A002  (the option's name)
+    """Explain why --field has no effect on ``sources``, corpora or paths; ``None`` if one of them may have fields."""
     formats = {recipe.name: recipe.format for recipe in list_recipes()}
-    kind = format or formats.get(name_or_path) or format_of(name_or_path)
-    return not kind or kind in _WITH_FIELDS or Path(name_or_path).is_dir()
-
-
-def why_no_fields(sources: Sequence[str], format: str | None = None) -> str | None:  # noqa: A002
-    """Explain why --field has no effect on ``sources``; ``None`` if one of them may have fields."""
-    if not sources or any(_may_have_fields(source, format) for source in sources):
+    kinds = [format or formats.get(source) or format_of(source) for source in sources]
+    if not all(kinds) or {*kinds} & {*_WITH_FIELDS} or any(Path(source).is_dir() for source in sources) or not sources:
         return None
     return f"is for JSON lines and tables, and {sources[0]} is neither: leave it out, or give its format with --format"
 
 
 def format_of(name: str) -> str:
     """The format for a file's suffix, without the compression suffix; "" if unknown."""
-    path = PurePosixPath(name.partition("?")[0].lower() if "://" in name else name.lower())
-    if path.suffix in COMPRESSIONS:
-        path = path.with_suffix("")
-    return "auto" if path.suffix == ".tgz" else _SUFFIXES.get(path.suffix, "")
+    return _SUFFIXES.get(data_suffix(name.partition("?")[0] if "://" in name else name), "")
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -361,13 +338,8 @@ def read_recipe(path: Path) -> Recipe:
     limits = _limits({key: content.pop(key) for key in _LIMITS & set(content)}, where)
     sources = read_sources(content.pop("sources", []), where, path.parent)
     stated = read_stated(content.pop("stated", None), where)
-    recipe = Recipe(
-        name=path.stem,
-        sources=sources,
-        limits=limits,
-        stated=stated,
-        **{key: _as_tuple(value) for key, value in content.items()},
-    )
+    values = {key: _as_tuple(value) for key, value in content.items()}
+    recipe = Recipe(name=path.stem, sources=sources, limits=limits, stated=stated, **values)
     _check(recipe, where)
     return recipe
 
@@ -433,11 +405,11 @@ def keep_input(stream: IO[bytes], root: Path, options: Mapping[str, Any], progre
     if kind is not None and kind not in _FORMATS:
         raise UsageError(f"{kind!r} is not a format for standard input", f"the formats are {', '.join(_FORMATS)}")
     with progress.bar("reading standard input", None, "bytes") as bar:
-        path, size = _keep(_blocks(stream, bar), root, "stdin")
-    if path is None:
+        saved = _keep(_blocks(stream, bar), root, "stdin")
+    if saved is None:
         raise InputError("standard input is empty", "pipe text into it, or give --corpus or --text a file")
-    name = _name_of(path)
-    progress.note(f"standard input is corpus {name}, {byte_size(size)}, kept in {path}")
+    name, path = saved
+    progress.note(f"standard input is corpus {name}, {byte_size(path.stat().st_size)}, kept in {path}")
     return _recipe(name, path, options)
 
 
@@ -446,8 +418,7 @@ def keep_records(lines: Iterable[bytes], root: Path) -> tuple[str, Path] | None:
 
     Returns ``NAME``, ``records-`` and eight digits of the SHA-256 of the lines, and the file; ``None`` for no records.
     """
-    path, _ = _keep(lines, root, "records")
-    return None if path is None else (_name_of(path), path)
+    return _keep(lines, root, "records")
 
 
 def _blocks(stream: IO[bytes], bar: Bar) -> Iterator[bytes]:
@@ -456,23 +427,23 @@ def _blocks(stream: IO[bytes], bar: Bar) -> Iterator[bytes]:
         bar.advance(len(block))
 
 
-def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[Path | None, int]:
-    """Write ``blocks`` atomically to a file named by their hash; returns the file and its size."""
+def _keep(blocks: Iterable[bytes], root: Path, kind: str) -> tuple[str, Path] | None:
+    """Write ``blocks`` atomically to a file named by their hash; returns the name and the file, ``None`` if empty."""
     root.mkdir(parents=True, exist_ok=True)
     part = root / f".{kind}-{uuid4().hex}"  # a file of tempfile would be readable only by its owner
     try:
-        digest, size = hashlib.sha256(), 0
+        digest = hashlib.sha256()
         with open(part, "xb") as file:
             for block in blocks:
                 file.write(block)
                 digest.update(block)
-                size += len(block)
-        if not size:
-            return None, 0
-        path = _kept_path(root, f"{kind}-{digest.hexdigest()[:8]}")
+        if not part.stat().st_size:
+            return None
+        name = f"{kind}-{digest.hexdigest()[:8]}"
+        path = _kept_path(root, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         part.replace(path)
-        return path, size
+        return name, path
     finally:
         part.unlink(missing_ok=True)
 
@@ -487,10 +458,6 @@ def _kept_path(root: Path, name: str) -> Path:
     return root / name / ".sources" / ("stdin" if name.startswith("stdin-") else f"{name}.jsonl")
 
 
-def _name_of(path: Path) -> str:
-    return path.parent.parent.name
-
-
 def _recipe(name: str, path: Path, options: Mapping[str, Any]) -> Recipe:
     with open(path, "rb") as file:
         beginning = file.read(2)
@@ -498,14 +465,5 @@ def _recipe(name: str, path: Path, options: Mapping[str, Any]) -> Recipe:
     fields = tuple(options.get("fields") or Recipe.fields)
     title, public_argument = ("standard input", "-") if path.name == "stdin" else ("records of a Python program", name)
     sample_by = options.get("sample_by") or Recipe.sample_by
-    return Recipe(
-        name,
-        title,
-        "unknown",
-        kind,
-        (Source(str(path)),),
-        fields,
-        sample_by,
-        public_argument=public_argument,
-        argument=name,
-    )
+    arguments: dict[str, Any] = {"public_argument": public_argument, "argument": name}
+    return Recipe(name, title, "unknown", kind, (Source(str(path)),), fields, sample_by, **arguments)

@@ -61,11 +61,8 @@ def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: boo
     lines: list[bytes] = []
     size, continues = 0, False
     for document in documents:
-        digest, n_lines = blake2b(digest_size=8), 0
-        for data in _encoded_lines(document):
-            digest.update(data)
-            digest.update(b"\n")
-            n_lines += 1
+        encoded = encoded_lines(document)
+        for data in encoded:
             for number, part in enumerate(_parts(data) if cut_lines else [data]):
                 if lines and (number > 0 or size + len(part) > BATCH_BYTES):
                     yield TextBatch(b"\n".join(lines), continues)
@@ -73,26 +70,26 @@ def make_batches(documents: Iterable[Document], log: DocumentLog, cut_lines: boo
                 lines.append(part)
                 size += len(part)
                 log.n_bytes += len(part)
-        if n_lines:
-            log.hashes.append(int.from_bytes(digest.digest(), "little"))
-            log.n_lines.append(n_lines)
+        if encoded:
+            log.hashes.append(document_hash(encoded))
+            log.n_lines.append(len(encoded))
     if lines:
         yield TextBatch(b"\n".join(lines), continues)
 
 
-def document_hash(document: Document) -> int:
-    """The hash of ``document`` in a ``DocumentLog``: 64 bits over its lines with text."""
+def document_hash(encoded: Iterable[bytes]) -> int:
+    """The 64-bit hash of the ``encoded_lines`` of a document in a ``DocumentLog``."""
     digest = blake2b(digest_size=8)
-    for data in _encoded_lines(document):
+    for data in encoded:
         digest.update(data)
         digest.update(b"\n")
     return int.from_bytes(digest.digest(), "little")
 
 
-def _encoded_lines(document: Document) -> Iterator[bytes]:
-    for line in document.lines:
-        if line and not line.isspace():
-            yield line.replace("\n", "\r").encode("utf-8", "replace")  # a lone surrogate is not text
+def encoded_lines(document: Document) -> list[bytes]:
+    """The lines with text as UTF-8; lone surrogates, which are not text, are replaced."""
+    lines = (line for line in document.lines if line and not line.isspace())
+    return [line.replace("\n", "\r").encode("utf-8", "replace") for line in lines]
 
 
 def _parts(line: bytes) -> Iterator[bytes]:
@@ -114,16 +111,13 @@ class BatchSplitter:
 
     def __init__(self, splitter: WordSplitter) -> None:
         self._splitter = splitter
-        self._chunks = _ChunkTable(splitter)
-
-    @property
-    def chunkwise(self) -> bool:
+        self.chunkwise = splitter.chunkwise
         """Whether lines may be cut before a space."""
-        return self._splitter.chunkwise
+        self._chunks = _ChunkTable(splitter)
 
     def __call__(self, batch: TextBatch) -> SplitBatch:
         lines = batch.text.decode()
-        if self._splitter.chunkwise:
+        if self.chunkwise:
             chunks = f"\n{lines}".replace("\n", " \n").split(" ")[1:]
             per_line = [line.count(" ") + 1 for line in lines.split("\n")]
         else:
@@ -243,7 +237,7 @@ def without_heldout(
                 yield document
             else:
                 if hashes is not None:
-                    hashes.append(document_hash(document))
+                    hashes.append(document_hash(encoded_lines(document)))
                 file.writelines(line.replace("\n", " ") + "\n" for line in document.lines)
 
 

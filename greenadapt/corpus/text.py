@@ -20,20 +20,12 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 
 _BLOCK = 1 << 16
-
-
 _LINES_CHECKED = 100
 """Lines in which a NUL byte means a binary file; in later lines it is noise."""
-
-
 _TEXT = re.compile(rb"\S")
 _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
-
-
 UNALTERABLE = TextLimits(option="", compression_option="")
 """Limits that no option can change."""
-
-
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -127,10 +119,12 @@ class Decoder:
             number += 1
             if number <= _LINES_CHECKED:
                 _refuse_binary(line, name, is_first=number == 1)
-            if not line.endswith(b"\n"):
-                line += self._read_rest(stream, len(line), f"{name}, line {number}")
+            where = f"{name}, line {number}"
+            if not line.endswith(b"\n"):  # the rest of a long line
+                line += stream.readline(max(0, self.limits.max_document_bytes + 1 - len(line)))
+                self.check_size(len(line), where)
             text = line.removeprefix(_BOM) if number == 1 else line
-            yield number, self.decode(text, f"{name}, line {number}")
+            yield number, self.decode(text, where)
 
     def joined(self, lines: Iterable[tuple[int, str]], name: str) -> str:
         """Join numbered lines; ``InputError`` if they are longer than the limit of a document."""
@@ -176,12 +170,6 @@ class Decoder:
                     "raise --max-word-chars, or check that it is text",
                 )
             begin = space + 1
-
-    def _read_rest(self, stream: "LineSource", n_read: int, where: str) -> bytes:
-        """Read the rest of a line after its first ``n_read`` bytes, up to the limit."""
-        remainder = stream.readline(max(0, self.limits.max_document_bytes + 1 - n_read))
-        self.check_size(n_read + len(remainder), where)
-        return remainder
 
 
 class LineSource(Protocol):

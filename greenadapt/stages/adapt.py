@@ -25,9 +25,9 @@ class AdaptRequest:
     expand: ExpandConfig
     text: TextOptions
     update: bool = False
-    """Whether new documents are added to what is there, instead of running all text again."""
+    """Whether to add only new documents to an earlier result."""
     named: Collection[str] | None = None
-    """The fields of ``w2v`` that the user named, by default all; the others do not matter if vectors exist."""
+    """The fields of ``w2v`` that the user named (``None``: all); existing vectors may differ in other fields."""
 
 
 def adapt(session: Session, corpus: str | None, model: str | None, request: AdaptRequest) -> list[Result]:
@@ -44,14 +44,14 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
     inner = replace(session, out=None)
     with session.locked(recipe.name, chosen.name):
         dim = check_model(chosen, whole=True, generative=True).dim
-        begun = OpenedBase(chosen)
-        begun.checkpoint.first_new_id(begun.vocabulary.size)  # refuses ids without rows, before hours of work
+        opened = OpenedBase(chosen)
+        opened.checkpoint.first_new_id(opened.vocabulary.size)  # refuses ids without rows, before hours of work
         training = check_w2v(inner, recipe.name, chosen, dim, request.w2v, request.named)
         check_align(inner, recipe.name, chosen, request.align)
         check_expand(session, recipe.name, chosen, request.expand)
         prepared = run_prepare(inner, recipe, chosen, request.text, update=request.update)
         trained = run_w2v(inner, chosen, prepared, training, update=request.update)
         vectors = trained_vectors(trained)
-        base = OpenedBase(chosen) if prepared.fresh or trained.fresh else begun  # files can change within hours
+        base = OpenedBase(chosen) if prepared.fresh or trained.fresh else opened  # files can change within hours
         aligned = run_align(inner, recipe.name, base, vectors, request.align, is_judged=False)
         return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, request.expand)]

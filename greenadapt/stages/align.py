@@ -16,7 +16,7 @@ from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of,
 from greenadapt.storage.files import Json, hash_file, path_name, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result, found_at, open_result, verified
-from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
+from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import check_casing, check_finite, overlap
 from greenadapt.vectors.quality import KnownWords, diagnose
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors, read_vectors
@@ -26,7 +26,7 @@ REPORT = "report.json"
 
 @dataclass(frozen=True)
 class VectorSource:
-    """Where word vectors come from: a w2v result, an external file, or the vectors that a map was fitted on."""
+    """Word vectors of a w2v result, of a file, or those that a map was fitted on."""
 
     entry: Json
     """Their entry in the manifest."""
@@ -79,7 +79,7 @@ def trained_vectors(result: Result) -> VectorSource:
 
 
 def _given_vectors(session: Session, path: Path, corpus: str | None) -> VectorSource:
-    """Vectors of ``w2v``, or of a file, which may be called by any ``corpus``."""
+    """Vectors of a w2v result, or of a file, with any name as ``corpus``."""
     if path.is_dir():
         trained = open_result(path, W2V)
         require_made_for(session, trained, "--vectors", corpus, None)
@@ -87,14 +87,13 @@ def _given_vectors(session: Session, path: Path, corpus: str | None) -> VectorSo
     if not path.is_file():
         raise MissingError(f"no vectors file {path}", "give a .bin, .vec or .txt file, or a w2v result's folder")
     name = path_name(str(path.resolve())) if corpus is None else session.corpus_name(corpus)
-    facts = {"corpus": name, "title": path.name, "licence": "unknown"}
-    facts["given"] = short(str(path))
+    facts = {"corpus": name, "given": short(str(path)), "title": path.name, "licence": "unknown"}
     entry = {"sha256": hash_file(path), "path": str(path.resolve())}
     return VectorSource(entry, facts, lambda: read_vectors(path, session.progress), imported=True)
 
 
 def check_align(session: Session, corpus: str, model: PretrainedModel, config: AlignConfig) -> None:
-    """Raise what the stage would raise about the tokenizer or an existing result, before any work."""
+    """Raise the errors of the stage about the tokenizer or an existing result, before any work."""
     WordSplitter.load(model.folder)
     session.check(session.place(corpus, model.name, ALIGN), ALIGN, asdict(config))
 
@@ -108,39 +107,36 @@ def run_align(
     *,
     is_judged: bool = True,
 ) -> Result:
-    """The stage itself; the caller holds the lock. ``is_judged``: warn of a map that explains nothing, since no
-    ``expand`` comes, which judges the rows that it writes.
+    """The stage itself; the caller holds the lock.
+
+    ``is_judged``: warn of a map that explains nothing; ``expand`` judges the rows instead.
     """
-    place = session.place(corpus, base.model.name, ALIGN)
-    former = place.current()
+    location = session.place(corpus, base.model.name, ALIGN)
+    previous = location.current()
 
     def build(work: Path) -> Outcome:
         vectors, embedding, vocabulary = source.vectors, base.checkpoint.embedding(), base.vocabulary
-        _check_words(session, vectors, vocabulary, WordSplitter(base.tokenizer).lowercases)
+        check_finite(vectors.matrix, "word vectors", vectors.words)
+        has_upper = any(word != word.lower() for word in vocabulary.whole_words)
+        lowercases = WordSplitter(base.tokenizer).lowercases
+        if warning := check_casing(vectors.words, lowercases=lowercases, vocabulary_has_upper=has_upper):
+            session.progress.warn(warning)
         words, rows, ids = overlap(vectors, vocabulary)
-        known = KnownWords(
-            np.asarray(vectors.matrix[rows], np.float32),
-            vectors.counts[rows],
-            ids,
-            embedding[: vocabulary.size],
-            special_ids=vocabulary.special_ids,
-            words=words,
-        )
-        diagnostics, alignment = diagnose(known, config, session.progress)
-        for warning in (*alignment.warnings, diagnostics.note):
-            if warning:
-                session.progress.warn(warning)
-        of_quality = ""
-        if is_judged and config.method != "random":
-            of_quality = map_quality.warning(diagnostics.as_dict()["figures"])
-        if of_quality:  # a nightly update need not warn of it again
-            was = former is not None and map_quality.warning(former.manifest.facts["heldout"]["figures"])
-            say = session.progress.note if was else session.progress.warn
-            say(of_quality)
+        matrix, base_rows = np.asarray(vectors.matrix[rows], np.float32), embedding[: vocabulary.size]
+        special_ids = vocabulary.special_ids
+        overlap_words = KnownWords(matrix, vectors.counts[rows], ids, base_rows, special_ids=special_ids, words=words)
+        diagnostics, alignment = diagnose(overlap_words, config, session.progress)
+        for message in filter(None, (*alignment.warnings, diagnostics.note)):
+            session.progress.warn(message)
+        heldout = asdict(diagnostics)
+        if is_judged and config.method != "random" and (message := map_quality.warning(heldout["figures"])):
+            # A nightly update need not repeat the warning.
+            is_old = previous is not None and map_quality.warning(previous.manifest.facts["heldout"]["figures"])
+            (session.progress.note if is_old else session.progress.warn)(message)
         alignment.save(work)
         if source.imported:
             vectors.save(work)
-        write_json(work / REPORT, {**alignment.facts(), "heldout": diagnostics.as_dict()})
+        write_json(work / REPORT, {**alignment.facts(), "heldout": heldout})
         counts = {
             "overlap": len(words),
             "words": len(vectors.words),
@@ -148,19 +144,11 @@ def run_align(
             "target_dim": alignment.target_dim,
             "rank": alignment.rank,
         }
-        facts = {**source.facts, "model": model_facts(base.model), "heldout": diagnostics.as_dict()}
+        facts = {**source.facts, "model": model_facts(base.model), "heldout": heldout}
         return Outcome(counts, facts)
 
     inputs = {"vectors": source.entry, "model": base.entry}
-    return session.run(place, Job(ALIGN, asdict(config), inputs, build))
-
-
-def _check_words(session: Session, vectors: WordVectors, vocabulary: BaseVocabulary, lowercases: bool) -> None:
-    check_finite(vectors.matrix, "word vectors", vectors.words)
-    has_upper = any(word != word.lower() for word in vocabulary.whole_words)
-    warning = check_casing(vectors.words, lowercases=lowercases, vocabulary_has_upper=has_upper)
-    if warning:
-        session.progress.warn(warning)
+    return session.run(location, Job(ALIGN, asdict(config), inputs, build))
 
 
 def fitted_vectors(aligned: Result) -> VectorSource:

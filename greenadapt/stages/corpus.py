@@ -1,4 +1,4 @@
-"""Choose a corpus and a model, prepare the text, list the corpora, and decide what an update trains again."""
+"""Choose a corpus and a model, prepare the text, list corpora, and decide whether an update can reuse results."""
 
 import shlex
 from dataclasses import asdict, replace
@@ -7,7 +7,7 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
-from greenadapt.config import CorpusConfig, SampleBy, TextLimits, TextOptions, W2VConfig
+from greenadapt.config import CorpusConfig, TextLimits, TextOptions, W2VConfig
 from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, fetch_corpus, is_fetched, local_path
 from greenadapt.corpus.on_cluster import prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
@@ -32,12 +32,10 @@ BYTES_PER_SECOND = 10_000_000
 
 
 def list_corpora(session: Session) -> list[Json]:
-    """The named corpora, then the others in the workspace; some of the keys of ``show_corpus``."""
-    recipes = list_recipes()
-    rows = [_row(session, recipe) for recipe in recipes]
-    named = {recipe.name for recipe in recipes}
-    others = [name for name in session.workspace.corpora() if name not in named and session.workspace.models(name)]
-    return rows + [_known(session, name) for name in others]
+    """The named corpora, then other corpora in the workspace; some of the keys of ``show_corpus``."""
+    recipes = {recipe.name: recipe for recipe in list_recipes()}
+    names = [name for name in session.workspace.corpora() if name not in recipes and session.workspace.models(name)]
+    return [*(_row(session, recipe) for recipe in recipes.values()), *(_workspace_row(session, name) for name in names)]
 
 
 def show_corpus(session: Session, name: str) -> Json:
@@ -49,7 +47,7 @@ def show_corpus(session: Session, name: str) -> Json:
     models that have results in the workspace.
     """
     if name in session.workspace.corpora() and name not in {recipe.name for recipe in list_recipes()}:
-        return _known(session, name)
+        return _workspace_row(session, name)
     recipe = find_recipe(name)
     return {
         **_row(session, recipe),
@@ -61,12 +59,17 @@ def show_corpus(session: Session, name: str) -> Json:
 
 
 def _row(session: Session, recipe: Recipe) -> Json:
-    fetched = is_fetched(recipe, session.workspace.downloads(recipe.name))
+    try:
+        require_local(recipe)
+        is_here = is_fetched(recipe, session.workspace.downloads(recipe.name))
+        network = "no" if recipe.is_local else "fetched" if is_here else "yes"
+    except GreenadaptError:
+        network = "missing"
     return {
         "name": recipe.name,
         "title": recipe.title,
         "licence": recipe.licence,
-        "network": _network(recipe, fetched),
+        "network": network,
         "models": session.workspace.models(recipe.name),
         "stated": recipe.stated and {**asdict(recipe.stated), "on": recipe.stated.on.isoformat()},
         "download": download_time(recipe),
@@ -74,7 +77,7 @@ def _row(session: Session, recipe: Recipe) -> Json:
 
 
 def download_time(recipe: Recipe) -> Json | None:
-    """The hours of the download ``at`` a speed, from what is stated; ``None`` if that is too little."""
+    """The hours of the download ``at`` a speed, from the stated size; ``None`` if it is unknown."""
     stated = recipe.stated
     if stated is None:
         return None
@@ -84,28 +87,17 @@ def download_time(recipe: Recipe) -> Json | None:
         return {"hours": round(seconds / 3600, 1), "at": f"{source.rate:g} requests/s"}
     if stated.bytes is None:
         return None
-    return {
-        "hours": round(stated.bytes / BYTES_PER_SECOND / 3600, 1),
-        "at": f"{byte_size(BYTES_PER_SECOND)}/s",
-    }
+    return {"hours": round(stated.bytes / BYTES_PER_SECOND / 3600, 1), "at": f"{byte_size(BYTES_PER_SECOND)}/s"}
 
 
-def _network(recipe: Recipe, fetched: bool) -> str:
-    try:
-        require_local(recipe)
-    except GreenadaptError:
-        return "missing"
-    return "no" if recipe.is_local else "fetched" if fetched else "yes"
-
-
-def _known(session: Session, name: str) -> Json:
-    """A corpus that only the workspace knows, from its newest result."""
+def _workspace_row(session: Session, name: str) -> Json:
+    """A corpus that is only in the workspace, from its newest result."""
     models = session.workspace.models(name)
     row: Json = {"name": name, "title": name, "licence": "unknown", "network": "no", "models": models}
     row |= {"stated": None, "download": None}
     for model in models:
         for result in session.workspace.results(name, model):
-            facts = result.manifest.facts  # those of a fine-tuned model lack the corpus
+            facts = result.manifest.facts  # without the corpus for a fine-tuned model
             row |= {key: facts[key] for key in ("title", "licence") if key in facts}
             if result.manifest.stage == CORPUS:
                 row["sources"] = sources = list(result.manifest.inputs["text"]["sources"])
@@ -120,23 +112,21 @@ MAX_NEW_TEXT = 0.2
 """Words that may be added by all updates since vectors were last trained afresh, as a share of the text then."""
 
 
-def former_corpus(session: Session, earlier: Result | None, inputs: dict[str, Json]) -> Result | None:
-    """The prepared corpus that new documents can be added to; without one, a note says why all text is prepared."""
-    if earlier is None:
-        return None
+def _can_be_updated(session: Session, earlier: Result, inputs: dict[str, Json]) -> bool:
+    """Whether new documents can be added to a prepared corpus; if not, a note says why all text is prepared."""
     if earlier.manifest.inputs["tokenizer"]["sha256"] != inputs["tokenizer"]["sha256"]:
         why = "the tokenizer changed"
     elif not (earlier.folder / HASHES_FILE).is_file():
         why = f"{earlier.path} was made by an earlier version, which kept no list of documents"
     else:
-        return earlier
+        return True
     session.progress.note(f"corpus: all text is prepared: {why}")
-    return None
+    return False
 
 
-def count_update(session: Session, former: Result, counts: dict[str, int]) -> list[Json]:
-    """The updates that led to a corpus, the last one added; makes ``counts`` those of the whole corpus."""
-    before, gone, heldout = former.manifest.counts, counts.pop("gone"), counts.pop("heldout")
+def _count_update(session: Session, previous: Result, counts: dict[str, int]) -> list[Json]:
+    """The updates of a corpus including this one; adds the counts of the ``previous`` corpus to ``counts``."""
+    before, gone, heldout = previous.manifest.counts, counts.pop("gone"), counts.pop("heldout")
     new = counts["documents"] - counts["duplicates"]
     for name in ("documents", "duplicates", "text_bytes"):
         counts[name] += before[name]
@@ -146,58 +136,50 @@ def count_update(session: Session, former: Result, counts: dict[str, int]) -> li
             f"{counted(gone, 'document')} of earlier runs, no longer in the text, "
             f"{'stays' if gone == 1 else 'stay'} counted (--force counts from scratch)"
         )
-    entry = {"from": former.manifest.digest, "new_documents": new, "gone_documents": gone}
+    entry = {"from": previous.manifest.digest, "new_documents": new, "gone_documents": gone}
     entry |= {name: before[name] for name in ("lines", "tokens", "words")}
-    return [*former.manifest.facts.get("updates", []), *([entry] if new or heldout else [])]
+    return [*previous.manifest.facts.get("updates", []), *([entry] if new or heldout else [])]
 
 
 def earlier_vectors(
-    former: Result, prepared: Result, corpus: PreparedCorpus, config: W2VConfig
+    previous: Result, prepared: Result, corpus: PreparedCorpus, config: W2VConfig
 ) -> EarlierVectors | str:
-    """The vectors to train on from, or why vectors are trained afresh."""
+    """The vectors to update, or the reason why vectors are trained afresh."""
     counts, facts = prepared.manifest.counts, prepared.manifest.facts
-    trained_on = former.manifest.inputs["corpus"]["sha256"]
+    trained_on = previous.manifest.inputs["corpus"]["sha256"]
     before = next((entry for entry in facts.get("updates", []) if entry["from"] == trained_on), None)
     if before is None:
         return "the corpus was prepared from scratch since they were trained"
-    output = read_output(former.folder)
+    output = read_output(previous.folder)
     if output is None:
-        return f"{former.path} was made by an earlier version, which kept too little to train on"
-    began = [*former.manifest.facts.get("updates", []), before][0]["tokens"]
-    if counts["tokens"] > (1 + MAX_NEW_TEXT) * began:
-        grown = counts["tokens"] / began - 1
-        return f"the text grew by {grown:.1%} since they last were (limit {MAX_NEW_TEXT:.0%})"
-    vectors = WordVectors.load(verified(former).folder)
+        return f"{previous.path} was made by an earlier version, which kept too little to train on"
+    n_first = [*previous.manifest.facts.get("updates", []), before][0]["tokens"]
+    if counts["tokens"] > (1 + MAX_NEW_TEXT) * n_first:
+        growth = counts["tokens"] / n_first - 1
+        return f"the text grew by {growth:.1%} since they last were (limit {MAX_NEW_TEXT:.0%})"
+    vectors = WordVectors.load(verified(previous).folder)
     words = corpus.words[: vocabulary_size(corpus.counts, config)]
     share = sum(word not in vectors.index for word in words) / len(words)
     if share > MAX_NEW_WORDS:
         return f"{share:.1%} of the words are new (limit {MAX_NEW_WORDS:.0%})"
     positions = added_positions(before["lines"], corpus.n_lines, prepared.manifest.config["seed"])
-    return EarlierVectors(vectors, output, positions, former.manifest.digest)
+    return EarlierVectors(vectors, output, positions, previous.manifest.digest)
 
 
-def vectors_update(former: Result, prepared: Result, earlier: EarlierVectors, n_words: int) -> list[Json]:
-    """The updates that led to vectors of ``n_words`` words, the last one added."""
-    trained_on = former.manifest.inputs["corpus"]["sha256"]
+def vectors_update(previous: Result, prepared: Result, earlier: EarlierVectors, n_words: int) -> list[Json]:
+    """The updates of vectors including this one, which led to ``n_words`` words."""
+    trained_on = previous.manifest.inputs["corpus"]["sha256"]
     before = next(entry for entry in prepared.manifest.facts["updates"] if entry["from"] == trained_on)
     entry = {"from": earlier.digest, **{name: before[name] for name in ("lines", "tokens")}}
     entry |= {"words": len(earlier.vectors.words), "new_words": n_words - len(earlier.vectors.words)}
-    return [*former.manifest.facts.get("updates", []), entry]
+    return [*previous.manifest.facts.get("updates", []), entry]
 
 
 SHUFFLE_MEMORY = 256 << 20
 """Bytes of the word stream shuffled in memory at once; more is not faster."""
-
-
 _TEXT_PER_COMPRESSED_BYTE = 4
 """Approximate bytes of text per byte of a compressed file, to estimate the disk space needed."""
-
-
 _DEFAULTS = asdict(CorpusConfig())
-_UNSAID = {**_DEFAULTS, "sample_by": Recipe.sample_by}
-
-
-_LATER = ("lenient",)
 
 
 def prepare(session: Session, corpus: str | None, model: str | None, text: TextOptions) -> Result | str:
@@ -212,7 +194,7 @@ def prepare(session: Session, corpus: str | None, model: str | None, text: TextO
         return recipe.argument
     chosen = choose_model(session, recipe.name, model)
     with session.locked(recipe.name, chosen.name):
-        return _run(session, session.place(recipe.name, chosen.name, CORPUS), recipe, chosen, text)
+        return run_prepare(session, recipe, chosen, text, session.place(recipe.name, chosen.name, CORPUS))
 
 
 def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Recipe:
@@ -231,107 +213,96 @@ def choose_corpus(session: Session, corpus: str | None, text: TextOptions) -> Re
         if result.manifest.stage == CORPUS
     ]
     if name in {recipe.name for recipe in list_recipes()} or not prepared:
-        kept = kept_input(session.workspace.root, corpus, text.of_recipe())
-        return kept or find_recipe(corpus, text.of_recipe())
-    known = _recipe_of(prepared[0])
+        saved_input = kept_input(session.workspace.root, corpus, text.of_recipe())
+        return saved_input or find_recipe(corpus, text.of_recipe())
     if name == corpus:
-        return known
-    return find_recipe(corpus, {**_typed(prepared[0]), **text.of_recipe()})
+        return _recipe_of(prepared[0])
+    return find_recipe(corpus, {**_repeated_options(prepared[0]), **text.of_recipe()})
 
 
-def _typed(prepared: Result) -> Json:
-    """What was said of the fields and the format on the command line, so that later commands need not repeat it."""
-    config, said = prepared.manifest.config, prepared.manifest.facts.get("said")
-    known = {"fields": tuple(config["fields"]), "format": config["format"], "sample_by": _sample_by(config)}
-    if said is None:  # of an earlier version
-        return known
+def _repeated_options(prepared: Result) -> Json:
+    """The fields and the format that the user set when a corpus was prepared, which later commands need not repeat."""
+    settings, arguments = _recipe_settings(prepared), prepared.manifest.facts.get("said")
+    if arguments is None:  # of an earlier version
+        return settings
     options = {"fields": "--field", "format": "--format", "sample_by": "--sample-by"}
-    return {name: known[name] for name, option in options.items() if said.get(option)}
+    return {name: settings[name] for name, option in options.items() if arguments.get(option)}
 
 
-def _sample_by(config: Json) -> SampleBy:
-    """What a document of a corpus is; manifests have only what is not the default."""
-    found: SampleBy = config.get("sample_by", Recipe.sample_by)
-    return found
+def _recipe_settings(prepared: Result) -> Json:
+    config = prepared.manifest.config  # without settings that have their defaults
+    sample_by = config.get("sample_by", Recipe.sample_by)
+    return {"fields": tuple(config["fields"]), "format": config["format"], "sample_by": sample_by}
 
 
 def _recipe_of(prepared: Result) -> Recipe:
     facts, config = prepared.manifest.facts, prepared.manifest.config
-    fields, packages = tuple(config["fields"]), tuple(config.get("packages", ()))
     is_installed = config["format"] == "pydocs"  # then the sources are names of packages
-    sources = () if is_installed else tuple(map(Source, prepared.manifest.inputs["text"]["sources"]))
-    names = {
-        "name": facts["corpus"],
-        "title": facts["title"],
-        "licence": facts["licence"],
-        "public_argument": facts["given"],
-    }
     return Recipe(
-        **names,
-        format=config["format"],
-        sources=sources,
-        fields=fields,
-        sample_by=_sample_by(config),
-        packages=packages,
+        name=facts["corpus"],
+        title=facts["title"],
+        licence=facts["licence"],
+        **_recipe_settings(prepared),
+        sources=() if is_installed else tuple(map(Source, prepared.manifest.inputs["text"]["sources"])),
+        packages=tuple(config.get("packages", ())),
+        public_argument=facts["given"],
         argument=facts["corpus"],
     )
 
 
 def choose_model(session: Session, corpus: str, model: str | None) -> PretrainedModel:
     """The model for ``--model``, which may be its workspace name, or the only one used for the corpus."""
-    known = session.workspace.results(corpus, session.model_name(corpus, model))
-    if known:
-        return model_of(known[0], model)
+    results = session.workspace.results(corpus, session.model_name(corpus, model))
+    if results:
+        return model_of(results[0], model)
     if model is None:
         raise MissingError(f"no readable result for corpus {corpus}", "give the model with --model")
     return find_model(model)
 
 
-def run_prepare(
-    session: Session, recipe: Recipe, model: PretrainedModel, text: TextOptions, *, update: bool = False
-) -> Result:
-    """The stage as a part of a later one; the caller holds the lock.
-
-    A variant of the later stage shares the plain corpus, unless it reads the text in another way. ``update``: if the
-    text changed, add its new documents to what is prepared.
-    """
-    common = session.workspace.place(recipe.name, model.name, CORPUS)
-    own = session.workspace.place(recipe.name, model.name, CORPUS, session.variant)
-    known = common.current()
-    asked = plain({**text.of_config(), **text.of_recipe()})
-    shared = known is None or all(
-        known.manifest.config.get(name, _UNSAID.get(name)) == value for name, value in asked.items()
+def _shared_place(session: Session, corpus: str, model: str, text: TextOptions) -> Place:
+    """Where a later stage finds its corpus: a variant shares the plain one, unless it reads the text in another way."""
+    common = session.workspace.place(corpus, model, CORPUS)
+    variant = session.workspace.place(corpus, model, CORPUS, session.variant)
+    result, options = common.current(), plain({**text.of_config(), **text.of_recipe()})
+    defaults = {**_DEFAULTS, "sample_by": Recipe.sample_by}
+    is_shared = result is None or all(
+        result.manifest.config.get(name, defaults.get(name)) == value for name, value in options.items()
     )
-    return _run(session, common if shared and own.current() is None else own, recipe, model, text, update=update)
+    return common if is_shared and variant.current() is None else variant
 
 
-def _run(
+def run_prepare(
     session: Session,
-    place: Place,
     recipe: Recipe,
     model: PretrainedModel,
     text: TextOptions,
+    location: Place | None = None,
     *,
     update: bool = False,
 ) -> Result:
-    session.expect(place, CORPUS)
-    earlier = place.current()
-    said = text.as_arguments()
+    """The stage itself; the caller holds the lock. ``update``: if the text changed, add only its new documents.
+
+    ``location`` is the folder of the result, by default the one that later stages share.
+    """
+    location = location or _shared_place(session, recipe.name, model.name, text)
+    session.expect(location, CORPUS)
+    earlier = location.current()
+    arguments = text.as_arguments()
     config = CorpusConfig(**text.of_config())
     if earlier is not None:
-        known = earlier.manifest.config
-        config = CorpusConfig(
-            **{**{name: known.get(name, _DEFAULTS[name]) for name in asdict(config)}, **text.of_config()}
-        )
-        said = {**earlier.manifest.facts.get("said", {}), **{name: values for name, values in said.items() if values}}
-        recipe = replace(recipe, **{**_typed(earlier), **text.of_recipe()})
+        settings = {name: earlier.manifest.config.get(name, default) for name, default in _DEFAULTS.items()}
+        config = CorpusConfig(**{**settings, **text.of_config()})
+        new_arguments = {option: values for option, values in arguments.items() if values}
+        arguments = {**earlier.manifest.facts.get("said", {}), **new_arguments}
+        recipe = replace(recipe, **{**_repeated_options(earlier), **text.of_recipe()})
     _require_fetched(session, recipe)
     reading = open_corpus(
         recipe,
         session.workspace.downloads(recipe.name),
         strict=config.strict,
         lenient=config.lenient,
-        limits=_limits(recipe, said).within(session.max_memory),
+        limits=_limits(recipe, arguments).within(session.max_memory),
         workers=session.workers,
     )
     sources = reading.fingerprint()
@@ -339,18 +310,22 @@ def _run(
         "text": {"sha256": hash_json(sources), "sources": sources},
         "tokenizer": {"sha256": tokenizer_hash(model.folder), "source": model.source},
     }
-    settings = {**_settings(config), "format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
+    # As in version 0.1 if all later settings have their defaults.
+    settings = {name: value for name, value in asdict(config).items() if name != "lenient" or value}
+    settings |= {"format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
     if recipe.sample_by != Recipe.sample_by:
         settings["sample_by"] = recipe.sample_by
 
     sizes = reading.sizes()
-    former = former_corpus(session, earlier, inputs) if update else None
-    appended = former is not None and reading.continue_from(
-        former.manifest.inputs["text"]["sources"], former.manifest.facts.get("sizes", {}), former.manifest.facts["read"]
-    )
+    previous = earlier if update and earlier is not None and _can_be_updated(session, earlier, inputs) else None
+    appended = False
+    if previous is not None:
+        facts = previous.manifest.facts
+        sources_before = previous.manifest.inputs["text"]["sources"]
+        appended = reading.continue_from(sources_before, facts.get("sizes", {}), facts["read"])
 
-    # What is added is little, and the nodes have packages of their own.
-    address = session.cluster if former is None and recipe.format != "pydocs" else None
+    # An update is small, and the nodes have packages of their own.
+    address = session.cluster if previous is None and recipe.format != "pydocs" else None
 
     def build(work: Path) -> Outcome:
         note_lowercasing(model, session.progress)
@@ -366,43 +341,38 @@ def _run(
                 work,
                 config,
                 workers=session.workers,
-                previous=PreparedCorpus.open(verified(former).folder) if former else None,
+                previous=PreparedCorpus.open(verified(previous).folder) if previous else None,
                 appended=appended,
                 **common,
             )
         _report_counts(session, reading, counts)
-        updates = count_update(session, former, counts) if former else []
+        updates = _count_update(session, previous, counts) if previous else []
         facts: Json = {
             "corpus": recipe.name,
             "given": recipe.public_argument,
             "title": recipe.title,
             "licence": recipe.licence,
         }
-        facts |= {"model": model_facts(model), "read": reading.counts, "sizes": sizes, "said": said}
+        facts |= {"model": model_facts(model), "read": reading.counts, "sizes": sizes, "said": arguments}
         if earlier is not None and text == TextOptions() and "command" in earlier.manifest.facts:
-            facts["command"] = earlier.manifest.facts["command"]  # which tells how the text is read
+            facts["command"] = earlier.manifest.facts["command"]  # with the options of the text
         if updates:
             facts["updates"] = updates
-        if former:
-            facts[EARLIER_COST] = former.manifest.whole_cost
+        if previous:
+            facts[EARLIER_COST] = previous.manifest.whole_cost
         if recipe.format == "pydocs":
             facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)
 
-    again = "adding its new documents" if former else Job.again
-    return session.run(place, Job(CORPUS, settings, inputs, build, resumes=address is not None, again=again))
+    again = "adding its new documents" if previous else Job.again
+    return session.run(location, Job(CORPUS, settings, inputs, build, resumes=address is not None, again=again))
 
 
-def _settings(config: CorpusConfig) -> Json:
-    """The configuration in a manifest, as in version 0.1 if all later settings have their defaults."""
-    return {name: value for name, value in asdict(config).items() if name not in _LATER or value != _DEFAULTS[name]}
-
-
-def _limits(recipe: Recipe, said: dict[str, list[str]]) -> TextLimits:
+def _limits(recipe: Recipe, arguments: dict[str, list[str]]) -> TextLimits:
     names = ("max_document_bytes", "max_word_chars", "max_compression")
-    limits = {name: f"--{name.replace('_', '-')}" for name in names}
-    given: Json = {name: int(said[option][0]) for name, option in limits.items() if said.get(option)}
-    return replace(recipe.limits, **given)
+    options = {name: f"--{name.replace('_', '-')}" for name in names}
+    limits: Json = {name: int(arguments[option][0]) for name, option in options.items() if arguments.get(option)}
+    return replace(recipe.limits, **limits)
 
 
 def _require_fetched(session: Session, recipe: Recipe) -> None:
@@ -441,9 +411,8 @@ def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> Non
         )
     warn_symlinks(reading.recipe.argument, reading.counts, session.progress)
     if broken := reading.counts.get("broken_lines", 0):
-        what = counted(broken, "line that is", "lines that are")
-        session.progress.warn(f"{reading.recipe.argument}: skipped {what} not a JSON object")
-    replaced = reading.counts.get("replaced", 0)
-    if replaced:
-        what = counted(replaced, "broken UTF-8 sequence")
-        session.progress.warn(f"{reading.recipe.argument}: replaced {what} (--strict refuses such text)")
+        lines = counted(broken, "line that is", "lines that are")
+        session.progress.warn(f"{reading.recipe.argument}: skipped {lines} not a JSON object")
+    if replaced := reading.counts.get("replaced", 0):
+        sequences = counted(replaced, "broken UTF-8 sequence")
+        session.progress.warn(f"{reading.recipe.argument}: replaced {sequences} (--strict refuses such text)")

@@ -1,6 +1,7 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from greenadapt import __version__
@@ -49,33 +50,33 @@ def expand(
 
 
 def alignment_of(folder: Path) -> Result:
-    """The map that the adapted model in ``folder`` was made with, and the word vectors that it maps lie near.
+    """The map of the adapted model in ``folder``.
 
-    Raises ``MissingError`` if the model was not made by ``expand``, or the map is not where it was or was made again.
+    Raises ``MissingError`` if the model is not a result of ``expand``, or the map was removed or fitted again.
     """
     entry = read_manifest(folder.resolve()).inputs.get("alignment")
     if entry is None:
-        raise MissingError(f"{folder} does not say which map it was made with", "give the folder of an expand result")
-    found = found_at(entry, folder)
-    if not found.is_dir():
+        raise MissingError(f"the manifest of {folder} names no map", "give the folder of an expand result")
+    path = found_at(entry, folder)
+    if not path.is_dir():
         raise MissingError(f"the map of {folder} is no longer in {entry['path']}", "adapt the model again")
-    aligned = open_result(found, ALIGN)
+    aligned = open_result(path, ALIGN)
     if aligned.manifest.digest != entry["sha256"]:
-        raise MissingError(f"{found} was made again since {folder} was", "adapt the model again")
+        raise MissingError(f"{path} was made again since {folder} was", "adapt the model again")
     return aligned
 
 
 def check_expand(session: Session, corpus: str, model: PretrainedModel, config: ExpandConfig) -> None:
-    """Raise what the stage would raise about its files or an existing result, before any work."""
+    """Raise the errors of the stage about its files or an existing result, before any work."""
     for path in config.restrict_to:
         if not Path(path).is_file():
             raise MissingError(f"no file {path}", "give --restrict-to a text file")
-    place = session.place(corpus, model.name, EXPAND)
-    session.check(place, EXPAND, asdict(config))
-    current = place.current()
-    if current is not None and not session.force and current.manifest.facts.get("corpus") != corpus:
+    location = session.place(corpus, model.name, EXPAND)
+    session.check(location, EXPAND, asdict(config))
+    existing = location.current()
+    if existing is not None and not session.force and existing.manifest.facts.get("corpus") != corpus:
         raise ConflictError(
-            f"{place.path} was made from another corpus ({current.manifest.facts.get('corpus')} → {corpus})",
+            f"{location.path} was made from another corpus ({existing.manifest.facts.get('corpus')} → {corpus})",
             "keep both with another --out, or replace it with --force",
         )
 
@@ -89,15 +90,13 @@ def run_expand(
     inputs = {"alignment": aligned.as_input(), "model": base.entry}
     if (task := task_input(model.folder)) is not None:
         inputs["task"] = task
-    for i, path in enumerate(files):
-        alike = any(path.name == other.name for other in files[:i])
-        inputs[f"text {i + 1} {path.name}" if alike else f"text {path.name}"] = {
-            "sha256": hash_file(path),
-            "path": str(path),
-        }
+    for number, path in enumerate(files, 1):
+        name = f"text {path.name}"
+        name = f"text {number} {path.name}" if name in inputs else name
+        inputs[name] = {"sha256": hash_file(path), "path": str(path)}
 
-    place = session.place(corpus, model.name, EXPAND)
-    former = place.current()
+    location = session.place(corpus, model.name, EXPAND)
+    previous = location.current()
 
     def build(work: Path) -> Outcome:
         base.require_unchanged(aligned)
@@ -122,26 +121,25 @@ def run_expand(
             "changed_entries": len(report.changed_entries),
         }
         facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
-        figures: Json = {name: asdict(each) for name, each in expansion.figures.items()}
-        if recipe == MAP and (of_map := aligned.manifest.facts["heldout"]["figures"]):
-            figures = {MAP: of_map}
+        figures: Json = {name: asdict(heldout) for name, heldout in expansion.figures.items()}
+        if recipe == MAP and (map_figures := aligned.manifest.facts["heldout"]["figures"]):
+            figures = {MAP: map_figures}
         facts["rows"] = {"recipe": recipe, "heldout": figures}
-        if fitting.method != "random" or not expansion.recipe.needs_map:
-            _warn(session, facts["rows"], None if former is None else former.manifest.facts.get("rows"))
+        is_judged = fitting.method != "random" or not expansion.recipe.needs_map
+        if is_judged and (warning := _warning(facts["rows"])):
+            # A nightly update need not repeat the warning.
+            is_old = previous is not None and _warning(previous.manifest.facts.get("rows"))
+            (session.progress.note if is_old else session.progress.warn)(warning)
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
         return Outcome(counts, facts)
 
-    def card(work: Path, outcome: Outcome, cost: Json) -> str:
-        return _card(session, aligned, work, config, outcome, cost).text()
-
-    return session.run(place, Job(EXPAND, asdict(config), inputs, build, card=card))
+    card = partial(_card, session, aligned, config)
+    return session.run(location, Job(EXPAND, asdict(config), inputs, build, card=card))
 
 
-def _warn(session: Session, rows: Json, former: Json | None) -> None:
-    """Warn if the rows predict nothing; a note where those before them did neither, since updates run every night."""
-    if said := map_quality.warning(rows["heldout"].get(rows["recipe"]), rows["recipe"]):
-        was = former is not None and map_quality.warning(former["heldout"].get(former["recipe"]), former["recipe"])
-        (session.progress.note if was else session.progress.warn)(said)
+def _warning(rows: Json | None) -> str:
+    """A warning if rows predict nothing."""
+    return map_quality.warning(rows["heldout"].get(rows["recipe"]), rows["recipe"]) if rows else ""
 
 
 def write_adapted(expansion: Expansion, work: Path) -> ExportReport:
@@ -162,41 +160,39 @@ def write_adapted(expansion: Expansion, work: Path) -> ExportReport:
     return export_tokenizers(vocabulary, folder, work, entries, first_id, config.oov, is_generative=is_generative)
 
 
-def _made_before(aligned: Result) -> list[Manifest]:
-    """The manifests of corpus and word vectors of a map, as far as they are still there."""
-    made: list[Manifest] = []
-    manifest, place = aligned.manifest, aligned.path
+def _manifests(aligned: Result) -> list[Manifest]:
+    """The manifests of corpus, word vectors and map, without removed results and those before them."""
+    manifests, path = [aligned.manifest], aligned.path
+    if (aligned.folder / VECTORS).is_file():  # of an imported file
+        return manifests
     for name in ("vectors", "corpus"):
-        found = result_behind(manifest.inputs[name], place)
-        if found is None:
+        folder = result_behind(manifests[0].inputs[name], path)
+        if folder is None:
             break
-        manifest, place = read_manifest(found), found
-        made.insert(0, manifest)
-    return made
+        path = folder
+        manifests.insert(0, read_manifest(path))
+    return manifests
 
 
-def _card(
-    session: Session, aligned: Result, work: Path, config: ExpandConfig, outcome: Outcome, cost: Json
-) -> AdaptedCard:
-    imported = (aligned.folder / VECTORS).is_file()
+def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, outcome: Outcome, cost: Json) -> str:
     facts = outcome.facts
     checkpoint = Checkpoint.open(work, generative=True)
-    model, made = short(facts["model"]["source"]), [] if imported else _made_before(aligned)
-    made.append(aligned.manifest)
-    return AdaptedCard(
+    model, manifests = short(facts["model"]["source"]), _manifests(aligned)
+    card = AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
         base=base_id(model_of(aligned)),
         licence_of_base=licence_of(model_of(aligned)),
-        commands=commands_of(session, *made),
+        commands=commands_of(session, *manifests),
         corpus=facts["title"],
         licence=facts["licence"],
         align=aligned.manifest.config,
         expand=asdict(config),
         counts=outcome.counts,
         rows=facts["rows"],
-        imported=imported,
+        imported=(aligned.folder / VECTORS).is_file(),
         head=checkpoint.architecture.heads[0] if checkpoint.architecture.is_generative else "",
         has_output=checkpoint.untied_output() is not None,
         reads_sentences=reads_sentences(work),
-        cost=total([*(manifest.whole_cost for manifest in made), cost]).as_dict(),
+        cost=total([*(manifest.whole_cost for manifest in manifests), cost]).as_dict(),
     )
+    return card.text()

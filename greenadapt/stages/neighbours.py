@@ -40,8 +40,8 @@ def neighbours(
     base_rows = opened.checkpoint.embedding()[: vocabulary.size]
     labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
     base = Space(labels, vocabulary.whole_words, base_rows, vocabulary.special_ids)
-    known = _known(words, WordSplitter(tokenizer), domain, base, session.progress)
-    table = neighbour_table(known, domain, base, Alignment.load(aligned.folder).apply, top)
+    queries = _words_with_vectors(words, WordSplitter(tokenizer), domain, base, session.progress)
+    table = neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top)
     figures = aligned.manifest.facts["heldout"]["figures"] or {}
     return [replace(row, **_trust(row.word, vectors, figures.get("by_count", ()))) for row in table]
 
@@ -58,37 +58,32 @@ def _trust(word: str, vectors: WordVectors, bands: Sequence[Json]) -> Json:
     return {"count": count, "precision_at_10": reached[-1] if reached else None}
 
 
-def _known(words: Sequence[str], splitter: WordSplitter, domain: Space, base: Space, progress: Progress) -> list[str]:
-    """Those of ``words`` that have a vector; warns of the others, or raises what the first one met where all are."""
-    known: dict[str, None] = {}
-    unknown: list[GreenadaptError] = []
+def _words_with_vectors(
+    words: Sequence[str], splitter: WordSplitter, domain: Space, base: Space, progress: Progress
+) -> list[str]:
+    """The ``words`` that have a vector, as the tokenizer splits them; warns of the others.
+
+    Raises the error of the first word if no word has a vector.
+    """
+    queries: dict[str, None] = {}
+    errors: list[GreenadaptError] = []
     decoder = Decoder()
-    for given in dict.fromkeys(decoder.without_surrogates(word, "a word") for word in words):
-        try:
-            word = _one_word(given, splitter)
-            _require_vector(word, domain, base)
-            known[word] = None
-        except GreenadaptError as error:
-            unknown.append(error)
-    if not known:
-        raise unknown[0]
-    for reason in unknown:
-        progress.warn(str(reason))
-    return list(known)
-
-
-def _require_vector(word: str, domain: Space, base: Space) -> None:
-    if word not in domain.rows and word not in base.rows:
-        near = near_names(word, dict.fromkeys([*domain.rows, *base.rows]))
-        hint = f"near: {', '.join(near)}" if near else "it is not in the corpus, or too rare (--min-count of w2v)"
-        raise MissingError(f"no vector for {word!r}, neither among {len(domain.rows):,} words nor the model's", hint)
-
-
-def _one_word(word: str, splitter: WordSplitter) -> str:
-    parts = splitter.split(word)
-    if len(parts) != 1:
-        raise UsageError(
-            f"{word!r} is {len(parts)} words as the model's tokenizer splits it ({' '.join(parts)})",
-            "give one word at a time",
-        )
-    return parts[0]
+    for text in dict.fromkeys(decoder.without_surrogates(word, "a word") for word in words):
+        parts = splitter.split(text)
+        word = parts[0] if parts else ""
+        if len(parts) != 1:
+            message = f"{text!r} is {len(parts)} words as the model's tokenizer splits it ({' '.join(parts)})"
+            errors.append(UsageError(message, "give one word at a time"))
+        elif word in domain.rows or word in base.rows:
+            queries[word] = None
+        else:
+            similar = near_names(word, dict.fromkeys([*domain.rows, *base.rows]))
+            hint = "it is not in the corpus, or too rare (--min-count of w2v)"
+            hint = f"near: {', '.join(similar)}" if similar else hint
+            message = f"no vector for {word!r}, neither among {len(domain.rows):,} words nor the model's"
+            errors.append(MissingError(message, hint))
+    if not queries:
+        raise errors[0]
+    for error in errors:
+        progress.warn(str(error))
+    return list(queries)

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -47,8 +47,7 @@ class Resolved:
     """Whether the engine was not requested."""
 
     def settings(self) -> Json:
-        """The settings in a manifest."""
-        # How many workers trained is said among the facts: machines may change, and vectors that exist are used.
+        """The settings in a manifest; the number of workers, which depends on the machine, is among the facts."""
         return {name: value for name, value in asdict(self.config).items() if name not in OF_MACHINES}
 
 
@@ -60,56 +59,52 @@ def check_w2v(
     config: W2VConfig,
     named: Collection[str] | None = None,
 ) -> Resolved:
-    """The settings, ``dim`` by default the model's; raises what the stage would raise about an existing result.
+    """Resolve the settings; ``dim`` defaults to the model's. Raises the errors of the stage about an existing result.
 
-    Of existing vectors those settings are kept that are not among the ``named`` fields of ``config``; by default all
-    are named.
+    Fields of ``config`` that are not ``named`` take the values of existing vectors; ``None`` means that all are named.
     """
-    place = session.place(corpus, model.name, W2V)
+    location = session.place(corpus, model.name, W2V)
     if config.dim is None:
         config = replace(config, dim=dim)
-    current = None if session.force else place.current()
-    if current is not None and current.manifest.stage == W2V:
-        config = _as_existing(session, current, config, named)
-    before: ResolvedEngine | None = None if current is None else current.manifest.config.get("engine")
-    resolved = Resolved(resolve_engine(config, before, session.progress), config.engine == "auto")
+    existing = None if session.force else location.current()
+    if existing is not None and existing.manifest.stage == W2V:
+        config = _as_existing(session, existing, config, named)
+    engine: ResolvedEngine | None = None if existing is None else existing.manifest.config.get("engine")
+    resolved = Resolved(resolve_engine(config, engine, session.progress), config.engine == "auto")
     if session.cluster is not None and resolved.config.engine != "fast":
         raise UsageError(
             f"--cluster trains with the fast engine, not with {resolved.config.engine}'s",
             "give --engine fast, which needs numba, or leave out --cluster",
         )
-    session.check(place, W2V, resolved.settings())
+    session.check(location, W2V, resolved.settings())
     return resolved
 
 
 def run_w2v(
     session: Session, model: PretrainedModel, prepared: Result, resolved: Resolved, *, update: bool = False
 ) -> Result:
-    """The stage itself; the caller holds the lock. ``update``: train existing vectors on if they have not drifted."""
+    """The stage itself; the caller holds the lock. ``update``: update existing vectors unless the text changed much."""
     corpus, config = prepared.manifest.facts["corpus"], resolved.config
-    place = session.place(corpus, model.name, W2V)
-    former = place.current() if update else None
+    location = session.place(corpus, model.name, W2V)
+    previous = location.current() if update else None
 
     def build(work: Path) -> Outcome:
         require_engine(config, is_kept=resolved.is_kept)
         words = PreparedCorpus.open(verified(prepared).folder)
         training = work / "training"
-        earlier = None if former is None else earlier_vectors(former, prepared, words, config)
+        earlier = None if previous is None else earlier_vectors(previous, prepared, words, config)
         facts: Json = {"corpus": corpus}
         if isinstance(earlier, str):
             session.progress.note(f"w2v: trained afresh: {earlier}")
             facts["afresh"], earlier = earlier, None
-        progress, memory = session.progress, session.max_memory
-        with ExitStack() as stack:
-            cluster = stack.enter_context(connected(session.cluster)) if session.cluster else None
+        options: Json = {"progress": session.progress, "max_memory": session.max_memory, "earlier": earlier}
+        with connected(session.cluster) if session.cluster else nullcontext() as cluster:
             if cluster is not None:
                 cluster.require_shared(training)
-            vectors = train(
-                words, config, training, progress=progress, max_memory=memory, earlier=earlier, cluster=cluster
-            )
-        if former is not None and earlier is not None:
-            facts["updates"] = vectors_update(former, prepared, earlier, len(vectors.words))
-            facts[EARLIER_COST] = former.manifest.whole_cost
+            vectors = train(words, config, training, **options, cluster=cluster)
+        if previous is not None and earlier is not None:
+            facts["updates"] = vectors_update(previous, prepared, earlier, len(vectors.words))
+            facts[EARLIER_COST] = previous.manifest.whole_cost
         vectors.save(work)
         shutil.rmtree(training)
         counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}
@@ -119,23 +114,23 @@ def run_w2v(
 
     again = "updating it" if update else Job.again
     job = Job(W2V, resolved.settings(), {"corpus": prepared.as_input()}, build, resumes=True, again=again)
-    return session.run(place, job)
+    return session.run(location, job)
 
 
-def _as_existing(session: Session, current: Result, config: W2VConfig, named: Collection[str] | None) -> W2VConfig:
-    """``config`` with what existing vectors were trained with, where the user named nothing else; a note says so.
+def _as_existing(session: Session, existing: Result, config: W2VConfig, named: Collection[str] | None) -> W2VConfig:
+    """Replace fields of ``config`` that are not ``named`` with those of ``existing`` vectors; a note lists them.
 
-    The engine stays, too, see ``resolve_engine``: neither a new release nor installing numba changes vectors.
+    ``resolve_engine`` keeps the engine: neither a new release nor installing numba changes vectors.
     """
-    known, asked = current.manifest.config, asdict(config)
-    names = [] if named is None else [name for name in asked if name not in {*named, *OF_MACHINES, "engine"}]
-    kept = {name: known[name] for name in names if name in known and known[name] != asked[name]}
-    if kept:
-        shown = ", ".join(f"{name} {value}" for name, value in kept.items())
-        session.progress.note(f"w2v: the vectors in {current.path} are used as they are ({shown}); --force trains anew")
-    if config.workers == 1 and session.cluster is None and current.manifest.facts.get("workers", 1) != 1:
+    values, new_values = existing.manifest.config, asdict(config)
+    names = [] if named is None else [name for name in new_values if name not in {*named, *OF_MACHINES, "engine"}]
+    different = {name: values[name] for name in names if name in values and values[name] != new_values[name]}
+    if different:
+        text = ", ".join(f"{name} {value}" for name, value in different.items())
+        session.progress.note(f"w2v: the vectors in {existing.path} are used as they are ({text}); --force trains anew")
+    if config.workers == 1 and session.cluster is None and existing.manifest.facts.get("workers", 1) != 1:
         session.progress.note(
-            f"w2v: the vectors in {current.path} were trained by several workers; --force trains them with one, which "
+            f"w2v: the vectors in {existing.path} were trained by several workers; --force trains them with one, which "
             "gives the same bytes each time"
         )
-    return replace(config, **kept)
+    return replace(config, **different)

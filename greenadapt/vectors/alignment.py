@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Alignment(_Facts):
     mean: FloatArray | None = None
     std: FloatArray | None = None
     triangle: "Triangle | None" = None
-    """What a fit on these and more words starts from; not stored."""
+    """From which a fit on these and more words starts; not stored."""
 
     def apply(self, vectors: Array) -> FloatArray:
         """Rows ``y = x Wᵀ``, float32 ``(n, target_dim)``, of ``vectors`` ``(n, source_dim)``, a block at a time.
@@ -89,7 +89,7 @@ class Alignment(_Facts):
 
     def facts(self) -> dict[str, Any]:
         """Everything except the arrays, ready for JSON."""
-        return {each.name: getattr(self, each.name) for each in fields(_Facts)}
+        return {field.name: getattr(self, field.name) for field in fields(_Facts)}
 
     def save(self, folder: Path) -> None:
         """Write ``alignment.safetensors``: ``map``, or ``mean`` and ``std``, with the facts as metadata."""
@@ -148,17 +148,16 @@ def fit(
             )
         identity = np.eye(source_dim)
         return Alignment(**common, matrix=identity.astype(np.float32), residual=_residual(source, target, identity))
-    known = 0 if first is None else first.n_overlap
-    triangle = Triangle.of(source[known:], target[known:], None if first is None else first.triangle)
-    factors = _Factors.of(triangle, n)
-    transposed = _procrustes(factors) if config.method == "procrustes" else _regression(factors, config)
+    n_first, triangle = (0, None) if first is None else (first.n_overlap, first.triangle)
+    triangle = Triangle.of(source[n_first:], target[n_first:], triangle)
+    transposed, rank, condition = _solve(triangle, n, config)
     return Alignment(
         **common,
         matrix=np.ascontiguousarray(transposed.T, np.float32),
-        rank=factors.rank,
-        condition=float(factors.singular[0] / factors.singular[factors.rank - 1]) if factors.rank else None,
+        rank=rank,
+        condition=condition,
         residual=_residual(source, target, transposed),
-        warnings=_rank_warnings(n, source_dim, factors.rank),
+        warnings=_rank_warnings(n, source_dim, rank),
         triangle=triangle,
     )
 
@@ -196,7 +195,7 @@ def check_casing(words: Iterable[str], *, lowercases: bool, vocabulary_has_upper
 
 @dataclass(frozen=True, eq=False)
 class Triangle:
-    """R and Qᵀ Y of the QR decomposition X = Q R: a fit on their few rows is one on X and Y, and X is never squared."""
+    """R and Qᵀ Y of the QR decomposition X = Q R: a fit on them equals a fit on X and Y, without computing XᵀX."""
 
     source: Float64Array
     """R, (m, d_source), for n words, where m is the lesser of n and d_source."""
@@ -205,9 +204,7 @@ class Triangle:
 
     @classmethod
     def of(cls, source: Array, target: Array, before: "Triangle | None" = None) -> "Triangle":
-        """The triangle of some words, and of those ``before``, whose own stands for them (Demmel et al., arXiv
-        0808.2664).
-        """
+        """The triangle of these words and those of ``before``, which R replaces (Demmel et al., arXiv 0808.2664)."""
         from scipy import linalg
 
         above = [] if before is None else [before.source]
@@ -218,46 +215,20 @@ class Triangle:
         return cls(R, Q.T @ (rows if before is None else np.vstack([before.target, rows])))
 
 
-@dataclass(frozen=True, eq=False)
-class _Factors:
-    """R = U S Vᵀ cut at its rank, and Y projected onto it.
-
-    ``singular`` (rank,), ``right`` Vᵀ (rank, d_source), ``projected`` Uᵀ Qᵀ Y (rank, d_target).
-    """
-
-    singular: Float64Array
-    right: Float64Array
-    projected: Float64Array
-    mean_square: float
-
-    @classmethod
-    def of(cls, triangle: Triangle, n: int) -> "_Factors":
-        from scipy import linalg
-
-        U, S, Vt = linalg.svd(triangle.source, full_matrices=False, check_finite=False)
-        cutoff = S[0] * max(n, triangle.source.shape[1]) * np.finfo(np.float64).eps  # as numpy.linalg.matrix_rank
-        rank = int((cutoff < S).sum())
-        projected = U[:, :rank].T @ triangle.target
-        return cls(S[:rank], Vt[:rank], projected, float(np.mean(S**2)))
-
-    @property
-    def rank(self) -> int:
-        return len(self.singular)
-
-
-def _regression(factors: _Factors, config: AlignConfig) -> Float64Array:
-    """Wᵀ ``(d_source, d_target)`` of least squares, or of ridge regression."""
-    S = factors.singular
-    penalty = config.ridge * factors.mean_square if config.method == "ridge" else 0.0
-    return factors.right.T @ ((S / (S**2 + penalty))[:, None] * factors.projected)
-
-
-def _procrustes(factors: _Factors) -> Float64Array:
-    """Wᵀ ``(d_source, d_target)``: the nearest semi-orthogonal matrix to XᵀY."""
+def _solve(triangle: Triangle, n: int, config: AlignConfig) -> tuple[Float64Array, int, float | None]:
+    """Wᵀ ``(d_source, d_target)`` of n words, from R = U S Vᵀ cut at its rank; also the rank and the condition."""
     from scipy import linalg
 
-    U, _, Vt = linalg.svd(factors.right.T @ (factors.singular[:, None] * factors.projected), full_matrices=False)
-    return cast(Float64Array, U @ Vt)
+    U, S, Vt = linalg.svd(triangle.source, full_matrices=False, check_finite=False)
+    cutoff = S[0] * max(n, triangle.source.shape[1]) * np.finfo(np.float64).eps  # as numpy.linalg.matrix_rank
+    rank = int((cutoff < S).sum())
+    singular, right, projected = S[:rank], Vt[:rank], U[:, :rank].T @ triangle.target
+    condition = float(S[0] / S[rank - 1]) if rank else None
+    if config.method == "procrustes":  # the nearest semi-orthogonal matrix to XᵀY
+        U, _, Vt = linalg.svd(right.T @ (singular[:, None] * projected), full_matrices=False)
+        return U @ Vt, rank, condition
+    penalty = config.ridge * float(np.mean(S**2)) if config.method == "ridge" else 0.0
+    return right.T @ ((singular / (singular**2 + penalty))[:, None] * projected), rank, condition
 
 
 def _residual(source: Array, target: Array, transposed: Float64Array) -> float:
@@ -271,8 +242,8 @@ def _residual(source: Array, target: Array, transposed: Float64Array) -> float:
 
 def _rank_warnings(n: int, width: int, rank: int) -> tuple[str, ...]:
     if n < width:
-        few = f"{n} words are in both vocabularies, fewer than the {width} dimensions of the word vectors (rank {rank})"
-        return (f"{few}: took the minimum-norm map; lower --min-count or use a larger corpus",)
+        message = f"{n} words are in both vocabularies, fewer than the {width} dimensions of the word vectors"
+        return (f"{message} (rank {rank}): took the minimum-norm map; lower --min-count or use a larger corpus",)
     if rank < width:
         return (f"the word vectors of the {n} overlapping words have rank {rank}, below their width {width}",)
     return ()
@@ -289,6 +260,6 @@ def _row_statistics(target: Array, config: AlignConfig) -> tuple[FloatArray, Flo
 def overlap(vectors: WordVectors, vocabulary: BaseVocabulary) -> tuple[list[str], Array, Array]:
     """The words in both vocabularies, their rows among the vectors and their base ids, both int64 ``(n_overlap,)``."""
     whole = vocabulary.whole_words
-    found = [(word, row, whole[word]) for row, word in enumerate(vectors.words) if word in whole]
-    words = [word for word, _, _ in found]
-    return words, np.array([r for _, r, _ in found], np.int64), np.array([i for _, _, i in found], np.int64)
+    rows = [row for row, word in enumerate(vectors.words) if word in whole]
+    words = [vectors.words[row] for row in rows]
+    return words, np.array(rows, np.int64), np.array([whole[word] for word in words], np.int64)

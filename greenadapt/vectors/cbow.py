@@ -7,7 +7,7 @@ subsampling and negative sampling are those of the whole corpus.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 
 # Measured, in addition to the two tables:
-_FIXED_BYTES: dict[ResolvedEngine, int] = {
-    "gensim": 170 << 20,
-    "fast": 290 << 20,
-}  # interpreter and packages, plus the text of a part (gensim) or the compiler
+_FIXED_BYTES: dict[ResolvedEngine, int] = {"gensim": 170 << 20, "fast": 290 << 20}
+# interpreter and packages, plus the text of a part (gensim) or the compiler
 _BYTES_A_WORD = 110  # per word of the corpus, with its count
 _BYTES_A_TRAINED_WORD = 330  # per word in gensim
 CHECKPOINT_SECONDS = 10
@@ -68,9 +66,12 @@ def train(  # noqa: PLR0913
     Raises ``InputError`` if no word is frequent enough or training diverges, ``ResourceError`` if ``max_memory`` bytes
     are too few, ``MissingError`` if the engine's package is not installed.
     """
+    if config.dim is None or config.engine == "auto":
+        raise ValueError("config.dim and config.engine must be resolved before training")
     require_engine(config)
     n_words = vocabulary_size(corpus.counts, config)
-    _require_memory(n_words, len(corpus.counts), config, max_memory)
+    shape = (n_words, config.dim)
+    _require_memory(n_words, len(corpus.counts), config.dim, config.engine, max_memory)
     words, counts = list(corpus.words[:n_words]), np.array(corpus.counts[:n_words])
     work.mkdir(parents=True, exist_ok=True)
     stream, text = Stream(corpus.ids, corpus.lines, counts), corpus.stream_file
@@ -78,7 +79,11 @@ def train(  # noqa: PLR0913
         config, text = earlier.config(config), work / "text.safetensors"
         stream = earlier.stream(corpus, counts, config.seed, text)
     checkpoints = _Checkpoints(work, _identity(words, stream, config, earlier.digest if earlier else ""), progress)
-    state = checkpoints.latest((n_words, _dim(config))) or _State(_start(words, config, earlier))
+    state = checkpoints.latest(shape)
+    if state is None:
+        state = _State(initial_weights(n_words, config))
+        if earlier is not None:
+            earlier.fill(words, state.weights)
 
     def engine() -> Engine:
         if cluster is None:
@@ -89,15 +94,7 @@ def train(  # noqa: PLR0913
 
     if state.epochs < config.epochs and stream.total:
         _train_epochs(engine, stream.total, state, config, checkpoints)
-    weights = state.weights
-    return WordVectors(words, counts, weights.input, weights.output)
-
-
-def _start(words: list[str], config: W2VConfig, earlier: "EarlierVectors | None") -> Weights:
-    weights = initial_weights(len(words), config)
-    if earlier is not None:
-        earlier.fill(words, weights)
-    return weights
+    return WordVectors(words, counts, *state.weights)
 
 
 def _train_epochs(
@@ -117,14 +114,14 @@ def _train_epochs(
                 bar.advance(words, epoch=label, lr=f"{rate:.4f}")
 
             part = engine.train_epoch(state.weights, epoch, advance, first_part=part, stop=lambda: stop.is_requested)
-            if stop.is_requested or checkpoints.is_due():
+            if stop.is_requested or monotonic() - checkpoints.saved >= CHECKPOINT_SECONDS:
                 checkpoints.save(_State(state.weights, epoch if part else epoch + 1, part))
             stop.leave()
 
 
 def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
     """Create the engine of ``config`` for ``stream``; gensim's text is written to ``folder``."""
-    if _engine(config) == "fast":
+    if config.engine == "fast":
         from greenadapt.vectors.engines.fast import FastEngine
 
         return FastEngine(stream, config)
@@ -187,8 +184,7 @@ def memory_needed(trained: int, words: int, dim: int, engine: ResolvedEngine) ->
     return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * numbers)
 
 
-def _require_memory(trained: int, words: int, config: W2VConfig, limit: int) -> None:
-    dim, engine = _dim(config), _engine(config)
+def _require_memory(trained: int, words: int, dim: int, engine: ResolvedEngine, limit: int) -> None:
     needed, base = (memory_needed(n, words, dim, engine) for n in (trained, 0))
     if needed > limit:
         fitting = (limit - base) * trained // (needed - base)
@@ -199,21 +195,10 @@ def _require_memory(trained: int, words: int, config: W2VConfig, limit: int) -> 
         )
 
 
-def _dim(config: W2VConfig) -> int:
-    if config.dim is None:
-        raise ValueError("config.dim must be resolved to the model's width before training")
-    return config.dim
-
-
-def _engine(config: W2VConfig) -> ResolvedEngine:
-    if config.engine == "auto":
-        raise ValueError("config.engine must be resolved before training")
-    return config.engine
-
-
 def initial_weights(n_words: int, config: W2VConfig) -> Weights:
     """Input rows uniform in ±1/dim, as gensim draws them, and output rows zero."""
-    shape = (n_words, _dim(config))
+    assert config.dim is not None
+    shape = (n_words, config.dim)
     rows = np.random.default_rng(config.seed).random(shape, np.float32)
     rows *= 2
     rows -= 1
@@ -250,24 +235,21 @@ class _Checkpoints:
         self.folder = folder
         self.progress = progress
         self._identity = identity
-        self._saved = monotonic()
-
-    def is_due(self) -> bool:
-        """Whether ``CHECKPOINT_SECONDS`` have passed since the last checkpoint or the start."""
-        return monotonic() - self._saved >= CHECKPOINT_SECONDS
+        self.saved = monotonic()
+        """Time of the last checkpoint, or of the start."""
 
     def save(self, state: _State) -> None:
         """Save a state atomically, and remove older states."""
         path = self.folder / f"epoch-{state.epochs}.safetensors"
         part = path.with_suffix(".part")
         facts = {"run": self._identity, "part": str(state.part)}
-        write_arrays(part, {"input": state.weights.input, "output": state.weights.output}, facts)
+        write_arrays(part, state.weights._asdict(), facts)
         sync_file(part)
         part.replace(path)
         for older in self.folder.glob("epoch-*.safetensors"):
             if older != path:
                 older.unlink()
-        self._saved = monotonic()
+        self.saved = monotonic()
 
     def latest(self, shape: tuple[int, int]) -> _State | None:
         """Load the newest valid state."""
@@ -288,9 +270,9 @@ class _Checkpoints:
         file = ArrayFile(path)
         if file.metadata.get("run") != self._identity:
             raise InputError(f"{path} belongs to another corpus, configuration or version of greenadapt")
-        if any(name not in file or file.shape(name) != shape for name in ("input", "output")):
+        if any(name not in file or file.shape(name) != shape for name in Weights._fields):
             raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
-        weights = Weights(np.array(file["input"]), np.array(file["output"]))
+        weights = Weights(*(np.array(file[name]) for name in Weights._fields))
         return _State(weights, epochs, int(file.metadata.get("part", "0")))
 
 
@@ -298,7 +280,6 @@ OLD_PER_NEW = 1
 """Words of old text to train on per word of new text."""
 RATE = 0.5
 """Initial learning rate, as a share of a full run's."""
-_BLOCK_LINES = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,7 +306,7 @@ class EarlierVectors:
         weights.output[existing] = self.output[rows[existing]]
 
     def stream(self, corpus: "PreparedCorpus", counts: Int64Array, seed: int, path: Path) -> Stream:
-        """Write the text of an update to ``path``; ``counts`` are those of the trained words in the whole corpus."""
+        """Write the text of an update to ``path``; ``counts`` are counts of the trained words in the whole corpus."""
         lengths = np.diff(corpus.lines)
         chosen = np.zeros(corpus.n_lines, bool)
         chosen[self.new_lines] = True
@@ -333,14 +314,8 @@ class EarlierVectors:
         share = OLD_PER_NEW * n_new / max(corpus.n_tokens - n_new, 1)
         chosen |= np.random.default_rng([seed, corpus.n_lines]).random(corpus.n_lines) < share
         lines = offsets_of(lengths[chosen])
-        ids = Streamed((int(lines[-1]),), np.dtype(np.int32), _lines(corpus, np.flatnonzero(chosen)))
+        texts = (corpus.ids[corpus.lines[line] : corpus.lines[line + 1]] for line in np.flatnonzero(chosen))
+        ids = Streamed((int(lines[-1]),), np.dtype(np.int32), texts)
         write_arrays(path, {"ids": ids, "lines": lines})
         text = ArrayFile(path)
         return Stream(text["ids"], lines, counts, int(np.count_nonzero(text["ids"] < len(counts))))
-
-
-def _lines(corpus: "PreparedCorpus", chosen: Int64Array) -> Iterator[Array]:
-    """Yield the words of the ``chosen`` lines."""
-    for begin in range(0, len(chosen), _BLOCK_LINES):
-        for line in chosen[begin : begin + _BLOCK_LINES].tolist():
-            yield corpus.ids[corpus.lines[line] : corpus.lines[line + 1]]

@@ -146,8 +146,8 @@ def _view(title: str, words: Sequence[str], source: _Mapped, target: _Mapped, k:
     labels = target_space.labels
     indices, cosines = nearest(queries, target_space.vectors, min(k, len(labels)), exclude, target_map)
     return [
-        Neighbours(word, title, tuple((labels[i], float(c)) for i, c in zip(row, near, strict=True) if i >= 0))
-        for word, row, near in zip(words, indices, cosines, strict=True)
+        Neighbours(word, title, tuple((labels[i], float(c)) for i, c in zip(*nearest_rows, strict=True) if i >= 0))
+        for word, *nearest_rows in zip(words, indices, cosines, strict=True)
     ]
 
 

@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from ml_dtypes import bfloat16
@@ -39,11 +39,18 @@ from greenadapt.config import W2VConfig
 from greenadapt.errors import GreenadaptError, MissingError, ResourceError, byte_size, first_line
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, ArrayFile
-from greenadapt.vectors.engines import Stream, StreamPart, Weights, keep_thresholds, learning_rate, never, noise_weights
-
-if TYPE_CHECKING:
-    from greenadapt.vectors.engines.fast import FastEngine
-
+from greenadapt.vectors.engines import (
+    Advance,
+    Stop,
+    Stream,
+    StreamPart,
+    Weights,
+    keep_thresholds,
+    learning_rate,
+    never,
+    noise_weights,
+    stream_parts,
+)
 
 RANK = 4
 """Number of directions with a separate curvature."""
@@ -160,8 +167,8 @@ def _moment(rows: Array, shares: Array, spread: float) -> Array:
     """E[x xᵀ], ``(dim, dim)``, of rows drawn by ``shares`` whose covariance is multiplied by ``spread``."""
     weights = shares.astype(np.float32)
     mean = weights @ rows
-    moment: Array = spread * ((rows * weights[:, None]).T @ rows) + (1 - spread) * np.outer(mean, mean)
-    return moment.astype(np.float64)
+    moment = spread * ((rows * weights[:, None]).T @ rows) + (1 - spread) * np.outer(mean, mean)
+    return np.asarray(moment, np.float64)
 
 
 def _curvature(moment: Array) -> Curvature:
@@ -200,15 +207,13 @@ def _scale_changes(total: Array, nodes: Array, steps: Array, curvature: Curvatur
     extra_shares = _share(steps * curvature.values, nodes) - other_shares
     projected = (total @ curvature.directions) * extra_shares.astype(np.float32)
     scaled = other_shares.astype(np.float32) * total + projected @ curvature.directions.T
-    rounded: Array = scaled.astype(bfloat16)
-    return rounded
+    return np.asarray(scaled, bfloat16)
 
 
 def _share(x: Array, nodes: Array) -> Array:
     """(1 - exp(-R x)) / (R (1 - exp(-x))), for R ``nodes``."""
     x = np.maximum(x, _LEAST)
-    share: Array = np.expm1(-nodes * x) / (nodes * np.expm1(-x))
-    return share
+    return np.asarray(np.expm1(-nodes * x) / (nodes * np.expm1(-x)))
 
 
 def parts_per_core(config: W2VConfig, n_parts: int, total: int) -> int:
@@ -249,21 +254,23 @@ class Trainer:
     def start(self, text: Path, stream: tuple[Array, int], config: W2VConfig, input_: Array, output: Array) -> None:
         """Set the tables; ``stream`` has the counts and ``Stream.total`` of the ids in ``text``."""
         counts, total = stream
-        self._engine = _engine(Stream(ArrayFile(text)["ids"], np.zeros(1, np.int64), counts, total), config)
+        from greenadapt.vectors.engines.fast import FastEngine
+
+        self._engine = FastEngine(Stream(ArrayFile(text)["ids"], np.zeros(1, np.int64), counts, total), config)
         self._steps, self._config = expected_steps(counts, config), config
-        self._start, self._now = (Weights(np.array(input_), np.array(output)) for _ in range(2))
+        self._start, self._current = (Weights(np.array(input_), np.array(output)) for _ in range(2))
 
     def train(self, parts: Sequence[StreamPart], epoch: int) -> float:
         """Train on ``parts``; returns the duration in seconds."""
         begin = perf_counter()
-        self._engine.train_parts(parts, self._now, epoch, lambda words, rate: None)
+        self._engine.train_parts(parts, self._current, epoch, lambda words, rate: None)
         return perf_counter() - begin
 
     def changes(self, n_slices: int) -> Any:
         """The changes since the last ``commit``: a message for each slice."""
-        threads, tables = self._config.workers, list(zip(_both(self._now), _both(self._start), strict=True))
+        threads, tables = self._config.workers, list(zip(self._current, self._start, strict=True))
         sent = [
-            tuple(changes(now[i::n_slices], start[i::n_slices], threads) for now, start in tables)
+            tuple(changes(table[i::n_slices], start[i::n_slices], threads) for table, start in tables)
             for i in range(n_slices)
         ]
         self._sent = sum(changed.nbytes for message in sent for changed in message)
@@ -271,8 +278,8 @@ class Trainer:
 
     def merge(self, i: int, n_slices: int, rate: float, words: float, *messages: Message) -> Message:
         """Merge the changes of slice ``i``, after each node trained on about ``words`` words at ``rate``."""
-        curvature_of_tables = curvatures(self._now, self._steps, self._config)
-        tables = zip((self._start.input, self._start.output), self._steps, curvature_of_tables, strict=True)
+        curvature_of_tables = curvatures(self._current, self._steps, self._config)
+        tables = zip(self._start, self._steps, curvature_of_tables, strict=True)
         tables_of_changes = [
             merged(
                 [message[t] for message in messages],
@@ -294,23 +301,13 @@ class Trainer:
         """Apply the merged changes to the tables."""
         n = len(self._merged)
         for i, message in enumerate(self._merged):
-            for now, start, changed in zip(_both(self._now), _both(self._start), message, strict=True):
-                add((start[i::n], now[i::n]), changed, self._config.workers)
+            for table, start, changed in zip(self._current, self._start, message, strict=True):
+                add((start[i::n], table[i::n]), changed, self._config.workers)
         self._merged = ()
 
-    def tables(self) -> tuple[Array, Array]:
+    def tables(self) -> tuple[Array, ...]:
         """Both tables, input and output."""
-        return self._now.input, self._now.output
-
-
-def _both(weights: Weights) -> tuple[Array, Array]:
-    return weights.input, weights.output
-
-
-def _engine(stream: Stream, config: W2VConfig) -> "FastEngine":
-    from greenadapt.vectors.engines.fast import FastEngine
-
-    return FastEngine(stream, config)
+        return tuple(self._current)
 
 
 @dataclass
@@ -321,9 +318,9 @@ class Traffic:
     training: float = 0
     """Seconds of training, of the slowest node of each round."""
     synchronising: float = 0
-    """Seconds of synchronisation."""
+    """Seconds."""
     received: float = 0
-    """Bytes that a node received from other nodes."""
+    """Bytes that a node received."""
     lost: int = 0
     """Number of nodes that died."""
 
@@ -341,7 +338,7 @@ class ClusterEngine:
         self.traffic = Traffic()
         self._ray, self._progress, self._text = cluster.ray, progress, text
         self._stream, self._config = stream, config
-        self._parts = _engine(stream, config).parts
+        self._parts = list(stream_parts(stream))
         self._parts_per_core = parts_per_core(config, len(self._parts), stream.total)
         self._trainers: dict[Node, Any] = {}
         # Ids of nodes that died, which Ray may still list, or that joined and cannot train.
@@ -350,18 +347,13 @@ class ClusterEngine:
         self._require(cluster)
 
     def train_epoch(
-        self,
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        first_part: int = 0,
-        stop: Callable[[], bool] = never,
+        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
     ) -> int:
         """See ``Engine``; raises ``ResourceError`` if all nodes died."""
         self._start_trainers(weights)
         remaining = list(self._parts[first_part:])
-        while remaining and not (self._is_end(remaining) and stop()):
+        # Training can be resumed where all parts before the remaining ones are done.
+        while remaining and not (remaining[0].number == self._parts[-len(remaining)].number and stop()):
             before = epoch * len(self._parts) + len(self._parts) - len(remaining)
             size, n_nodes = round_size(before, [int(node.cores) for node in self._trainers], self._parts_per_core)
             parts, remaining = remaining[:size], remaining[size:]
@@ -369,7 +361,7 @@ class ClusterEngine:
             remaining = lost + remaining
             words = sum(part.words for part in parts) - sum(part.words for part in lost)
             advance(words, self._rate(epoch, parts[-1]))
-        for table, trained in zip(_both(weights), self._tables(), strict=True):
+        for table, trained in zip(weights, self._tables(), strict=True):
             table[:] = trained
         return len(self._parts) - len(remaining) if remaining else 0
 
@@ -385,10 +377,6 @@ class ClusterEngine:
         for trainer in self._trainers.values():
             self._ray.kill(trainer)
 
-    def _is_end(self, remaining: list[StreamPart]) -> bool:
-        """Whether all parts before ``remaining`` are done, so that training can be resumed there."""
-        return remaining[0].number == self._parts[-len(remaining)].number
-
     def _rate(self, epoch: int, part: StreamPart) -> float:
         return learning_rate(self._config, epoch, (part.before + part.words) / self._stream.total)
 
@@ -398,7 +386,7 @@ class ClusterEngine:
 
         nodes = [node for node in alive_nodes(self._ray) if node.cores >= 1]
         new_nodes = [node for node in nodes if node not in self._trainers and node.id not in self._left_out]
-        n_bytes = _TABLES * sum(table.nbytes for table in _both(weights))
+        n_bytes = _TABLES * sum(table.nbytes for table in weights)
         new_nodes = [node for node in new_nodes if self._can_train(node, n_bytes)]
         for node in new_nodes:
             strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
@@ -406,12 +394,14 @@ class ClusterEngine:
             self._trainers[node] = actor.remote()
         if new_nodes:
             stream = self._ray.put((np.asarray(self._stream.counts), self._stream.total))
-            tables = [self._ray.put(table) for table in _both(weights)]
+            tables = [self._ray.put(table) for table in weights]
             calls = {
                 node: trainer.start.remote(self._text, stream, replace(self._config, workers=int(node.cores)), *tables)
                 for node, trainer in self._trainers.items()
             }
-            self._note_waiting(calls)
+            _, waiting = self._ray.wait(list(calls.values()), num_returns=len(calls), timeout=_PATIENCE)
+            if late := [node.address for node, call in calls.items() if call in waiting]:
+                self._progress.note(f"waiting for {', '.join(late)}: other work has their cores, or numba compiles")
             self._ask(calls)
 
     def _can_train(self, node: Node, n_bytes: int) -> bool:
@@ -440,14 +430,12 @@ class ClusterEngine:
 
     def _require(self, cluster: Cluster) -> None:
         """Raise ``GreenadaptError`` unless all nodes of ``cluster`` can train on the text."""
-        require_numba(cluster)
+        for node, spec in cluster.on_each_node(importlib.util.find_spec, "numba").items():
+            if spec is None:
+                raise MissingError(
+                    f"node {node.address} of the cluster has no numba", 'pip install "greenadapt[fast]" there'
+                )
         cluster.require_files([self._text])
-
-    def _note_waiting(self, calls: dict[Node, Any]) -> None:
-        _, waiting = self._ray.wait(list(calls.values()), num_returns=len(calls), timeout=_PATIENCE)
-        late = [node.address for node, call in calls.items() if call in waiting]
-        if late:
-            self._progress.note(f"waiting for {', '.join(late)}: other work has their cores, or numba compiles")
 
     def _round(self, parts: list[StreamPart], n_nodes: int, epoch: int) -> list[StreamPart]:
         """Train on ``parts`` and merge; returns the parts of nodes that died."""
@@ -491,16 +479,16 @@ class ClusterEngine:
         self._ask({node: trainer.commit.remote() for node, trainer in self._trainers.items()})
         return merged_nodes
 
-    def _tables(self) -> tuple[Array, Array]:
+    def _tables(self) -> tuple[Array, ...]:
         """The tables of a node that is alive."""
         while True:
             node, trainer = next(iter(self._trainers.items()))
-            answers: dict[Node, tuple[Array, Array]] = self._ask({node: trainer.tables.remote()})
+            answers: dict[Node, tuple[Array, ...]] = self._ask({node: trainer.tables.remote()})
             if answers:
                 return answers[node]
 
     def _ask(self, calls: dict[Node, Any]) -> dict[Node, Any]:
-        """The results of calls of trainers, except those of nodes that died, which are excluded from now on.
+        """The results of calls of trainers without dead nodes, which are left out from now on.
 
         Raises the error of a call, and ``ResourceError`` if no node is alive.
         """
@@ -530,19 +518,10 @@ class ClusterEngine:
         for node in dead:
             self._ray.kill(self._trainers.pop(node))
             self._left_out.add(node.id)
-            self._progress.warn(f"node {node.address} died, the others train on what it was given")
+            self._progress.warn(f"node {node.address} died, the others train on its parts")
         self.traffic.lost += len(dead)
         if not self._trainers:
             raise ResourceError(
                 f"all nodes of the cluster died ({first_line(error)})",
                 "look at their memory and logs, then run the same command again",
-            )
-
-
-def require_numba(cluster: Cluster) -> None:
-    """Raise ``MissingError`` unless every node can run the fast engine."""
-    for node, spec in cluster.on_each_node(importlib.util.find_spec, "numba").items():
-        if spec is None:
-            raise MissingError(
-                f"node {node.address} of the cluster has no numba", 'pip install "greenadapt[fast]" there'
             )

@@ -1,8 +1,7 @@
 """Quality of the map and of the recipes for rows, on held-out words of the overlap."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -82,10 +81,6 @@ class Diagnostics:
     figures: HeldOut | None
     note: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Convert to nested dictionaries for JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, eq=False)
 class KnownWords:
@@ -117,21 +112,17 @@ def diagnose(overlap: KnownWords, config: AlignConfig, progress: Progress = _SIL
     """
     n = len(overlap.rows)
     order, partial_fit = np.arange(n), None
-    diagnostics = Diagnostics(n, None, f"{_too_few(n)}: skipped")
+    words_are = "1 word is" if n == 1 else f"{n} words are"
+    note = f"{words_are} in both vocabularies, held-out figures need {MIN_OVERLAP}: skipped"
+    diagnostics = Diagnostics(n, None, note)
     if n >= MIN_OVERLAP:
         heldout, fitted = split(n, config)
         partial_fit = fit(overlap.vectors[fitted], overlap.targets(fitted), config)
-        diagnostics = Diagnostics(
-            n, measure(partial_fit.apply(overlap.vectors[heldout]), overlap, heldout, partial_fit.rank, progress)
-        )
+        predicted = partial_fit.apply(overlap.vectors[heldout])
+        diagnostics = Diagnostics(n, measure(predicted, overlap, heldout, partial_fit.rank, progress))
         order = np.concatenate([fitted, heldout])
     words = [overlap.words[i] for i in order.tolist()] if overlap.words else None
     return diagnostics, fit(overlap.vectors[order], overlap.targets(order), config, words, partial_fit)
-
-
-def _too_few(n: int) -> str:
-    words_are = "1 word is" if n == 1 else f"{n} words are"
-    return f"{words_are} in both vocabularies, held-out figures need {MIN_OVERLAP}"
 
 
 def split(n: int, config: AlignConfig) -> tuple[Int64Array, Int64Array]:
@@ -160,18 +151,22 @@ def measure(
     queries, unit = unit_rows(predicted), unit_rows(table)
     with progress.bar("measuring the map", len(unit), "rows") as bar:
         among_all, among_overlap = _ranks(queries, unit, own_rows, heldout, bar)
+    counts, is_hit = overlap.counts[heldout], among_all["cosine"] <= 10
     return HeldOut(
         n_fitted=len(own_rows) - len(heldout),
         n_heldout=len(heldout),
         rank=rank,
         r2=float(1 - errors / spread) if spread else float("nan"),
         cosine=float((queries * unit[own_rows[heldout]]).sum(axis=1).mean()),
-        mapped_norm=_mean_norm(predicted),
-        target_norm=_mean_norm(target),
-        base_norm=_mean_norm(table),
+        mapped_norm=float(np.linalg.norm(predicted, axis=1).mean()),
+        target_norm=float(np.linalg.norm(target, axis=1).mean()),
+        base_norm=float(np.linalg.norm(table, axis=1).mean()),
         base_rows={name: _retrieval(ranks, len(table)) for name, ranks in among_all.items()},
         overlap_rows={name: _retrieval(ranks, len(own_rows)) for name, ranks in among_overlap.items()},
-        by_count=_by_count(overlap.counts[heldout], among_all["cosine"]),
+        by_count=[
+            Band(lowest, int(in_band.sum()), float(is_hit[in_band].mean()) if in_band.any() else None)
+            for lowest, in_band in (bands(counts) if has_counts(counts) else [])
+        ],
     )
 
 
@@ -182,16 +177,8 @@ def has_counts(counts: Int64Array) -> bool:
 
 def bands(counts: Int64Array) -> list[tuple[int, BoolArray]]:
     """The lowest count of each band, and which words, by ``counts`` (n,), are in the band (n,)."""
-    most = [*COUNT_BANDS[1:], np.inf]
-    return [(least, (counts >= least) & (counts < end)) for least, end in zip(COUNT_BANDS, most, strict=True)]
-
-
-def _by_count(counts: Int64Array, ranks: Int64Array) -> list[Band]:
-    count_bands = bands(counts) if has_counts(counts) else []
-    hits = [(least, ranks[in_band] <= 10) for least, in_band in count_bands]
-    return [
-        Band(least, len(in_top_10), float(in_top_10.mean()) if len(in_top_10) else None) for least, in_top_10 in hits
-    ]
+    ends = [*COUNT_BANDS[1:], np.inf]
+    return [(lowest, (counts >= lowest) & (counts < end)) for lowest, end in zip(COUNT_BANDS, ends, strict=True)]
 
 
 def _ranks(
@@ -231,7 +218,3 @@ def _scores(candidates: FloatArray, queries: FloatArray) -> dict[str, FloatArray
 def _retrieval(ranks: Int64Array, n_candidates: int) -> Retrieval:
     at_1, at_5, at_10 = (float((ranks <= k).mean()) for k in (1, 5, 10))
     return Retrieval(n_candidates, at_1, at_5, at_10, float((1 / ranks).mean()))
-
-
-def _mean_norm(rows: FloatArray) -> float:
-    return float(np.linalg.norm(rows, axis=1).mean())

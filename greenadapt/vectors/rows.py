@@ -1,6 +1,6 @@
 """Choose the words that get an embedding row, and compute the rows: map, norm, pieces, blend or form.
 
-A new recipe is a branch of ``Recipe.rows``, with its name in ``RowRecipe`` of the configuration.
+A new recipe is a branch of ``RowFormula.rows``, with its name in ``RowRecipe`` of the configuration.
 
 ``form`` follows BERTRAM (Schick and Schütze, arXiv 1910.07181). A frequent word is known by its contexts, a rare one by
 its form, the pieces that it is spelled with. BERTRAM trains a network that weighs the two; here a ridge regression
@@ -57,8 +57,8 @@ def wordpiece_norm(embedding: Array, n_tokens: int, special_ids: Collection[int]
     """
     blocks = row_blocks(embedding[:n_tokens])
     lengths = np.concatenate([np.linalg.norm(block.astype(np.float32), axis=1) for block in blocks])
-    kept = np.delete(lengths, [i for i in special_ids if i < n_tokens])
-    return float(kept.mean(dtype=np.float64))
+    lengths = np.delete(lengths, [i for i in special_ids if i < n_tokens])
+    return float(lengths.mean(dtype=np.float64))
 
 
 _FORM_BLOCK = 4096  # words whose features are in memory at once
@@ -81,24 +81,22 @@ class FormMap:
     """μ − φ̄ W, (dim,)."""
     norm: float
 
-    def rows(self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array) -> FloatArray:
-        """Rows (n, dim), float32, of n words, given their ``vectors`` (n, source_dim), ``counts`` (n,) and the ids of
-        their ``pieces``, rows of ``embedding`` (n_rows, dim).
+    def rows(
+        self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, *, rescale: bool = True
+    ) -> FloatArray:
+        """Rows (n, dim), float32, of n words with ``vectors`` (n, source_dim), ``counts`` (n,) and the ids of their
+        ``pieces``, rows of ``embedding`` (n_rows, dim). Without ``rescale``: nearest to the targets by squares.
         """
-        return rescaled(self.unscaled(vectors, counts, pieces, embedding), self.norm)
-
-    def unscaled(self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array) -> FloatArray:
-        """The same as ``rows`` before they are rescaled: nearest to the targets of the fit by squared distance."""
         blocks = _features(vectors, counts, pieces, embedding, self.norm)
-        return np.concatenate([block @ self.weights + self.offset for block in blocks])
+        rows = np.concatenate([block @ self.weights + self.offset for block in blocks])
+        return rescaled(rows, self.norm) if rescale else rows
 
 
 def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float) -> FormMap:
     """Fit the map on n words with rows of their own, ``targets`` (n, dim): argmin_W Σ‖y − μ − (φ − φ̄) W‖² + λ‖W‖².
 
-    λ is the sum over the words of a centred feature's square, on average over the features. ``pieces`` are those that
-    each word would be cut into without its row, so that the words of the fit look like new ones; the other arguments
-    are those of ``FormMap.rows``. Computed in float64, a block of words at a time.
+    λ is the mean over the features of Σ(φ − φ̄)². ``pieces`` are the pieces of each word without its row, as of a new
+    word; for the other arguments see ``FormMap.rows``. Computed in float64, a block of words at a time.
     """
     n, dim = targets.shape
     size = 2 * vectors.shape[1] + 4 * dim
@@ -125,15 +123,17 @@ def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array,
     """φ of each word, in blocks (b, n_features), float32."""
     for begin in range(0, len(vectors), _FORM_BLOCK):
         block = slice(begin, begin + _FORM_BLOCK)
-        own = pieces[block]
+        ids = pieces[block]
         units = unit_rows(vectors[block])
         gate = (counts[block] / (counts[block] + GATE)).astype(np.float32)[:, None]
-        means = mean_of_pieces(own, embedding) / np.float32(norm)
-        first, last = (np.asarray(embedding[[ids[i] for ids in own]], np.float32) / np.float32(norm) for i in (0, -1))
+        means = mean_of_pieces(ids, embedding) / np.float32(norm)
+        first, last = (
+            np.asarray(embedding[[word_ids[i] for word_ids in ids]], np.float32) / np.float32(norm) for i in (0, -1)
+        )
         yield np.hstack([gate * units, (1 - gate) / 2 * units, means, (1 - gate) * means, first / 2, last / 2])
 
 
-_BLOCK = 4096  # new rows made at a time
+_BLOCK = 4096  # new rows in memory at once
 
 
 def select(
@@ -144,26 +144,26 @@ def select(
     vocabulary: BaseVocabulary,
     allowed: Container[str] | None = None,
 ) -> Int64Array:
-    """Indices of the ``words`` that get a row, most frequent first, ties in the given order, int64 (n_new,).
+    """Select the ``words`` that get a row: indices, most frequent first, ties in order, int64 (n_new,).
 
-    Excludes words in ``base``: those with a row already, and special tokens. Only words in ``allowed``, if given, with
-    at least ``config.min_count`` in ``counts`` (n_words,) and cut into at least ``config.min_pieces``
-    pieces of ``vocabulary`` (``[UNK]`` is one piece); of these the first ``config.max_words``. New ids follow this
-    order (Poerner et al. 2020: the order of the vector file, which word2vec sorts the same way).
+    Words in ``base`` have a row already or are special tokens. A word must be in ``allowed``, if set, occur
+    ``config.min_count`` times according to ``counts`` (n_words,), and have ``config.min_pieces`` pieces in
+    ``vocabulary`` (``[UNK]`` is one). Selects at most ``config.max_words``. New ids follow this order, which is that of
+    word2vec's vector files, as in Poerner et al. 2020.
     """
     order: Int64Array = np.argsort(-np.asarray(counts, np.int64), kind="stable")
     order = order[counts[order] >= config.min_count]
     fits = [words[i] not in base and (allowed is None or words[i] in allowed) for i in order.tolist()]
     order = order[np.array(fits, bool)]
     if config.min_pieces > 1:
-        n_pieces = np.array([len(own) for own in vocabulary.pieces([words[i] for i in order.tolist()])], np.int64)
+        n_pieces = np.array(list(map(len, vocabulary.pieces([words[i] for i in order.tolist()]))), np.int64)
         order = order[n_pieces >= config.min_pieces]
     return order[: config.max_words]
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
-    """What a new row is, by ``config.rows``.
+class RowFormula:
+    """How a new row is computed, by ``config.rows``.
 
     - ``map``: the word's vector, mapped by ``alignment`` (Poerner et al. 2020, equation 3);
     - ``norm``: the same rescaled to ``norm``, since least squares shrinks rows;
@@ -179,41 +179,30 @@ class Recipe:
     """The ``wordpiece_norm`` of the model."""
     form: FormMap | None = None
     rescales_form: bool = True
-    """Not for rows that are also output rows: to rescale what all rows share shifts the logits of all new words."""
-
-    @property
-    def needs_pieces(self) -> bool:
-        """Whether ``rows`` reads the words' pieces."""
-        return self.config.rows not in ("map", "norm")
+    """Off for rows that are also output rows: rescaling their common part shifts the logits of all new words."""
 
     @property
     def needs_map(self) -> bool:
         """Whether ``rows`` reads the mapped vectors."""
         return self.config.rows in ("map", "norm", "blend")
 
-    @property
-    def is_fitted(self) -> bool:
-        """Whether ``rows`` needs what ``fitted`` learns."""
-        return self.config.rows == "form"
-
-    def named(self, name: RowRecipe) -> "Recipe":
+    def named(self, name: RowRecipe) -> "RowFormula":
         """The recipe ``name`` with the same settings."""
         return replace(self, config=replace(self.config, rows=name))
 
-    def fitted(self, known: KnownWords, words: Int64Array) -> "Recipe":
-        """The recipe with what it learns from some of the ``known`` words: the map of ``form``."""
-        if not self.is_fitted:
+    def fitted(self, overlap: KnownWords, words: Int64Array) -> "RowFormula":
+        """The recipe fitted on some ``words`` of the ``overlap``: with the map of ``form``."""
+        if self.config.rows != "form":
             return self
-        pieces = [known.pieces[i] for i in words.tolist()]
-        vectors, counts, targets = known.vectors[words], known.counts[words], known.targets(words)
-        return replace(self, form=fit_form(vectors, counts, pieces, known.base, targets, self.norm))
+        pieces = [overlap.pieces[i] for i in words.tolist()]
+        vectors, counts, targets = overlap.vectors[words], overlap.counts[words], overlap.targets(words)
+        return replace(self, form=fit_form(vectors, counts, pieces, overlap.base, targets, self.norm))
 
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
         """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
         if self.config.rows == "form":
             assert self.form is not None
-            made = self.form.rows if self.rescales_form else self.form.unscaled
-            return made(vectors, counts, pieces, self.embedding)
+            return self.form.rows(vectors, counts, pieces, self.embedding, rescale=self.rescales_form)
         if self.config.rows == "pieces":
             return mean_of_pieces(pieces, self.embedding)
         mapped = self.alignment.apply(vectors)
@@ -237,19 +226,15 @@ class NewRows:
     rows: Int64Array
     vectors: WordVectors
     vocabulary: BaseVocabulary
-    recipe: Recipe
+    recipe: RowFormula
 
     def __iter__(self) -> Iterator[FloatArray]:
         for begin in range(0, len(self.words), _BLOCK):
             block = slice(begin, begin + _BLOCK)
-            own = self.rows[block]
-            pieces = self.vocabulary.pieces(self.words[block]) if self.recipe.needs_pieces else ()
-            yield self.recipe.rows(self.vectors.matrix[own], self.vectors.counts[own], pieces)
-
-    def streamed(self) -> Streamed:
-        """The rows as one array (n, dim), float32, that a checkpoint can be written with."""
-        shape = (len(self.words), self.recipe.embedding.shape[1])
-        return Streamed(shape, np.dtype(np.float32), self)
+            rows = self.rows[block]
+            needs_pieces = self.recipe.config.rows not in ("map", "norm")
+            pieces = self.vocabulary.pieces(self.words[block]) if needs_pieces else ()
+            yield self.recipe.rows(self.vectors.matrix[rows], self.vectors.counts[rows], pieces)
 
 
 def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Alignment) -> dict[int, FloatArray]:
@@ -273,10 +258,6 @@ class PredictedRows:
     rows: dict[RowRecipe, FloatArray]
     """Recipe → its rows of them, (n_heldout, dim)."""
 
-    def figures(self) -> dict[RowRecipe, HeldOut]:
-        """How near each recipe's rows are to the model's."""
-        return {name: self.measure(rows) for name, rows in self.rows.items()}
-
     def measure(self, rows: FloatArray) -> HeldOut:
         """How near any ``rows`` (n_heldout, dim) of the held-out words are to the model's."""
         return measure(rows, self.overlap, self.heldout)
@@ -290,7 +271,9 @@ class PredictedRows:
         return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
 
 
-def predict_rows(overlap: KnownWords, recipe: Recipe, names: Sequence[RowRecipe], config: AlignConfig) -> PredictedRows:
+def predict_rows(
+    overlap: KnownWords, recipe: RowFormula, names: Sequence[RowRecipe], config: AlignConfig
+) -> PredictedRows:
     """Rows of the recipes ``names``, otherwise like ``recipe``, fitted on the same words as ``diagnose`` does.
 
     Raises ``InputError`` for fewer than 50 words.
@@ -325,14 +308,13 @@ class Expansion:
     fitting: AlignConfig = AlignConfig()  # noqa: RUF009  (it is frozen)
     """How the alignment was fitted and which words were held out."""
     is_output: bool = False
-    """Whether the rows are output rows of a generative language model, which differ from those of its embedding."""
+    """Whether the rows are output rows of a generative language model that are not tied to its embedding."""
 
     @cached_property
     def output(self) -> "Expansion | None":
-        """The same words' output rows, if the model has its own: by the same recipe, fitted on output rows.
+        """The output rows of the same words, by the same recipe fitted on output rows; ``None`` for tied rows.
 
-        A word's output row is what a state is compared with to predict the word, and not the row that the word itself
-        is read by; it depends on the word's contexts, too.
+        The model compares a state with an output row to predict the word, so the row depends on the word's contexts.
         """
         output = self.checkpoint.untied_output()
         if output is None:
@@ -349,70 +331,72 @@ class Expansion:
         return self.checkpoint.embedding() if output is None else output
 
     @cached_property
-    def recipe(self) -> Recipe:
-        """What the new rows are; with ``--rows auto`` the recipe whose rows are nearest to those of held-out words."""
+    def recipe(self) -> RowFormula:
+        """How new rows are computed; ``--rows auto`` selects the recipe with the highest cosine on held-out words."""
         if self.config.rows != "auto":
             name = self.config.rows
         else:
             name = max(self.figures, key=lambda name: self.figures[name].cosine)
         recipe = self.blank.named(name)
-        if not recipe.is_fitted:
+        if name != "form":
             return recipe
-        n_known = len(self.known.rows)
-        if n_known < MIN_OVERLAP:
+        n = len(self.spelled.rows)
+        if n < MIN_OVERLAP:
             raise InputError(
-                f"--rows {name} is fitted on words that could be spelled without their row: there are {n_known}, "
-                f"{MIN_OVERLAP} are needed",
+                f"--rows form is fitted on words that could be spelled without their row: there are {n}, {MIN_OVERLAP} "
+                "are needed",
                 "use a larger corpus, or --rows norm",
             )
-        return recipe.fitted(self.known, np.arange(n_known))
+        return recipe.fitted(self.spelled, np.arange(n))
 
     @cached_property
     def figures(self) -> dict[RowRecipe, HeldOut]:
-        """Of the recipes to choose from, or of the one given, on held-out words; empty for the mapped vectors, which
-        ``align`` measured.
+        """Held-out figures of the recipe, or of all recipes of ``--rows auto``; empty for ``map``, which ``align``
+        measures, and if there are too few words.
 
-        Raises ``InputError`` if the words are too few to choose by.
+        Raises ``InputError`` if there are too few words for ``--rows auto``.
         """
         if self.config.rows == "map":
             return {}
         names: tuple[RowRecipe, ...] = AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,)
-        if self.config.rows != "auto" and len(self.known.rows) < MIN_OVERLAP:
+        if self.config.rows != "auto" and len(self.spelled.rows) < MIN_OVERLAP:
             return {}
-        return self.predicted(names).figures()
+        predicted = self.predicted(names)
+        return {name: predicted.measure(rows) for name, rows in predicted.rows.items()}
 
     def predicted(self, names: Sequence[RowRecipe]) -> PredictedRows:
         """Rows of held-out words by these recipes; raises ``InputError`` if the words are too few."""
-        return predict_rows(self.known, self.blank, names, self.fitting)
+        return predict_rows(self.spelled, self.blank, names, self.fitting)
 
     @cached_property
-    def blank(self) -> Recipe:
+    def blank(self) -> RowFormula:
         """A recipe without its name."""
         embedding, vocabulary = self.table, self.vocabulary
         norm = wordpiece_norm(embedding, vocabulary.size, vocabulary.special_ids)
         rescales_form = not self.checkpoint.architecture.is_generative
-        return Recipe(self.config, self.alignment, embedding, norm, rescales_form=rescales_form)
+        return RowFormula(self.config, self.alignment, embedding, norm, rescales_form=rescales_form)
 
     @cached_property
-    def known(self) -> KnownWords:
+    def spelled(self) -> KnownWords:
         """The overlapping words that the model could spell without their rows."""
         vocabulary = self.vocabulary
         words, rows, ids = overlap(self.vectors, vocabulary)
         pieces = vocabulary.pieces_without_row(words)
-        kept = np.array([i for i, own in enumerate(pieces) if own], np.int64)
+        spelled = np.flatnonzero(list(map(bool, pieces)))
+        rows = rows[spelled]
         return KnownWords(
-            np.asarray(self.vectors.matrix[rows[kept]], np.float32),
-            self._weighed.counts[rows[kept]],
-            ids[kept],
+            np.asarray(self.vectors.matrix[rows], np.float32),
+            self._weighed.counts[rows],
+            ids[spelled],
             self.table[: vocabulary.size],
-            [pieces[i] for i in kept.tolist()],
+            [pieces[i] for i in spelled.tolist()],
             vocabulary.special_ids,
-            [words[i] for i in kept.tolist()],
+            [words[i] for i in spelled.tolist()],
         )
 
     @cached_property
     def _weighed(self) -> WordVectors:
-        """The vectors; if they came without counts, with those at which contexts count as much as form."""
+        """The vectors; vectors without counts get the count at which contexts weigh as much as form."""
         counts = self.vectors.counts
         return self.vectors if has_counts(counts) else replace(self.vectors, counts=np.full_like(counts, GATE))
 
@@ -424,12 +408,12 @@ class Expansion:
     def chosen(self) -> Array:
         """Rows of ``vectors`` whose words get a row of their own, most frequent first, int64 ``(n_new,)``."""
         words = self.vectors.words
-        known = {word for word, new in zip(words, addable(self._forms).tolist(), strict=True) if not new}
+        existing = {word for word, is_new in zip(words, addable(self._forms).tolist(), strict=True) if not is_new}
         allowed = None
         if self.config.restrict_to:
             files = [Path(path) for path in self.config.restrict_to]
             allowed = words_in_files(files, WordSplitter(self.vocabulary.tokenizer))
-        return select(words, self.vectors.counts, known, self.config, self.vocabulary, allowed)
+        return select(words, self.vectors.counts, existing, self.config, self.vocabulary, allowed)
 
     @cached_property
     def entries(self) -> NewEntries:
@@ -449,7 +433,8 @@ class Expansion:
         hidden = np.unique(self.entries.word[~self.entries.exported])
         return int(counts[self.chosen[hidden]].sum()) if has_counts(counts) else 0
 
-    def rows(self, recipe: Recipe) -> Streamed:
+    def rows(self, recipe: RowFormula) -> Streamed:
         """The new entries' rows by ``recipe``, (n, dim), float32."""
         surfaces, rows = self.entries.surfaces(), self.chosen[self.entries.word]
-        return NewRows(surfaces, rows, self._weighed, self.vocabulary, recipe).streamed()
+        blocks = NewRows(surfaces, rows, self._weighed, self.vocabulary, recipe)
+        return Streamed((len(rows), recipe.embedding.shape[1]), np.dtype(np.float32), blocks)

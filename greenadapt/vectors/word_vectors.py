@@ -1,9 +1,10 @@
 """Word vectors: words, counts and a matrix; also in the formats of word2vec, GloVe and fastText."""
 
 import codecs
+import mmap
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -65,7 +66,9 @@ class WordVectors:
 
         Raises ``MissingError`` if a file does not exist, ``InputError`` if the files do not match.
         """
-        _require(folder / name for name in (VECTORS, VOCABULARY))
+        for path in (folder / VECTORS, folder / VOCABULARY):
+            if not path.is_file():
+                raise MissingError(f"no file {path}")
         words, counts = read_vocabulary(folder / VOCABULARY)
         file = ArrayFile(folder / VECTORS)
         if "vectors" not in file or file.dtype("vectors") != "float32" or len(file.shape("vectors")) != 2:
@@ -80,12 +83,6 @@ def read_output(folder: Path) -> Array | None:
     return ArrayFile(folder / OUTPUT)["output"] if (folder / OUTPUT).is_file() else None
 
 
-def _require(paths: Iterable[Path]) -> None:
-    for path in paths:
-        if not path.is_file():
-            raise MissingError(f"no file {path}")
-
-
 MAGIC = struct.pack("<i", 793712314)
 """The first bytes of a fastText model."""
 _ARGUMENTS = struct.Struct("<2i12id")
@@ -94,8 +91,6 @@ _DICTIONARY = struct.Struct("<3i2q")
 _AFTER_WORD = struct.Struct("<qb")
 _PRUNED = struct.Struct("<2i")
 _MATRIX = struct.Struct("<?2q")
-_FASTTEXT_CHUNK = 1 << 20
-_LONGEST_WORD = 1 << 16  # bytes
 _AGAIN = "download or create it again"
 
 
@@ -103,78 +98,45 @@ def check_model(path: Path) -> None:
     """Raise ``InputError`` unless a fastText model is complete, and its words and table match its header."""
     if is_compressed(str(path)):
         raise InputError(f"{path} is a compressed model of fastText, which gensim does not read", "unpack it first")
-    with open_binary(str(path)) as stream:
-        file = _Bytes(stream, path)
-        arguments = file.unpack(_ARGUMENTS)
-        n_entries, n_words, n_labels, _, n_pruned = file.unpack(_DICTIONARY)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        arguments = _unpack(_ARGUMENTS, content, 0, path)
+        n_entries, n_words, n_labels, _, n_pruned = _unpack(_DICTIONARY, content, _ARGUMENTS.size, path)
         if n_labels > 0:
             raise InputError(
                 f"{path} is a classifier of fastText, which has no word vectors alone", "give word vectors"
             )
         if n_entries != n_words or n_words < 1:
             raise InputError(f"{path} has {n_entries:,} entries, {n_words:,} of them words", _AGAIN)
+        begin = _ARGUMENTS.size + _DICTIONARY.size
         for _ in range(n_words):
-            file.skip_word()
-            file.unpack(_AFTER_WORD)
-        for _ in range(n_pruned):
-            file.unpack(_PRUNED)
-        is_quantized, n_rows, dim = file.unpack(_MATRIX)
-        if is_quantized:
-            raise InputError(f"{path} is quantized, which gensim does not read", "give the model before quantization")
-        if (n_rows, dim) != (n_words + arguments[_BUCKETS], arguments[_DIM]) or min(arguments[_BUCKETS], dim - 1) < 0:
-            raise InputError(
-                f"{path} has {n_words:,} words, {arguments[_BUCKETS]:,} buckets and width {arguments[_DIM]:,}, but a "
-                f"table of {n_rows:,} x {dim:,}",
-                _AGAIN,
-            )
-    size, n_left = 4 * n_rows * dim, path.stat().st_size - file.n
-    if n_left < size:
+            end = content.find(b"\0", begin, begin + _MAX_WORD + 1)
+            if end < 0:
+                raise InputError(f"{path} has a word of over {_MAX_WORD:,} bytes, or ends within one", _AGAIN)
+            begin = end + 1 + _AFTER_WORD.size
+        begin += max(n_pruned, 0) * _PRUNED.size
+        is_quantized, n_rows, dim = _unpack(_MATRIX, content, begin, path)
+        n_left = len(content) - begin - _MATRIX.size
+    if is_quantized:
+        raise InputError(f"{path} is quantized, which gensim does not read", "give the model before quantization")
+    n_buckets, width = arguments[_BUCKETS], arguments[_DIM]
+    if (n_rows, dim) != (n_words + n_buckets, width) or min(n_buckets, dim - 1) < 0:
         raise InputError(
-            f"{path} is truncated: its table of {n_rows:,} x {dim:,} takes {byte_size(size)}, {byte_size(n_left)} are "
-            "left",
+            f"{path} has {n_words:,} words, {n_buckets:,} buckets and width {width:,}, but a table of {n_rows:,} x "
+            f"{dim:,}",
+            _AGAIN,
+        )
+    if n_left < 4 * n_rows * dim:
+        raise InputError(
+            f"{path} is truncated: its table of {n_rows:,} x {dim:,} takes {byte_size(4 * n_rows * dim)}, "
+            f"{byte_size(n_left)} are left",
             _AGAIN,
         )
 
 
-class _Bytes:
-    """Reads a file in chunks; raises ``InputError`` at its end."""
-
-    def __init__(self, stream: IO[bytes], path: Path) -> None:
-        self._stream, self._path = stream, path
-        self._chunk, self._at = b"", 0
-        self.n = 0
-        """Number of bytes read."""
-
-    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
-        """Read the next numbers."""
-        self._need(form.size)
-        numbers = form.unpack_from(self._chunk, self._at)
-        self._take(form.size)
-        return numbers
-
-    def skip_word(self) -> None:
-        """Skip bytes up to and including a zero byte."""
-        end = self._chunk.find(b"\0", self._at)
-        if end < 0:
-            self._need(1)
-            self._more()
-            end = self._chunk.find(b"\0", self._at)
-        if not 0 <= end - self._at <= _LONGEST_WORD:
-            raise InputError(f"{self._path} has a word of over {_LONGEST_WORD:,} bytes, or ends within one", _AGAIN)
-        self._take(end + 1 - self._at)
-
-    def _take(self, n: int) -> None:
-        self._at += n
-        self.n += n
-
-    def _need(self, n: int) -> None:
-        if len(self._chunk) - self._at < n:
-            self._more()
-        if len(self._chunk) - self._at < n:
-            raise InputError(f"{self._path} is truncated at byte {self.n:,}", _AGAIN)
-
-    def _more(self) -> None:
-        self._chunk, self._at = self._chunk[self._at :] + self._stream.read(_FASTTEXT_CHUNK), 0
+def _unpack(form: struct.Struct, content: mmap.mmap, begin: int, path: Path) -> tuple[int, ...]:
+    if begin + form.size > len(content):
+        raise InputError(f"{path} is truncated at byte {min(begin, len(content)):,}", _AGAIN)
+    return form.unpack_from(content, begin)
 
 
 _PICKLE = b"\x80"
@@ -299,10 +261,7 @@ class _Rows:
     def finish(self, progress: Progress) -> WordVectors:
         """Check and return the vectors."""
         if self.expected is not None and self.read != self.expected:
-            raise InputError(
-                f"{self.path}: the header says {self.expected} rows, the file has {self.read}",
-                _AGAIN,
-            )
+            raise InputError(f"{self.path}: the header says {self.expected} rows, the file has {self.read}", _AGAIN)
         words = list(self._rows)
         if not words:
             raise InputError(f"{self.path} holds no vectors", "give a file that has some")
@@ -347,25 +306,19 @@ def _read_text(file: IO[bytes], rows: _Rows) -> None:
             continue
         if not word:
             continue
-        vector = _parse(numbers, f"{rows.path}, line {number}")
+        where = f"{rows.path}, line {number}"
+        try:
+            vector = np.array(numbers.split(), np.float32)
+        except ValueError:
+            text = numbers[:60].decode(errors="replace")
+            raise InputError(f"{where}: {text!r} … are not numbers alone", _NOT_TEXT) from None
         if not len(vector):
-            raise InputError(
-                f"{rows.path}, line {number}: {word[:60].decode(errors='replace')!r} has no numbers", _NOT_TEXT
-            )
+            raise InputError(f"{where}: {word[:60].decode(errors='replace')!r} has no numbers", _NOT_TEXT)
         if not rows.dim:
             rows.expect(len(vector))
         if len(vector) != rows.dim:
-            raise InputError(f"{rows.path}, line {number}: {len(vector)} numbers, need {rows.dim}", _AGAIN)
+            raise InputError(f"{where}: {len(vector)} numbers, need {rows.dim}", _AGAIN)
         rows.add(word, vector)
-
-
-def _parse(numbers: bytes, where: str) -> Array:
-    try:
-        return np.array(numbers.split(), np.float32)
-    except ValueError:
-        raise InputError(
-            f"{where}: {numbers[:60].decode(errors='replace')!r} … are not numbers alone", _NOT_TEXT
-        ) from None
 
 
 def _read_binary(file: IO[bytes], rows: _Rows) -> None:
@@ -388,8 +341,7 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
             chunk = file.read(max(_CHUNK, size))
             if not chunk:
                 raise InputError(
-                    f"{rows.path} is truncated in row {rows.read + 1}; its header says {rows.expected} rows",
-                    _AGAIN,
+                    f"{rows.path} is truncated in row {rows.read + 1}; its header says {rows.expected} rows", _AGAIN
                 )
             buffer, begin = buffer[begin:] + chunk, 0
             continue

@@ -54,17 +54,17 @@ def test_only_what_was_appended_is_read(
 
 
 def test_another_file_is_read_whole_and_lines_keep_their_numbers(tmp_path: Path) -> None:
-    path, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    path, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     path.write_text('{"text": "one"}\n')
-    other.write_text('{"text": "two"}\n')
+    second.write_text('{"text": "two"}\n')
     before = reader(path)
     [*before.documents()]
     sources, sizes = before.fingerprint(), before.sizes()
     path.write_text('{"text": "one"}\n{"text": "three"}\n')
-    after = reader(path, other)
+    after = reader(path, second)
     assert after.continue_from(sources, sizes, before.counts)
     read = [(document.lines, document.name) for document in after.documents()]
-    assert read == [(("three",), f"{path}:2"), (("two",), f"{other}:1")]
+    assert read == [(("three",), f"{path}:2"), (("two",), f"{second}:1")]
     assert after.counts == {"documents": 3, "lines": 3}
 
 
@@ -77,9 +77,9 @@ def test_other_formats_are_read_whole(tmp_path: Path, name: str) -> None:
 
 
 def test_a_source_that_is_gone_is_noticed(tmp_path: Path) -> None:
-    one, other = tmp_path / "a.txt", tmp_path / "b.txt"
-    one.write_text("one\n")
-    other.write_text("two\n")
-    before = reader(one, other)
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_text("one\n")
+    second.write_text("two\n")
+    before = reader(first, second)
     [*before.documents()]
-    assert not reader(one).continue_from(before.fingerprint(), before.sizes(), before.counts)
+    assert not reader(first).continue_from(before.fingerprint(), before.sizes(), before.counts)

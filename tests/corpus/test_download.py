@@ -8,11 +8,10 @@ import io
 import json
 import shutil
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,8 +35,8 @@ def server() -> Iterator[Server]:
         yield state
 
 
-def source(server: Server, **more: object) -> Source:
-    return Source(f"{server.address}/data.bin", **more)  # type: ignore[arg-type]
+def source(server: Server, **options: object) -> Source:
+    return Source(f"{server.address}/data.bin", **options)  # type: ignore[arg-type]
 
 
 def test_a_download_says_its_size_first_and_is_done_once(server: Server, tmp_path: Path) -> None:
@@ -57,30 +56,19 @@ def test_a_cut_connection_is_resumed(server: Server, tmp_path: Path) -> None:
     heard = Heard()
     fetch([source(server, sha256=SHA256)], tmp_path, heard)
     assert (tmp_path / "data.bin").read_bytes() == DATA
-    ranges = [wanted for command, wanted in server.requests if command == "GET"]
+    ranges = [byte_range for command, byte_range in server.requests if command == "GET"]
     assert len(ranges) == 3
     assert ranges[0] == ""
-    assert all(wanted.startswith("bytes=") for wanted in ranges[1:])
+    assert all(byte_range.startswith("bytes=") for byte_range in ranges[1:])
     assert heard.amount == len(DATA)
 
 
-def test_a_later_run_goes_on(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "data.bin.part").write_bytes(DATA[:1000])
+@pytest.mark.parametrize("part", [DATA[:1000], DATA, DATA + b"more"], ids=["begun", "complete", "longer"])
+def test_a_later_run_resumes_the_file(server: Server, tmp_path: Path, part: bytes) -> None:
+    (tmp_path / "data.bin.part").write_bytes(part)
     fetch([source(server, sha256=SHA256)], tmp_path)
     assert (tmp_path / "data.bin").read_bytes() == DATA
-    assert server.requests == [("HEAD", ""), ("GET", "bytes=1000-")]
-
-
-def test_a_part_that_is_complete_already(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "data.bin.part").write_bytes(DATA)
-    fetch([source(server, sha256=SHA256)], tmp_path)
-    assert (tmp_path / "data.bin").read_bytes() == DATA
-
-
-def test_a_part_of_a_longer_file_is_dropped(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "data.bin.part").write_bytes(DATA + b"more")
-    fetch([source(server, sha256=SHA256)], tmp_path)
-    assert (tmp_path / "data.bin").read_bytes() == DATA
+    assert server.requests[:2] == [("HEAD", ""), ("GET", f"bytes={len(part)}-")]
 
 
 def test_a_server_without_ranges(server: Server, tmp_path: Path) -> None:
@@ -130,28 +118,28 @@ def test_a_compressed_file_that_is_called_encoded_is_kept_as_it_is(server: Serve
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         ({"sha256": "0" * 64}, f"SHA256 is {SHA256}, must be {'0' * 64}"),
         ({"size": 5}, f"bytes is {len(DATA)}, must be 5"),
     ],
 )
 def test_a_wrong_file_is_refused_and_removed(
-    server: Server, tmp_path: Path, more: dict[str, object], message: str
+    server: Server, tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        fetch([source(server, **more)], tmp_path)
+        fetch([source(server, **options)], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_changed_since_a_killed_run_is_fetched_from_its_beginning(server: Server, tmp_path: Path) -> None:
     server.version = '"1"'
     server.cut_after, server.cuts = 1000, 1000  # no checksum, no size
-    one = [Source(f"{server.address}/data.bin")]
+    sources = [Source(f"{server.address}/data.bin")]
     with pytest.raises(InputError, match="cannot be downloaded"):
-        fetch(one, tmp_path)
+        fetch(sources, tmp_path)
     server.files["/data.bin"], server.version, server.cuts = bytes(reversed(DATA)), '"2"', 0
-    fetch(one, tmp_path)
+    fetch(sources, tmp_path)
     assert (tmp_path / "data.bin").read_bytes() == bytes(reversed(DATA))
     assert [path.name for path in tmp_path.iterdir()] == ["data.bin"]
 
@@ -176,12 +164,15 @@ def test_not_there(server: Server, tmp_path: Path) -> None:
         fetch([Source(f"{server.address}/gone")], tmp_path)
 
 
-@pytest.mark.parametrize("length", ["x", "-5", "\u00b2", "9" * 5000])
-def test_a_length_that_is_no_number_is_an_unknown_one(tmp_path: Path, length: str) -> None:
-    class Odd(http.server.BaseHTTPRequestHandler):
+@contextmanager
+def answering(status: int, headers: dict[str, str]) -> Iterator[str]:
+    """Answer every request so, with the path of the request for ``{path}``; yields the address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", length)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value.replace("{path}", self.path.removeprefix("/")))
             self.end_headers()
             if self.command == "GET":
                 self.wfile.write(b"text")
@@ -191,35 +182,25 @@ def test_a_length_that_is_no_number_is_an_unknown_one(tmp_path: Path, length: st
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Odd) as odd:
-        threading.Thread(target=odd.serve_forever, args=(0.05,), daemon=True).start()
-        source = Source(f"http://127.0.0.1:{odd.server_address[1]}/a.txt")
-        with suppress(InputError):
-            fetch([source], tmp_path / "here")
-            assert (tmp_path / "here" / "a.txt").read_bytes() == b"text"
-        odd.shutdown()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
 
 
-def test_a_redirect_to_no_address_is_refused(tmp_path: Path) -> None:
-    class Elsewhere(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(302)
-            self.send_header("Location", self.path.removeprefix("/"))
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+@pytest.mark.parametrize("length", ["x", "-5", "\u00b2", "9" * 5000])
+def test_a_length_that_is_no_number_is_unknown(tmp_path: Path, length: str) -> None:
+    with answering(200, {"Content-Length": length}) as address, suppress(InputError):
+        fetch([Source(f"{address}/a.txt")], tmp_path / "new")
+        assert (tmp_path / "new" / "a.txt").read_bytes() == b"text"
 
-        do_HEAD = do_GET  # noqa: N815
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        for place in ("http://[", "http://a:b/", "/again", "http://.x/", "file:///etc/passwd"):
-            source = Source(f"http://127.0.0.1:{server.server_address[1]}/{place}")
+def test_a_redirect_to_no_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib3.util.retry.Retry.get_backoff_time", lambda _: 0)
+    with answering(302, {"Location": "{path}", "Content-Length": "0"}) as address:
+        for target in ("http://[", "http://a:b/", "/again", "http://.x/", "file:///etc/passwd"):
             with pytest.raises(InputError, match="cannot be downloaded"):
-                fetch([source], tmp_path / "here")
-        server.shutdown()
+                fetch([Source(f"{address}/{target}")], tmp_path / "new")
 
 
 def test_a_disk_that_is_too_small(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +300,7 @@ def inventory(files: dict[str, bytes], day: str, shards: list[list[str]]) -> Non
     }  # fmt: skip
     files[f"/{INVENTORY}{day}/manifest.json"] = json.dumps(manifest).encode()
     folders = ["2026-01-17T01-00Z", "2026-01-18T01-00Z", "2026-01-19T01-00Z", "data", "hive"]
-    prefixes = "".join(f"<CommonPrefixes><Prefix>{INVENTORY}{each}/</Prefix></CommonPrefixes>" for each in folders)
+    prefixes = "".join(f"<CommonPrefixes><Prefix>{INVENTORY}{folder}/</Prefix></CommonPrefixes>" for folder in folders)
     files[LISTING] = (
         '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
         f"<Name>pmc-oa-opendata</Name><Prefix>{INVENTORY}</Prefix><IsTruncated>false</IsTruncated>{prefixes}"
@@ -339,10 +320,10 @@ def bucket() -> Iterator[Server]:
         yield server
 
 
-def recipe_at(server: Server, tmp_path: Path, more: str = 'licences = ["CC0", "CC BY"]\nrate = 1000\n') -> Recipe:
+def recipe_at(server: Server, tmp_path: Path, settings: str = 'licences = ["CC0", "CC BY"]\nrate = 1000\n') -> Recipe:
     path = tmp_path / "articles.toml"
     source = f'[[sources]]\nurl = "{server.address}/"\nindex = "pmc"\n'
-    path.write_text(f'title = "T"\nlicence = "L"\nformat = "pmc"\n{source}{more}', encoding="utf-8")
+    path.write_text(f'title = "T"\nlicence = "L"\nformat = "pmc"\n{source}{settings}', encoding="utf-8")
     return find_recipe(str(path))
 
 
@@ -402,7 +383,7 @@ def test_a_busy_server_is_asked_again_when_it_says(bucket: Server, tmp_path: Pat
 
     bucket.before, bucket.status, bucket.retry_after = before, status, "1"
     fetch_corpus(recipe_at(bucket, tmp_path), tmp_path / "here")
-    waits = [later - earlier for each in times.values() for earlier, later in pairwise(each)]
+    waits = [later - earlier for path_times in times.values() for earlier, later in pairwise(path_times)]
     assert len(waits) == 1
     assert waits[0] >= 1
     assert texts(recipe_at(bucket, tmp_path), tmp_path / "here") == lines(*WANTED)
@@ -411,8 +392,8 @@ def test_a_busy_server_is_asked_again_when_it_says(bucket: Server, tmp_path: Pat
 def test_a_truncated_article_is_fetched_again(bucket: Server, tmp_path: Path) -> None:
     path = "/PMC12788875.1/PMC12788875.1.xml"
 
-    def before(asked: str) -> str:
-        return "cut" if asked == path and bucket.paths.count(path) == 1 else ""
+    def before(url: str) -> str:
+        return "cut" if url == path and bucket.paths.count(path) == 1 else ""
 
     bucket.before, bucket.cut_after = before, 10
     recipe = recipe_at(bucket, tmp_path)
@@ -424,8 +405,8 @@ def test_a_truncated_article_is_fetched_again(bucket: Server, tmp_path: Path) ->
 def test_an_article_that_changes_meanwhile_is_read_as_it_is_then(bucket: Server, tmp_path: Path) -> None:
     name = "PMC12788875.1"
 
-    def before(asked: str) -> str:
-        if asked == f"/{name}/{name}.xml" and bucket.paths.count(asked) == 1:
+    def before(url: str) -> str:
+        if url == f"/{name}/{name}.xml" and bucket.paths.count(url) == 1:
             put(bucket.files, name, "CC BY", article("something new"))
         return ""
 
@@ -520,7 +501,9 @@ def test_a_share_is_the_same_articles_in_another_inventory() -> None:
     assert 900 < len(chosen) < 1100
     later = download.choose([*keys[::2], "metadata/PMC1000002.2.json", "metadata/PMC7.1.json"], 0.1)
     ids = {number >> 16 for number in chosen.tolist()}
-    assert {number >> 16 for number in later.tolist()} - {7} == {each for each in ids if each % 2 == 0}
+    assert {number >> 16 for number in later.tolist()} - {7} == {
+        article_id for article_id in ids if article_id % 2 == 0
+    }
     assert download.choose([*keys[:3], "metadata/PMC1000001.12.json"], 1).tolist() == [
         1_000_000 << 16 | 1, 1_000_001 << 16 | 12, 1_000_002 << 16 | 1,
     ]  # fmt: skip
@@ -541,16 +524,16 @@ def baseline(year: int, n: int) -> dict[str, bytes]:
         files[f"/baseline/{name}"] = content
         digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
         files[f"/baseline/{name}.md5"] = f"MD5({name})= {digest}\n".encode()
-        rows += [f'<a href="{each}">{each}</a>     2026-01-29 14:48   19M' for each in (name, f"{name}.md5")]
+        rows += [f'<a href="{file}">{file}</a>     2026-01-29 14:48   19M' for file in (name, f"{name}.md5")]
     listing = "\n".join(rows)
     files["/baseline/"] = f"<html><body><h1>Index of /pubmed/baseline</h1><pre>{listing}</pre>".encode()
     return files
 
 
 def pubmed_at(server: Server, tmp_path: Path) -> Recipe:
-    own = (Path(__file__).parents[2] / "corpora" / "pubmed.toml").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "corpora" / "pubmed.toml").read_text("utf-8")
     path = tmp_path / "pubmed.toml"
-    path.write_text(own.replace("https://ftp.ncbi.nlm.nih.gov/pubmed", server.address), encoding="utf-8")
+    path.write_text(text.replace("https://ftp.ncbi.nlm.nih.gov/pubmed", server.address), encoding="utf-8")
     return find_recipe(str(path))
 
 
@@ -588,10 +571,10 @@ def listing_at(server: Server, tmp_path: Path) -> Recipe:
 
 
 def test_a_listed_file_that_changes_between_two_runs_is_of_one_version(tmp_path: Path) -> None:
-    def before(asked: str) -> str:
+    def before(url: str) -> str:
         if server.paths.count("/x.txt") == 3:
             server.files.pop("/x.txt", None)
-        return "cut" if asked == "/x.txt" else ""
+        return "cut" if url == "/x.txt" else ""
 
     with serving({"/": b'<a href="x.txt">', "/x.txt": b"1" * 200_000}) as server:
         recipe = listing_at(server, tmp_path)
@@ -604,9 +587,9 @@ def test_a_listed_file_that_changes_between_two_runs_is_of_one_version(tmp_path:
 
 
 def test_odd_names_in_a_listing_are_files_of_their_own(tmp_path: Path) -> None:
-    def before(asked: str) -> str:
+    def before(url: str) -> str:
         if server.paths.count("/c%23d.txt") == 2:
-            server.files.pop(asked, None)
+            server.files.pop(url, None)
         return ""
 
     with serving({"/a%20b.txt": b"one", "/a%2Bb.txt": b"two", "/c%23d.txt": b"three"}) as server:
@@ -641,14 +624,3 @@ def test_a_listing_without_such_files_is_refused(tmp_path: Path) -> None:
         pytest.raises(InputError, match=r"/baseline/ lists no file called pubmed"),
     ):
         fetch_corpus(pubmed_at(server, tmp_path), tmp_path / "here")
-
-
-def test_copies_of_the_former_packages_are_read_where_they_were_downloaded(tmp_path: Path) -> None:
-    folder = tmp_path / "pmc" / ".sources"
-    folder.mkdir(parents=True)
-    content = article("a package")
-    with tarfile.open(folder / "oa_comm_xml.PMC000xxxxxx.baseline.2026-01-23.tar.gz", "w:gz") as archive:
-        member = tarfile.TarInfo("PMC000xxxxxx/PMC176545.xml")
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
-    assert texts(find_recipe(str(folder), {"format": "pmc"}), tmp_path) == lines("a package")

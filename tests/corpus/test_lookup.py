@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 import greenadapt.corpus.lookup as module
-from greenadapt.config import CorpusConfig
 from greenadapt.corpus.lookup import find_contexts, words_in_files
-from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
+from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, MissingError
-from greenadapt.progress import Silent
 from greenadapt.tokenization.vocabulary import WordSplitter
 from tests.conftest import wordpiece_tokenizer
+from tests.corpus.test_prepared import prepare
 
 
 @pytest.fixture
@@ -28,9 +27,7 @@ def corpus(tmp_path: Path) -> PreparedCorpus:
         " ".join(f"w{i}" for i in draw.choice(40, draw.integers(1, 31), p=share / share.sum())) for _ in range(200)
     ]
     (tmp_path / "splitter.json").write_text(wordpiece_tokenizer().to_str())
-    documents = [Document([line], "") for line in lines]
-    options = {"workers": 1, "max_memory": 1 << 30, "progress": Silent()}
-    prepare_corpus(documents, tmp_path / "splitter.json", tmp_path, CorpusConfig(), **options)  # type: ignore[arg-type]
+    prepare([Document((line,)) for line in lines], tmp_path / "splitter.json", tmp_path)
     return PreparedCorpus.open(tmp_path)
 
 
@@ -43,23 +40,25 @@ def _by_hand(corpus: PreparedCorpus, word: str) -> list[tuple[list[str], int]]:
 
 def test_the_first_lines_with_a_word(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BLOCK", 37)  # lines that lie in two blocks
-    found = find_contexts(corpus, ["w0", "w7", "w39", "none"], 3, 100)
+    contexts = find_contexts(corpus, ["w0", "w7", "w39", "none"], 3, 100)
     for word in ("w0", "w7", "w39"):
         expected = _by_hand(corpus, word)[:3]
-        assert [(one.words, one.position) for one in found[word]] == expected
-    assert len(found["w0"]) == 3
-    assert found["none"] == []
+        assert [(context.words, context.position) for context in contexts[word]] == expected
+    assert len(contexts["w0"]) == 3
+    assert contexts["none"] == []
 
 
 def test_a_long_line_is_cut_around_the_word(corpus: PreparedCorpus) -> None:
     whole = {len(line) for line, _ in _by_hand(corpus, "w5")}
     assert max(whole) > 8
-    for one, (line, place) in zip(find_contexts(corpus, ["w5"], 1000, 8)["w5"], _by_hand(corpus, "w5"), strict=True):
-        begin = place - one.position
-        assert one.words == line[begin : begin + 8]
-        assert len(one.words) == min(8, len(line))
-        assert one.words[one.position] == "w5"
-        assert one.position == 4 or begin == 0 or begin + 8 == len(line)
+    for context, (line, position) in zip(
+        find_contexts(corpus, ["w5"], 1000, 8)["w5"], _by_hand(corpus, "w5"), strict=True
+    ):
+        begin = position - context.position
+        assert context.words == line[begin : begin + 8]
+        assert len(context.words) == min(8, len(line))
+        assert context.words[context.position] == "w5"
+        assert context.position == 4 or begin == 0 or begin + 8 == len(line)
 
 
 SPLITTER = WordSplitter(wordpiece_tokenizer())

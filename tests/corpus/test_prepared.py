@@ -34,7 +34,7 @@ from greenadapt.errors import InputError, MissingError, ResourceError
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
-from tests.conftest import WORDS, bytelevel_tokenizer, wordpiece_tokenizer
+from tests.conftest import WORDS, Notes, bytelevel_tokenizer, wordpiece_tokenizer
 
 
 @pytest.mark.slow
@@ -73,14 +73,6 @@ def test_broken_utf8_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"good\t5\n\xff\xfe\t1\n")
     with pytest.raises(InputError, match=r"vocabulary\.tsv.*UTF-8"):
         read_vocabulary(path)
-
-
-class Notes(Silent):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bytelevel"])
@@ -141,11 +133,9 @@ def test_lines_words_and_counts_are_those_of_a_plain_loop(tokenizer_file: Path, 
     assert counts["tokens"] == corpus.n_tokens == sum(frequencies.values())
     assert counts["lines"] == corpus.n_lines == len(expected)
     assert counts["words"] == len(frequencies)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "documents.safetensors",
-        "vocabulary.tsv",
-        "words.safetensors",
-    ]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "documents.safetensors", "vocabulary.tsv", "words.safetensors",
+    }  # fmt: skip
 
 
 LINES = st.text("ab'é,\u0301\t\n\x1c \u3000汉", max_size=30)
@@ -185,36 +175,16 @@ def test_bytes_do_not_depend_on_processes_or_memory(
 
 
 def test_repeated_documents_are_dropped_and_counted(bert_file: Path, tmp_path: Path) -> None:
-    documents = [
-        Document(("heart rate", "virus")),
-        Document(("heart rate virus",)),
-        Document(("patient",)),
-        Document(("heart rate",)),
-    ]
-    repeated = [
-        *documents,
-        Document(("patient",)),
-        documents[0],
-        Document(("heart rate", "", " ", "virus")),
-        Document(("",)),
-        Document(()),
-    ]
+    documents = [*map(Document, [("heart rate", "virus"), ("heart rate virus",), ("patient",), ("heart rate",)])]
+    repeats = [("patient",), ("heart rate", "virus"), ("heart rate", "", " ", "virus"), ("",), ()]
+    repeated = [*documents, *map(Document, repeats)]
     once = prepare(documents, bert_file, tmp_path / "once")
     twice = prepare(repeated, bert_file, tmp_path / "twice")
-    kept = prepare(repeated, bert_file, tmp_path / "kept", config=CorpusConfig(keep_duplicates=True))
+    with_repeats = prepare(repeated, bert_file, tmp_path / "kept", config=CorpusConfig(keep_duplicates=True))
     assert files(tmp_path / "once") == files(tmp_path / "twice")
     assert (once["documents"], once["duplicates"], once["lines"]) == (4, 0, 5)
     assert (twice["documents"], twice["duplicates"], twice["lines"]) == (7, 3, 5)
-    assert (kept["documents"], kept["duplicates"], kept["lines"]) == (7, 0, 10)
-
-
-@pytest.mark.slow
-def test_a_line_longer_than_a_batch_stays_one_line(tokenizer_file: Path, tmp_path: Path) -> None:
-    line = " ".join(word for document in random_documents(6_000) for word in document.lines)
-    assert len(line) > 2 * splitting.BATCH_BYTES
-    documents = [Document(("before", line)), Document(("after",))]
-    prepare(documents, tokenizer_file, tmp_path, workers=2)
-    assert Counter(lines_of(PreparedCorpus.open(tmp_path))) == Counter(plain_lines(documents, tokenizer_file))
+    assert (with_repeats["documents"], with_repeats["duplicates"], with_repeats["lines"]) == (7, 0, 10)
 
 
 def test_lines_are_shuffled_by_seed(bert_file: Path, tmp_path: Path) -> None:

@@ -177,8 +177,8 @@ x = """no docstring"""
 def test_every_docstring_with_its_name() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = dict(docstrings(SOURCE))
-    assert found == {
+        texts = dict(docstrings(SOURCE))
+    assert texts == {
         "": "Module text.", "A": "Class text.", "A.run": "Async text.", "A.run.inner": "Inner text.",
         "handler": "Handler text.", "late": "\\d one-quoted text", "matched": "Matched text.",
     }  # fmt: skip
@@ -253,8 +253,8 @@ def test_packages_are_read_and_not_imported(installed: Path) -> None:
 
 
 def test_what_a_package_needs_is_found_through_all_that_it_needs(installed: Path) -> None:
-    def names(*asked: str) -> list[str]:
-        return [package.name for package in find_packages(asked)]
+    def names(*requirements: str) -> list[str]:
+        return [package.name for package in find_packages(requirements)]
 
     assert names() == ["far", "farther", "other", "python", "zed-pkg"]
     assert names("greenadapt[train]") == ["far", "farther", "zed-pkg"]
@@ -277,10 +277,10 @@ def test_fingerprint_follows_the_sources(installed: Path) -> None:
 @pytest.mark.slow
 def test_several_processes_give_the_same_documents() -> None:
     names = ["smart-open", "safetensors", "platformdirs"]
-    one = list(read_pydocs(names))
-    assert len(one) > 100
-    assert list(read_pydocs(names, workers=2)) == one
-    assert {d.name.partition("/")[0] for d in one} <= set(names)
+    documents = list(read_pydocs(names))
+    assert len(documents) > 100
+    assert list(read_pydocs(names, workers=2)) == documents
+    assert {d.name.partition("/")[0] for d in documents} <= set(names)
     assert pydocs_versions(["smart-open"]) == {"smart-open": metadata.version("smart-open")}
 
 

@@ -26,7 +26,7 @@ from greenadapt.corpus.articles import read_release
 from greenadapt.corpus.readers import CorpusReader, open_corpus, parts_of, read_whole
 from greenadapt.corpus.recipes import Source, find_recipe
 from greenadapt.corpus.text import Decoder, Document
-from greenadapt.errors import GreenadaptError, InputError, MissingError
+from greenadapt.errors import InputError, MissingError
 
 # ruff: noqa: E501  # such files have long lines
 
@@ -77,22 +77,6 @@ def test_compressed_text_and_truncated_compressed_text(tmp_path: Path, suffix: s
         lines(broken)
 
 
-def test_not_gzip_at_all(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"):
-        lines(write(tmp_path / "a.txt.gz", "plain"))
-
-
-def test_utf16_is_named_as_such(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.txt is UTF-16, not UTF-8: convert it"):
-        lines(write(tmp_path / "a.txt", "a text\n".encode("utf-16")))
-
-
-@pytest.mark.parametrize("head", [b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", b"PK\x03\x04\x14\x00\x00\x00", b"a\x00b\x00"])
-def test_a_binary_file_is_refused(tmp_path: Path, head: bytes) -> None:
-    with pytest.raises(InputError, match="is not text: it has NUL bytes"):
-        lines(write(tmp_path / "a.txt", head + b"\n" * 10))
-
-
 def test_broken_utf8_is_counted_or_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"good \xef\xbf\xbd\nba\xffd \xe2\x82 x\n")
     read = reading(path)
@@ -114,11 +98,6 @@ def test_a_line_of_100_mb(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert len(document.lines[0]) == 100_000_000 - 1
     assert peak < 4.5e8
-
-
-def test_a_corpus_without_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has no text"):
-        lines(write(tmp_path / "a.txt", "\n\n"))
 
 
 def test_odd_file_names(tmp_path: Path) -> None:
@@ -145,19 +124,35 @@ def test_lone_surrogates_are_broken_text(tmp_path: Path) -> None:
         list(reading(path, strict=True).documents())
 
 
+NO_TEXT = "is not text: it has NUL bytes"
+
+
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("name", "content", "message"),
     [
-        ('{"body": "x", "title": "y"}', r"line 2 has no field text, it has: body, title"),
-        ('{"text": "x"', "line 2, column 13 is not JSON"),
-        ("[1]", "line 2 is a list, not an object"),
-        ('{"text": 3}', "line 2: field text is a number, not text"),
-        ("[" * 100_000, "line 2 is (not|unreadable) JSON"),
+        ("a.txt", "\n\n", "has no text"),
+        ("a.txt", "a text\n".encode("utf-16"), r"a\.txt is UTF-16, not UTF-8: convert it"),
+        ("a.txt", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + b"\n" * 10, NO_TEXT),
+        ("a.txt", b"PK\x03\x04\x14\x00\x00\x00" + b"\n" * 10, NO_TEXT),
+        ("a.txt", b"a\x00b\x00" + b"\n" * 10, NO_TEXT),
+        ("a.txt.gz", "plain", r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"),
+        ("a.jsonl", '{"text": "fine"}\n{"body": "x", "title": "y"}', r"line 2 has no field text, it has: body, title"),
+        ("a.jsonl", '{"text": "fine"}\n{"text": "x"', "line 2, column 13 is not JSON"),
+        ("a.jsonl", '{"text": "fine"}\n[1]', "line 2 is a list, not an object"),
+        ("a.jsonl", '{"text": "fine"}\n{"text": 3}', "line 2: field text is a number, not text"),
+        ("a.jsonl", '{"text": "fine"}\n' + "[" * 100_000, "line 2 is (not|unreadable) JSON"),
+        ("a.xml", "<PubmedArticleSet><PubmedArticle></PubmedArticleSet>", "is not well-formed XML"),
+        ("a.xml", "<PubmedArticleSet>\n<a>\n</b>", "is not well-formed XML"),
+        ("a.xml", "<html><body/></html>", r"begins with the root element <html>, not with one of PubmedArticleSet"),
+        ("a.xml", "", "begins with no element"),
+        ("a.xml", "no mark-up at all", "is not well-formed XML"),
     ],
+    ids=lambda value: repr(value)[:30],
 )
-def test_json_lines_that_are_wrong(tmp_path: Path, line: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        lines(write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n{line}\n'))
+def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        lines(write(tmp_path / name, content))
+    assert "\n" not in str(caught.value)
 
 
 def test_csv_and_tsv(tmp_path: Path) -> None:
@@ -166,8 +161,8 @@ def test_csv_and_tsv(tmp_path: Path) -> None:
     for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
         with open(tmp_path / name, "w", newline="", encoding="utf-8-sig") as file:
             csv.writer(file, delimiter=delimiter).writerows(rows)
-        found = lines(tmp_path / name, fields=["title", "text"])
-        assert found == [('a "t"', "x", "y,z"), (long.strip(),)]
+        documents = lines(tmp_path / name, fields=["title", "text"])
+        assert documents == [('a "t"', "x", "y,z"), (long.strip(),)]
         with pytest.raises(InputError, match=rf"{name} has no column body, it has: id, title, text"):
             lines(tmp_path / name, fields=["body"])
 
@@ -301,9 +296,9 @@ def test_cord19_uses_a_paper_once(tmp_path: Path, layout: str) -> None:
         write_tar(path, {**metadata, **{f"2022-06-02/{name}": content for name, content in PARSES.items()}})
     for overrides in ({}, {"format": "cord19"}):
         read = reading(path, **overrides)
-        found = [d.lines for d in read.documents()]
-        assert len(found) == len(CORD19)
-        assert set(found) == CORD19
+        documents = [d.lines for d in read.documents()]
+        assert len(documents) == len(CORD19)
+        assert set(documents) == CORD19
         assert read.counts["repeated_parses"] == 3
         assert read.counts["missing_parses"] == 1
         assert read.counts["empty_documents"] == 1
@@ -407,20 +402,6 @@ def test_xml_streams(tmp_path: Path) -> None:
         assert count == 2 * copies
         peaks.append(peak * (1 if sys.platform == "darwin" else 1024))
     assert peaks[1] - peaks[0] < 10e6
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("<PubmedArticleSet><PubmedArticle></PubmedArticleSet>", "is not well-formed XML"),
-        ("<html><body/></html>", r"begins with the root element <html>, not with one of PubmedArticleSet"),
-        ("", "begins with no element"),
-        ("no mark-up at all", "is not well-formed XML"),
-    ],
-)
-def test_xml_that_is_wrong(tmp_path: Path, content: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        lines(write(tmp_path / "a.xml", content))
 
 
 def test_entities_are_never_expanded(tmp_path: Path) -> None:
@@ -577,8 +558,8 @@ def test_what_is_just_short_enough_is_read(tmp_path: Path) -> None:
     line = ("a" * 1000 + " ") * 199
     assert len(line) == 199_199
     recipe = find_recipe(str(write(tmp_path / "a.txt", f"{line}\n{line}{'b' * 800}\n".encode())))
-    found = [document.lines for document in open_corpus(recipe, tmp_path, limits=SMALL).documents()]
-    assert found == [(line.strip(),), (line + "b" * 800,)]
+    documents = [document.lines for document in open_corpus(recipe, tmp_path, limits=SMALL).documents()]
+    assert documents == [(line.strip(),), (line + "b" * 800,)]
     article = b"<PubmedArticle><Abstract><AbstractText>A b.</AbstractText></Abstract></PubmedArticle>"
     xml = write(tmp_path / "a.xml", b"<PubmedArticleSet>" + article * 20_000 + b"</PubmedArticleSet>")
     assert sum(1 for _ in open_corpus(find_recipe(str(xml)), tmp_path, limits=SMALL).documents()) == 20_000
@@ -592,9 +573,9 @@ def test_a_recipe_states_its_own_limits(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="over 10 bytes"):
         list(open_corpus(recipe, tmp_path).documents())
     assert TextLimits().within(1 << 30) == TextLimits(64 << 20, option="--max-memory")
-    for wrong in ("max_word_chars = 0", 'max_document_bytes = "1G"'):
+    for setting in ("max_word_chars = 0", 'max_document_bytes = "1G"'):
         with pytest.raises(InputError, match="it must be a whole number of at least 1"):
-            find_recipe(str(own_recipe(tmp_path, f'{wrong}\n[[sources]]\nurl = "a.txt"\n')))
+            find_recipe(str(own_recipe(tmp_path, f'{setting}\n[[sources]]\nurl = "a.txt"\n')))
 
 
 @pytest.mark.parametrize("read", [1, 2, 3, 5])
@@ -606,15 +587,6 @@ def test_long_lines_are_cut_between_characters(read: int, monkeypatch: pytest.Mo
         blocks = list(decoder.blocks(io.BytesIO(data[begin:]), "a", data[:begin]))
         assert b"".join(blocks).decode() == data.decode(errors="replace")
         assert decoder.counts["replaced"] == data.decode(errors="replace").count("\ufffd")
-
-
-def test_broken_json_lines_are_skipped_and_counted(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text"\n[1]\n{"text": "b"}\n')
-    with pytest.raises(InputError, match=r"line 2, column 8 is not JSON .* or use --lenient to skip such lines"):
-        lines(path)
-    lenient = open_corpus(find_recipe(str(path)), tmp_path, lenient=True)
-    assert [document.lines for document in lenient.documents()] == [("a",), ("b",)]
-    assert lenient.counts["broken_lines"] == 2
 
 
 def own_recipe(folder: Path, source: str, kind: str = "text") -> Path:
@@ -635,10 +607,10 @@ def test_a_local_file_is_checked_as_the_recipe_says(tmp_path: Path, check: str, 
     right_one = reading(own_recipe(tmp_path, source + right))
     right_one.check()
     assert list(right_one.fingerprint().values()) == [hashlib.sha256(b"text").hexdigest()]
-    for wrong in (reading(own_recipe(tmp_path, source + check)).check,
+    for method in (reading(own_recipe(tmp_path, source + check)).check,
                   reading(own_recipe(tmp_path, source + check)).fingerprint):  # fmt: skip
         with pytest.raises(InputError, match=message):
-            wrong()
+            method()
 
 
 @pytest.mark.slow
@@ -664,12 +636,6 @@ def test_fingerprint_changes_with_the_content(tmp_path: Path) -> None:
         write(tmp_path / "f" / name, "x")
         folder_prints.append(reading(tmp_path / "f").fingerprint()[str(tmp_path / "f")])
     assert folder_prints[0] != folder_prints[1]
-
-
-def test_every_error_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(GreenadaptError) as caught:
-        lines(write(tmp_path / "a.xml", "<PubmedArticleSet>\n<a>\n</b>"))
-    assert "\n" not in str(caught.value)
 
 
 def test_the_limit_of_a_joined_text_is_one_of_bytes() -> None:
@@ -717,12 +683,12 @@ def test_parts_have_all_documents_in_order(tmp_path: Path, seed: int, monkeypatc
     for path in paths:
         path.write_bytes(random_text(source))
     whole, apart = reader(*paths), reader(*paths)
-    documents, counts, found = list(whole.documents()), Counter[str](), []
+    documents, counts, part_documents = list(whole.documents()), Counter[str](), []
     parts = parts_of(apart.pieces(), "auto")
     for part in parts:
-        found += apart.documents_of(part)
+        part_documents += apart.documents_of(part)
         counts.update(apart.counts)
-    assert found == documents
+    assert part_documents == documents
     assert counts == whole.counts
     n_bytes = sum(path.stat().st_size for path in paths)
     assert len(parts) <= 1 + 2 * n_bytes // size

@@ -181,18 +181,11 @@ def test_what_messages_point_to_is_there(tmp_path: Path) -> None:
 def test_a_distribution_has_what_its_tests_read() -> None:
     root = Path(__file__).parents[2]
     settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]
-    kept = {
-        "Makefile",
-        "constraints.txt",
-        "docs",
-        "corpora",
-        "examples",
-        "tests",
-        "benchmarks",
-        "README.md",
+    names = {
+        "Makefile", "constraints.txt", "docs", "corpora", "examples", "tests", "benchmarks", "README.md",
         "CONTRIBUTING.md",
-    }
-    assert kept <= set(settings["sdist"]["include"])
+    }  # fmt: skip
+    assert names <= set(settings["sdist"]["include"])
     assert {"corpora", "examples"} <= set(settings["wheel"]["force-include"])
 
 
@@ -241,11 +234,11 @@ TEXT = "heart rate of the patient\nthe virus was isolated\n"
 
 def test_the_content_is_the_name_and_is_kept(tmp_path: Path) -> None:
     first, again = (keep_input(io.BytesIO(TEXT.encode()), tmp_path, {}, Silent()) for _ in range(2))
-    other = keep_input(io.BytesIO(b'{"body": "a"}\n'), tmp_path, {"fields": ("body",)}, Silent())
+    second = keep_input(io.BytesIO(b'{"body": "a"}\n'), tmp_path, {"fields": ("body",)}, Silent())
     assert first == again == kept_input(tmp_path, first.name, {})
-    assert (first.format, other.format, other.fields) == ("text", "jsonl", ("body",))
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([first.name, other.name])
-    assert [d.lines for d in open_corpus(other, tmp_path).documents()] == [("a",)]
+    assert (first.format, second.format, second.fields) == ("text", "jsonl", ("body",))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([first.name, second.name])
+    assert [d.lines for d in open_corpus(second, tmp_path).documents()] == [("a",)]
     assert len([*open_corpus(first, tmp_path).documents()]) == len([*open_corpus(first, tmp_path).documents()]) == 2
     assert kept_input(tmp_path, "stdin-00000000", {}) is None
     assert kept_input(tmp_path, "../x", {}) is None
@@ -265,34 +258,36 @@ def test_what_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
 def test_commands_read_it_and_know_it_again(run_alone: Run, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     model = tiny_model()
     prepare = ["corpus", "prepare", "-", "-m", model, "--json"]
-    done = json.loads(run_alone(*prepare, stdin=TEXT).stdout)
-    assert done["status"] == "done"
+    first = json.loads(run_alone(*prepare, stdin=TEXT).stdout)
+    assert first["status"] == "done"
     assert json.loads(run_alone(*prepare, stdin=TEXT).stdout)["status"] == "up to date"
     (tmp_path / "text.txt").write_text(TEXT)
-    same = json.loads(run_alone("corpus", "prepare", "text.txt", "-m", model, "--json").stdout)
+    from_file = json.loads(run_alone("corpus", "prepare", "text.txt", "-m", model, "--json").stdout)
     for name in ("vocabulary.tsv", "words.safetensors"):
-        assert (Path(done["folder"]) / name).read_bytes() == (Path(same["folder"]) / name).read_bytes()
-    name = done["facts"]["corpus"]
-    known = json.loads(run_alone("corpus", "prepare", name, "-m", model, "--json").stdout)
-    assert (known["status"], known["folder"]) == ("up to date", done["folder"])
+        assert (Path(first["folder"]) / name).read_bytes() == (Path(from_file["folder"]) / name).read_bytes()
+    name = first["facts"]["corpus"]
+    by_name = json.loads(run_alone("corpus", "prepare", name, "-m", model, "--json").stdout)
+    assert (by_name["status"], by_name["folder"]) == ("up to date", first["folder"])
     assert "read by corpus prepare, w2v and adapt" in run_alone("align", "-c", "-", code=2).stderr
     fetched = run_alone("corpus", "prepare", "-", stdin="another text\n")
-    other = fetched.stderr.split("corpus ")[1].split(",")[0]
-    assert fetched.stdout.startswith(f"{other} is here")
+    second = fetched.stderr.split("corpus ")[1].split(",")[0]
+    assert fetched.stdout.startswith(f"{second} is here")
     quiet = run_alone("corpus", "prepare", "-", "-q", "--json", stdin="another text\n")
-    assert json.loads(quiet.stdout)["corpus"] == other
-    assert json.loads(run_alone("corpus", "prepare", other, "-m", model, "--json").stdout)["counts"]["words"] == 2
+    assert json.loads(quiet.stdout)["corpus"] == second
+    assert json.loads(run_alone("corpus", "prepare", second, "-m", model, "--json").stdout)["counts"]["words"] == 2
 
 
 def test_lenient_skips_broken_lines(run_alone: Run, tiny_model: Callable[..., Path]) -> None:
-    lines = '{"text": "heart"}\nbroken\n'
+    lines = '{"text": "heart"}\nbroken\n[1]\n'
     prepare = ["corpus", "prepare", "-", "-m", tiny_model(), "--json"]
-    assert "line 2, column 1 is not JSON" in run_alone(*prepare, stdin=lines, code=1).stderr
+    error = run_alone(*prepare, stdin=lines, code=1).stderr
+    assert "line 2, column 1 is not JSON" in error
+    assert "or use --lenient to skip such lines" in error
     result = run_alone(*prepare, "--lenient", stdin=lines)
-    assert (
-        "stdin-" in result.stderr.split("skipped 1 line that is not a JSON object")[0].splitlines()[-1] in result.stderr
-    )
-    assert json.loads(result.stdout)["facts"]["read"]["broken_lines"] == 1
+    [warning] = [line for line in result.stderr.splitlines() if "skipped 2 lines that are not a JSON object" in line]
+    assert "stdin-" in warning
+    facts = json.loads(result.stdout)["facts"]["read"]
+    assert (facts["broken_lines"], facts["documents"]) == (2, 1)
     assert json.loads(run_alone(*prepare, stdin=lines).stdout)["config"]["lenient"] is True
 
 

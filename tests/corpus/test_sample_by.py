@@ -45,11 +45,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_corpus_and_whole_documents_have_the_same_ones(file: Path, by: SampleBy) -> None:
     read = open_corpus(find_recipe("small.txt", {"sample_by": by}), file.parent)
     names = {number: f"{file}:{number}" if number else str(file) for number, _ in CORPUS[by]}
-    assert [(one.name, one.lines) for one in read.documents()] == [(names[at], lines) for at, lines in CORPUS[by]]
+    assert [(document.name, document.lines) for document in read.documents()] == [
+        (names[at], lines) for at, lines in CORPUS[by]
+    ]
     whole = [*read_whole(str(file), "text", ("text",), Decoder(), by)]
-    assert [one.name for one in whole] == [*names.values()]
-    for one, (_, lines) in zip(whole, CORPUS[by], strict=True):
-        [text] = one.lines
+    assert [document.name for document in whole] == [*names.values()]
+    for document, (_, lines) in zip(whole, CORPUS[by], strict=True):
+        [text] = document.lines
         assert tuple(line.strip() for line in text.split("\n") if line.strip()) == lines
         assert text in TEXT.removeprefix("\ufeff")
     assert (read.sizes() != {}) == (by == "line")  # only lines can be appended
@@ -91,23 +93,23 @@ def test_a_prepared_corpus_remembers_it(file: Path, run_alone: Run, tiny_model: 
 
 def test_an_index_has_the_same_documents_and_says_so_once(file: Path, run_alone: Run) -> None:
     (file.parent / "more.txt").write_text("one\ntwo\n")
-    both = ("index", "--documents", "small.txt", "--documents", "more.txt", "-o", "px")
-    done = run_alone(*both)
-    assert "documents 6, added 6" in done.stdout
-    assert done.stderr.count("--sample-by document") == 1
-    assert "6 lines" in done.stderr
-    assert [one.document for one in Index("px").search("virus")] == ["small.txt:3"]
-    assert [one.text for one in Index("px").search("city")] == ["in the city."]
-    assert "--sample-by" not in run_alone(*both, "--sample-by", "line").stderr
-    refused = last_line(run_alone(*both, "--sample-by", "document", code=1))
+    command = ("index", "--documents", "small.txt", "--documents", "more.txt", "-o", "px")
+    result = run_alone(*command)
+    assert "documents 6, added 6" in result.stdout
+    assert result.stderr.count("--sample-by document") == 1
+    assert "6 lines" in result.stderr
+    assert [hit.document for hit in Index("px").search("virus")] == ["small.txt:3"]
+    assert [hit.text for hit in Index("px").search("city")] == ["in the city."]
+    assert "--sample-by" not in run_alone(*command, "--sample-by", "line").stderr
+    refused = last_line(run_alone(*command, "--sample-by", "document", code=1))
     assert "sample_by: line → document" in refused
-    done = run_alone(*both, "--sample-by", "document", "--force")
-    assert "documents 2, added 2" in done.stdout
-    assert "--sample-by" not in done.stderr
-    [found] = Index("px").search("virus")
-    assert (found.document, found.start) == ("small.txt", 0)
-    assert found.text == TEXT.removeprefix("\ufeff")
-    refused = last_line(run_alone(*both, code=1))
+    result = run_alone(*command, "--sample-by", "document", "--force")
+    assert "documents 2, added 2" in result.stdout
+    assert "--sample-by" not in result.stderr
+    [paragraph] = Index("px").search("virus")
+    assert (paragraph.document, paragraph.start) == ("small.txt", 0)
+    assert paragraph.text == TEXT.removeprefix("\ufeff")
+    refused = last_line(run_alone(*command, code=1))
     assert "sample_by: document → line" in refused
     assert "give --sample-by document" in refused
     assert "--sample-by" not in run_alone("index", "--documents", "rows.jsonl", "-o", "py", code=1).stderr
@@ -117,18 +119,18 @@ def test_an_index_has_the_same_documents_and_says_so_once(file: Path, run_alone:
 def test_questions_are_put_to_the_same_documents(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
     model = tiny_model("BertForQuestionAnswering")
 
-    def asked(*options: str) -> tuple[set[str], str]:
-        done = run_alone("qa", "-m", model, *options, "-q", "what virus", "--top", 20, "--max-length", 32, "--json")
-        [row] = [row for row in map(json.loads, done.stdout.splitlines()) if "answers" in row]
-        return {answer["document"] for answer in row["answers"]}, done.stderr
+    def ask(*options: str) -> tuple[set[str], str]:
+        result = run_alone("qa", "-m", model, *options, "-q", "what virus", "--top", 20, "--max-length", 32, "--json")
+        [row] = [row for row in map(json.loads, result.stdout.splitlines()) if "answers" in row]
+        return {answer["document"] for answer in row["answers"]}, result.stderr
 
-    documents, said = asked("--documents", "small.txt")
+    documents, messages = ask("--documents", "small.txt")
     assert documents <= {f"small.txt:{number}" for number in (1, 3, 4, 7)}
     assert len(documents) > 1
-    assert said.count("4 lines of plain text, a document each; --sample-by document") == 1
-    documents, said = asked("--documents", "small.txt", "--sample-by", "document")
-    assert (documents, "--sample-by" in said) == ({"small.txt"}, False)
-    documents, said = asked("--context", "small.txt")  # one document by its name
-    assert (documents, "--sample-by" in said) == ({"small.txt"}, False)
+    assert messages.count("4 lines of plain text, a document each; --sample-by document") == 1
+    documents, messages = ask("--documents", "small.txt", "--sample-by", "document")
+    assert (documents, "--sample-by" in messages) == ({"small.txt"}, False)
+    documents, messages = ask("--context", "small.txt")  # one document by its name
+    assert (documents, "--sample-by" in messages) == ({"small.txt"}, False)
     refused = run_alone("qa", "-m", model, "--context", "small.txt", "-q", "what", "--sample-by", "line", code=2)
     assert "holds 4 documents" in last_line(refused)

@@ -7,16 +7,16 @@ DOCUMENTS = [Document((f"title {i}", f"text {i}")) for i in range(2000)]
 
 
 def test_the_share_is_kept_out_and_written_down(tmp_path: Path) -> None:
-    kept = list(without_heldout(DOCUMENTS, 0.1, tmp_path))
+    training = list(without_heldout(DOCUMENTS, 0.1, tmp_path))
     lines = (tmp_path / HELDOUT).read_text().splitlines()
-    assert len(lines) == 2 * (2000 - len(kept))
-    assert 150 <= 2000 - len(kept) <= 250
-    assert {line for document in kept for line in document.lines}.isdisjoint(lines)
+    assert len(lines) == 2 * (2000 - len(training))
+    assert 150 <= 2000 - len(training) <= 250
+    assert {line for document in training for line in document.lines}.isdisjoint(lines)
 
 
 def test_the_choice_is_the_contents_and_not_the_orders(tmp_path: Path) -> None:
-    kept = list(without_heldout(DOCUMENTS, 0.1, tmp_path))
-    assert set(without_heldout(reversed(DOCUMENTS), 0.1, tmp_path)) == set(kept)
+    training = list(without_heldout(DOCUMENTS, 0.1, tmp_path))
+    assert set(without_heldout(reversed(DOCUMENTS), 0.1, tmp_path)) == set(training)
 
 
 def test_nothing_is_written_where_nothing_is_held_out(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def tar_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE, target: str =
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "target", "said"),
+    ("name", "kind", "target", "reason"),
     [
         ("/etc/cron.d/x.txt", tarfile.REGTYPE, "", "leads out of the archive"),
         ("a/../../x.txt", tarfile.REGTYPE, "", "leads out of the archive"),
@@ -82,9 +82,9 @@ def tar_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE, target: str =
         ("x.txt", tarfile.FIFOTYPE, "", "a device or a pipe"),
     ],
 )
-def test_an_archive_holds_files_alone(tmp_path: Path, name: str, kind: bytes, target: str, said: str) -> None:
+def test_an_archive_holds_files_alone(tmp_path: Path, name: str, kind: bytes, target: str, reason: str) -> None:
     path = tar_with(tmp_path / "a.tar", name, kind, target)
-    with pytest.raises(InputError, match=rf"a\.tar:.*x\.txt is .*{said}.*: pack"):
+    with pytest.raises(InputError, match=rf"a\.tar:.*x\.txt is .*{reason}.*: pack"):
         read(path)
     assert read(tar_with(tmp_path / "b.tar", "folder", tarfile.DIRTYPE)) == 1
 

@@ -10,9 +10,8 @@ from greenadapt.config import CorpusConfig
 from greenadapt.corpus.prepared import PreparedCorpus, added_positions, line_keys
 from greenadapt.corpus.splitting import HELDOUT
 from greenadapt.corpus.text import Document
-from greenadapt.storage.files import hash_file
 from tests.conftest import wordpiece_tokenizer
-from tests.corpus.test_prepared import lines_of, plain_lines, prepare, random_documents
+from tests.corpus.test_prepared import files, lines_of, plain_lines, prepare, random_documents
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +23,6 @@ def splitter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def update(before: Path, documents: list[Document], splitter: Path, folder: Path, **options: object) -> dict[str, int]:
     return prepare(documents, splitter, folder, previous=PreparedCorpus.open(before), **options)
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    return {path.name: hash_file(path) for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +41,7 @@ def test_documents_added_at_the_end_give_the_bytes_of_a_full_run(
         counts = update(tmp_path / str(number), documents[:n], splitter, folder, config=config)
         assert counts["gone"] == 0
     assert (tmp_path / "full" / HELDOUT).is_file() == (config.heldout > 0)
-    assert hashes(tmp_path / "3") == hashes(tmp_path / "full")
+    assert files(tmp_path / "3") == files(tmp_path / "full")
     assert {name: counts[name] for name in ("lines", "tokens", "words")} == {
         name: full[name] for name in ("lines", "tokens", "words")
     }
@@ -65,16 +60,18 @@ def test_seen_documents_are_skipped_and_others_counted_wherever_they_are(splitte
     assert len(gone) + 1 == counts["gone"]  # the former text of the changed one, too
     expected = plain_lines([*first, *new, changed], splitter)
     assert Counter(lines_of(after)) == Counter(expected)
-    found = dict(zip(after.words, after.counts.tolist(), strict=True))
-    assert found == Counter(word for line in expected for word in line)
+    frequencies = dict(zip(after.words, after.counts.tolist(), strict=True))
+    assert frequencies == Counter(word for line in expected for word in line)
     assert after.counts.tolist() == sorted(after.counts, reverse=True)
 
 
 def test_a_kept_duplicate_is_new_once_it_is_read_more_often_than_before(splitter: Path, tmp_path: Path) -> None:
-    one, other = Document(("fever and pain",)), Document(("fever",))
+    first, second = Document(("fever and pain",)), Document(("fever",))
     config = CorpusConfig(keep_duplicates=True)
-    prepare([one, one, other], splitter, tmp_path / "before", config=config)
-    counts = update(tmp_path / "before", [one, other, one, one, one], splitter, tmp_path / "after", config=config)
+    prepare([first, first, second], splitter, tmp_path / "before", config=config)
+    counts = update(
+        tmp_path / "before", [first, second, first, first, first], splitter, tmp_path / "after", config=config
+    )
     assert (counts["documents"], counts["lines"]) == (2, 5)
 
 

@@ -103,9 +103,9 @@ def test_an_update_counts_as_a_full_run_and_trains_former_vectors_on(
     assert after.words == fresh.words
     assert after.counts.tolist() == fresh.counts.tolist()
     assert "troponin" in after.words
-    known = [after.index[word] for word in before.words]
-    moved = np.linalg.norm(after.matrix[known] - before.matrix)
-    assert 0 < moved < np.linalg.norm(fresh.matrix[known] - before.matrix) / 2
+    rows = [after.index[word] for word in before.words]
+    moved = np.linalg.norm(after.matrix[rows] - before.matrix)
+    assert 0 < moved < np.linalg.norm(fresh.matrix[rows] - before.matrix) / 2
 
     [of_corpus] = second["corpus"].manifest.facts["updates"]
     assert of_corpus["from"] == first["corpus"].manifest.digest
@@ -116,8 +116,8 @@ def test_an_update_counts_as_a_full_run_and_trains_former_vectors_on(
         assert not any(result.fresh for result in stages(session, text, model, request).values())
     seconds = {row["stage"]: row["seconds"] for row in stage_costs(session, None, None)}
     for stage in ("corpus", "w2v"):  # what the result cost, not only its update
-        both = [results[stage].manifest.cost["seconds"] for results in (first, second)]
-        assert seconds[stage] == pytest.approx(sum(both))
+        costs = [results[stage].manifest.cost["seconds"] for results in (first, second)]
+        assert seconds[stage] == pytest.approx(sum(costs))
     assert f"{sum(seconds.values()):,.0f} seconds" in (second["expand"].folder / CARD).read_text()
 
 
@@ -156,7 +156,7 @@ def test_small_updates_add_up_to_a_fresh_run(session: Session, text: Path, model
     for n in (28, 56, 84):
         text.write_text("".join([*FIRST, *lines(n, 5)]))
         facts.append(stages(session, text, model)["w2v"].manifest.facts)
-    assert [len(each.get("updates", [])) for each in facts] == [1, 2, 0]
+    assert [len(run_facts.get("updates", [])) for run_facts in facts] == [1, 2, 0]
     assert "the text grew by 2" in facts[2]["afresh"]
 
 
@@ -165,20 +165,16 @@ class Killer(Notes):
 
     def __init__(self, label: str, steps: int) -> None:
         super().__init__()
-        self.label, self.left = label, steps
+        self.label, self.steps, self.counts = label, steps, False
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        yield Counter(self, label == self.label)
-
-
-class Counter:
-    def __init__(self, killer: Killer, counts: bool) -> None:
-        self.killer, self.counts = killer, counts
+        self.counts = label == self.label
+        yield self
 
     def advance(self, amount: float, **facts: str) -> None:
-        self.killer.left -= self.counts
-        if self.counts and not self.killer.left:
+        self.steps -= self.counts
+        if self.counts and not self.steps:
             raise KeyboardInterrupt
 
 

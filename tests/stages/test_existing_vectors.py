@@ -17,7 +17,7 @@ TRAINED = ("--min-count", 1, "--epochs", 2, "--dim", 16)
 
 
 @pytest.fixture
-def asked(tmp_path: Path, tiny_model: Callable[..., Path]) -> tuple[object, ...]:
+def corpus_and_model(tmp_path: Path, tiny_model: Callable[..., Path]) -> tuple[object, ...]:
     """A corpus and a model."""
     draw = random.Random(1)
     vocabulary = [*dict.fromkeys(WORDS), *NEW]
@@ -33,52 +33,62 @@ def rows(run: Run, *arguments: object) -> dict[str, dict[str, Any]]:
 
 
 def vectors_of(tmp_path: Path) -> Path:
-    [found] = tmp_path.glob("ws/*/*/w2v")
-    return found
+    [folder] = tmp_path.glob("ws/*/*/w2v")
+    return folder
 
 
 def test_a_later_command_need_not_repeat_how_vectors_were_trained(
-    run_alone: Run, asked: tuple[object, ...], tmp_path: Path
+    run_alone: Run, corpus_and_model: tuple[object, ...], tmp_path: Path
 ) -> None:
-    rows(run_alone, "adapt", *asked, *TRAINED, "--workers", 1, "--rows", "blend", "--out", "a")
+    rows(run_alone, "adapt", *corpus_and_model, *TRAINED, "--workers", 1, "--rows", "blend", "--out", "a")
     folder = vectors_of(tmp_path)
-    manifest, made = json.loads((folder / "manifest.json").read_text()), folder.resolve()
+    manifest, target = json.loads((folder / "manifest.json").read_text()), folder.resolve()
     assert "workers" not in manifest["config"]
     assert manifest["facts"]["workers"] == 1
     for number, options in enumerate(([], ["--workers", 3], ["--workers", 1], [*TRAINED, "--workers", 2])):
         out = tmp_path / str(number)
-        found = rows(run_alone, "adapt", *asked, *options, "--rows", "norm", "--out", out)
-        assert (found["w2v"]["status"], found["expand"]["status"]) == ("up to date", "done")
-        assert found["w2v"]["config"]["epochs"] == 2
-    assert rows(run_alone, "w2v", *asked)["w2v"]["status"] == "up to date"
-    said = run_alone("w2v", *asked).stderr
-    assert "epochs 2" in said
-    assert "--force" in said
-    for option, before, now in (("--epochs", 2, 5), ("--min-count", 1, 5), ("--dim", 16, 32), ("--window", 5, 4)):
-        refused = last_line(run_alone("w2v", *asked, option, now, code=1))
-        assert f"{option[2:].replace('-', '_')}: {before} → {now}" in refused
-    adapted = greenadapt.adapt("text.txt", model=asked[-1], rows="norm", out=tmp_path / "python", progress=False)  # type: ignore[arg-type]
+        stages = rows(run_alone, "adapt", *corpus_and_model, *options, "--rows", "norm", "--out", out)
+        assert (stages["w2v"]["status"], stages["expand"]["status"]) == ("up to date", "done")
+        assert stages["w2v"]["config"]["epochs"] == 2
+    assert rows(run_alone, "w2v", *corpus_and_model)["w2v"]["status"] == "up to date"
+    messages = run_alone("w2v", *corpus_and_model).stderr
+    assert "epochs 2" in messages
+    assert "--force" in messages
+    for option, before, after in (("--epochs", 2, 5), ("--min-count", 1, 5), ("--dim", 16, 32), ("--window", 5, 4)):
+        refused = last_line(run_alone("w2v", *corpus_and_model, option, after, code=1))
+        assert f"{option[2:].replace('-', '_')}: {before} → {after}" in refused
+    adapted = greenadapt.adapt(
+        "text.txt", model=corpus_and_model[-1], rows="norm", out=tmp_path / "python", progress=False
+    )  # type: ignore[arg-type]
     assert adapted.words
     with pytest.raises(greenadapt.errors.ConflictError, match="epochs: 2 → 5"):
-        greenadapt.adapt("text.txt", model=asked[-1], epochs=5, rows="norm", out=tmp_path / "b", progress=False)  # type: ignore[arg-type]
-    assert folder.resolve() == made
-    assert rows(run_alone, "w2v", *asked, "--force")["w2v"]["config"]["epochs"] == 5
+        greenadapt.adapt(
+            "text.txt", model=corpus_and_model[-1], epochs=5, rows="norm", out=tmp_path / "b", progress=False
+        )  # type: ignore[arg-type]
+    assert folder.resolve() == target
+    assert rows(run_alone, "w2v", *corpus_and_model, "--force")["w2v"]["config"]["epochs"] == 5
 
 
-def test_a_result_says_how_many_trained_it(run_alone: Run, asked: tuple[object, ...], tmp_path: Path) -> None:
-    run_alone("w2v", *asked, *TRAINED, "--workers", 2)
+def test_a_result_says_how_many_trained_it(
+    run_alone: Run, corpus_and_model: tuple[object, ...], tmp_path: Path
+) -> None:
+    run_alone("w2v", *corpus_and_model, *TRAINED, "--workers", 2)
     file = vectors_of(tmp_path) / "manifest.json"
     assert json.loads(file.read_text())["facts"]["workers"] == 2
-    said = run_alone("w2v", *asked, "--workers", 1).stderr
-    assert "trained by several workers" in said
-    assert "trained by several workers" not in run_alone("w2v", *asked, "--workers", 4).stderr
+    messages = run_alone("w2v", *corpus_and_model, "--workers", 1).stderr
+    assert "trained by several workers" in messages
+    assert "trained by several workers" not in run_alone("w2v", *corpus_and_model, "--workers", 4).stderr
 
 
-def test_vectors_of_an_earlier_version_are_used(run_alone: Run, asked: tuple[object, ...], tmp_path: Path) -> None:
-    run_alone("w2v", *asked, *TRAINED, "--workers", 1)
+def test_vectors_of_an_earlier_version_are_used(
+    run_alone: Run, corpus_and_model: tuple[object, ...], tmp_path: Path
+) -> None:
+    run_alone("w2v", *corpus_and_model, *TRAINED, "--workers", 1)
     file = vectors_of(tmp_path) / "manifest.json"
     manifest = json.loads(file.read_text())
     manifest["config"]["workers"] = "one"  # as version 0.2.0 wrote it
     file.write_text(json.dumps(manifest))
     for workers in (1, 2):
-        assert rows(run_alone, "w2v", *asked, *TRAINED, "--workers", workers)["w2v"]["status"] == "up to date"
+        assert (
+            rows(run_alone, "w2v", *corpus_and_model, *TRAINED, "--workers", workers)["w2v"]["status"] == "up to date"
+        )

@@ -20,14 +20,14 @@ W2V = ["--dim", 32, "--min-count", 1, "--epochs", 1, "--workers", 1, "--engine",
 
 
 @pytest.fixture
-def made(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> Any:
+def adapt_by(tiny_model: TinyModel, tmp_path: Path, run_alone: Run) -> Any:
     """Adapts by a recipe; returns the folder and what was printed."""
     (tmp_path / "papers.txt").write_text(known_text(), "utf-8")
     model = worded_model(tiny_model)
 
     def adapt(rows: RowChoice) -> tuple[Path, Any]:
-        done = run_alone("adapt", "-c", "papers.txt", "-m", model, "--rows", rows, "-o", f"by-{rows}", *W2V)
-        return tmp_path / f"by-{rows}", done
+        result = run_alone("adapt", "-c", "papers.txt", "-m", model, "--rows", rows, "-o", f"by-{rows}", *W2V)
+        return tmp_path / f"by-{rows}", result
 
     return adapt
 
@@ -37,33 +37,33 @@ def _rows(folder: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_the_map_is_judged_only_where_its_vectors_are_the_rows(made: Any, tmp_path: Path, run_alone: Run) -> None:
-    by_map, done = made("map")
-    assert "the map explains nothing" in done.stderr  # a single epoch of little text
+def test_the_map_is_judged_only_where_its_vectors_are_the_rows(adapt_by: Any, tmp_path: Path, run_alone: Run) -> None:
+    by_map, result = adapt_by("map")
+    assert "the map explains nothing" in result.stderr  # a single epoch of little text
     assert "the map explains none of the variance" in (by_map / "README.md").read_text()
     of_map = _rows(by_map)["heldout"]["map"]
     assert greenadapt.AdaptedModel(by_map).alignment.r2 == of_map["r2"] < 0
     for recipe in ("norm", "pieces", "blend", "form", "auto"):
-        folder, done = made(recipe)
-        said = _rows(folder)
-        assert said["recipe"] == recipe or recipe == "auto"
-        figures = said["heldout"][said["recipe"]]
+        folder, result = adapt_by(recipe)
+        row_facts = _rows(folder)
+        assert row_facts["recipe"] == recipe or recipe == "auto"
+        figures = row_facts["heldout"][row_facts["recipe"]]
         model = greenadapt.AdaptedModel(folder)
-        assert (model.alignment.recipe, model.alignment.cosine) == (said["recipe"], figures["cosine"])
+        assert (model.alignment.recipe, model.alignment.cosine) == (row_facts["recipe"], figures["cosine"])
         assert figures["r2"] != of_map["r2"]
-        assert f"--rows {said['recipe']} on" in repr(model)
-        assert "the map explains" not in done.stderr + done.stdout + (folder / "README.md").read_text()
-        assert "it explains nothing" not in done.stdout
-        assert f"`--rows {said['recipe']}`" in (folder / "README.md").read_text()
+        assert f"--rows {row_facts['recipe']} on" in repr(model)
+        assert "the map explains" not in result.stderr + result.stdout + (folder / "README.md").read_text()
+        assert "it explains nothing" not in result.stdout
+        assert f"`--rows {row_facts['recipe']}`" in (folder / "README.md").read_text()
     run_alone("report", "by-norm", "--out", "page.html")
     cells = html.parse(tmp_path / "page.html").xpath("//th[@scope='row']/text()")
     assert "--rows norm (the new rows)" in cells
 
 
 @pytest.mark.slow
-def test_rows_of_the_mean_length_are_as_near_by_cosine_as_the_map(made: Any) -> None:
+def test_rows_of_the_mean_length_are_as_near_by_cosine_as_the_map(adapt_by: Any) -> None:
     """Lengths do not change which rows are near, only the variance that is explained."""
-    of_map, norm = (_rows(made(rows)[0])["heldout"][rows] for rows in ("map", "norm"))
+    of_map, norm = (_rows(adapt_by(rows)[0])["heldout"][rows] for rows in ("map", "norm"))
     if of_map["n_heldout"] == norm["n_heldout"]:  # every known word can be spelled without its row
         assert norm["cosine"] == pytest.approx(of_map["cosine"], abs=1e-5)
         assert norm["base_rows"] == of_map["base_rows"]
@@ -72,8 +72,8 @@ def test_rows_of_the_mean_length_are_as_near_by_cosine_as_the_map(made: Any) -> 
 
 
 @pytest.mark.slow
-def test_the_figures_need_no_map_beside_the_model(made: Any, tmp_path: Path) -> None:
-    folders = [made(rows)[0] for rows in ("map", "form")]
+def test_the_figures_need_no_map_beside_the_model(adapt_by: Any, tmp_path: Path) -> None:
+    folders = [adapt_by(rows)[0] for rows in ("map", "form")]
     shutil.rmtree(tmp_path / "ws")
     for folder in folders:
         assert greenadapt.AdaptedModel(folder).alignment.n_heldout > 0
@@ -82,9 +82,9 @@ def test_the_figures_need_no_map_beside_the_model(made: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_python_warns_of_what_was_written(made: Any, tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_python_warns_of_what_was_written(adapt_by: Any, tiny_model: TinyModel, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"dim": 32, "min_count": 1, "epochs": 1, "workers": 1, "engine": "gensim"}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         greenadapt.adapt(known_text(), worded_model(tiny_model), rows="form", out="a", progress=False, **settings)
-    assert not any("the map" in str(one.message) for one in caught)
+    assert not any("the map" in str(warning.message) for warning in caught)

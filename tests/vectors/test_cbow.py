@@ -19,19 +19,19 @@ from gensim.models import Word2Vec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenadapt.config import W2VConfig
+from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus, write_vocabulary
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import ArrayFile, write_arrays
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
-from greenadapt.vectors.engines import Stream
+from greenadapt.vectors.engines import Stream, fast
 from greenadapt.vectors.engines import gensim as engine
-from greenadapt.vectors.engines.fast import FastEngine
 
 GIB = 1 << 30
 CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="gensim")
+ENGINES: list[ResolvedEngine] = ["gensim", "fast"]
 TOPICS = 4
 
 
@@ -92,7 +92,7 @@ class Watcher:
 
     def advance(self, amount: float, **facts: str) -> None:
         self.steps.append((amount, facts))
-        if sum(done for done, _ in self.steps) > self._stop_after:
+        if sum(words for words, _ in self.steps) > self._stop_after:
             raise KeyboardInterrupt
 
 
@@ -205,11 +205,11 @@ def test_vocabulary_tables_are_gensims_own_from_raw_text(
 ) -> None:
     plain = Word2Vec(vector_size=16, min_count=3, sample=sample, ns_exponent=exponent)
     plain.build_vocab(planted_text())
-    kept = int((corpus.counts >= 3).sum())
+    n_words = int((corpus.counts >= 3).sum())
     config = replace(CONFIG, sample=sample, ns_exponent=exponent)
-    ours = engine._model(np.asarray(corpus.counts[:kept]), config)
-    assert len(plain.wv) == kept
-    for row, word in enumerate(corpus.words[:kept]):
+    ours = engine._model(np.asarray(corpus.counts[:n_words]), config)
+    assert len(plain.wv) == n_words
+    for row, word in enumerate(corpus.words[:n_words]):
         assert ours.wv.expandos["sample_int"][row] == plain.wv.get_vecattr(word, "sample_int")
     assert ours.cum_table.tolist() == plain.cum_table.tolist()  # equal counts have equal shares, in whatever order
 
@@ -233,9 +233,9 @@ def test_learning_rate_is_linear_in_words_for_any_number_of_workers(
     real = kernel.train_epoch_cbow
 
     def recorded(model: Any, *args: Any, **kwargs: Any) -> Any:
-        done = real(model, *args, **kwargs)
-        calls.append((model.alpha, model.min_alpha, done[2]))
-        return done
+        result = real(model, *args, **kwargs)
+        calls.append((model.alpha, model.min_alpha, result[2]))
+        return result
 
     monkeypatch.setattr(kernel, "train_epoch_cbow", recorded)
     monkeypatch.setattr(engines, "_PART", 1000)
@@ -245,14 +245,14 @@ def test_learning_rate_is_linear_in_words_for_any_number_of_workers(
     calls.sort(reverse=True)
     total = int(vectors.counts.sum())
     assert len(calls) > 3 * 5
-    assert sum(words for *_, words in calls) == 3 * total == sum(done for done, _ in watcher.steps)
+    assert sum(words for *_, words in calls) == 3 * total == sum(n_trained for n_trained, _ in watcher.steps)
     assert watcher.totals == [3 * total]
-    done = 0
+    n_trained = 0
     for start, end, words in calls:
         slope = (config.alpha - config.min_alpha) / (3 * total)
-        assert start == pytest.approx(config.alpha - slope * done)
-        done += words
-        assert end == pytest.approx(config.alpha - slope * done)
+        assert start == pytest.approx(config.alpha - slope * n_trained)
+        n_trained += words
+        assert end == pytest.approx(config.alpha - slope * n_trained)
     assert end == pytest.approx(config.min_alpha)
     assert watcher.steps[-1][1]["epoch"] == "3/3"
     assert float(watcher.steps[-1][1]["lr"]) < 0.01
@@ -295,19 +295,19 @@ def test_parts_hold_every_trained_word_once(
         patch.setattr(engines, "_PART", part)
         written = list(engine.write_parts(stream, folder))
     cut = [line[begin : begin + 7] for line in lines for begin in range(0, len(line), 7)]
-    kept = [[str(word) for word in line if word < n_words] for line in cut]
+    trained_lines = [[str(word) for word in line if word < n_words] for line in cut]
     read: list[list[str]] = []
-    for one in written:
-        text = one.path.read_text()
+    for written_part in written:
+        text = written_part.path.read_text()
         assert text.endswith("\n")
         split = [line.split() for line in text.splitlines()]
         ours = [line for line in split if "x" not in line]
-        assert one.before == sum(map(len, read))
-        assert one.words == sum(map(len, ours))
-        assert one.words + one.filler == len(text.split())
+        assert written_part.before == sum(map(len, read))
+        assert written_part.words == sum(map(len, ours))
+        assert written_part.words + written_part.filler == len(text.split())
         check_batches(split)
         read += ours
-    assert read == [line for line in kept if line]
+    assert read == [line for line in trained_lines if line]
     assert sum(map(len, read)) == stream.total
 
 
@@ -332,7 +332,7 @@ def test_no_word_of_a_line_is_dropped(tmp_path: Path, length: int) -> None:
     config = replace(CONFIG, dim=2, min_count=1, epochs=1, sample=0, negative=1)
     watcher = Watcher()
     vectors = train(corpus, config, tmp_path / "work", watcher)
-    assert sum(done for done, _ in watcher.steps) == vectors.counts.sum()
+    assert sum(n for n, _ in watcher.steps) == vectors.counts.sum()
     checkpoint = ArrayFile(tmp_path / "work" / "epoch-1.safetensors")
     assert checkpoint["output"].any(axis=1).all()
 
@@ -348,40 +348,69 @@ def test_text_is_removed(tmp_path: Path, corpus: PreparedCorpus) -> None:
 # -- determinism and resume -------------------------------------------------------------------------------------------
 
 _SCRIPT = """
-import sys
+import os, signal, sys
+from contextlib import contextmanager
 from pathlib import Path
 from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
+from greenadapt.vectors import cbow, engines
 from greenadapt.vectors.cbow import train
-corpus, work = map(Path, sys.argv[1:])
-config = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="gensim")
-vectors = train(PreparedCorpus.open(corpus), config, work, progress=Silent(), max_memory=1 << 30)
+
+cbow.CHECKPOINT_SECONDS = 0
+
+class Deadly(Silent):
+    words = 0
+    @contextmanager
+    def bar(self, *_):
+        yield self
+    def advance(self, amount, **facts):
+        self.words += amount
+        if self.words > last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+corpus, work, engine, last = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+engines._PART = 1000
+config = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine=engine)
+vectors = train(PreparedCorpus.open(corpus), config, work, progress=Deadly(), max_memory=1 << 30)
 sys.stdout.buffer.write(vectors.matrix.tobytes())
 """
 
 
-@pytest.mark.slow
-def test_two_processes_give_the_same_bits(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    def run(seed: str) -> bytes:
-        command = [sys.executable, "-c", _SCRIPT, str(tmp_path / "corpus"), str(tmp_path / f"work{seed}")]
-        return subprocess.run(
-            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
-        ).stdout
-
-    one, other = run("1"), run("2")
-    assert len(one) == 4 * 16 * int((corpus.counts >= 3).sum())
-    assert one == other == train(corpus, CONFIG, tmp_path / "here").matrix.tobytes()
+def run_script(
+    tmp_path: Path, work: str, engine_name: str, last: float = float("inf")
+) -> "subprocess.CompletedProcess[bytes]":
+    """Call ``train`` in another process, which is killed after ``last`` words."""
+    command = [sys.executable, "-c", _SCRIPT, str(tmp_path / "corpus"), str(tmp_path / work), engine_name, str(last)]
+    return subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONHASHSEED": "5"}, check=False)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ENGINES)
+def test_another_process_and_a_killed_one_end_in_the_same_bits(
+    tmp_path: Path, corpus: PreparedCorpus, name: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_PART", 1000)
+    config = replace(CONFIG, engine=name)
+    expected = train(corpus, config, tmp_path / "here")
+    whole = run_script(tmp_path, "whole", name)
+    assert (whole.returncode, whole.stderr) == (0, b"")
+    assert whole.stdout == expected.matrix.tobytes()
+    epoch = int(expected.counts.sum())
+    killed = run_script(tmp_path, "killed", name, last=1.5 * epoch)
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, b"")
+    assert [path.name for path in (tmp_path / "killed").glob("epoch-*")] == ["epoch-1.safetensors"]
+    watcher = Watcher()
+    assert train(corpus, config, tmp_path / "killed", watcher).matrix.tobytes() == expected.matrix.tobytes()
+    assert (watcher.notes, watcher.totals) == (["resuming after epoch 1"], [2 * epoch])
+
+
+@pytest.mark.parametrize("name", [pytest.param("gensim", marks=pytest.mark.slow), "fast"])
 @pytest.mark.parametrize("epochs_before", [0, 1, 2])
-def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path: Path, corpus: PreparedCorpus, epochs_before: int) -> None:
-    check_that_it_goes_on(tmp_path, corpus, CONFIG, epochs_before)
-
-
-def check_that_it_goes_on(tmp_path: Path, corpus: PreparedCorpus, config: W2VConfig, epochs_before: int) -> None:
-    """Three epochs, stopped once ``epochs_before`` are done."""
+def test_a_run_stopped_after_an_epoch_resumes_to_the_same_bits(
+    tmp_path: Path, corpus: PreparedCorpus, epochs_before: int, name: Any
+) -> None:
+    config = replace(CONFIG, engine=name)
     whole = train(corpus, config, tmp_path / "whole")
     epoch = int(whole.counts.sum())
     with pytest.raises(KeyboardInterrupt):
@@ -391,10 +420,13 @@ def check_that_it_goes_on(tmp_path: Path, corpus: PreparedCorpus, config: W2VCon
     assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert watcher.totals == [(3 - epochs_before) * epoch]
     assert watcher.notes == ([f"resuming after epoch {epochs_before}"] if epochs_before else [])
+    watcher = Watcher()  # nothing remains to be trained
+    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert watcher.steps == []
 
 
 @pytest.mark.parametrize("name", ["gensim", pytest.param("fast", marks=pytest.mark.slow)])
-def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
+def test_a_run_stopped_within_an_epoch_resumes_to_the_same_bits(
     tmp_path: Path, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch, name: Any
 ) -> None:
     monkeypatch.setattr(engines, "_PART", 200)
@@ -404,10 +436,10 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
     whole = train(corpus, config, tmp_path / "whole", all_parts)
     assert list((tmp_path / "whole").iterdir()) == []
 
-    next_part = threading.Semaphore()  # the fast engine's thread would else be done before the signal is seen
-    train_part = FastEngine._train_part
+    next_part = threading.Semaphore()  # the fast engine's thread would otherwise end before the signal is seen
+    train_part = fast.train_part
 
-    def train_when_shown(*arguments: Any) -> tuple[int, float]:
+    def train_when_shown(*arguments: Any) -> tuple[int, int]:
         next_part.acquire()
         return train_part(*arguments)
 
@@ -420,7 +452,7 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
 
     stopping = Stopping()
     with monkeypatch.context() as patch:
-        patch.setattr(FastEngine, "_train_part", train_when_shown)
+        patch.setattr(fast, "train_part", train_when_shown)
         with pytest.raises(SystemExit):
             train(corpus, config, tmp_path / "work", stopping)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["epoch-0.safetensors"]
@@ -430,40 +462,19 @@ def test_a_run_stopped_within_an_epoch_goes_on_to_the_same_bits(
     assert stopping.steps + watcher.steps == all_parts.steps
 
 
-def test_a_finished_run_trains_nothing_again(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    whole = train(corpus, CONFIG, tmp_path / "work")
-    watcher = Watcher()
-    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
-    assert watcher.steps == []
-
-
 @pytest.mark.slow
-def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    whole = train(corpus, CONFIG, tmp_path / "whole")
-    train(corpus, replace(CONFIG, seed=8), tmp_path / "work")
+@pytest.mark.parametrize("change", [{"seed": 8}, {"engine": "gensim"}, {"gradient": "corrected"}], ids=str)
+def test_a_checkpoint_of_another_run_or_cut_short_is_not_used(
+    tmp_path: Path, corpus: PreparedCorpus, change: dict[str, Any]
+) -> None:
+    config = replace(CONFIG, engine="fast")
+    whole = train(corpus, config, tmp_path / "whole")
+    train(corpus, replace(config, **change), tmp_path / "work")
     watcher = Watcher()
-    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert "belongs to another corpus" in watcher.notes[0]
     path = tmp_path / "work" / "epoch-3.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     watcher = Watcher()
-    assert train(corpus, CONFIG, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
+    assert train(corpus, config, tmp_path / "work", watcher).matrix.tobytes() == whole.matrix.tobytes()
     assert "is truncated" in watcher.notes[0]
-
-
-# -- quality ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
-def test_words_of_a_topic_are_neighbours(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_PART", 5000)
-    corpus = prepare(planted_text(2000), tmp_path / "corpus")
-    config = replace(CONFIG, epochs=10, workers=workers, alpha=0.05)
-    vectors = train(corpus, config, tmp_path / "work")
-    rows = [row for row, word in enumerate(vectors.words) if word.startswith("topic")]
-    unit = vectors.matrix[rows] / np.linalg.norm(vectors.matrix[rows], axis=1, keepdims=True)
-    scores = unit @ unit.T
-    np.fill_diagonal(scores, -1)
-    topics = np.array([vectors.words[row].split("_")[0] for row in rows])
-    assert (topics[scores.argmax(axis=1)] == topics).mean() > 0.9

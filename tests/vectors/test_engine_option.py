@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gensim.models.word2vec_corpusfile as kernel
 import pytest
@@ -16,7 +17,6 @@ from typer.testing import CliRunner, Result
 from greenadapt.cli import app
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
-from greenadapt.errors import MissingError
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
 from tests.conftest import Notes
@@ -31,7 +31,9 @@ def corpus(tmp_path: Path) -> PreparedCorpus:
 def without_numba(patch: pytest.MonkeyPatch) -> None:
     """As where numba is not installed: it is not found, and importing it fails."""
     real = importlib.util.find_spec
-    patch.setattr(importlib.util, "find_spec", lambda name, *given: None if name == "numba" else real(name, *given))
+    patch.setattr(
+        importlib.util, "find_spec", lambda name, *arguments: None if name == "numba" else real(name, *arguments)
+    )
     patch.setitem(sys.modules, "numba", None)
     for name in ("chunks", "fast"):
         patch.delitem(sys.modules, f"greenadapt.vectors.engines.{name}", raising=False)
@@ -49,7 +51,6 @@ def no_gensim(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
 
 
-NO_NUMBA = "--engine fast needs numba, not installed"
 KEPT = (
     "greenadapt: the fast engine, which made the existing vectors, needs numba, not installed: "
     'pip install "greenadapt[fast]", or use --force to make them with gensim\'s'
@@ -57,21 +58,10 @@ KEPT = (
 SLOWER = 'numba is not installed, so gensim\'s slower engine is used: pip install "greenadapt[fast]"'
 
 
-@pytest.mark.usefixtures("no_numba")
-def test_the_fast_engine_needs_numba(tmp_path: Path, corpus: PreparedCorpus) -> None:
-    w2v.require_engine(CONFIG)
-    w2v.require_engine(W2VConfig())
-    with pytest.raises(MissingError, match=NO_NUMBA) as caught:
-        w2v.require_engine(replace(CONFIG, engine="fast"))
-    assert caught.value.hint == 'pip install "greenadapt[fast]", or use --engine gensim'
-    for config in (W2VConfig(gradient="corrected"), W2VConfig(engine="fast", gradient="corrected")):
-        with pytest.raises(MissingError, match=r"^--gradient corrected needs numba, not installed") as caught:
-            w2v.require_engine(config)
-        assert caught.value.hint == 'pip install "greenadapt[fast]", or use --gradient word2vec'
-    with pytest.raises(MissingError, match=NO_NUMBA):
-        train(corpus, replace(CONFIG, engine="fast"), tmp_path / "work")
-    assert not (tmp_path / "work").exists()
-    train(corpus, CONFIG, tmp_path / "work")
+def config_in(folder: Path) -> Any:
+    """The configuration of the vectors in the workspace in ``folder``."""
+    (manifest,) = (folder / "ws").glob("*/*/w2v/manifest.json")
+    return json.loads(manifest.read_text())["config"]
 
 
 NO_GENSIM = (
@@ -88,33 +78,32 @@ def test_without_gensim_the_fast_engine_trains(tmp_path: Path, tiny_model: Calla
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert " ".join(refused.stderr.split()) == NO_GENSIM
     assert not (tmp_path / "ws").exists()
-    done = invoke(tmp_path, command, "--model", model)
-    assert (done.exit_code, "gensim's" in done.stderr) == (0, False), done.stderr
-    (manifest,) = (tmp_path / "ws").glob("*/*/w2v/manifest.json")
-    assert json.loads(manifest.read_text())["config"]["engine"] == "fast"
+    result = invoke(tmp_path, command, "--model", model)
+    assert (result.exit_code, "gensim's" in result.stderr) == (0, False), result.stderr
+    assert config_in(tmp_path)["engine"] == "fast"
 
 
 def test_vectors_of_an_engine_that_is_gone(
     tmp_path: Path, tiny_model: Callable[..., Path], request: pytest.FixtureRequest
 ) -> None:
     run = partial(invoke, tmp_path, "w2v", "--model", tiny_model(), "--json")
-    assert made(run("--engine", "gensim")) == ("done", "gensim")
+    assert summary(run("--engine", "gensim")) == ("done", "gensim")
     request.getfixturevalue("no_gensim")
-    assert made(run()) == ("up to date", "gensim")
+    assert summary(run()) == ("up to date", "gensim")
     refused = run(text="another text of a patient with tachycardia\n")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert refused.stderr.splitlines()[-1] == (
         "greenadapt: the gensim engine, which made the existing vectors, needs gensim, not installed: install "
         "gensim, which has wheels for Python 3.11 to 3.13, or use --force to make them with the fast engine"
     )
-    assert made(run("--force")) == ("done", "fast")
+    assert summary(run("--force")) == ("done", "fast")
 
 
 @pytest.mark.usefixtures("no_numba", "no_gensim")
 def test_without_any_engine(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
-    done = invoke(tmp_path, "w2v", "--model", tiny_model())
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == (
+    result = invoke(tmp_path, "w2v", "--model", tiny_model())
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
         'greenadapt: training word vectors needs numba, not installed: pip install "greenadapt[fast]"\n'
     )
 
@@ -124,17 +113,17 @@ def test_without_any_engine(tmp_path: Path, tiny_model: Callable[..., Path]) -> 
 def test_what_auto_stands_for(request: pytest.FixtureRequest, engine: ResolvedEngine, has_numba: bool) -> None:
     if not has_numba:
         request.getfixturevalue("no_numba")
-    told = Notes()
-    assert w2v.resolve_engine(W2VConfig(engine=engine), None, told) == W2VConfig(engine=engine)
-    other: ResolvedEngine = "gensim" if engine == "fast" else "fast"
-    assert w2v.resolve_engine(W2VConfig(engine=engine), other, told) == W2VConfig(engine=engine)
-    assert w2v.resolve_engine(W2VConfig(window=3), engine, told) == W2VConfig(window=3, engine=engine)
-    corrected = w2v.resolve_engine(W2VConfig(gradient="corrected"), engine, told)
+    notes = Notes()
+    assert w2v.resolve_engine(W2VConfig(engine=engine), None, notes) == W2VConfig(engine=engine)
+    other_engine: ResolvedEngine = "gensim" if engine == "fast" else "fast"
+    assert w2v.resolve_engine(W2VConfig(engine=engine), other_engine, notes) == W2VConfig(engine=engine)
+    assert w2v.resolve_engine(W2VConfig(window=3), engine, notes) == W2VConfig(window=3, engine=engine)
+    corrected = w2v.resolve_engine(W2VConfig(gradient="corrected"), engine, notes)
     assert corrected == W2VConfig(engine="fast", gradient="corrected")
-    assert told.lines == []
-    found = w2v.resolve_engine(W2VConfig(window=3), None, told)
-    assert found == W2VConfig(window=3, engine="fast" if has_numba else "gensim")
-    assert told.lines == ([] if has_numba else [SLOWER])
+    assert notes.lines == []
+    resolved = w2v.resolve_engine(W2VConfig(window=3), None, notes)
+    assert resolved == W2VConfig(window=3, engine="fast" if has_numba else "gensim")
+    assert notes.lines == ([] if has_numba else [SLOWER])
 
 
 def test_training_needs_to_know_the_engine(tmp_path: Path, corpus: PreparedCorpus) -> None:
@@ -181,19 +170,29 @@ TEXT = "the coronavirus of a patient with tachycardia\n"
 def invoke(folder: Path, *arguments: object, text: str = TEXT) -> Result:
     """A command with its workspace in ``folder`` and a text of a few words."""
     (folder / "text.txt").write_text(text * 20)
-    given = ["--corpus", folder / "text.txt", "--workspace", folder / "ws", "--workers", 1, "--min-count", 1]
-    return CliRunner().invoke(app, [str(argument) for argument in [*arguments, *given]])
+    options = ["--corpus", folder / "text.txt", "--workspace", folder / "ws", "--workers", 1, "--min-count", 1]
+    return CliRunner().invoke(app, [str(argument) for argument in [*arguments, *options]])
 
 
 @pytest.mark.usefixtures("no_numba")
 @pytest.mark.parametrize("command", ["w2v", "adapt"])
-@pytest.mark.parametrize("option", [("--engine", "fast"), ("--gradient", "corrected")])
-def test_a_missing_numba_is_said_before_anything_is_prepared(
-    tmp_path: Path, tiny_model: Callable[..., Path], command: str, option: tuple[str, str]
+@pytest.mark.parametrize(
+    ("options", "alternative"),
+    [
+        (["--engine", "fast"], "--engine gensim"),
+        (["--gradient", "corrected"], "--gradient word2vec"),
+        (["--gradient", "corrected", "--engine", "fast"], "--gradient word2vec"),
+    ],
+)
+def test_a_missing_numba_is_an_error_before_anything_is_prepared(
+    tmp_path: Path, tiny_model: Callable[..., Path], command: str, options: list[str], alternative: str
 ) -> None:
-    done = invoke(tmp_path, command, "--model", tiny_model(), *option)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert f"greenadapt: {' '.join(option)} needs numba, not installed" in done.stderr
+    result = invoke(tmp_path, command, "--model", tiny_model(), *options)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert " ".join(result.stderr.split()) == (
+        f"greenadapt: {' '.join(options[:2])} needs numba, not installed: "
+        f'pip install "greenadapt[fast]", or use {alternative}'
+    )
     assert not list((tmp_path / "ws").glob("*/*/corpus*"))
 
 
@@ -210,9 +209,9 @@ def test_a_missing_numba_is_said_before_anything_is_prepared(
 def test_engines_and_gradients_that_do_not_fit_are_refused(
     tmp_path: Path, command: str, options: list[str], message: str
 ) -> None:
-    done = invoke(tmp_path, command, "--model", tmp_path, *options)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in " ".join(done.stderr.split())
+    result = invoke(tmp_path, command, "--model", tmp_path, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in " ".join(result.stderr.split())
     assert not (tmp_path / "ws").exists()
 
 
@@ -222,18 +221,17 @@ def test_both_commands_pass_engine_and_gradient_on(tmp_path: Path, tiny_model: C
     for command in ["w2v", "adapt"]:
         folder = tmp_path / command
         folder.mkdir()
-        done = invoke(folder, command, "--model", model, *fast)
-        assert done.exit_code == 0, done.stderr
-        (manifest,) = (folder / "ws").glob("*/*/w2v/manifest.json")
-        config = json.loads(manifest.read_text())["config"]
+        result = invoke(folder, command, "--model", model, *fast)
+        assert result.exit_code == 0, result.stderr
+        config = config_in(folder)
         assert (config["engine"], config["gradient"]) == ("fast", "corrected")
 
 
-def made(done: Result) -> tuple[str, str]:
+def summary(result: Result) -> tuple[str, str]:
     """What ``w2v --json`` did, and the engine that its result is of."""
-    assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
-    return told["status"], told["config"]["engine"]
+    assert result.exit_code == 0, result.stderr
+    facts = json.loads(result.stdout)
+    return facts["status"], facts["config"]["engine"]
 
 
 @pytest.mark.usefixtures("no_numba")
@@ -241,30 +239,29 @@ def made(done: Result) -> tuple[str, str]:
 def test_without_numba_gensim_is_used_and_one_line_says_so(
     tmp_path: Path, tiny_model: Callable[..., Path], command: str
 ) -> None:
-    done = invoke(tmp_path, command, "--model", tiny_model())
-    assert done.exit_code == 0, done.stderr
-    assert done.stderr.splitlines().count(SLOWER) == 1
-    (manifest,) = (tmp_path / "ws").glob("*/*/w2v/manifest.json")
-    assert json.loads(manifest.read_text())["config"]["engine"] == "gensim"
+    result = invoke(tmp_path, command, "--model", tiny_model())
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.splitlines().count(SLOWER) == 1
+    assert config_in(tmp_path)["engine"] == "gensim"
 
 
 @pytest.mark.slow
 def test_auto_keeps_to_the_engine_of_the_result_that_is_there(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     """As where numba is removed, the result made anew without it, and numba installed again."""
     run = partial(invoke, tmp_path, "w2v", "--model", tiny_model(), "--json")
-    assert made(run()) == ("done", "fast")
+    assert summary(run()) == ("done", "fast")
     with pytest.MonkeyPatch.context() as patch:
         without_numba(patch)
         again = run()
-        assert made(again) == ("up to date", "fast")
+        assert summary(again) == ("up to date", "fast")
         assert SLOWER not in again.stderr
-        other = run(text="another text of a patient with tachycardia\n")
-        assert (other.exit_code, other.stdout) == (1, "")
-        assert other.stderr.splitlines()[-1] == KEPT
-        assert made(run("--force")) == ("done", "gensim")
-    assert made(run()) == ("up to date", "gensim")
-    assert made(run(text="another text of a patient\n")) == ("done", "gensim")
+        refused_update = run(text="another text of a patient with tachycardia\n")
+        assert (refused_update.exit_code, refused_update.stdout) == (1, "")
+        assert refused_update.stderr.splitlines()[-1] == KEPT
+        assert summary(run("--force")) == ("done", "gensim")
+    assert summary(run()) == ("up to date", "gensim")
+    assert summary(run(text="another text of a patient\n")) == ("done", "gensim")
     refused = run("--engine", "fast")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "another configuration (engine: gensim → fast)" in " ".join(refused.stderr.split())
-    assert made(run("--force")) == ("done", "fast")
+    assert summary(run("--force")) == ("done", "fast")

@@ -132,20 +132,20 @@ def test_spaces_of_different_width_are_not_compared_before_alignment() -> None:
 
 def test_near_names_of_a_short_and_of_a_long_list() -> None:
     assert near_names("tachycardai", ["tachycardia", "aspirin"]) == ["tachycardia"]
-    many = [f"x{i}" for i in range(60_000)] + ["Tachycardia", "tachycardias"]
-    assert set(near_names("tachycardai", many)) == {"Tachycardia", "tachycardias"}
-    assert near_names("qqqq", many) == []
+    names = [f"x{i}" for i in range(60_000)] + ["Tachycardia", "tachycardias"]
+    assert set(near_names("tachycardai", names)) == {"Tachycardia", "tachycardias"}
+    assert near_names("qqqq", names) == []
 
 
 @pytest.mark.parametrize("shape", [(30, 8), (8, 30)])
 def test_the_plane_is_that_of_the_first_singular_values(shape: tuple[int, int]) -> None:
     draw = np.random.default_rng(0)
     rows, also = draw.normal(size=shape) * np.linspace(5, 1, shape[1]), draw.normal(size=(4, shape[1]))
-    ours, others, share = on_plane(rows, also)
+    ours, added, share = on_plane(rows, also)
     u, s, vt = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     signs = np.sign((ours * u[:, :2]).sum(axis=0))
     np.testing.assert_allclose(ours * signs, u[:, :2] * s[:2], atol=1e-8)
-    np.testing.assert_allclose(others * signs, (also - rows.mean(axis=0)) @ vt[:2].T, atol=1e-8)
+    np.testing.assert_allclose(added * signs, (also - rows.mean(axis=0)) @ vt[:2].T, atol=1e-8)
     assert share == pytest.approx((s[:2] ** 2).sum() / (s**2).sum())
 
 

@@ -52,19 +52,19 @@ def test_merged_rows_are_where_one_node_would_have_come(n_nodes: int) -> None:
     values = np.array([0.01, 0.01, 0.2, 0.5, 1, 2])  # the rest, and four large ones
     apart = _descended(start @ turn, goal @ turn, values, STEPS) @ turn.T
     curvature = Curvature(turn[:, 2:], values[2:], 0.01)
-    made = merged([changes(apart, start)] * n_nodes, start.shape, RATE * STEPS, curvature)
+    merged_changes = merged([changes(apart, start)] * n_nodes, start.shape, RATE * STEPS, curvature)
     together = _descended(start @ turn, goal @ turn, values, n_nodes * STEPS) @ turn.T
-    add([start], made)
+    add([start], merged_changes)
     np.testing.assert_allclose(start, together, atol=0.02)
 
 
 def test_a_row_is_merged_over_the_nodes_that_changed_it_and_only_changed_rows_are_sent() -> None:
     start = np.zeros((5, 6), np.float32)
-    one, other = start.copy(), start.copy()
-    one[1], one[3], other[3] = 1, 1, 3
-    sent = [changes(one, start), changes(other, start)]
-    assert [each.rows.tolist() for each in sent] == [[1, 3], [3]]
-    assert [each.nbytes for each in sent] == [2 * (4 + 6 * 2), 4 + 6 * 2]
+    first, second = start.copy(), start.copy()
+    first[1], first[3], second[3] = 1, 1, 3
+    sent = [changes(first, start), changes(second, start)]
+    assert [changed.rows.tolist() for changed in sent] == [[1, 3], [3]]
+    assert [changed.nbytes for changed in sent] == [2 * (4 + 6 * 2), 4 + 6 * 2]
     curvature = Curvature(np.eye(6, 4, dtype=np.float32), np.full(4, 1e9), 1e9)  # each has arrived: the mean
     add([start], merged(sent, start.shape, np.ones(5), curvature))
     np.testing.assert_array_equal(start[:, 0], [0, 1, 0, 2, 0])
@@ -92,34 +92,34 @@ def test_expected_steps_and_curvatures_are_those_of_drawn_windows(shrinks: bool,
     np.testing.assert_allclose(steps.input, inputs / len(text), rtol=0.07)
     np.testing.assert_allclose(steps.output, outputs / len(text), rtol=0.07)
     of_input, of_output = curvatures(weights, steps, config)
-    for found, moment in ((of_input, targets / len(text) / 4), (of_output, hidden / len(text) / 4)):
-        np.testing.assert_allclose(found.values, np.linalg.eigvalsh(moment)[-4:], rtol=0.3, atol=0.02)
-        np.testing.assert_allclose(found.values[-1], np.linalg.eigvalsh(moment)[-1], rtol=0.15)
+    for curvature, moment in ((of_input, targets / len(text) / 4), (of_output, hidden / len(text) / 4)):
+        np.testing.assert_allclose(curvature.values, np.linalg.eigvalsh(moment)[-4:], rtol=0.3, atol=0.02)
+        np.testing.assert_allclose(curvature.values[-1], np.linalg.eigvalsh(moment)[-1], rtol=0.15)
 
 
 @given(st.lists(st.integers(1, 16), min_size=1, max_size=9), st.integers(1, 5), st.integers(1, 3000))
-def test_rounds_begin_small_on_one_node_and_end_on_all(cores: list[int], each: int, n_parts: int) -> None:
+def test_rounds_begin_small_on_one_node_and_end_on_all(cores: list[int], per_core: int, n_parts: int) -> None:
     before, largest = 0, 0
     while before < n_parts:
-        size, n_nodes = round_size(before, cores, each)
+        size, n_nodes = round_size(before, cores, per_core)
         assert size >= 1
-        assert size <= each * sum(cores) or n_nodes == 1
+        assert size <= per_core * sum(cores) or n_nodes == 1
         assert n_nodes == 1 or size <= GROWTH * before
         assert n_nodes == 1 or size >= sum(cores[:n_nodes])
         before, largest = before + size, max(largest, n_nodes)
-    if before * GROWTH > each * sum(cores):
-        assert round_size(before, cores, each) == (each * sum(cores), len(cores))
+    if before * GROWTH > per_core * sum(cores):
+        assert round_size(before, cores, per_core) == (per_core * sum(cores), len(cores))
 
 
 @given(st.lists(st.integers(1, 16), min_size=1, max_size=9), st.integers(0, 200), st.integers(0, 9))
 def test_each_part_is_dealt_once_and_by_cores(cores: list[int], n_parts: int, seed: int) -> None:
     parts = [StreamPart(number, np.zeros(0, np.int64), 0, 1) for number in range(n_parts)]
-    own = assign_parts(parts, cores, np.random.default_rng(seed))
-    assert sorted(part.number for given in own for part in given) == list(range(n_parts))
+    parts_by_node = assign_parts(parts, cores, np.random.default_rng(seed))
+    assert sorted(part.number for node_parts in parts_by_node for part in node_parts) == list(range(n_parts))
     assert all(
-        [part.number for part in given] == sorted(part.number for part in given)
-        and abs(len(given) - n_parts * n_cores / sum(cores)) <= 1
-        for given, n_cores in zip(own, cores, strict=True)
+        [part.number for part in node_parts] == sorted(part.number for part in node_parts)
+        and abs(len(node_parts) - n_parts * n_cores / sum(cores)) <= 1
+        for node_parts, n_cores in zip(parts_by_node, cores, strict=True)
     )
 
 
@@ -134,18 +134,18 @@ def test_trainers_agree_after_a_merge_and_repeat_one_that_was_broken_off(tmp_pat
     for number, trainer in enumerate(trainers):
         trainer.start(tmp_path / "ids", (counts, len(ids)), config, *tables)
         trainer.train([StreamPart(number, np.array([number * 1000, number * 1000 + 1000]), 0, 1000)], 0)
-    for left in (trainers, trainers[:2]):  # the third dies when all have sent and nobody has gone on
-        n = len(left)
-        sent = [trainer.changes(n) for trainer in left]
-        made = [left[i].merge(i, n, 0.05, 1000, *(slices[i] for slices in sent)) for i in range(n)]
-        assert all(trainer.receive(*made) > 0 for trainer in left)
-    for trainer in left:
+    for alive in (trainers, trainers[:2]):  # the third dies when all have sent and nobody has gone on
+        n = len(alive)
+        sent = [trainer.changes(n) for trainer in alive]
+        messages = [alive[i].merge(i, n, 0.05, 1000, *(slices[i] for slices in sent)) for i in range(n)]
+        assert all(trainer.receive(*messages) > 0 for trainer in alive)
+    for trainer in alive:
         trainer.commit()
-    one, other = (trainer.tables() for trainer in left)
-    for table, same, start in zip(one, other, tables, strict=True):
-        np.testing.assert_array_equal(table, same)
+    first, second = (trainer.tables() for trainer in alive)
+    for table, second_table, start in zip(first, second, tables, strict=True):
+        np.testing.assert_array_equal(table, second_table)
         assert np.abs(table - start).max() > 0.01
-    assert all(not changed.rows.size for trainer in left for message in trainer.changes(2) for changed in message)
+    assert all(not changed.rows.size for trainer in alive for message in trainer.changes(2) for changed in message)
 
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
@@ -171,7 +171,9 @@ class Training:
         self.ray, self.alive, self.notes = LocalRay(**options), [node(i) for i in range(n_nodes)], Notes()
         patch.setattr(on_cluster, "alive_nodes", lambda ray: self.alive)
         patch.setattr(engines, "_PART", 100)
-        patch.setattr(Cluster, "on_each_node", lambda self, function, *given: {n: function(*given) for n in self.nodes})
+        patch.setattr(
+            Cluster, "on_each_node", lambda self, function, *arguments: {n: function(*arguments) for n in self.nodes}
+        )
         counts = np.bincount(corpus.ids)
         stream = Stream(corpus.ids, corpus.lines, counts, len(corpus.ids))
         cluster = Cluster(self.ray, self.alive)
@@ -192,7 +194,7 @@ class Training:
     def trained(self, of: Callable[[Any], bool]) -> list[int]:
         """Numbers of the parts that the chosen actors trained on."""
         calls = [call for actor in self.ray.actors if of(actor) for call in actor.calls]
-        return sorted(part.number for name, given in calls if name == "train" for part in given[0])
+        return sorted(part.number for name, arguments in calls if name == "train" for part in arguments[0])
 
 
 @pytest.mark.parametrize("when", ["train", "changes", "merge", "receive"])
@@ -203,7 +205,7 @@ def test_what_a_dead_node_learned_is_learned_by_the_others(
     training.epoch()
     assert training.words == len(corpus.ids)
     # Before it died, what the second node had learned was merged once.
-    merged = next(given[0] for name, given in training.ray.actors[1].calls if name == "train")
+    merged = next(arguments[0] for name, arguments in training.ray.actors[1].calls if name == "train")
     alone = training.trained(lambda actor: actor.number == 0)
     assert sorted([*alone, *(part.number for part in merged)]) == [part.number for part in training.engine._parts]
     assert any("10.0.0.1 died" in warning for warning in training.notes.warnings)
@@ -214,10 +216,10 @@ def test_training_stops_where_it_can_go_on(
     round_: int, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = Training(corpus, 4, monkeypatch, deaths=[(i, "train", round_) for i in (1, 2, 3)])
-    done = training.epoch(stop=lambda: training.engine.traffic.lost > 0)
-    assert 0 < done < len(training.engine._parts)
-    assert training.words == sum(part.words for part in training.engine._parts[:done])
-    assert training.trained(lambda actor: True) == [part.number for part in training.engine._parts[:done]]
+    n_parts = training.epoch(stop=lambda: training.engine.traffic.lost > 0)
+    assert 0 < n_parts < len(training.engine._parts)
+    assert training.words == sum(part.words for part in training.engine._parts[:n_parts])
+    assert training.trained(lambda actor: True) == [part.number for part in training.engine._parts[:n_parts]]
 
 
 def test_a_node_that_joins_and_cannot_train_is_left_out(

@@ -1,8 +1,7 @@
 """Held-out figures, against a loop that does the same slowly."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,10 @@ import pytest
 
 from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.errors import InputError
-from greenadapt.progress import Bar, Silent
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.quality import Diagnostics, KnownWords, diagnose
-from greenadapt.vectors.rows import Recipe, fit_form, predict_rows
+from greenadapt.vectors.rows import RowFormula, fit_form, predict_rows
+from tests.vectors.test_cbow import Watcher
 
 N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
 
@@ -48,9 +47,9 @@ def _by_hand(source: Any, base: Any, rows: Any, config: AlignConfig) -> dict[str
     )
     candidates = [row for row in range(len(base)) if row not in SPECIAL]
     cosines = {(q, row): _cosine(mapped[q], base[row]) for q in range(n_held) for row in candidates}
-    near = {row: np.mean(sorted(cosines[q, row] for q in range(n_held))[-10:]) for row in candidates}
+    mean_cosines = {row: np.mean(sorted(cosines[q, row] for q in range(n_held))[-10:]) for row in candidates}
     near_query = [np.mean(sorted(cosines[q, row] for row in candidates)[-10:]) for q in range(n_held)]
-    csls = {(q, row): 2 * value - near_query[q] - near[row] for (q, row), value in cosines.items()}
+    csls = {(q, row): 2 * value - near_query[q] - mean_cosines[row] for (q, row), value in cosines.items()}
 
     def ranks(scores: Any, among: Any) -> Any:
         return np.array(
@@ -68,30 +67,16 @@ def _by_hand(source: Any, base: Any, rows: Any, config: AlignConfig) -> dict[str
     }
 
 
-class Bars(Silent):
-    """Remembers what is done."""
-
-    def __init__(self) -> None:
-        self.done: list[float] = []
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:
-        yield self
-
-    def advance(self, amount: float, **facts: str) -> None:
-        self.done.append(amount)
-
-
 def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     import greenadapt.vectors.quality as module
 
     monkeypatch.setattr(module, "_CANDIDATES", 20)  # several blocks
     source, base, rows = _case()
     config = AlignConfig(seed=11)
-    known = KnownWords(source, np.arange(len(rows)), rows, base, special_ids=SPECIAL)
-    bars = Bars()
-    figures = diagnose(known, config, bars)[0].figures
-    assert bars.done == [20] * 19 + [17]  # of 397 candidates
+    overlap = KnownWords(source, np.arange(len(rows)), rows, base, special_ids=SPECIAL)
+    watcher = Watcher()
+    figures = diagnose(overlap, config, watcher)[0].figures
+    assert [amount for amount, _ in watcher.steps] == [20] * 19 + [17]  # of 397 candidates
     expected = _by_hand(source, base, rows, config)
     assert figures is not None
     assert (figures.n_heldout, figures.n_fitted, figures.rank) == (33, 297, 9)
@@ -146,9 +131,10 @@ def test_few_overlapping_words_are_skipped_with_a_note() -> None:
 def test_the_result_is_plain_json_and_repeats() -> None:
     source, base, rows = _case()
     result = _diagnose(source, base, rows, AlignConfig(), SPECIAL)
-    assert json.loads(json.dumps(result.as_dict())) == result.as_dict()
+    facts = asdict(result)
+    assert json.loads(json.dumps(facts)) == facts
     assert result == _diagnose(source, base, rows, AlignConfig(), SPECIAL)
-    assert result.as_dict()["figures"]["base_rows"]["csls"]["n_candidates"] == N_BASE - len(SPECIAL)
+    assert facts["figures"]["base_rows"]["csls"]["n_candidates"] == N_BASE - len(SPECIAL)
     assert result != _diagnose(source, base, rows, AlignConfig(seed=2), SPECIAL)
 
 
@@ -174,9 +160,9 @@ def test_precision_by_count() -> None:
     ranks = _by_hand(source, base, rows, config)["base"]["cosine"]
     held = np.sort(np.random.default_rng(config.seed).permutation(len(rows))[:33])  # a word's count is its number here
     for band, (low, high) in zip(figures.by_count, [(1, 20), (20, 100), (100, 500), (500, 1000)], strict=True):
-        own = ranks[(held >= low) & (held < high)]
-        assert (band.min_count, band.n_words) == (low, len(own))
-        assert band.precision_at_10 == (pytest.approx(np.mean(own <= 10)) if len(own) else None)
+        band_ranks = ranks[(held >= low) & (held < high)]
+        assert (band.min_count, band.n_words) == (low, len(band_ranks))
+        assert band.precision_at_10 == (pytest.approx(np.mean(band_ranks <= 10)) if len(band_ranks) else None)
 
 
 def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
@@ -184,10 +170,11 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     counts = np.arange(1, len(rows) + 1)
     pieces = [[int(row) % 7 + 10, int(row) % 11 + 20] for row in rows]
     config, norm = AlignConfig(), 3.0
-    known = KnownWords(source, counts, rows, base, pieces, SPECIAL)
-    recipe = Recipe(ExpandConfig(), fit(source, base[rows], config), base, norm)
-    figures = predict_rows(known, recipe, ("map", "norm", "pieces", "form"), config).figures()
-    diagnosed = diagnose(known, config)[0].figures
+    overlap = KnownWords(source, counts, rows, base, pieces, SPECIAL)
+    recipe = RowFormula(ExpandConfig(), fit(source, base[rows], config), base, norm)
+    predicted = predict_rows(overlap, recipe, ("map", "norm", "pieces", "form"), config)
+    figures = {name: predicted.measure(predicted_rows) for name, predicted_rows in predicted.rows.items()}
+    diagnosed = diagnose(overlap, config)[0].figures
     assert diagnosed is not None
     assert figures["map"].r2 == diagnosed.r2
     assert figures["norm"].mapped_norm == pytest.approx(norm, rel=1e-5)
@@ -203,6 +190,6 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     assert figures["form"].cosine == pytest.approx(
         np.mean([_cosine(row, base[rows[i]]) for row, i in zip(form, held, strict=True)]), abs=1e-6
     )
-    few = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
+    small_overlap = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
     with pytest.raises(InputError, match="49 of the words in both vocabularies"):
-        predict_rows(few, recipe, ("norm",), config)
+        predict_rows(small_overlap, recipe, ("norm",), config)

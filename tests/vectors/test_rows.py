@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
+from greenadapt.storage.arrays import Streamed
 from greenadapt.vectors import rows
 from greenadapt.vectors.alignment import Alignment, fit
 from greenadapt.vectors.rows import (
     FormMap,
     NewRows,
-    Recipe,
+    RowFormula,
     fit_form,
     mean_of_pieces,
     replacements,
@@ -51,10 +52,6 @@ class Vocabulary:
 def chosen(allowed: set[str] | None = None, **config: object) -> list[str]:
     pieces: Any = Vocabulary({word: [0] * n for word, n in PIECES.items()})
     return [SELECT_WORDS[i] for i in select(SELECT_WORDS, COUNTS, BASE, ExpandConfig(**config), pieces, allowed)]
-
-
-def test_new_words_come_by_count_and_ties_in_order() -> None:
-    assert chosen() == ["egfr", "insulin", "cardia", "rare"]
 
 
 def test_each_limit_leaves_words_out() -> None:
@@ -97,7 +94,7 @@ def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], recipe: RowRecipe,
     # The matrix has the rows in another order: last first.
     rows = np.arange(len(words))[::-1]
     vectors = WordVectors(words[::-1], np.ones(len(words), np.int64), mapped[::-1])
-    recipe_ = Recipe(options, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
+    recipe_ = RowFormula(options, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
     return NewRows(words, rows, vectors, vocabulary, recipe_)
 
 
@@ -131,7 +128,7 @@ def test_blocks_are_the_rows_of_the_whole_each_time(recipe: RowRecipe) -> None:
     }[recipe]
     assert len(list(new)) > 1
     for _ in range(2):
-        np.testing.assert_allclose(np.concatenate(list(new.streamed().pieces)), whole, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(np.concatenate(list(new)), whole, rtol=1e-6, atol=1e-7)
 
 
 def test_mean_of_pieces_against_a_loop() -> None:
@@ -152,8 +149,8 @@ def test_the_wordpiece_norm_counts_neither_specials_nor_padding() -> None:
 def test_replacements_are_the_words_of_both() -> None:
     vectors = WordVectors(["a", "b", "c", "d"], np.ones(4, np.int64), np.arange(8, dtype=np.float32).reshape(4, 2))
     twice = replace(identity(2), matrix=2 * np.eye(2, dtype=np.float32))
-    found = replacements(vectors, {"d": 10, "b": 3, "x": 4}, twice)
-    assert {row: value.tolist() for row, value in found.items()} == {3: [4, 6], 10: [12, 14]}
+    replaced = replacements(vectors, {"d": 10, "b": 3, "x": 4}, twice)
+    assert {row: value.tolist() for row, value in replaced.items()} == {3: [4, 6], 10: [12, 14]}
     assert replacements(vectors, {}, twice) == {}
 
 
@@ -172,9 +169,9 @@ def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_
         new = select(words, counts, {*base, "[CLS]"}, ExpandConfig(), Vocabulary({}))  # type: ignore[arg-type]
         assert [words[i] for i in new] == ["tachycardia", "insulin"]
         names: Any = [words[i] for i in new]
-        known = WordVectors(words, counts, vectors)
-        blocks = NewRows(names, new, known, Vocabulary({}), Recipe(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
-        write_expanded(checkpoint, blocks.streamed(), folder)
+        word_vectors = WordVectors(words, counts, vectors)
+        blocks = NewRows(names, new, word_vectors, Vocabulary({}), RowFormula(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
+        write_expanded(checkpoint, Streamed((2, checkpoint.dim), np.dtype(np.float32), blocks), folder)
         W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
         embedding = Checkpoint.open(folder).embedding()
         np.testing.assert_allclose(embedding[checkpoint.n_rows :], vectors[new] @ W.T, atol=1e-5)
@@ -198,7 +195,7 @@ def case() -> Any:
     counts = np.exp(draw.uniform(0, 8, N)).astype(np.int64)
     pieces = [draw.integers(0, N_ROWS, draw.integers(1, 5)).tolist() for _ in range(N)]
     embedding = draw.normal(size=(N_ROWS, DIM)).astype(np.float32)
-    means = np.stack([embedding[own].mean(0) for own in pieces])
+    means = np.stack([embedding[ids].mean(0) for ids in pieces])
     targets = vectors @ draw.normal(size=(SOURCE_DIM, DIM)) + means + 0.1 * draw.normal(size=(N, DIM)) + 2
     return vectors, counts, pieces, embedding, targets.astype(np.float32)
 
@@ -220,8 +217,8 @@ def rows_by_hand(case: Any) -> Any:
     centred = phi - phi.mean(0)
     penalty = np.mean(np.linalg.svd(centred, compute_uv=False) ** 2) * min(centred.shape) / centred.shape[1]
     extended = np.vstack([centred, np.sqrt(penalty) * np.eye(centred.shape[1])])
-    wanted = np.vstack([targets - targets.mean(0), np.zeros((centred.shape[1], DIM))])
-    weights = np.linalg.lstsq(extended, wanted.astype(np.float64), rcond=None)[0]
+    extended_targets = np.vstack([targets - targets.mean(0), np.zeros((centred.shape[1], DIM))])
+    weights = np.linalg.lstsq(extended, extended_targets.astype(np.float64), rcond=None)[0]
     rows = targets.mean(0) + centred @ weights
     return rows * NORM / np.linalg.norm(rows, axis=1, keepdims=True)
 

@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from greenadapt.errors import InputError, MissingError
 from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
+from tests.conftest import Notes
 from torture.material import write_texts
 
 WORDS = ["heart", "Herzöße", "心", "3.14", "##x", "\u00a0nbsp", "a\u2028b"]
@@ -31,23 +32,8 @@ def vectors() -> WordVectors:
     return WordVectors(WORDS, np.arange(len(WORDS), 0, -1), matrix)
 
 
-class Notes:
-    """A ``Progress`` that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.lines.append(message)
-
-    warn = note
-
-    def bar(self, *args: Any) -> Any:
-        raise NotImplementedError
-
-
-def same_bits(one: Any, other: Any) -> bool:
-    return np.asarray(one).tobytes() == np.asarray(other).tobytes()
+def same_bits(a: Any, b: Any) -> bool:
+    return np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
 def as_gensim(vectors: WordVectors) -> KeyedVectors:
@@ -190,34 +176,15 @@ def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [0, 1, 50_000])
+@pytest.mark.parametrize("position", [0, 1, 50_000])
 @pytest.mark.parametrize("end", [b"", b"\n"], ids=["gensim", "word2vec"])
-def test_a_phrase_in_a_binary_file_is_named(tmp_path: Path, place: int, end: bytes) -> None:
+def test_a_phrase_in_a_binary_file_is_named(tmp_path: Path, position: int, end: bytes) -> None:
     words = [f"word{i}" for i in range(50_001)]
-    words[place] = "New York City"
+    words[position] = "New York City"
     matrix = np.random.default_rng(0).normal(size=(len(words), 25)).astype(np.float32)
     rows = (word.encode() + b" " + row.tobytes() + end for word, row in zip(words, matrix, strict=True))
     (tmp_path / "v.bin").write_bytes(f"{len(words)} 25\n".encode() + b"".join(rows))
     with pytest.raises(InputError, match=r"v\.bin: the word 'New York City' has a space.*underscores"):
-        read_vectors(tmp_path / "v.bin")
-
-
-def test_other_broken_binary_files_are_not_taken_for_phrases(tmp_path: Path, vectors: WordVectors) -> None:
-    write_vectors(vectors, tmp_path / "v.bin")
-    content = (tmp_path / "v.bin").read_bytes()
-    for broken, reason in (
-        (content[:-5], "truncated"),
-        (content + b"x", "is it float32"),
-        (b"x 9\n", "not a word2vec"),
-    ):
-        (tmp_path / "v.bin").write_bytes(broken)
-        with pytest.raises(InputError, match=reason):
-            read_vectors(tmp_path / "v.bin")
-
-
-def test_gensims_own_file_is_never_unpickled(tmp_path: Path, vectors: WordVectors) -> None:
-    as_gensim(vectors).save(str(tmp_path / "v.bin"))
-    with pytest.raises(InputError, match="never unpickled"):
         read_vectors(tmp_path / "v.bin")
 
 
@@ -239,7 +206,7 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, vectors: WordVectors) 
 
 
 @pytest.mark.parametrize(
-    ("name", "header", "said"),
+    ("name", "header", "message"),
     [
         ("a.vec", "1000000000000 300", "1,000,000,000,000 rows of 300 numbers, at least 602,000.0 GB, the file has"),
         ("a.bin", "1000000000000 300", "1,000,000,000,000 rows of 300 numbers, at least 1,201,000.0 GB, the file has"),
@@ -248,13 +215,13 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, vectors: WordVectors) 
     ],
 )
 def test_a_header_that_claims_too_much_is_refused_before_memory_is_taken(
-    tmp_path: Path, name: str, header: str, said: str
+    tmp_path: Path, name: str, header: str, message: str
 ) -> None:
     content = f"{header}\nthe 1.0 2.0\n".encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     tracemalloc.start()
     try:
-        with pytest.raises(InputError, match=re.escape(said)):
+        with pytest.raises(InputError, match=re.escape(message)):
             read_vectors(tmp_path / name)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
@@ -273,12 +240,12 @@ def test_a_line_of_text_vectors_has_a_limit(tmp_path: Path) -> None:
         read_vectors(tmp_path / "a.vec")
 
 
-@pytest.mark.parametrize("kept", [20, 90, 110, 130, 200])
-def test_a_model_of_fasttext_that_was_cut_short_ends(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("n_bytes", [20, 90, 110, 130, 200])
+def test_a_model_of_fasttext_that_was_cut_short_ends(tmp_path: Path, n_bytes: int) -> None:
     write_texts(tmp_path)
     path = tmp_path / "fast.bin"
     assert len(read_vectors(path).words) == 3
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:n_bytes])
     with pytest.raises(InputError, match=r"fast\.bin.*(truncated|ends within)"):
         read_vectors(path)
 

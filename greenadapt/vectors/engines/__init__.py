@@ -3,17 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from greenadapt.config import W2VConfig
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array
+from greenadapt.storage.arrays import Array, row_blocks
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """The two tables of word2vec, float32, ``(n_words, dim)`` each; engines change them in place."""
 
     input: Array
@@ -44,8 +43,14 @@ class Stream:
         return int(self.counts.sum()) if self.occurrences is None else self.occurrences
 
 
+Advance = Callable[[int, float], None]
+"""Called with a number of trained words and the learning rate."""
+Stop = Callable[[], bool]
+"""Whether to stop after the current part."""
+
+
 def never() -> bool:
-    """The default of ``stop``: never stop."""
+    """The default of ``stop``."""
     return False
 
 
@@ -61,18 +66,12 @@ class Engine(Protocol):
         """A note for the user before training, or empty."""
 
     def train_epoch(
-        self,
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        first_part: int = 0,
-        stop: Callable[[], bool] = never,
+        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
     ) -> int:
         """Train epoch number ``epoch`` (from 0) from part ``first_part`` on.
 
-        Calls ``advance(words, learning_rate)`` after each part. Once ``stop()`` is true, returns the number of the next
-        part; 0 if the epoch is complete.
+        Calls ``advance`` after each part. Once ``stop()`` is true, returns the number of the next part; 0 if the epoch
+        is complete.
         """
 
     def close(self) -> None:
@@ -130,11 +129,7 @@ def cuts(stream: Stream) -> Iterator[tuple[int, int]]:
 
 
 def train_parts(
-    parts: Sequence[T],
-    train: Callable[[T], tuple[int, float]],
-    workers: int,
-    advance: Callable[[int, float], None],
-    stop: Callable[[], bool],
+    parts: Sequence[T], train: Callable[[T], tuple[int, float]], workers: int, advance: Advance, stop: Stop
 ) -> int:
     """Call ``train`` for ``parts``, ``workers`` at a time, and ``advance`` with each result.
 
@@ -162,14 +157,12 @@ def keep_thresholds(counts: Array, sample: float) -> Array:
     """
     t = sample * counts.sum() if sample < 1 else int(sample * (3 + np.sqrt(5)) / 2)
     probability = np.minimum((np.sqrt(counts / t) + 1) * (t / counts), 1) if t else np.ones(len(counts))
-    thresholds: Array = (probability * (2**32 - 1)).astype(np.uint32)
-    return thresholds
+    return np.asarray((probability * (2**32 - 1)).astype(np.uint32))
 
 
 def noise_weights(counts: Array, exponent: float) -> Array:
     """Unnormalized probabilities of words as negatives, count^``exponent``: float64 ``(n_words,)``."""
-    weights: Array = counts.astype(np.float64) ** exponent
-    return weights
+    return np.asarray(counts.astype(np.float64) ** exponent)
 
 
 def padded_width(dim: int) -> int:
@@ -182,20 +175,15 @@ def padded(table: Array) -> Array:
 
     Training with CBOW does not change columns of zeros.
     """
-    n_rows, dim = table.shape
+    dim = table.shape[1]
     width = padded_width(dim)
-    if width == dim:
-        return table
-    copy = np.zeros((n_rows, width), table.dtype)
-    copy[:, :dim] = table
-    return copy
+    return table if width == dim else np.pad(table, ((0, 0), (0, width - dim)))
 
 
 _LIMIT = 6  # of scores; at -6 and below, a word is almost impossible, and engines do not learn from it
 _LOST_SHARE = 0.25  # limit of the share of such words: at most 0.1 in normal training, 0.5 and more after divergence
 _FEW = 100
 _SAMPLE = 4000  # words; takes 0.1 seconds
-_ROWS = 1 << 14  # rows to check at once
 
 
 def require_learning(epoch: int, learned: int, lost: int) -> None:
@@ -206,7 +194,7 @@ def require_learning(epoch: int, learned: int, lost: int) -> None:
 
 def require_finite(epoch: int, table: Array) -> None:
     """Raise ``InputError`` if ``table`` ``(n, dim)`` has a NaN or an infinite value."""
-    if not all(np.isfinite(table[begin : begin + _ROWS]).all() for begin in range(0, len(table), _ROWS)):
+    if not all(np.isfinite(block).all() for block in row_blocks(table)):
         raise _diverged(epoch, "the vectors are not finite any more")
 
 
@@ -224,14 +212,11 @@ def sample_lost(stream: Stream, weights: Weights, config: W2VConfig) -> tuple[in
         context = context[context < stream.n_words]
         if stream.ids[at] < stream.n_words and len(context):
             learned += 1
-            lost += not _score(weights, context, int(stream.ids[at]), config) > -_LIMIT
-    return learned, lost
-
-
-def _score(weights: Weights, context: Array, word: int, config: W2VConfig) -> float:
-    with np.errstate(over="ignore", invalid="ignore"):
-        hidden = weights.input[context].sum(axis=0, dtype=np.float64)
-        return float(hidden @ weights.output[word].astype(np.float64)) / (len(context) if config.cbow_mean else 1)
+            with np.errstate(over="ignore", invalid="ignore"):
+                hidden = weights.input[context].sum(axis=0, dtype=np.float64)
+                score = hidden @ weights.output[stream.ids[at]].astype(np.float64)
+            lost += not score > -_LIMIT * (len(context) if config.cbow_mean else 1)
+    return learned, int(lost)
 
 
 def _diverged(epoch: int, why: str) -> InputError:

@@ -466,13 +466,13 @@ def _alias(weights: Any) -> Any:
     underfull[:n_small] = small
     while n_small > 0 and n_large > 0:
         n_small -= 1
-        less, more = underfull[n_small], large[n_large - 1]
-        threshold[less] = _u64(scaled[less] * 4294967296.0)
-        alias[less] = more
-        scaled[more] -= 1 - scaled[less]
-        if scaled[more] < 1:
+        word, donor = underfull[n_small], large[n_large - 1]
+        threshold[word] = _u64(scaled[word] * 4294967296.0)
+        alias[word] = donor
+        scaled[donor] -= 1 - scaled[word]
+        if scaled[donor] < 1:
             n_large -= 1
-            underfull[n_small] = more
+            underfull[n_small] = donor
             n_small += 1
     return threshold, alias
 

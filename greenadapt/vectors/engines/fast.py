@@ -30,14 +30,15 @@ many times. Rows are prefetched a group or a chunk ahead.
 Threads share the tables without locks (Hogwild), each working on its own parts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from greenadapt.config import W2VConfig
-from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import (
+    Advance,
+    Stop,
     Stream,
     StreamPart,
     Weights,
@@ -76,13 +77,7 @@ class FastEngine:
         )
 
     def train_epoch(
-        self,
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        first_part: int = 0,
-        stop: Callable[[], bool] = never,
+        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
     ) -> int:
         """Train as ``Engine`` says; raises ``InputError`` if training diverges."""
         parts = self.parts[first_part:]
@@ -95,37 +90,28 @@ class FastEngine:
         return list(stream_parts(self._stream))
 
     def train_parts(
-        self,
-        parts: Sequence[StreamPart],
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        stop: Callable[[], bool] = never,
+        self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never
     ) -> int:
         """Train on ``parts`` of epoch number ``epoch``; returns the number of trained parts, the first ones.
 
         Raises ``InputError`` if training diverges.
         """
-        tables = padded(weights.input), padded(weights.output)
-        n_trained = train_parts(
-            parts, lambda part: self._train_part(part, tables, epoch), self._config.workers, advance, stop
-        )
-        for table, trained in zip((weights.input, weights.output), tables, strict=True):
+        tables, total = (padded(weights.input), padded(weights.output)), self._stream.total
+
+        def train(part: StreamPart) -> tuple[int, float]:
+            first, last = (learning_rate(self._config, epoch, (part.before + n) / total) for n in (0, part.words))
+            text = TextPart(self._ids, part.borders, part.words)
+            seed = np.random.SeedSequence([self._config.seed, epoch, part.number]).generate_state(1, np.uint64)[0] | 1
+            learned, likely = train_part(text, tables, self._noise, self._settings, (first, last), seed)
+            require_learning(epoch, learned, learned - likely)
+            return part.words, last
+
+        n_trained = train_parts(parts, train, self._config.workers, advance, stop)
+        for table, trained in zip(weights, tables, strict=True):
             if trained is not table:
                 table[:] = trained[:, : table.shape[1]]
             require_finite(epoch, table)
         return n_trained
-
-    def _train_part(self, part: StreamPart, tables: tuple[Array, Array], epoch: int) -> tuple[int, float]:
-        """Train on a part; returns its number of words and the final learning rate."""
-        total = self._stream.total
-        rates = [learning_rate(self._config, epoch, words / total) for words in (part.before, part.before + part.words)]
-        text = TextPart(self._ids, part.borders, part.words)
-        seed = np.random.SeedSequence([self._config.seed, epoch, part.number]).generate_state(1, np.uint64)[0] | 1
-        learned, likely = train_part(text, tables, self._noise, self._settings, (rates[0], rates[1]), seed)
-        require_learning(epoch, learned, learned - likely)
-        return part.words, rates[1]
 
     def close(self) -> None:
         """Do nothing, since there are no temporary files."""

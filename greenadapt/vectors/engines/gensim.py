@@ -13,7 +13,7 @@ if the next line would not fit.
 
 import copy
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ import numpy as np
 from greenadapt.config import W2VConfig
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import (
+    Advance,
+    Stop,
     Stream,
     Weights,
     cuts,
@@ -64,7 +66,6 @@ class GensimEngine:
 
         self._stream, self._config = stream, config
         self._folder = folder
-        self._total = stream.total
         self._model = _model(stream.counts, config)
         self._vocabulary = CythonVocab(self._model.wv)
         shutil.rmtree(folder, ignore_errors=True)
@@ -72,13 +73,7 @@ class GensimEngine:
         self._parts = list(write_parts(stream, folder))
 
     def train_epoch(
-        self,
-        weights: Weights,
-        epoch: int,
-        advance: Callable[[int, float], None],
-        *,
-        first_part: int = 0,
-        stop: Callable[[], bool] = never,
+        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
     ) -> int:
         """Train as ``Engine`` says; threads share the tables without locks (Hogwild).
 
@@ -88,7 +83,7 @@ class GensimEngine:
         parts = self._parts[first_part:]
         n_trained = train_parts(parts, lambda part: self._train_part(part, epoch), self._config.workers, advance, stop)
         require_learning(epoch, *sample_lost(self._stream, weights, self._config))
-        for table in (weights.input, weights.output):
+        for table in weights:
             require_finite(epoch, table)
         return first_part + n_trained if n_trained < len(parts) else 0
 
@@ -98,8 +93,9 @@ class GensimEngine:
         from gensim.models.word2vec_corpusfile import train_epoch_cbow
 
         model = copy.copy(self._model)  # shares the tables, but not learning rates and random numbers
-        model.alpha = learning_rate(self._config, epoch, part.before / self._total)
-        model.min_alpha = learning_rate(self._config, epoch, (part.before + part.words) / self._total)
+        total = self._stream.total
+        model.alpha = learning_rate(self._config, epoch, part.before / total)
+        model.min_alpha = learning_rate(self._config, epoch, (part.before + part.words) / total)
         model.random = np.random.RandomState([self._config.seed, epoch, part.number])
         memory = [zeros_aligned(model.vector_size, dtype=np.float32) for _ in range(2)]
         expected = part.words + part.filler
@@ -130,15 +126,10 @@ def _model(counts: Array, config: W2VConfig) -> Any:
     model.wv.index_to_key = list(map(str, range(len(counts))))
     model.wv.key_to_index = {word: row for row, word in enumerate(model.wv.index_to_key)}
     model.wv.expandos["sample_int"] = keep_thresholds(counts, config.sample)
-    model.cum_table = _negatives(counts, config.ns_exponent)
+    # Cumulative distribution of negatives, proportional to count^``ns_exponent``, up to 2³¹−1.
+    cumulative = np.cumsum([count**config.ns_exponent for count in counts.tolist()])
+    model.cum_table = np.rint(cumulative / cumulative[-1] * (2**31 - 1)).astype(np.uint32)
     return model
-
-
-def _negatives(counts: Array, exponent: float) -> Array:
-    """Cumulative distribution of negatives, proportional to count^``exponent``, uint32 ``(n_words,)`` up to 2³¹−1."""
-    cumulative = np.cumsum([count**exponent for count in counts.tolist()])
-    table: Array = np.rint(cumulative / cumulative[-1] * (2**31 - 1)).astype(np.uint32)
-    return table
 
 
 def write_parts(stream: Stream, folder: Path) -> Iterator[Part]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.engines import chunks, padded
+from greenadapt.vectors.engines import Weights, chunks, padded
 from greenadapt.vectors.engines.chunks import (
     CHUNK,
     GROUP,
@@ -39,12 +39,6 @@ class Position:
     word: int
     context: list[int]
     negatives: list[int]
-
-
-@dataclass(frozen=True)
-class Tables:
-    input: Array
-    output: Array
 
 
 @dataclass(frozen=True)
@@ -79,44 +73,44 @@ def random_bits(seed: int) -> Callable[[], int]:
 def drawn(case: Case) -> Iterator[tuple[list[Position], float]]:
     """Chunk by chunk, what chance makes of the text, and the learning rate."""
     draw = random_bits(case.seed)
-    for kept, met in buffers(case, draw):
+    for buffer, met in buffers(case, draw):
         rate = case.rates[0] + (case.rates[1] - case.rates[0]) * met / max(case.words, 1)
-        for first in range(0, len(kept), CHUNK):
-            yield chunk_positions(case, kept, first, draw), rate
+        for first in range(0, len(buffer), CHUNK):
+            yield chunk_positions(case, buffer, first, draw), rate
 
 
 def buffers(case: Case, draw: Callable[[], int]) -> Iterator[tuple[list[tuple[int, int]], int]]:
     """Line and number of the words that subsampling leaves, and how many words were met before."""
-    kept: list[tuple[int, int]] = []
+    buffer: list[tuple[int, int]] = []
     met = before = 0
     for number, line in enumerate(case.lines):
         for word in line:
             if word >= len(case.noise.keep):
                 continue
-            if len(kept) == chunks._BUFFER:
-                yield kept, before
-                kept, before = [], met
+            if len(buffer) == chunks._BUFFER:
+                yield buffer, before
+                buffer, before = [], met
             met += 1
             if draw() <= case.noise.keep[word]:
-                kept.append((number, word))
-    yield kept, before
+                buffer.append((number, word))
+    yield buffer, before
 
 
-def chunk_positions(case: Case, kept: list[tuple[int, int]], first: int, draw: Callable[[], int]) -> list[Position]:
+def chunk_positions(case: Case, buffer: list[tuple[int, int]], first: int, draw: Callable[[], int]) -> list[Position]:
     window = case.settings.window
-    places = range(first, min(first + CHUNK, len(kept)))
+    places = range(first, min(first + CHUNK, len(buffer)))
     widths = {at: 1 + draw() % window if case.settings.shrinks else window for at in places}
     shared = [[negative(case.noise, draw) for _ in range(NEGATIVES)] for _ in range(n_groups(len(places)))]
     around = {
         at: [
             j
-            for j in range(max(at - width, 0), min(at + width + 1, len(kept)))
-            if j != at and kept[j][0] == kept[at][0]
+            for j in range(max(at - width, 0), min(at + width + 1, len(buffer)))
+            if j != at and buffer[j][0] == buffer[at][0]
         ]
         for at, width in widths.items()
     }
     groups = itertools.cycle(shared)
-    return [Position(kept[at][1], [kept[j][1] for j in around[at]], next(groups)) for at in places]
+    return [Position(buffer[at][1], [buffer[j][1] for j in around[at]], next(groups)) for at in places]
 
 
 def n_groups(n_positions: int) -> int:
@@ -142,25 +136,25 @@ def log_sigmoid(x: Any) -> Any:
     return np.log(sigmoid(np.clip(x, -LIMIT, LIMIT)))
 
 
-def hidden(position: Position, tables: Tables, mean: bool) -> Array:
+def hidden(position: Position, tables: Weights, mean: bool) -> Array:
     rows = tables.input[position.context]
     summed: Array = rows.sum(axis=0)
     return summed / len(rows) if mean else summed
 
 
-def objective(positions: list[Position], tables: Tables, case: Settings) -> Array:
+def objective(positions: list[Position], tables: Weights, case: Settings) -> Array:
     """L of each position; one without a context has nothing to learn."""
     values = np.zeros(len(positions))
     for i, position in enumerate(positions):
         if position.context:
             h = hidden(position, tables, case.mean)
-            others = [word for word in position.negatives if word != position.word]
+            negatives = [word for word in position.negatives if word != position.word]
             values[i] = log_sigmoid(h @ tables.output[position.word])
-            values[i] += case.weight * log_sigmoid(-tables.output[others] @ h).sum()
+            values[i] += case.weight * log_sigmoid(-tables.output[negatives] @ h).sum()
     return values
 
 
-def step(positions: list[Position], tables: Tables, case: Settings, rate: float) -> None:
+def step(positions: list[Position], tables: Weights, case: Settings, rate: float) -> None:
     """One chunk's changes of ``tables``, in the order that ``fast.py`` promises."""
     h = [hidden(position, tables, case.mean) if position.context else np.zeros(1) for position in positions]
     slopes = [np.zeros(tables.input.shape[1]) for _ in positions]
@@ -169,11 +163,11 @@ def step(positions: list[Position], tables: Tables, case: Settings, rate: float)
     for group in range(groups):
         before = tables.output.copy()
         for i in [i for i in learning if i % groups == group]:
-            own = positions[i].word
-            others = [
-                (word, -case.weight * error(-h[i] @ before[word])) for word in positions[i].negatives if word != own
+            target = positions[i].word
+            negatives = [
+                (word, -case.weight * error(-h[i] @ before[word])) for word in positions[i].negatives if word != target
             ]
-            for word, slope in [(own, error(h[i] @ before[own])), *others]:
+            for word, slope in [(target, error(h[i] @ before[target])), *negatives]:
                 slopes[i] += slope * before[word]
                 tables.output[word] += rate * slope * h[i]
     for i in learning:
@@ -181,8 +175,8 @@ def step(positions: list[Position], tables: Tables, case: Settings, rate: float)
             tables.input[word] += rate * slopes[i] / (len(positions[i].context) if case.corrected else 1)
 
 
-def expected(case: Case, tables: Tables) -> Tables:
-    doubles = Tables(tables.input.astype(np.float64), tables.output.astype(np.float64))
+def expected(case: Case, tables: Weights) -> Weights:
+    doubles = Weights(tables.input.astype(np.float64), tables.output.astype(np.float64))
     for positions, rate in drawn(case):
         step(positions, doubles, case.settings, rate)
     return doubles
@@ -191,16 +185,16 @@ def expected(case: Case, tables: Tables) -> Tables:
 # -- what is compared -------------------------------------------------------------------------------------------------
 
 
-def make_noise(n_words: int, kept: float = 1.0, seed: int = 1) -> Noise:
-    """Zipf's law for negatives; of the commoner half of the words the share ``kept`` stays."""
+def make_noise(n_words: int, keep_share: float = 1.0, seed: int = 1) -> Noise:
+    """Zipf's law for negatives; of the commoner half of the words the share ``keep_share`` stays."""
     keep = np.full(n_words, ALL, np.uint64)
-    keep[: n_words // 2] = int(kept * ALL)
+    keep[: n_words // 2] = int(keep_share * ALL)
     return Noise(keep, *alias_table(1 / np.arange(1.0, n_words + 1)))
 
 
-def make_tables(n_words: int, dim: int = 7, scale: float = 0.5) -> Tables:
+def make_tables(n_words: int, dim: int = 7, scale: float = 0.5) -> Weights:
     rng = np.random.default_rng(3)
-    return Tables(*(rng.normal(0, scale, (n_words, dim)).astype(np.float32) for _ in range(2)))
+    return Weights(*(rng.normal(0, scale, (n_words, dim)).astype(np.float32) for _ in range(2)))
 
 
 def make_lines(lengths: list[int], n_words: int, seed: int = 5) -> list[list[int]]:
@@ -210,25 +204,25 @@ def make_lines(lengths: list[int], n_words: int, seed: int = 5) -> list[list[int
     return [rng.choice(n_words, length, p=share / share.sum()).tolist() for length in lengths]
 
 
-def trained(case: Case, tables: Tables) -> Tables:
+def trained(case: Case, tables: Weights) -> Weights:
     """What the compiled code makes of ``tables``, which stay as they are."""
     return trained_and_told(case, tables)[0]
 
 
-def trained_and_told(case: Case, tables: Tables) -> tuple[Tables, tuple[int, int]]:
+def trained_and_told(case: Case, tables: Weights) -> tuple[Weights, tuple[int, int]]:
     """The same, and at how many positions it learned, and how many of these had a score over -LIMIT."""
     ids = np.array([word for line in case.lines for word in line], np.int32)
     ids.flags.writeable = False  # as those of a prepared corpus, so that one version is compiled
     text = TextPart(ids, np.cumsum([0, *map(len, case.lines)], dtype=np.int64), case.words)
-    changed = Tables(tables.input.copy(), tables.output.copy())
+    changed = Weights(tables.input.copy(), tables.output.copy())
     wide = padded(changed.input), padded(changed.output)
-    told = train_part(text, wide, case.noise, case.settings, case.rates, np.uint64(case.seed))
+    counts = train_part(text, wide, case.noise, case.settings, case.rates, np.uint64(case.seed))
     dim = tables.input.shape[1]
     assert not any(table[:, dim:].any() for table in wide)
-    return Tables(*(table[:, :dim].copy() for table in wide)), told
+    return Weights(*(table[:, :dim].copy() for table in wide)), counts
 
 
-def check(case: Case, tables: Tables) -> Tables:
+def check(case: Case, tables: Weights) -> Weights:
     ours, theirs = trained(case, tables), expected(case, tables)
     np.testing.assert_allclose(ours.input, theirs.input, rtol=0, atol=1e-4)
     np.testing.assert_allclose(ours.output, theirs.output, rtol=0, atol=1e-4)
@@ -257,12 +251,12 @@ def test_a_part_is_trained_as_described(kind: Settings, window: int, shrinks: bo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [WORD2VEC, CORRECTED], ids=["word2vec", "corrected"])
-@pytest.mark.parametrize("kept", [1.0, 0.5], ids=["all", "subsampled"])
-def test_more_than_one_buffer_with_a_falling_rate(kind: Settings, kept: float) -> None:
+@pytest.mark.parametrize("keep_share", [1.0, 0.5], ids=["all", "subsampled"])
+def test_more_than_one_buffer_with_a_falling_rate(kind: Settings, keep_share: float) -> None:
     size = chunks._BUFFER
     lengths = [size - 50, 30, 300, 1, 1, size + 700]  # the first buffer ends within a line, the next ones too
-    case = Case(make_lines(lengths, 200), make_noise(200, kept), kind, (0.05, 0.001))
-    assert len({rate for _, rate in drawn(case)}) == (3 if kept == 1 else 2)
+    case = Case(make_lines(lengths, 200), make_noise(200, keep_share), kind, (0.05, 0.001))
+    assert len({rate for _, rate in drawn(case)}) == (3 if keep_share == 1 else 2)
     check(case, make_tables(200))
 
 
@@ -283,12 +277,12 @@ def test_any_width(dim: int) -> None:
     lines=st.lists(st.lists(st.integers(0, 11), max_size=45), min_size=1, max_size=8),
     window=st.integers(1, 7),
     kind=st.sampled_from([WORD2VEC, CORRECTED]),
-    kept=st.sampled_from([0.1, 0.7, 1.0]),
+    keep_share=st.sampled_from([0.1, 0.7, 1.0]),
     seed=st.integers(1, 2**64 - 1),
 )
-def test_any_lines(lines: list[list[int]], window: int, kind: Settings, kept: float, seed: int) -> None:
+def test_any_lines(lines: list[list[int]], window: int, kind: Settings, keep_share: float, seed: int) -> None:
     """Words 9 to 11 are too rare to be trained."""
-    check(Case(lines, make_noise(9, kept), kind._replace(window=window), seed=seed), make_tables(9))
+    check(Case(lines, make_noise(9, keep_share), kind._replace(window=window), seed=seed), make_tables(9))
 
 
 @pytest.mark.parametrize("scale", [2, 4])
@@ -300,7 +294,7 @@ def test_nothing_is_learned_from_large_scores(scale: float) -> None:
     assert (np.abs(scores) > LIMIT).any()
     assert (np.abs(scores) < LIMIT).any()
     check(case, tables)
-    far = Tables(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
+    far = Weights(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
     assert trained(case, far).input.tobytes() == far.input.tobytes()
     assert trained(case, far).output.tobytes() == far.output.tobytes()
 
@@ -308,7 +302,7 @@ def test_nothing_is_learned_from_large_scores(scale: float) -> None:
 def test_scores_that_are_far_too_low_are_told_of() -> None:
     """Words 0 to 4 fit their contexts, words 5 to 8 do not; a word alone in its line learns nothing."""
     case = Case([*make_lines([50, 200, 9], 9), [3]], make_noise(9), WORD2VEC, (1e-6, 1e-6))
-    fits = Tables(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
+    fits = Weights(np.full((9, 4), 2, np.float32), np.full((9, 4), 1, np.float32))
     fits.output[5:] = -1
     low = sum(word >= 5 for line in case.lines for word in line)
     assert 0 < low < 250
@@ -333,12 +327,12 @@ def test_a_part_begins_where_its_first_border_is() -> None:
     want = trained(Case(lines[1:2], make_noise(30), WORD2VEC), tables)
     ids = np.concatenate(lines).astype(np.int32)
     ids.flags.writeable = False
-    got = Tables(tables.input.copy(), tables.output.copy())
+    got = Weights(tables.input.copy(), tables.output.copy())
     text = TextPart(ids, np.array([20, 70]), 50)
     wide = padded(got.input), padded(got.output)
     train_part(text, wide, make_noise(30), WORD2VEC, (0.1, 0.02), np.uint64(SEED))
-    for table, wanted in zip(wide, (want.input, want.output), strict=True):
-        assert table[:, :7].tobytes() == wanted.tobytes()
+    for table, expected_table in zip(wide, (want.input, want.output), strict=True):
+        assert table[:, :7].tobytes() == expected_table.tobytes()
 
 
 def test_rare_words_are_as_if_they_were_not_there() -> None:
@@ -346,16 +340,16 @@ def test_rare_words_are_as_if_they_were_not_there() -> None:
     rng = np.random.default_rng(0)
     rare = [np.insert(line, rng.integers(0, len(line) + 1, 500), rng.integers(30, 99, 500)).tolist() for line in lines]
     plain = Case(lines, make_noise(30, 0.8), WORD2VEC)
-    one, other = trained(plain, make_tables(30)), trained(replace(plain, lines=rare), make_tables(30))
-    assert one.input.tobytes() == other.input.tobytes()
-    assert one.output.tobytes() == other.output.tobytes()
+    without_rare, with_rare = trained(plain, make_tables(30)), trained(replace(plain, lines=rare), make_tables(30))
+    assert without_rare.input.tobytes() == with_rare.input.tobytes()
+    assert without_rare.output.tobytes() == with_rare.output.tobytes()
 
 
 def test_every_word_is_trained_once_a_part() -> None:
     """With a context of ones, no negatives and a tiny rate each own word's output row gets half the rate."""
     lines = make_lines([2, 9000, 3, 2, 5000, 70], 20)
     case = Case(lines, make_noise(20), WORD2VEC._replace(weight=0.0), (1e-8, 1e-8))
-    ones = Tables(np.ones((20, 3), np.float32), np.zeros((20, 3), np.float32))
+    ones = Weights(np.ones((20, 3), np.float32), np.zeros((20, 3), np.float32))
     times = trained(case, ones).output / 0.5e-8
     counts = np.bincount(np.concatenate(lines), minlength=20)
     np.testing.assert_allclose(times, np.tile(counts, (3, 1)).T, rtol=1e-3)
@@ -365,19 +359,19 @@ def test_every_word_is_trained_once_a_part() -> None:
 # -- what the steps are gradients of ----------------------------------------------------------------------------------
 
 
-def differences(positions: list[Position], tables: Tables, case: Settings) -> tuple[Array, Array]:
+def differences(positions: list[Position], tables: Weights, case: Settings) -> tuple[Array, Array]:
     """∂L_i/∂(each number of either table) by central differences, ``(n_positions, n_words, dim)`` each."""
     slopes = []
     for table in (tables.input, tables.output):
         slope = np.zeros((len(positions), *table.shape))
-        for place in np.ndindex(*table.shape):
-            old = table[place]
+        for index in np.ndindex(*table.shape):
+            old = table[index]
             sides = []
             for shift in (1e-5, -1e-5):
-                table[place] = old + shift
+                table[index] = old + shift
                 sides.append(objective(positions, tables, case))
-            table[place] = old
-            slope[(slice(None), *place)] = (sides[0] - sides[1]) / 2e-5
+            table[index] = old
+            slope[(slice(None), *index)] = (sides[0] - sides[1]) / 2e-5
         slopes.append(slope)
     return slopes[0], slopes[1]
 
@@ -388,15 +382,15 @@ def test_the_steps_are_gradients_of_the_objective(kind: Settings) -> None:
     case = Case(make_lines([3, 14, 1, 8], 6), make_noise(6), kind._replace(window=3))
     ((positions, _),) = drawn(case)
     single = make_tables(6, 3)
-    tables = Tables(single.input.astype(np.float64), single.output.astype(np.float64))
+    tables = Weights(single.input.astype(np.float64), single.output.astype(np.float64))
     by_input, by_output = differences(positions, tables, case.settings)
     share = np.array([len(p.context) if kind.mean and not kind.corrected else 1 for p in positions])
-    moved = Tables(tables.input.copy(), tables.output.copy())
+    moved = Weights(tables.input.copy(), tables.output.copy())
     step(positions, moved, case.settings, 1e-9)
-    wanted = np.tensordot(share, by_input, axes=1)
-    np.testing.assert_allclose((moved.input - tables.input) / 1e-9, wanted, rtol=1e-5, atol=1e-5)
+    gradient = np.tensordot(share, by_input, axes=1)
+    np.testing.assert_allclose((moved.input - tables.input) / 1e-9, gradient, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose((moved.output - tables.output) / 1e-9, by_output.sum(axis=0), rtol=1e-5, atol=1e-5)
-    assert np.abs(wanted).max() > 0.5
+    assert np.abs(gradient).max() > 0.5
 
 
 def test_the_compiled_steps_make_the_objective_larger() -> None:
@@ -412,7 +406,7 @@ def test_the_expectation_is_word2vecs(negatives: int) -> None:
     """Over all 8-tuples of negatives of a vocabulary of three, with the probabilities of the alias table."""
     kind = WORD2VEC._replace(weight=negatives / NEGATIVES)
     noise, single = make_noise(3), make_tables(3, 3)
-    tables = Tables(single.input.astype(np.float64), single.output.astype(np.float64))
+    tables = Weights(single.input.astype(np.float64), single.output.astype(np.float64))
     shares = cell_sums(noise.threshold, noise.alias)
     at = Position(1, [0, 2, 0], [])
     shared = sum(
@@ -421,18 +415,18 @@ def test_the_expectation_is_word2vecs(negatives: int) -> None:
     )
     h = hidden(at, tables, mean=True)
     scores = tables.output @ h
-    each = sum(share * log_sigmoid(-scores[word]) for word, share in enumerate(shares) if word != at.word)
-    assert shared == pytest.approx(log_sigmoid(scores[at.word]) + negatives * each, rel=1e-12)
+    expectation = sum(share * log_sigmoid(-scores[word]) for word, share in enumerate(shares) if word != at.word)
+    assert shared == pytest.approx(log_sigmoid(scores[at.word]) + negatives * expectation, rel=1e-12)
 
 
 # -- draws ------------------------------------------------------------------------------------------------------------
 
 
-def cell_sums(threshold: Array, other: Array) -> Array:
+def cell_sums(threshold: Array, alias: Array) -> Array:
     """Probability of each word: its cell's share below the threshold and that of other cells above theirs."""
-    own = threshold.astype(np.float64) / 2**32
-    shares = own + np.bincount(other, 1 - own, minlength=len(own))
-    return np.asarray(shares / len(own))
+    below = threshold.astype(np.float64) / 2**32
+    shares = below + np.bincount(alias, 1 - below, minlength=len(below))
+    return np.asarray(shares / len(below))
 
 
 @pytest.mark.parametrize(
@@ -449,12 +443,12 @@ def cell_sums(threshold: Array, other: Array) -> Array:
     ids=["one", "two", "even", "rising", "zipf", "extreme", "pareto"],
 )
 def test_alias_table_has_the_wanted_proportions(weights: Array) -> None:
-    given = weights.copy()
-    threshold, other = alias_table(weights)
-    assert weights.tolist() == given.tolist()
+    original = weights.copy()
+    threshold, alias = alias_table(weights)
+    assert weights.tolist() == original.tolist()
     assert threshold.max() <= 2**32
-    assert ((other >= 0) & (other < len(weights))).all()
-    np.testing.assert_allclose(cell_sums(threshold, other), weights / weights.sum(), rtol=0, atol=1e-9)
+    assert ((alias >= 0) & (alias < len(weights))).all()
+    np.testing.assert_allclose(cell_sums(threshold, alias), weights / weights.sum(), rtol=0, atol=1e-9)
 
 
 def test_negatives_are_drawn_in_these_proportions() -> None:

@@ -40,7 +40,7 @@ def computed(load: Any, splat: Any) -> Array:
 )
 def test_operations(width: int, load: Callable[..., Any], splat: Callable[..., Any]) -> None:
     a, b, c = ROWS[0, START : START + width], ROWS[1, START + 1 : START + 1 + width], ROWS[2, :width]
-    wanted = np.zeros((6, 2 * WIDE))
-    wanted[:5, START : START + width] = [a + b, a - b, a * b, a * b + c, np.full(width, ROWS[3, 3])]
-    wanted[5, 0] = a.sum(dtype=np.float64)
-    np.testing.assert_allclose(computed(load, splat), wanted, rtol=1e-6, atol=1e-6)
+    expected = np.zeros((6, 2 * WIDE))
+    expected[:5, START : START + width] = [a + b, a - b, a * b, a * b + c, np.full(width, ROWS[3, 3])]
+    expected[5, 0] = a.sum(dtype=np.float64)
+    np.testing.assert_allclose(computed(load, splat), expected, rtol=1e-6, atol=1e-6)

@@ -43,16 +43,16 @@ def test_plain_numba_gives_the_numbers_of_lanes(plain_chunks: ModuleType) -> Non
     ids.flags.writeable = False
     text = TextPart(ids, np.cumsum([0, *map(len, lines)], dtype=np.int64), len(ids))
     for settings in (Settings(5, True, True, False, 5 / NEGATIVES), Settings(5, True, True, True, 5 / NEGATIVES)):
-        found = []
+        results = []
         for module in (chunks, plain_chunks):
             start = make_tables(N_WORDS, dim=100)
             tables = padded(start.input), padded(start.output)
-            told = module.train_part(text, tables, make_noise(N_WORDS, 0.5), settings, (0.05, 0.01), np.uint64(7))
-            found.append((told, tables))
-        (told, ours), (plain_told, plain) = found
-        assert told == plain_told
-        for table, other, before in zip(ours, plain, (start.input, start.output), strict=True):
-            np.testing.assert_allclose(other, table, rtol=0, atol=1e-5)
+            counts = module.train_part(text, tables, make_noise(N_WORDS, 0.5), settings, (0.05, 0.01), np.uint64(7))
+            results.append((counts, tables))
+        (counts, ours), (plain_counts, plain) = results
+        assert counts == plain_counts
+        for table, plain_table, before in zip(ours, plain, (start.input, start.output), strict=True):
+            np.testing.assert_allclose(plain_table, table, rtol=0, atol=1e-5)
             assert np.abs(table[:, :100] - before).max() > 0.01
 
 
@@ -63,9 +63,9 @@ def run(code: str, folder: Path) -> str:
 @pytest.mark.slow
 def test_the_engine_says_that_it_is_slower(tmp_path: Path) -> None:
     code = "from greenadapt.vectors.engines.fast import FastEngine; print(FastEngine.note)"
-    told = run(WITHOUT_LANES + code, tmp_path)
-    assert "slower, in plain numba: ModuleNotFoundError" in told
-    assert len(told.splitlines()) == 1
+    output = run(WITHOUT_LANES + code, tmp_path)
+    assert "slower, in plain numba: ModuleNotFoundError" in output
+    assert len(output.splitlines()) == 1
 
 
 @pytest.mark.slow
