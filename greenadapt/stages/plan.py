@@ -16,7 +16,7 @@ class DryRun(Exception):  # noqa: N818  (it is no error)
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """One step of a command."""
 
     stage: str
@@ -43,20 +43,20 @@ class Step:
         return values
 
 
-class Plan:
+class DryRunPlan:
     """The steps of a dry run so far, and those that were checked but not reached."""
 
     def __init__(self) -> None:
-        self._steps: dict[Path, Step] = {}
+        self._steps: dict[Path, PlannedStep] = {}
         self._expected: dict[Path, str] = {}
         self._adapters: dict[Path, Json] = {}
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[PlannedStep]:
         """All steps in order; those after one that would run would run, too."""
         running = [step.stage for step in self._steps.values() if step.status == WOULD_RUN]
         later = [
-            Step(stage, WOULD_RUN, str(path), f"after {running[-1]}")
+            PlannedStep(stage, WOULD_RUN, str(path), f"after {running[-1]}")
             for path, stage in self._expected.items()
             if running and path not in self._steps
         ]
@@ -78,11 +78,13 @@ class Plan:
         seconds = standing.manifest.cost.get("seconds") if standing else None
         if standing is not None and not planned.why:
             counts = standing.manifest.counts
-            self._steps[place.path] = Step(job.stage, UP_TO_DATE, str(place.path), seconds=seconds, counts=counts)
+            self._steps[place.path] = PlannedStep(
+                job.stage, UP_TO_DATE, str(place.path), seconds=seconds, counts=counts
+            )
             return standing
-        return self.stop(Step(job.stage, WOULD_RUN, str(place.path), planned.why, planned.resumes, seconds))
+        return self.stop(PlannedStep(job.stage, WOULD_RUN, str(place.path), planned.why, planned.resumes, seconds))
 
-    def stop(self, step: Step) -> Result:
+    def stop(self, step: PlannedStep) -> Result:
         """Note a ``step`` that would run, and raise ``DryRun``."""
         self._steps[Path(step.folder)] = step
         raise DryRun

@@ -20,7 +20,7 @@ from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.stages.plan import Plan
+from greenadapt.stages.plan import DryRunPlan
 from greenadapt.storage.files import Json, beside, expanded, naming, real_folder
 from greenadapt.storage.jobs import Job, Place, check_place, run_job
 from greenadapt.storage.locks import lock
@@ -61,12 +61,12 @@ class Session:
     """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
     remembers: bool = True
     """Whether the workspace keeps in mind where else results are written."""
-    plan: Plan | None = None
+    plan: DryRunPlan | None = None
     """Of a dry run: takes note of every step, and nothing is written."""
 
     @classmethod
     def of(
-        cls, options: SessionOptions, progress: Progress, command: str | None = None, plan: Plan | None = None
+        cls, options: SessionOptions, progress: Progress, command: str | None = None, plan: DryRunPlan | None = None
     ) -> "Session":
         """The session that ``options`` describe."""
         return cls(
