@@ -230,7 +230,7 @@ class Adapted:
         return Plane(points, share, table)
 
     def _neighbour_rows(self, frequent: Array) -> list[tuple[str, list[str], list[str], list[str]]]:
-        """The first ``frequent`` words: pieces near their pieces, pieces near their new row, and words near that row."""
+        """Words with their neighbours: pieces near their pieces, pieces near their new row, words near that row."""
         entries = frequent[:_N_QUERIES]
         new_rows = self._rows(entries + self.tokenizer.added.first_id)
         queries = np.concatenate([self._as_pieces(entries), new_rows])
