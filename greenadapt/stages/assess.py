@@ -83,8 +83,7 @@ def _added(expanded: Result, vectors: WordVectors) -> Json | None:
     """See ``added`` of ``assess_rows``."""
     if not has_counts(vectors.counts):
         return None
-    added = AddedWords.open(verified(expanded).folder / WORDS_FILE)
-    words = {added.surface(entry) for entry in range(len(added))}
+    words = set(AddedWords.open(verified(expanded).folder / WORDS_FILE).all_surfaces())
     counts = vectors.counts[[row for row, word in enumerate(vectors.words) if word in words]]
     return {
         "share": float(counts.sum() / vectors.counts.sum()),
