@@ -29,8 +29,8 @@ _LEFT_OUT = ("pools", "tasks", "adapter", "added")
 
 
 def compile_model(session: Session, model: str, config: CompileConfig) -> Result:
-    """Write a model for ONNX Runtime or OpenVINO into the session's ``out``, with tokenizers, added words, embedding and
-    task.
+    """Write a model for ONNX Runtime or OpenVINO into the session's ``out``, with tokenizers, added words, embedding
+    and task.
 
     Raises ``UsageError`` for a model with a memory, for a model of several tasks if none is named, and without
     ``session.out``, ``MissingError`` if a package that compiles is not installed.
