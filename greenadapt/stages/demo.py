@@ -19,7 +19,7 @@ from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.corpus import choose_corpus
-from greenadapt.stages.finetune.compare import compare
+from greenadapt.stages.finetune.compare import compare, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.neighbours import neighbours
 from greenadapt.stages.session import FINETUNE, Session
