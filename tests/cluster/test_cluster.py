@@ -51,10 +51,10 @@ def test_work_is_done_on_all_nodes_and_comes_back_in_order(cluster: clusters.Clu
 
 
 def test_what_work_raises_is_raised_here_and_lost_work_is_done_again(cluster: clusters.Cluster, tmp_path: Path) -> None:
-    made = cluster.run(_refuse, range(9), 1)
-    assert [next(made), next(made)] == [0, 1]
+    answers = cluster.run(_refuse, range(9), 1)
+    assert [next(answers), next(answers)] == [0, 1]
     with pytest.raises(InputError, match="2 is too much: take less"):
-        next(made)
+        next(answers)
     assert list(cluster.run(_end_process_once, [str(tmp_path / "flag")])) == ["made again"]
 
 

@@ -81,18 +81,18 @@ def test_mean_and_deviation_over_the_seeds() -> None:
             "seed": seed,
             "average": {"test": average},
             "tasks": {
-                "a": {"test": {"m": {"f1": one, "em": 0.0}, "mm": {"f1": other}}},
+                "a": {"test": {"m": {"f1": first, "em": 0.0}, "mm": {"f1": second}}},
                 "b": {"test": {"test": {"by_class": {"x": {"f1": of_class}}}}},
             },
         }
-        for seed, (one, other, of_class, average) in enumerate(numbers.tolist())
+        for seed, (first, second, of_class, average) in enumerate(numbers.tolist())
     ]
-    made = summary("mean", METRICS, finished)
-    tasks = made["tasks"]
-    found = [tasks["a"]["test"]["m"], tasks["a"]["test"]["mm"], tasks["b"]["test"]["test"], made["average"]["test"]]
-    assert [one["mean"] for one in found] == pytest.approx(numbers.mean(0).tolist(), rel=1e-12)
-    assert [one["std"] for one in found] == pytest.approx(numbers.std(0, ddof=1).tolist(), rel=1e-12)
-    assert (made["pool"], made["metrics"], made["seeds"]) == ("mean", METRICS, finished)
+    scores = summary("mean", METRICS, finished)
+    tasks = scores["tasks"]
+    values = [tasks["a"]["test"]["m"], tasks["a"]["test"]["mm"], tasks["b"]["test"]["test"], scores["average"]["test"]]
+    assert [first["mean"] for first in values] == pytest.approx(numbers.mean(0).tolist(), rel=1e-12)
+    assert [first["std"] for first in values] == pytest.approx(numbers.std(0, ddof=1).tolist(), rel=1e-12)
+    assert (scores["pool"], scores["metrics"], scores["seeds"]) == ("mean", METRICS, finished)
     alone = summary("mean", METRICS, finished[:1])
     assert alone["average"]["test"] == {"mean": numbers[0, 3]}  # one seed does not deviate
 
@@ -102,9 +102,9 @@ def test_a_score_that_a_seed_does_not_have() -> None:
         {"average": {"dev": average}, "tasks": {"a": {"dev": {"dev": scores}}}}
         for average, scores in ((0.5, {"f1": 0.5}), (None, {}))
     ]
-    made = summary("base", METRICS, finished)
-    nothing = {"mean": None, "std": None}
-    assert (made["average"]["dev"], made["tasks"]["a"]["dev"]["dev"]) == (nothing, nothing)
+    result = summary("base", METRICS, finished)
+    missing = {"mean": None, "std": None}
+    assert (result["average"]["dev"], result["tasks"]["a"]["dev"]["dev"]) == (missing, missing)
 
 
 def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
@@ -117,9 +117,9 @@ def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
         ({"test": {"far": str(empty)}}, "task ner: test far has no examples"),
         ({"metric": "by_type.Nothing.f1"}, "task ner: tasks file: metric .* Nothing, which no training example has"),
     ):
-        wanted = request(tmp_path, model, tasks=(entry(tmp_path, "ner", **changes),))
+        bad_request = request(tmp_path, model, tasks=(entry(tmp_path, "ner", **changes),))
         with pytest.raises(InputError, match=message):
-            finetune(session(tmp_path), wanted)
+            finetune(session(tmp_path), bad_request)
 
 
 @pytest.mark.parametrize(
@@ -130,16 +130,16 @@ def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
     ],
 )
 def test_training_files_that_differ_in_their_labels(
-    tmp_path: Path, tiny_model: TinyModel, name: str, other: str, lacks: str
+    tmp_path: Path, tiny_model: TinyModel, name: str, content: str, lacks: str
 ) -> None:
-    file, told = tmp_path / "other", Notes()
-    file.write_text(other)
+    file, notes = tmp_path / "other", Notes()
+    file.write_text(content)
     train = task_file(tmp_path, name, "train")
     checkpoint = Checkpoint.open(tiny_model())
-    read_task_data(entry(tmp_path, name, train=(str(train), str(train))), checkpoint, AdapterConfig(), told)
-    assert told.warnings == []
-    read_task_data(entry(tmp_path, name, train=(str(train), str(file))), checkpoint, AdapterConfig(), told)
-    first, second = (line for line in told.warnings if "differ in their labels" in line)
+    read_task_data(entry(tmp_path, name, train=(str(train), str(train))), checkpoint, AdapterConfig(), notes)
+    assert notes.warnings == []
+    read_task_data(entry(tmp_path, name, train=(str(train), str(file))), checkpoint, AdapterConfig(), notes)
+    first, second = (line for line in notes.warnings if "differ in their labels" in line)
     assert first.startswith(f"{name}: ")
     assert first.endswith(f"{train} lacks {'Ill' if name == 'ill.1' else 'Other'}")
     assert second.endswith(lacks)
@@ -148,9 +148,9 @@ def test_training_files_that_differ_in_their_labels(
 def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: Path, tiny_model: TinyModel) -> None:
     (tmp_path / "broken.tsv").write_text("a word without a tag\n", "utf-8")
     broken = entry(tmp_path, "ner", test={"test": str(tmp_path / "broken.tsv")})
-    wanted = request(tmp_path, tiny_model(), tasks=(broken,), adapter=AdapterConfig(size=10, form="reference"))
+    bad_request = request(tmp_path, tiny_model(), tasks=(broken,), adapter=AdapterConfig(size=10, form="reference"))
     with pytest.raises(UsageError, match="width is 10, not a multiple of the 6 heads"):
-        finetune(session(tmp_path), wanted)
+        finetune(session(tmp_path), bad_request)
 
 
 @pytest.mark.parametrize("kind", ["train", "test"])

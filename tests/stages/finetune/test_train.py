@@ -143,11 +143,11 @@ def test_classes(tiny_model: TinyModel, tmp_path: Path, pair: bool) -> None:
     assert scores["mcc"] == pytest.approx(matthews_corrcoef(gold, guesses))
 
     model, tokenizer = plain(result.folder, "SequenceClassification")
-    for row, found in zip(lines(files["b"]), predicted(result.path, files["b"], pool="base"), strict=True):
+    for row, prediction in zip(lines(files["b"]), predicted(result.path, files["b"], pool="base"), strict=True):
         inputs = tokenizer(*(row[name] for name in fields), return_tensors="pt")
         with torch.no_grad():
             shares = torch.softmax(model(**inputs).logits[0].double(), -1)
-        assert list(found["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-5)
+        assert list(prediction["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-5)
 
 
 @pytest.mark.slow
@@ -165,10 +165,10 @@ def test_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert [seed["test"][name] for name in ("pearson", "spearman")] == pytest.approx(expected)
     model, tokenizer = plain(result.folder, "SequenceClassification")
     assert model.config.problem_type == "regression"
-    found = predicted(result.path, test, pool="base")
-    for row, one in zip(lines(test), found, strict=True):
+    predictions = predicted(result.path, test, pool="base")
+    for row, prediction in zip(lines(test), predictions, strict=True):
         with torch.no_grad():
-            assert one["value"] == pytest.approx(
+            assert prediction["value"] == pytest.approx(
                 model(**tokenizer(row["text"], return_tensors="pt")).logits.item(), abs=1e-4
             )
 
@@ -201,9 +201,11 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
         return
     model, tokenizer = plain(result.folder, "QuestionAnswering")
     contexts = [passage["context"] for passage in read_json(test)["data"][0]["paragraphs"]]
-    asked = tmp_path / "asked.jsonl"
-    asked.write_text("".join(f'{{"question": "what heart", "context": "{context}"}}\n' for context in contexts))
-    for found, context in zip(predicted(result.path, asked, pool="base"), contexts, strict=True):
+    questions_file = tmp_path / "asked.jsonl"
+    questions_file.write_text(
+        "".join(f'{{"question": "what heart", "context": "{context}"}}\n' for context in contexts)
+    )
+    for prediction, context in zip(predicted(result.path, questions_file, pool="base"), contexts, strict=True):
         inputs = tokenizer("what heart", context, return_tensors="pt")
         with torch.no_grad():
             output = model(**inputs)
@@ -211,9 +213,9 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
         starts, ends = (output[name][0, begin:-1] for name in ("start_logits", "end_logits"))
         of_word = torch.tensor(inputs.word_ids()[begin:-1])
         n_words = len(context.split())
-        best = [torch.stack([each[of_word == word].max() for word in range(n_words)]) for each in (starts, ends)]
+        best = [torch.stack([logits[of_word == word].max() for word in range(n_words)]) for logits in (starts, ends)]
         sums = torch.triu(best[0][:, None] + best[1]) + torch.tril(torch.full((n_words,) * 2, -torch.inf), -1)
-        assert found["logit"] == pytest.approx(float(sums.max()), abs=1e-3)
+        assert prediction["logit"] == pytest.approx(float(sums.max()), abs=1e-3)
 
 
 @pytest.mark.slow
@@ -223,39 +225,39 @@ def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_mod
     again = finetune(session(tmp_path), replace(request, run=RunConfig(max_tokens=512)))
     assert (first.fresh, again.fresh) == (True, False)
     assert again.manifest == first.manifest
-    other = replace(request, training=replace(TRAIN, epochs=1), seeds=(0, 1))
+    changed = replace(request, training=replace(TRAIN, epochs=1), seeds=(0, 1))
     with pytest.raises(
         ConflictError, match=r"\(epochs: 3 → 1, seeds: \[0\] → \[0, 1\]\): keep both with another --out"
     ):
-        finetune(session(tmp_path), other)
+        finetune(session(tmp_path), changed)
     assert read_scores(first)["seeds"][0]["epochs"] == 3
-    forced = finetune(session(tmp_path, force=True), other)
+    forced = finetune(session(tmp_path, force=True), changed)
     assert [seed["epochs"] for seed in read_scores(forced)["seeds"]] == [1, 1]
     ner_file(tmp_path / "train.tsv", 30, seed=5)
     with pytest.raises(ConflictError, match="is finished, but train 1 changed since: train it again with --force"):
-        finetune(session(tmp_path), other)
-    assert finetune(session(tmp_path, force=True), other).manifest.counts["train"] == 30
+        finetune(session(tmp_path), changed)
+    assert finetune(session(tmp_path, force=True), changed).manifest.counts["train"] == 30
 
 
 @pytest.mark.slow
 def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
-    wanted = partial(ner_request, tmp_path, model, training=replace(TRAIN, epochs=1))
-    request = wanted()
+    make_request = partial(ner_request, tmp_path, model, training=replace(TRAIN, epochs=1))
+    request = make_request()
     weights = finetune(session(tmp_path), request).folder / "model.safetensors"
     before = weights.read_bytes()
-    other = tmp_path / "elsewhere"
-    other.mkdir()
-    train, test = ner_file(other / "train.tsv", seed=7), ner_file(other / "test.tsv", seed=8)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    train, test = ner_file(folder / "train.tsv", seed=7), ner_file(folder / "test.tsv", seed=8)
     with pytest.raises(ConflictError, match=rf"\(train 1: {request.tasks[0].train[0]} → {train}\): keep both with"):
-        finetune(session(tmp_path), wanted(train=(str(train),)))
+        finetune(session(tmp_path), make_request(train=(str(train),)))
     evaluate = f"greenadapt evaluate --model {tmp_path / 'run'} --test {test}"
     with pytest.raises(ConflictError, match=rf"\(test: .* → {test}\): score the model on it with {evaluate}, or"):
-        finetune(session(tmp_path), wanted(test=str(test)))
+        finetune(session(tmp_path), make_request(test=str(test)))
     with pytest.raises(ConflictError, match=r"\(model: .*adapted → .*base\)"):
         finetune(session(tmp_path), replace(request, model=str(tmp_path / "base")))
     with pytest.raises(MissingError, match=r"nowhere\.tsv does not exist"):
-        finetune(session(tmp_path), wanted(train=(str(tmp_path / "nowhere.tsv"),)))
+        finetune(session(tmp_path), make_request(train=(str(tmp_path / "nowhere.tsv"),)))
     assert weights.read_bytes() == before
 
 
@@ -267,13 +269,13 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert [seed["seed"] for seed in scores["seeds"]] == [4, 5, 6]
     for part, summary in (("test", scores), ("dev", scores["dev"])):
         for name in ("f1", "precision", "recall"):
-            each = [seed[part][name] for seed in scores["seeds"]]
-            assert summary["mean"][name] == pytest.approx(np.mean(each))
-            assert summary["std"][name] == pytest.approx(np.std(each, ddof=1))
+            values = [seed[part][name] for seed in scores["seeds"]]
+            assert summary["mean"][name] == pytest.approx(np.mean(values))
+            assert summary["std"][name] == pytest.approx(np.std(values, ddof=1))
     assert len({seed["test"]["f1"] for seed in scores["seeds"]}) > 1
     names = {"scores.json", "predictions.jsonl", "history.jsonl"}
-    for seed, more in ((4, set()), (5, {"rows.safetensors", "weights.safetensors"})):
-        assert {path.name for path in (result.folder / "seeds" / str(seed)).iterdir()} == names | more
+    for seed, extra_names in ((4, set()), (5, {"rows.safetensors", "weights.safetensors"})):
+        assert {path.name for path in (result.folder / "seeds" / str(seed)).iterdir()} == names | extra_names
     words = [line.split("\t")[0] for line in (tmp_path / "test.tsv").read_text().splitlines()]
     source = tmp_path / "text.txt"
     source.write_text(" ".join(word or "\n" for word in words).replace(" \n ", "\n") + "\n")
@@ -331,15 +333,15 @@ def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
 @pytest.mark.slow
 def test_several_training_files_and_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model()
-    both = (str(ner_file(tmp_path / "one.tsv", 20, 3)), str(ner_file(tmp_path / "two.tsv", 10, 4)))
-    own = session(tmp_path)
-    result = finetune(own, ner_request(tmp_path, model, train=both, test=None))
+    files = (str(ner_file(tmp_path / "one.tsv", 20, 3)), str(ner_file(tmp_path / "two.tsv", 10, 4)))
+    in_run = session(tmp_path)
+    result = finetune(in_run, ner_request(tmp_path, model, train=files, test=None))
     assert result.manifest.counts["train"] == 30
     scores = read_scores(result)
     assert "mean" not in scores
     assert "test" not in scores["seeds"][0]
-    assert isinstance(own.progress, Notes)
-    assert any("has no added words: both tokenizations are the same" in note for note in own.progress.notes)
+    assert isinstance(in_run.progress, Notes)
+    assert any("has no added words: both tokenizations are the same" in note for note in in_run.progress.notes)
     tested = finetune(session(tmp_path, "tested"), ner_request(tmp_path, model))
     assert set(read_scores(tested)["seeds"][0]["test"]["views"]) == {"base"}
     assert not (tested.folder / "words.safetensors").exists()
@@ -472,12 +474,14 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     rows = "virus\tB-Disease\n\u200b\tO\ncell\tB-Plant\n\n\n\n\u200b\tB-Plant\n\nheart\tO\n"
     test = _broken(tmp_path, "odd.tsv", rows)
     dev = _broken(tmp_path, "o.tsv", "heart\tO\nrate\tO\n\nof\tO\n")
-    own = session(tmp_path)
+    in_run = session(tmp_path)
     training = replace(TRAIN, keep="best", patience=2)
     request = ner_request(tmp_path, adapted(tiny_model), test=test, dev=dev, training=training)
-    result = finetune(own, request)
-    assert isinstance(own.progress, Notes)
-    assert any("types that no training sentence has (Plant): they count as missed" in w for w in own.progress.warnings)
+    result = finetune(in_run, request)
+    assert isinstance(in_run.progress, Notes)
+    assert any(
+        "types that no training sentence has (Plant): they count as missed" in w for w in in_run.progress.warnings
+    )
     (seed,) = read_scores(result)["seeds"]
     assert seed["test"]["support"] == 3
     assert seed["test"]["by_type"]["Plant"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
@@ -487,14 +491,14 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
 
     texts = _broken(tmp_path, "texts.jsonl", '{"text": "\u200b", "label": "well"}\n{"text": "", "label": "new"}\n')
     train = texts_file(tmp_path / "train.jsonl")
-    own = session(tmp_path, "texts")
+    in_run = session(tmp_path, "texts")
     request = FinetuneRequest.of_one(
         request.model, (str(train),), None, texts, replace(SHORT, task="classification"), TRAIN
     )
-    (seed,) = read_scores(finetune(own, request))["seeds"]
+    (seed,) = read_scores(finetune(in_run, request))["seeds"]
     assert seed["test"]["unseen_labels"] == 1
-    assert isinstance(own.progress, Notes)
-    assert any("labels that no training example has" in warning for warning in own.progress.warnings)
+    assert isinstance(in_run.progress, Notes)
+    assert any("labels that no training example has" in warning for warning in in_run.progress.warnings)
 
 
 def test_a_dev_set_that_says_nothing_cannot_choose(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -522,10 +526,10 @@ def test_none_of_a_folders_code_is_run(tiny_model: TinyModel, tmp_path: Path) ->
         (folder / "evil.py").write_text(f"{code}class Evil: pass\n")
 
     poison(model)
-    own = session(tmp_path)
-    result = finetune(own, ner_request(tmp_path, model))
+    in_run = session(tmp_path)
+    result = finetune(in_run, ner_request(tmp_path, model))
     assert "auto_map" not in read_json(result.folder / "config.json")
-    assert any("left out auto_map" in note for note in own.progress.notes)  # type: ignore[attr-defined]
+    assert any("left out auto_map" in note for note in in_run.progress.notes)  # type: ignore[attr-defined]
     assert not (result.folder / "evil.py").exists()
     poison(result.folder)
     source = tmp_path / "text.txt"
