@@ -33,6 +33,8 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.files import replace_json
 from greenadapt.storage.jobs import Begun, Outcome, begin_job
 from greenadapt.storage.own_json import read_own
+from greenadapt.tasks.base import make_task
+from greenadapt.tasks.metrics import metric_of
 from greenadapt.workers import launched_processes
 
 _PROGRESS, _LOG = ".progress.json", ".log"
@@ -128,8 +130,12 @@ class _SeedTask:
 
     def score(self) -> str:
         """The main score on the test set or, without one, the development set."""
-        main, kinds = self.run.main_scores(read_described(self.folder / SCORES))
-        return next((f"{main} {rounded(value, 4)}" for value in kinds.values() if value is not None), "no score")
+        scores, main = read_described(self.folder / SCORES), "average"
+        values = scores.get(main, {})
+        if self.run.request.is_plain:
+            main = make_task(self.run.request.tasks[0].config).main
+            values = {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
+        return next((f"{main} {rounded(value, 4)}" for value in values.values() if value is not None), "no score")
 
 
 @dataclass(frozen=True)

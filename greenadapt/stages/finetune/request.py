@@ -37,15 +37,6 @@ from greenadapt.tasks.metrics import average, chosen_metric, metric_of
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 
 
-def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise ``UsageError`` for no seeds, a repeated one, or one that is too large."""
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise UsageError("need at least one seed, without repetition", "give --seeds 1 or more")
-    for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
-
-
 def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> Json:
     """``scores.json`` of tasks that share an encoder, from the scores of the ``finished`` seeds: the main score by task
     and set, and the average over all sets of all tasks (arXiv 1902.02671, table 2), each as the mean over the seeds
@@ -160,7 +151,11 @@ class FinetuneRequest:
 
     def __post_init__(self) -> None:
         check_memory(self.memory, self.memory_config, self.run)
-        check_seeds(self.seeds)
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise UsageError("need at least one seed, without repetition", "give --seeds 1 or more")
+        for seed in self.seeds:
+            if not 0 <= seed < 2**32:
+                raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
         self._check_unlabelled()
         self._check_adapter()
         if not self.tasks:

@@ -44,7 +44,7 @@ from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import TaskData, make_task
-from greenadapt.tasks.metrics import metric_of, over_seeds
+from greenadapt.tasks.metrics import over_seeds
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
@@ -141,8 +141,12 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
 def run_finetuning(run: "Finetuning") -> Result:
     """Fine-tune on this machine, as ``check_finetune`` prepared it."""
     result = run_together(run)
-    if launched_processes()[0] == 0:
-        run.report_removed(result)
+    if launched_processes()[0] == 0 and not run.request.is_plain:
+        names = task_names(result.folder)
+        if removed := [entry.name for entry in run.request.tasks if entry.name not in names]:
+            run.session.progress.warn(
+                f"{run.place.path} had {', '.join(removed)}, too, until removed: train it again with --force"
+            )
     return result
 
 
@@ -154,10 +158,11 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     if request.run.cache_memory:
         refuse_overlap(session.workspace.memory_cache(), request.sources(), is_replaced=False)
     session = replace(session, out=session.out or default_out(request, start.model))
-    run = (SingleTaskFinetuning if request.is_plain else Finetuning)(
-        session, session.place("", start.model.name, FINETUNE), request, start
-    )
-    run.check_place()
+    place = session.place("", start.model.name, FINETUNE)
+    if not request.is_plain:
+        return Finetuning(session, place, request, start)
+    run = SingleTaskFinetuning(session, place, request, start)
+    session.check(place, FINETUNE, run.config())
     return run
 
 
@@ -299,21 +304,6 @@ class Finetuning:
         totals |= {kind: sum(sum(count[kind].values()) for count in by_task) for kind in ("dev", "test")}
         return {**totals, "rows": counts["rows"], "rows_used": counts["rows_used"]}, {"examples": counts["tasks"]}
 
-    def main_scores(self, scores: Json) -> tuple[str, Json]:
-        """The name of the main score, and its value by kind of set, in a seed's ``scores``."""
-        return "average", scores["average"]
-
-    def report_removed(self, result: Result) -> None:
-        """Warn of tasks that were removed from the folder."""
-        names = task_names(result.folder)
-        if removed := [entry.name for entry in self.request.tasks if entry.name not in names]:
-            self.session.progress.warn(
-                f"{self.place.path} had {', '.join(removed)}, too, until removed: train it again with --force"
-            )
-
-    def check_place(self) -> None:
-        """Raise ``ConflictError`` before any work if the present result has other settings."""
-
     def model_input(self) -> Json:
         """The manifest's entry for the model that training starts from."""
         return adapted_input(self.start.model)
@@ -424,16 +414,6 @@ class SingleTaskFinetuning(Finetuning):
 
     def totals(self, tasks: Sequence[TaskData], counts: Json) -> tuple[Json, Json]:
         return counts, {"task": tasks[0].task.name}
-
-    def main_scores(self, scores: Json) -> tuple[str, Json]:
-        main = make_task(self.request.tasks[0].config).main
-        return main, {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
-
-    def report_removed(self, result: Result) -> None:
-        """Its task cannot be removed."""
-
-    def check_place(self) -> None:
-        self.session.check(self.place, FINETUNE, self.config())
 
     def check(self, job: Job) -> None:
         """No task can be added to its folder."""

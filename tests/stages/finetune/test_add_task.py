@@ -45,7 +45,9 @@ def test_a_task_that_is_there_is_refused(two_tasks: Path, tmp_path: Path) -> Non
     add_tasks(in_folder, two_tasks, request(tmp_path, two_tasks, ("number",)))
     before = files_of(two_tasks)
     for name, called in (("ner", "ner"), ("number", "ner"), ("number", "NER"), ("number", "Number")):
-        with pytest.raises(ConflictError, match=r"has a task \w+ already: give the new task another name, or remove"):
+        with pytest.raises(
+            ConflictError, match=r"has a task \w+ already: give the new task another name, or first run"
+        ):
             add_tasks(in_folder, two_tasks, request(tmp_path, two_tasks, tasks=(entry(tmp_path, name, called),)))
     further = request(tmp_path, two_tasks, ("number",), training=TrainConfig(epochs=1))
     with pytest.raises(ConflictError, match=r"has a task number already, added with other settings .*epochs: 2 → 1"):

@@ -192,13 +192,6 @@ def test_what_is_refused_before_anything_is_trained(tiny_model: TinyModel, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
-def test_it_is_imported_without_torch(tmp_path: Path) -> None:
-    """Where torch is not installed, fine-tuning says so in a line."""
-    code = "import sys, greenadapt.stages.finetune.compare; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
-
-
 @pytest.fixture
 def ours(tiny_model: TinyModel) -> Path:
     """An adapted model that knows its base."""

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.stages.finetune.request import Start, check_seeds, read_task_data, summary
+from greenadapt.stages.finetune.request import FinetuneRequest, Start, read_task_data, summary
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
@@ -17,16 +18,40 @@ from tests.support.small_multitask import entry, request, task_file
 from tests.support.small_tasks import TinyModel, adapted, facts_file, session
 
 
-def test_requests_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
-    model = tiny_model()
-    with pytest.raises(UsageError, match="no tasks"):
-        request(tmp_path, model, ())
-    with pytest.raises(UsageError, match="--keep best needs a development set"):
-        request(tmp_path, model, training=TrainConfig(keep="best"))
-    with pytest.raises(UsageError, match="--patience needs a development set"):
-        request(tmp_path, model, training=TrainConfig(patience=1))
-    with pytest.raises(UsageError, match="--strategy logits shares a single head"):
-        request(tmp_path, model, memory="base", memory_config=MemoryConfig(strategy="logits"))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tasks": ()}, "no tasks"),
+        ({"training": TrainConfig(keep="best")}, "--keep best needs a development set: give one of the tasks"),
+        ({"training": TrainConfig(patience=1)}, "--patience needs a development set: give one of the tasks"),
+        (
+            {"memory": "base", "memory_config": MemoryConfig(strategy="logits")},
+            "--strategy logits shares a single head",
+        ),
+    ],
+)
+def test_requests_for_many_tasks_that_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        request(tmp_path, tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": ()}, "nothing to train on"),
+        ({"training": TrainConfig(keep="best")}, "--keep best needs a development set: give --dev FILE"),
+        ({"training": TrainConfig(patience=1)}, "--patience needs a development set: give --dev FILE"),
+        ({"save_logits": True}, "--save-logits needs a test set: give --test FILE"),
+        ({"seeds": ()}, "need at least one seed, without repetition"),
+        ({"seeds": (1, 2, 1)}, "need at least one seed, without repetition"),
+        ({"seeds": (-1,)}, "--seed is -1, must be from 0 to 4294967295"),
+        ({"seeds": (0, 2**32)}, "--seed is 4294967296, must be from 0 to 4294967295"),
+    ],
+)
+def test_requests_for_one_task_that_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        FinetuneRequest.of_one(**{"model": "m", "train": ("t",), **changes})
+    FinetuneRequest.of_one("m", ("t",), seeds=(0, 2**32 - 1))
 
 
 def reported(model: Path) -> Notes:
@@ -53,21 +78,6 @@ def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
     start = Start.of(str(model), "base", MemoryConfig())
     assert (start.model.name, start.model.source) == ("tiny-medicine", str(model))
     assert start.memory is not None
-
-
-@pytest.mark.parametrize(
-    ("seeds", "message"),
-    [
-        ((), "need at least one seed, without repetition"),
-        ((1, 2, 1), "need at least one seed, without repetition"),
-        ((-1,), "--seed is -1, must be from 0 to 4294967295"),
-        ((0, 2**32), "--seed is 4294967296, must be from 0 to 4294967295"),
-    ],
-)
-def test_seeds_that_are_refused(seeds: tuple[int, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        check_seeds(seeds)
-    check_seeds((0, 2**32 - 1))
 
 
 METRICS = {"a": "f1", "b": "by_class.x.f1"}
@@ -123,7 +133,7 @@ def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "lacks"),
+    ("name", "content", "lacks"),
     [
         ("ner", "cell\tB-Other\nheart\tO\n", "other lacks Disease, Gene"),
         ("ill.1", '{"text": "heart", "label": "well"}\n{"text": "cell", "label": "Ill"}\n', "other lacks ill"),

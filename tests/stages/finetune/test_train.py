@@ -454,20 +454,6 @@ def test_what_is_not_there(tiny_model: TinyModel, tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "run").exists()
 
 
-def test_requests_that_make_no_sense() -> None:
-    with pytest.raises(UsageError, match="--keep best needs a development set"):
-        FinetuneRequest.of_one("m", ("t",), training=replace(TRAIN, keep="best"))
-    with pytest.raises(UsageError, match="--patience needs a development set"):
-        FinetuneRequest.of_one("m", ("t",), training=replace(TRAIN, patience=1))
-    with pytest.raises(UsageError, match="--save-logits needs a test set: give --test FILE"):
-        FinetuneRequest.of_one("m", ("t",), save_logits=True)
-    with pytest.raises(UsageError, match="nothing to train on"):
-        FinetuneRequest.of_one("m", ())
-    for seeds, message in (((), "at least one seed"), ((1, 1), "without repetition"), ((-1,), "--seed is -1")):
-        with pytest.raises(UsageError, match=message):
-            FinetuneRequest.of_one("m", ("t",), seeds=seeds)
-
-
 @pytest.mark.slow
 def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     """Labels unseen in training, words that the tokenizer makes nothing of, sentences without words, no entities."""

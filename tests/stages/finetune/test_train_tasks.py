@@ -10,7 +10,7 @@ import transformers
 from sklearn.metrics import f1_score
 
 from greenadapt.config import MemoryConfig
-from greenadapt.errors import ConflictError, UsageError
+from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.add_task import add_tasks
 from greenadapt.stages.finetune.tasks import list_tasks, remove_task
@@ -98,8 +98,6 @@ def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path
     before = files_of(folder)
     for name in ("ner", "ill.1"):
         assert same(folder, name, None, folder / "seeds" / "0" / "tasks" / name / "predictions-test.jsonl")
-    with pytest.raises(UsageError, match="use the encoder's memory, if it has one: leave out --memory"):
-        add_tasks(in_folder, folder, request(tmp_path, folder, ("number",), memory="base"))
     add_tasks(in_folder, folder, request(tmp_path, folder, ("number",)))
     after = files_of(folder)
     assert {name: after[name] for name in before} == before
