@@ -26,8 +26,13 @@ from tests.support.small_tasks import KNOWN, NEW, TinyModel, known_text, worded_
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
-    return Session(Workspace(tmp_path / "ws"), Notes())
+def notes() -> Notes:
+    return Notes()
+
+
+@pytest.fixture
+def session(tmp_path: Path, notes: Notes) -> Session:
+    return Session(Workspace(tmp_path / "ws"), notes)
 
 
 @pytest.fixture
@@ -109,7 +114,7 @@ def test_the_figures_and_the_substitution_of_rows_by_means_of_pieces(session: Se
 
 @pytest.mark.slow
 def test_words_stand_alone_without_a_text(
-    session: Session, adapted: list[Result], tmp_path: Path, run_alone: Run
+    session: Session, notes: Notes, adapted: list[Result], tmp_path: Path, run_alone: Run
 ) -> None:
     (tmp_path / "my.vec").write_text(
         f"{len(KNOWN) + 1} 3\n" + "".join(f"{word} {i} {i % 3} 1\n" for i, word in enumerate([*KNOWN, "tachycardia"]))
@@ -129,20 +134,18 @@ def test_words_stand_alone_without_a_text(
     shutil.rmtree(adapted[0].folder)
     gone = assess_rows(session, str(adapted[-1].path), AssessConfig())
     assert gone["substitution"]["texts"] == 0
-    assert isinstance(session.progress, Notes)
-    assert any(str(adapted[0].folder) in note for note in session.progress.notes)
+    assert any(str(adapted[0].folder) in note for note in notes.notes)
 
 
 def test_without_torch_there_are_the_other_figures(
-    session: Session, adapted: list[Result], monkeypatch: pytest.MonkeyPatch
+    session: Session, notes: Notes, adapted: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
     assessed = assess_rows(session, str(adapted[-1].path), AssessConfig())
     assert assessed["substitution"] is None
     assert {row["state_cosine"] for row in assessed["rows"].values()} == {None}
-    assert isinstance(session.progress, Notes)
-    assert any("greenadapt[train]" in note for note in session.progress.notes)
+    assert any("greenadapt[train]" in note for note in notes.notes)
 
 
 def test_what_is_not_adapted_or_was_made_from_something_else(session: Session, adapted: list[Result]) -> None:

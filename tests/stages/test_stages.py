@@ -47,8 +47,13 @@ def model(tiny_model: TinyModel) -> str:
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
-    return Session(Workspace(tmp_path / "ws"), Notes())
+def notes() -> Notes:
+    return Notes()
+
+
+@pytest.fixture
+def session(tmp_path: Path, notes: Notes) -> Session:
+    return Session(Workspace(tmp_path / "ws"), notes)
 
 
 def rows_of(result: Result) -> Array:
@@ -107,21 +112,20 @@ def test_the_result_is_a_plain_transformers_folder(results: list[Result], model:
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
 
 
-def test_the_result_names_no_code_and_a_note_says_so(session: Session, corpus: str, model: str) -> None:
+def test_the_result_names_no_code_and_a_note_says_so(session: Session, notes: Notes, corpus: str, model: str) -> None:
     for name in ("config.json", "tokenizer_config.json"):
         settings = json.loads((Path(model) / name).read_text())
         (Path(model) / name).write_text(json.dumps({**settings, "auto_map": {"AutoModel": "owner/name--evil.Model"}}))
     folder = adapt(session, corpus, model, PLAN)[-1].path
     for name in ("config.json", "tokenizer_config.json", "base_tokenizer/tokenizer_config.json"):
         assert "auto_map" not in (folder / name).read_text()
-    assert isinstance(session.progress, Notes)
-    (note,) = [note for note in session.progress.notes if "auto_map" in note]
+    (note,) = [note for note in notes.notes if "auto_map" in note]
     assert "config.json and tokenizer_config.json: it names code" in note
 
 
 @pytest.mark.slow
 def test_changed_text_is_noticed_and_only_then_work_is_done(
-    session: Session, results: list[Result], corpus: str, model: str
+    session: Session, notes: Notes, results: list[Result], corpus: str, model: str
 ) -> None:
     assert [result.fresh for result in results] == [True] * 4
     again = adapt(session, corpus, model, PLAN)
@@ -129,13 +133,12 @@ def test_changed_text_is_noticed_and_only_then_work_is_done(
     with open(corpus, "a") as file:
         file.write("tachycardia coronavirus patient heart rate virus cell\n" * 20)
     assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [True] * 4
-    assert isinstance(session.progress, Notes)
-    assert any(note.startswith("corpus: text changed") for note in session.progress.notes)
+    assert any(note.startswith("corpus: text changed") for note in notes.notes)
 
 
 @pytest.mark.slow
 def test_another_configuration_is_refused_kept_beside_or_replaced(
-    session: Session, results: list[Result], corpus: str, model: str
+    session: Session, notes: Notes, results: list[Result], corpus: str, model: str
 ) -> None:
     ridge = replace(PLAN, align=AlignConfig(method="ridge"))
     with pytest.raises(ConflictError, match=r"method: lstsq → ridge.*--variant NAME"):
@@ -143,12 +146,11 @@ def test_another_configuration_is_refused_kept_beside_or_replaced(
     assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [False] * 4
     beside = align_stage.align(replace(session, variant="ridge"), corpus, None, ridge.align)
     assert beside.path.name == "align@ridge"
-    assert isinstance(session.progress, Notes)
-    assert session.progress.notes[-1].endswith("has no w2v of variant ridge: using the plain one")
+    assert notes.notes[-1].endswith("has no w2v of variant ridge: using the plain one")
     assert align_stage.align(session, corpus, None, PLAN.align).folder == results[2].folder
     expanded = expand.expand(replace(session, variant="ridge"), corpus, None, PLAN.expand)
     assert expanded.manifest.inputs["alignment"]["path"] == str(beside.path)
-    assert not any("has no align of variant" in note for note in session.progress.notes)
+    assert not any("has no align of variant" in note for note in notes.notes)
     replaced = align_stage.align(replace(session, force=True), corpus, None, ridge.align)
     assert replaced.manifest.config["method"] == "ridge"
 

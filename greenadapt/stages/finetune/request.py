@@ -164,12 +164,14 @@ class FinetuneRequest:
             raise UsageError("nothing to train on", "give --train FILE")
         if not any(entry.dev for entry in self.tasks):
             hint = "give one of the tasks a dev file" if self.tasks[0].name else "give --dev FILE"
-            if self.training.keep == "best":
-                raise UsageError("--keep best needs a development set", hint)
-            if self.training.patience is not None:
-                raise UsageError("--patience needs a development set", hint)
-            if self.training.pool == "best":
-                raise UsageError("--pool best needs a development set", hint)
+            training = self.training
+            needs_dev = {
+                "--keep best": training.keep == "best",
+                "--patience": training.patience is not None,
+                "--pool best": training.pool == "best",
+            }
+            if option := next((option for option, is_set in needs_dev.items() if is_set), None):
+                raise UsageError(f"{option} needs a development set", hint)
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
 

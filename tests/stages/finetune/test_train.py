@@ -23,6 +23,7 @@ from greenadapt.models.machine import Machine
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.session import Session
 from greenadapt.storage.results import Result, verified
 from greenadapt.training.finetune import FinetuneRun
 from tests.support.small_tasks import (
@@ -43,6 +44,10 @@ from tests.support.small_tasks import (
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHORT = TaskConfig(max_length=64)
+
+
+def noted(tmp_path: Path, notes: Notes, out: str = "run") -> Session:
+    return replace(session(tmp_path, out), progress=notes)
 
 
 def predicted(folder: Path, source: Path, **options: Any) -> list[Json]:
@@ -334,14 +339,13 @@ def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
 def test_several_training_files_and_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model()
     files = (str(ner_file(tmp_path / "one.tsv", 20, 3)), str(ner_file(tmp_path / "two.tsv", 10, 4)))
-    in_run = session(tmp_path)
-    result = finetune(in_run, ner_request(tmp_path, model, train=files, test=None))
+    notes = Notes()
+    result = finetune(noted(tmp_path, notes), ner_request(tmp_path, model, train=files, test=None))
     assert result.manifest.counts["train"] == 30
     scores = read_scores(result)
     assert "mean" not in scores
     assert "test" not in scores["seeds"][0]
-    assert isinstance(in_run.progress, Notes)
-    assert any("has no added words: both tokenizations are the same" in note for note in in_run.progress.notes)
+    assert any("has no added words: both tokenizations are the same" in note for note in notes.notes)
     tested = finetune(session(tmp_path, "tested"), ner_request(tmp_path, model))
     assert set(read_scores(tested)["seeds"][0]["test"]["views"]) == {"base"}
     assert not (tested.folder / "words.safetensors").exists()
@@ -385,12 +389,11 @@ def test_a_finished_seed_is_not_trained_again(
     for name in (".state", "..state.new"):
         (work / "seeds/0" / name).mkdir()
     (work / "seeds/0/.best.safetensors").write_bytes(b"")
-    again = session(tmp_path)
+    notes = Notes()
     with trained_seeds(monkeypatch) as trained:
-        result = finetune(again, request)
+        result = finetune(noted(tmp_path, notes), request)
     assert trained == [1]
-    assert isinstance(again.progress, Notes)
-    assert [note for note in again.progress.notes if "going on" in note] == ["seed 1: going on from step 15"]
+    assert [note for note in notes.notes if "going on" in note] == ["seed 1: going on from step 15"]
     names = {name for name in whole.manifest.files if name.endswith((".safetensors", "predictions.jsonl"))}
     assert len(names) == 7
     for name in (*names, "scores.json"):
@@ -460,14 +463,11 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     rows = "virus\tB-Disease\n\u200b\tO\ncell\tB-Plant\n\n\n\n\u200b\tB-Plant\n\nheart\tO\n"
     test = _broken(tmp_path, "odd.tsv", rows)
     dev = _broken(tmp_path, "o.tsv", "heart\tO\nrate\tO\n\nof\tO\n")
-    in_run = session(tmp_path)
+    notes = Notes()
     training = replace(TRAIN, keep="best", patience=2)
     request = ner_request(tmp_path, adapted(tiny_model), test=test, dev=dev, training=training)
-    result = finetune(in_run, request)
-    assert isinstance(in_run.progress, Notes)
-    assert any(
-        "types that no training sentence has (Plant): they count as missed" in w for w in in_run.progress.warnings
-    )
+    result = finetune(noted(tmp_path, notes), request)
+    assert any("types that no training sentence has (Plant): they count as missed" in w for w in notes.warnings)
     (seed,) = read_scores(result)["seeds"]
     assert seed["test"]["support"] == 3
     assert seed["test"]["by_type"]["Plant"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
@@ -477,14 +477,12 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
 
     texts = _broken(tmp_path, "texts.jsonl", '{"text": "\u200b", "label": "well"}\n{"text": "", "label": "new"}\n')
     train = texts_file(tmp_path / "train.jsonl")
-    in_run = session(tmp_path, "texts")
     request = FinetuneRequest.of_one(
         request.model, (str(train),), None, texts, replace(SHORT, task="classification"), TRAIN
     )
-    (seed,) = read_scores(finetune(in_run, request))["seeds"]
+    (seed,) = read_scores(finetune(noted(tmp_path, notes, "texts"), request))["seeds"]
     assert seed["test"]["unseen_labels"] == 1
-    assert isinstance(in_run.progress, Notes)
-    assert any("labels that no training example has" in warning for warning in in_run.progress.warnings)
+    assert any("labels that no training example has" in warning for warning in notes.warnings)
 
 
 def test_a_dev_set_that_says_nothing_cannot_choose(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -512,10 +510,10 @@ def test_none_of_a_folders_code_is_run(tiny_model: TinyModel, tmp_path: Path) ->
         (folder / "evil.py").write_text(f"{code}class Evil: pass\n")
 
     poison(model)
-    in_run = session(tmp_path)
-    result = finetune(in_run, ner_request(tmp_path, model))
+    notes = Notes()
+    result = finetune(noted(tmp_path, notes), ner_request(tmp_path, model))
     assert "auto_map" not in read_json(result.folder / "config.json")
-    assert any("left out auto_map" in note for note in in_run.progress.notes)  # type: ignore[attr-defined]
+    assert any("left out auto_map" in note for note in notes.notes)
     assert not (result.folder / "evil.py").exists()
     poison(result.folder)
     source = tmp_path / "text.txt"
