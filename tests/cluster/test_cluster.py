@@ -10,8 +10,8 @@ import pytest
 
 from greenadapt import cluster as clusters
 from greenadapt.cluster import connected
-from greenadapt.errors import InputError, MissingError, UsageError
-from tests.support.small_cluster import ADDRESS, free_port
+from greenadapt.errors import InputError
+from tests.support.small_cluster import ADDRESS
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")]
 
@@ -77,11 +77,3 @@ def test_a_file_that_nodes_do_not_see_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=rf"/proc/self/cwd/text.txt is not there on node {ADDRESS}"):
         cluster.require_files([tmp_path / "text.txt", Path("/proc/self/cwd/text.txt")])
-
-
-def test_a_wrong_address_is_refused_at_once() -> None:
-    address = f"{ADDRESS}:{free_port()}"
-    with pytest.raises(MissingError, match=f"nothing answers at {address}"), connected(address):
-        pass
-    with pytest.raises(UsageError, match="nowhere"), connected("nowhere"):
-        pass

@@ -164,10 +164,11 @@ def test_another_version_on_a_node_is_refused(
 
 
 def test_a_wrong_address_ends_a_command_at_once(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    address = f"{ADDRESS}:{free_port()}"
     (tmp_path / "text.txt").write_text("a heart\n" * 20)
-    command = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", address)
-    assert address in last_line(run_alone(*command, code=1))
+    command = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster")
+    address = f"{ADDRESS}:{free_port()}"
+    assert f"nothing answers at {address}" in last_line(run_alone(*command, address, code=1))
+    assert "nowhere" in last_line(run_alone(*command, "nowhere", code=2))
 
 
 @pytest.mark.long

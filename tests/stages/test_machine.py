@@ -44,6 +44,11 @@ def no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "ray"
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
 @pytest.fixture
 def hub() -> Iterator[str]:
     """A server that answers."""
@@ -64,7 +69,6 @@ def hub() -> Iterator[str]:
 
 def test_extras_are_those_of_the_package_with_a_line_each(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only some of an extra, all or nothing of it may be installed."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
     def version(name: str) -> str:
         if name in ("fastapi", "uvicorn", "ray"):
@@ -93,7 +97,6 @@ def test_extras_are_those_of_the_package_with_a_line_each(run_alone: Run, monkey
 def test_everything_is_checked_and_what_is_missing_has_advice(
     run_alone: Run, hub: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     result = checks()
     assert {"python", "numpy", "GPU", "cores", "memory", "fast engine", "workspace", "model minilm"} <= set(result)
     assert {"train", "sentence", "report", "s3"} <= set(result)
@@ -110,7 +113,6 @@ def test_everything_is_checked_and_what_is_missing_has_advice(
 
 
 def test_a_full_disk_is_a_problem(run_alone: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     result = checks(code=1)
     assert (result["workspace"]["state"], "clean" in result["workspace"]["advice"]) == ("problem", True)
@@ -120,7 +122,6 @@ def test_a_full_disk_is_a_problem(run_alone: Run, monkeypatch: pytest.MonkeyPatc
 def test_gensim_can_be_missing_where_numba_trains(
     monkeypatch: pytest.MonkeyPatch, missing: set[str], state: str
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     find_version = module.version
 
     def version(name: str) -> str:
@@ -137,7 +138,6 @@ def test_a_cluster_is_looked_at_only_where_there_is_one(
     run_alone: Run, no_cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray is not imported for one that was stopped, or killed: the file with its address stays."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     addresses: list[str] = []
 
     def nodes(address: str) -> list[dict[str, Any]]:
@@ -167,7 +167,6 @@ def settings_in(all_rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def test_what_is_set_is_shown_with_its_place(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert checks()["settings"]["found"] == "none set in a file or in the environment"
     Path("s.toml").write_text('workers = 2\nseed = 5\n[w2v]\nepochs = 7\n[finetune]\ntrain = ["a", "b"]\n')
     monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
@@ -189,7 +188,6 @@ def test_what_is_set_is_shown_with_its_place(run_alone: Run, monkeypatch: pytest
 
 
 def test_a_wrong_setting_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     Path("s.toml").write_text(
         '[w2v]\nepochs = 0\nalpha = "x"\nmax-memory = 0\nengine = "slow"\n'
         "[pretrain]\nepochs = true\n[align]\nseed = 3\n"

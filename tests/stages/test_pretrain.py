@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain, read_losses
 from greenadapt.tasks.base import Encoder
@@ -159,8 +159,6 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
     (base / "multitask.json").unlink()
     with pytest.raises(UsageError, match=r"--max-length is 500, but .* reads at most 160 pieces"):
         pretrain(session(tmp_path), request(tmp_path, base, config=replace(CONFIG, max_length=500)))
-    with pytest.raises(MissingError, match="no corpus or file"):
-        pretrain(session(tmp_path), request(tmp_path, base, texts=("none.txt",)))
     single = tmp_path / "one.txt"
     single.write_text("the heart rate\n")
     for share in (0.001, 0.999):

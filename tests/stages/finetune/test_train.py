@@ -442,16 +442,11 @@ def test_training_files_that_are_refused(
 
 def test_what_is_not_there(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model()
-    for changes in ({"train": ("none.tsv",)}, {"test": "none.tsv"}, {"dev": "none.tsv"}):
-        with pytest.raises(MissingError, match=r"none\.tsv"):
-            finetune(session(tmp_path), ner_request(tmp_path, model, **changes))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingError, match=r"owner/name:test does not exist, .* needs datasets, not installed"):
         finetune(session(tmp_path), ner_request(tmp_path, model, test="owner/name:test"))
     with pytest.raises(InputError, match="--test has no examples"):
         finetune(session(tmp_path), ner_request(tmp_path, model, test=_broken(tmp_path, "empty.tsv", "\n")))
-    with pytest.raises(MissingError, match="no model folder"):
-        finetune(session(tmp_path), ner_request(tmp_path, tmp_path / "no model"))
     with pytest.raises(UsageError, match=r"--max-length is 200, but .* reads at most 160"):
         finetune(session(tmp_path), ner_request(tmp_path, model, task=TaskConfig(max_length=200)))
     assert not (tmp_path / "run").exists()
@@ -520,11 +515,3 @@ def test_none_of_a_folders_code_is_run(tiny_model: TinyModel, tmp_path: Path) ->
     source.write_text("heart\n")
     assert len(predicted(result.path, source)) == 1
     assert not marker.exists()
-
-
-def test_a_foreign_folder_is_left_alone(tiny_model: TinyModel, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("x")
-    with pytest.raises(ConflictError, match="is not empty and holds no greenadapt result"):
-        finetune(session(tmp_path, "mine"), ner_request(tmp_path, tiny_model()))
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
