@@ -1,4 +1,4 @@
-"""The index stage: documents in, what answers searches out."""
+"""The index stage: documents in, a search index out."""
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ class IndexRequest:
     format: str | None = None
     fields: tuple[str, ...] = ("text",)
     sample_by: SampleBy | None = None
-    """What a document is in plain text; ``None`` is a line."""
+    """The unit that is a document in plain text; ``None`` is a line."""
     update: bool = False
     """Whether ``documents`` may differ from those that the index was made from."""
 

@@ -1,4 +1,4 @@
-"""What is installed and the nodes of a cluster (``doctor``), and what results cost."""
+"""Installed packages, the machine and the nodes of a cluster (``doctor``), and the cost of results."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What a command would do (``--dry-run``): its steps, found by the same checks as when it runs, without writing."""
+"""The steps that a command would run (``--dry-run``), by the checks of a real run, without writing."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -29,11 +29,11 @@ class PlannedStep:
     resumes: bool = False
     """Whether it would resume a killed run."""
     seconds: float | None = None
-    """What the present result took."""
+    """The seconds that the present result took."""
     counts: Json = field(default_factory=dict)
     """Of a result that is up to date."""
     adapter: Json | None = None
-    """What the tasks' adapters add to the encoder, see ``count_adapters``."""
+    """The parts that the tasks' adapters add to the encoder, see ``count_adapters``."""
 
     def as_dict(self) -> Json:
         """JSON values; ``adapter`` only if there is one."""

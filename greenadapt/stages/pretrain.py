@@ -62,7 +62,7 @@ class PretrainRequest:
     fields: tuple[str, ...] = ()
     """Fields or columns that hold text."""
     sample_by: SampleBy | None = None
-    """What a document is in plain text; ``None`` is a line."""
+    """The unit that is a document in plain text; ``None`` is a line."""
     config: PretrainConfig = field(default_factory=PretrainConfig)
     training: TrainConfig = field(default_factory=lambda: TrainConfig(**GMAP_PRETRAINING))
     run: RunConfig = field(default_factory=RunConfig)

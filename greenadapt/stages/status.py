@@ -42,7 +42,7 @@ _MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin")
 
 @dataclass(frozen=True)
 class ResultCheck:
-    """What changed since a result was made, in words."""
+    """The changes since a result was made, in words."""
 
     damaged: list[str]
     """Files of the result that are missing or have changed."""
@@ -53,7 +53,7 @@ class ResultCheck:
 
 
 def check_result(result: Result, *, verify: bool) -> ResultCheck:
-    """What changed since ``result`` was made.
+    """The changes since ``result`` was made.
 
     As for make, an input counts as unchanged if none of its files is newer than the result. Small newer inputs are
     compared by content; with ``verify`` all inputs and all files of the result.
@@ -177,7 +177,7 @@ def _model_folder(source: str) -> Path | None:
 
 @dataclass(frozen=True)
 class CleanRequest:
-    """What to remove."""
+    """The files and folders to remove."""
 
     kinds: tuple[Kind, ...] = ()
     """Only these kinds; by default all kinds but unfinished work."""
@@ -237,7 +237,7 @@ def remove(session: Session, request: CleanRequest, chosen: Sequence[Leftover]) 
 
 
 def row(leftover: Leftover, action: str, why: str = "") -> Json:
-    """A row of what ``clean`` prints: ``action`` is ``removable``, ``removed`` or ``kept``."""
+    """A row of the output of ``clean``: ``action`` is ``removable``, ``removed`` or ``kept``."""
     return {
         "what": leftover.kind,
         "path": str(leftover.path),

@@ -309,7 +309,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Seconds:
-    """What one model took on a fold."""
+    """The seconds of one model on a fold."""
 
     training: float
     predicting: dict[str, float]
@@ -318,14 +318,14 @@ class _Seconds:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What one model did on the examples of a fold."""
+    """The statistics of one model on the examples of a fold, and its seconds."""
 
     statistics: dict[str, Array]
     """By view, (n_seeds, n_examples, m), see ``Task.statistics``."""
     seconds: _Seconds
 
     def write(self, file: Path) -> None:
-        """Write the file at once."""
+        """Write the file atomically."""
         part = file.with_suffix(".part")
         write_arrays(part, self.statistics, {"seconds": json.dumps(asdict(self.seconds))})
         sync_file(part)

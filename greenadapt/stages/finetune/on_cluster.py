@@ -140,7 +140,7 @@ class _SeedTask:
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a task returns."""
+    """The answer of a task."""
 
     node: str
     cost: Cost
@@ -239,7 +239,7 @@ class _Training:
                     self._end(running.pop(answer[0].folder), answer[1], bar)
 
     def _look(self, task: _SeedTask, bar: Bar) -> None:
-        """Report what a task has written about its progress."""
+        """Pass on the progress that a task has written."""
         try:
             report = read_own(task.folder / _PROGRESS, _Report, "seed")
         except (OSError, GreenadaptError):
@@ -278,7 +278,7 @@ class _Training:
 
 @dataclass(frozen=True)
 class _Report:
-    """What a task writes about its progress."""
+    """The progress of a task, as it writes it."""
 
     node: str
     step: int

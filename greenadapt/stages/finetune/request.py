@@ -119,7 +119,7 @@ class FinetuneRequest:
     model: str
     tasks: tuple[TaskEntry, ...]
     adapter: AdapterConfig | None = field(default_factory=AdapterConfig)
-    """What each task adds to the encoder; ``None`` for a single task, a plain model with a head."""
+    """The adapter of each task; ``None`` for a single task, a plain model with a head."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     training: TrainConfig = field(default_factory=TrainConfig)
     run: RunConfig = field(default_factory=RunConfig)
