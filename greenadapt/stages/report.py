@@ -171,12 +171,13 @@ class Adapted:
         share = float(weights.sum() / max(int(counts.sum()), 1))
         return PieceCounts(self.name, len(words), share, *by_view)
 
-    def rows_data(self, command: str) -> RowsData:
-        """See ``RowsData``; ``command`` shows the neighbours of any word."""
+    def rows_data(self) -> RowsData:
+        """See ``RowsData``."""
         first, n = self.tokenizer.added.first_id, len(self.words)
         sampled = np.unique(np.linspace(0, n - 1, min(n, _N_NORMS)).astype(int)) + first
         base = self.base_ids[:: max(1, len(self.base_ids) // _N_NORMS)]
         frequent = self.order[:_N_ADDED]
+        aligned = self.result.manifest.inputs["alignment"].get("path", "FOLDER")
         return RowsData(
             self.name,
             np.linalg.norm(self._rows(base), axis=1),
@@ -186,7 +187,7 @@ class Adapted:
             self._plane() if len(self.order) >= _FEWEST else None,
             self._neighbour_rows(frequent),
             (len(self.base_ids), len(frequent)),
-            command,
+            f"Those of any other word: greenadapt neighbours WORD --alignment {short(aligned)}",
         )
 
     def _rows(self, ids: Array) -> FloatArray:
@@ -253,7 +254,7 @@ def _named(queries: Array, rows: Array, label: Callable[[int], str], exclude: Ar
 
 
 _ADAPT = "greenadapt adapt --corpus TEXT --model MODEL"
-_OF_FOLDER = "greenadapt report FOLDER  # of a model that was made with --out"
+_COMPARE = "greenadapt report FOLDER FOLDER-BASE"
 _ORDER = {CORPUS: 0, W2V: 1, ALIGN: 2, EXPAND: 3}
 
 
@@ -349,6 +350,9 @@ class _Report:
     def _of(self, stage: str) -> list[Result]:
         return [result for result in self.results if result.manifest.stage == stage]
 
+    def _miss(self, title: str, *commands: str) -> None:
+        self.missing.append(Missing(title, [*commands]))
+
     def page(self, drawing: Drawing) -> Page:
         """The whole page; plots are drawn as soon as their section is complete."""
         sections = [drawing.begin(section) for section in self.sections()]
@@ -360,17 +364,16 @@ class _Report:
 
     def sections(self) -> Iterator[Section]:
         """Each section as soon as it is computed."""
-        stages = [self._stage(result) for result in self.results]
+        stages = []
+        for result in self.results:
+            manifest, name = result.manifest, self.names[result.folder]
+            stages.append(StageData(name, manifest.stage, manifest.facts.get("command"), manifest.whole_cost))
         yield pipeline_section(stages)
         yield from self._corpora()
         yield from self._space()
         yield from self._tasks()
         yield from self._pretrained()
         yield cost_section(stages, paper_costs())
-
-    def _stage(self, result: Result) -> StageData:
-        manifest = result.manifest
-        return StageData(self.names[result.folder], manifest.stage, manifest.facts.get("command"), manifest.whole_cost)
 
     def _corpora(self) -> list[Section]:
         corpora = []
@@ -385,7 +388,7 @@ class _Report:
             about = facts.get("title", ""), facts.get("licence", "unknown")
             corpora.append(CorpusData(*about, result.manifest.counts, words[:100], counts, pieces))
         if not corpora:
-            self.missing.append(Missing("Corpus", [_ADAPT]))
+            self._miss("Corpus", _ADAPT)
         return [corpus_section(corpora)] if corpora else []
 
     def _space(self) -> list[Section]:
@@ -404,43 +407,27 @@ class _Report:
                     continue
                 name = f"{prefix}--rows {recipe}{' (the new rows)' if recipe == row_facts['recipe'] else ''}"
                 maps.append(MapData(name, recipe, manifest.counts["overlap"], figures))
-        rows = [model.rows_data(self._neighbours(model)) for model in self.adapted]
+        rows = [model.rows_data() for model in self.adapted]
         sections = [space_section(maps, rows)] if maps or rows else []
         if self.adapted:
             sections.append(words_section([model.added_data() for model in self.adapted]))
         else:
-            self.missing.append(Missing("Added words and rows", [_ADAPT, _OF_FOLDER]))
+            self._miss(
+                "Added words and rows", _ADAPT, "greenadapt report FOLDER  # of a model that was made with --out"
+            )
         return sections
-
-    @staticmethod
-    def _neighbours(model: Adapted) -> str:
-        aligned = model.result.manifest.inputs["alignment"].get("path", "FOLDER")
-        return f"Those of any other word: greenadapt neighbours WORD --alignment {short(aligned)}"
 
     def _tasks(self) -> list[Section]:
         results = self._of(FINETUNE)
         if not results:
-            self.missing.append(
-                Missing(
-                    "Task scores",
-                    [
-                        "greenadapt finetune --task TASK --train FILE --test FILE --compare BASE --out FOLDER",
-                        "greenadapt report FOLDER FOLDER-BASE",
-                    ],
-                )
-            )
+            train = "greenadapt finetune --task TASK --train FILE --test FILE --compare BASE --out FOLDER"
+            self._miss("Task scores", train, _COMPARE)
             return []
-
         groups = task_groups(results, self.names)
         if not any(group.base for group in groups):
-            self.missing.append(
-                Missing(
-                    "The base model against the adapted one",
-                    ["greenadapt finetune … --compare BASE", "greenadapt report FOLDER FOLDER-BASE"],
-                )
-            )
+            self._miss("The base model against the adapted one", "greenadapt finetune … --compare BASE", _COMPARE)
         if not any(model.history and "dev" in model.history[0] for group in groups for model in group.models):
-            self.missing.append(Missing("Scores over epochs", ["greenadapt finetune … --dev FILE"]))
+            self._miss("Scores over epochs", "greenadapt finetune … --dev FILE")
         return [tasks_section(groups)]
 
     def _pretrained(self) -> list[Section]:
