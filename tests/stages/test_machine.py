@@ -5,11 +5,9 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from socket import create_server
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +19,7 @@ from greenadapt.cli import app
 from greenadapt.errors import MissingError
 from greenadapt.stages import machine as module
 from tests.conftest import Run
+from tests.support.file_server import serving
 from tests.support.json_schema import check_json
 
 
@@ -52,19 +51,8 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def hub() -> Iterator[str]:
     """A server that answers."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving({"/": b""}) as server:
+        yield server.address
 
 
 def test_extras_are_those_of_the_package_with_a_line_each(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,14 @@ def check_folder(result: Result, request: FinetuneRequest, labels: list[str]) ->
     return scores
 
 
+def tuned(model: Path, train: Path, test: Path, labels: list[str], **task: Any) -> tuple[Result, Json]:
+    """A model that is fine-tuned and checked, with the scores of its only seed."""
+    request = FinetuneRequest.of_one(str(model), (str(train),), None, str(test), replace(SHORT, **task), TRAIN)
+    result = finetune(session(train.parent), request)
+    (seed,) = check_folder(result, request, labels)["seeds"]
+    return result, seed
+
+
 @pytest.mark.slow
 def test_entities(tiny_model: TinyModel, tmp_path: Path) -> None:
     from seqeval.metrics import f1_score, precision_score, recall_score
@@ -136,10 +144,8 @@ def test_classes(tiny_model: TinyModel, tmp_path: Path, pair: bool) -> None:
 
     files = {name: texts_file(tmp_path / f"{name}.jsonl", 40, seed, pair=pair) for seed, name in enumerate("ab")}
     fields = ("text", "second") if pair else ("text",)
-    task = replace(SHORT, task="classification", text_fields=fields)
-    request = FinetuneRequest.of_one(str(adapted(tiny_model)), (str(files["a"]),), None, str(files["b"]), task, TRAIN)
-    result = finetune(session(tmp_path), request)
-    (seed,) = check_folder(result, request, ["ill", "well"])["seeds"]
+    task: Json = {"task": "classification", "text_fields": fields}
+    result, seed = tuned(adapted(tiny_model), files["a"], files["b"], ["ill", "well"], **task)
     gold = [row["label"] for row in lines(files["b"])]
     guesses = [row["label"] for row in lines(result.folder / "seeds" / "0" / "predictions.jsonl")]
     scores = seed["test"]
@@ -160,22 +166,17 @@ def test_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
     from scipy.stats import pearsonr, spearmanr
 
     train, test = (texts_file(tmp_path / f"{seed}.jsonl", 40, seed, numbers=True) for seed in (0, 1))
-    task = replace(SHORT, task="classification")
-    request = FinetuneRequest.of_one(str(adapted(tiny_model)), (str(train),), None, str(test), task, TRAIN)
-    result = finetune(session(tmp_path), request)
-    (seed,) = check_folder(result, request, [])["seeds"]
+    result, seed = tuned(adapted(tiny_model), train, test, [], task="classification")
     gold = [row["label"] for row in lines(test)]
     values = [row["value"] for row in lines(result.folder / "seeds" / "0" / "predictions.jsonl")]
     expected = [float(score(gold, values).statistic) for score in (pearsonr, spearmanr)]
     assert [seed["test"][name] for name in ("pearson", "spearman")] == pytest.approx(expected)
     model, tokenizer = plain(result.folder, "SequenceClassification")
     assert model.config.problem_type == "regression"
-    predictions = predicted(result.path, test, pool="base")
-    for row, prediction in zip(lines(test), predictions, strict=True):
+    for row, prediction in zip(lines(test), predicted(result.path, test, pool="base"), strict=True):
         with torch.no_grad():
-            assert prediction["value"] == pytest.approx(
-                model(**tokenizer(row["text"], return_tensors="pt")).logits.item(), abs=1e-4
-            )
+            logits = model(**tokenizer(row["text"], return_tensors="pt")).logits
+        assert prediction["value"] == pytest.approx(logits.item(), abs=1e-4)
 
 
 @pytest.mark.slow
@@ -184,11 +185,7 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
     from torchmetrics.functional.text import squad
 
     train, test = (qa_file(tmp_path / f"{seed}.json", 20, seed, impossible=impossible) for seed in (0, 1))
-    request = FinetuneRequest.of_one(
-        str(adapted(tiny_model)), (str(train),), None, str(test), replace(SHORT, task="qa"), TRAIN
-    )
-    result = finetune(session(tmp_path), request)
-    (seed,) = check_folder(result, request, [])["seeds"]
+    result, seed = tuned(adapted(tiny_model), train, test, [], task="qa")
     assert read_json(result.folder / "task.json")["has_null"] == impossible
     questions = [passage["qas"][0] for passage in read_json(test)["data"][0]["paragraphs"]]
     rows = lines(result.folder / "seeds" / "0" / "predictions.jsonl")
