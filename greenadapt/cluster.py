@@ -329,7 +329,6 @@ def _import_ray(address: str) -> Any:
 
 
 def _command() -> str:
-    """The command line of this program."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.name
     return shlex.join([name, *sys.argv[1:]])
@@ -439,12 +438,12 @@ class Spread:
             gpus = cluster.gpus_each(self.gpus)
             room = cluster.count(self.cores, gpus)
             restarts = {"max_restarts": -1, "max_task_retries": ATTEMPTS}
-            kind = cluster.ray.remote(num_cpus=self.cores, num_gpus=gpus, **restarts)(_Process)
+            kind = cluster.ray.remote(num_cpus=self.cores, num_gpus=gpus, **restarts)(_Worker)
             start = partial(kind.remote, opening, arguments, str(Path.cwd()))
             yield from _deal(cluster, start, room, items, partial(cluster.count, self.cores, gpus))
 
 
-class _Process:
+class _Worker:
     """Opens with the first item, also after a restart."""
 
     def __init__(self, opening: Opening[Any, Any], arguments: Sequence[Any], cwd: str) -> None:

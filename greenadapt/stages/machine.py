@@ -99,7 +99,6 @@ def _package(name: str, state: State, advice: str) -> Check:
 
 
 def _extra(extra: str, packages: Sequence[str], purpose: str) -> Check:
-    """Which packages of an extra are installed, and which are missing."""
     versions = {name: _version(name) for name in packages}
     installed = ", ".join(f"{name} {number}" for name, number in versions.items() if number is not None)
     missing = ", ".join(name for name, number in versions.items() if number is None)

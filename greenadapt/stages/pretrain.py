@@ -180,8 +180,6 @@ def _config(request: PretrainRequest, start: _Start) -> Json:
 
 @dataclass(frozen=True)
 class _Pretraining:
-    """One run of the stage."""
-
     session: Session
     place: Place
     request: PretrainRequest

@@ -341,7 +341,7 @@ def status(
     and reads only manifests and small inputs unless ``verify``. Raises ``MissingError`` for a folder that does not
     exist, and for a folder or a corpus without results.
     """
-    reading = _Reading(verify)
+    reading = _StateReader(verify)
     if folders:
         return [row for folder in folders for row in _of_folder(reading, session.workspace, folder)]
     workspace = session.workspace
@@ -378,7 +378,7 @@ def status(
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _StateReader:
     """Reads each result once."""
 
     verify: bool
@@ -508,7 +508,7 @@ def _reclaimable(free: Sequence[Leftover]) -> list[Json]:
     ]
 
 
-def _of_folder(reading: _Reading, workspace: Workspace, named: Path) -> list[Json]:
+def _of_folder(reading: _StateReader, workspace: Workspace, named: Path) -> list[Json]:
     """The rows of a result's folder, or of all results in a folder such as ``runs``."""
     path = expanded(named).absolute()
     inside: list[Path] = []
@@ -529,7 +529,6 @@ def _of_folder(reading: _Reading, workspace: Workspace, named: Path) -> list[Jso
 
 
 def _time(seconds: float) -> str:
-    """A time as ISO 8601, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 

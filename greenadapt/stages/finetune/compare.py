@@ -81,7 +81,6 @@ def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
 
 
 def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:
-    """The folder of each model's results."""
     taken: dict[Path, Path] = {}
     outs: list[Path] = []
     for request in requests:

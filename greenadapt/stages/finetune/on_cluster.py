@@ -140,8 +140,6 @@ class _SeedTask:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The answer of a task."""
-
     node: str
     cost: Cost
     messages: tuple[tuple[str, str], ...]
@@ -192,8 +190,6 @@ def _inputs(task: _SeedTask, cwd: str) -> dict[str, str] | str:
 
 
 class _Training:
-    """Trains tasks on the nodes, and reports their progress."""
-
     def __init__(
         self, session: Session, cluster: Cluster, tasks: Sequence[_SeedTask], begun: Mapping[int, Begun | None]
     ) -> None:
@@ -241,7 +237,7 @@ class _Training:
     def _look(self, task: _SeedTask, bar: Bar) -> None:
         """Pass on the progress that a task has written."""
         try:
-            report = read_own(task.folder / _PROGRESS, _Report, "seed")
+            report = read_own(task.folder / _PROGRESS, _SeedProgress, "seed")
         except (OSError, GreenadaptError):
             return
         if task.folder not in self._shares:
@@ -277,9 +273,7 @@ class _Training:
 
 
 @dataclass(frozen=True)
-class _Report:
-    """The progress of a task, as it writes it."""
-
+class _SeedProgress:
     node: str
     step: int
     steps: int
@@ -304,8 +298,6 @@ class _Reporting:
 
 
 class _Steps:
-    """The bar of a training."""
-
     def __init__(self, file: Path, total: float) -> None:
         self._file, self._total, self._step, self._next = file, total, 0.0, 0.0
 
@@ -314,4 +306,4 @@ class _Steps:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _EVERY
-        replace_json(self._file, asdict(_Report(socket.gethostname(), int(self._step), int(self._total))))
+        replace_json(self._file, asdict(_SeedProgress(socket.gethostname(), int(self._step), int(self._total))))

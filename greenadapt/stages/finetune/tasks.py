@@ -113,7 +113,7 @@ def _listed(folder: Path, name: str) -> ListedTask:
 
 
 def _refuse_added(result: Path, removed: list[Path]) -> None:
-    """Raise ``ConflictError`` if a file below ``gone`` is not one of ``result``, the folder with the manifest."""
+    """Raise ``ConflictError`` if a file below ``removed`` is not one of ``result``, the folder with the manifest."""
     if not (result / MANIFEST).is_file():
         return
     prefixes = tuple(f"{path.relative_to(result).as_posix()}/".removeprefix("./") for path in removed)
@@ -124,7 +124,7 @@ def _refuse_added(result: Path, removed: list[Path]) -> None:
 
 
 def _forget_files(folder: Path, removed: list[Path]) -> None:
-    """Write the manifest without the files below ``gone``, atomically."""
+    """Write the manifest without the files below ``removed``, atomically."""
     if not (folder / MANIFEST).is_file():
         return
     manifest = read_manifest(folder)
