@@ -186,8 +186,8 @@ class Cluster:
         """
 
         def room(nodes: Iterable[Node]) -> int:
-            each = (min(node.cores // (cores or 1), node.gpus // gpus if gpus else math.inf) for node in nodes)
-            return int(sum(each))
+            tasks = (min(node.cores // (cores or 1), node.gpus // gpus if gpus else math.inf) for node in nodes)
+            return int(sum(tasks))
 
         n_tasks = room(alive_nodes(self.ray))
         resources = f"{cores:g} cores and {gpus:g} GPUs"

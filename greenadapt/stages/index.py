@@ -103,9 +103,9 @@ def _updated(current: IndexFacts, request: IndexRequest, folder: str) -> IndexFa
             fix = f"give --sample-by {current.config.sample_by}, or "
         raise ConflictError(f"{folder} was made with other settings ({settings})", fix + keep_both)
     if (current.model and current.model.sha256) != (facts.model and facts.model.sha256):
-        old, now = ("none" if model is None else model.source for model in (current.model, facts.model))
+        old, new = ("none" if model is None else model.source for model in (current.model, facts.model))
         fix = f"give --model {old}" if current.model and not facts.model else "use the same"
-        raise ConflictError(f"{folder} was made with another model ({old}, now {now})", f"{fix}, or {keep_both}")
+        raise ConflictError(f"{folder} was made with another model ({old}, now {new})", f"{fix}, or {keep_both}")
     if current.documents.keys() != facts.documents.keys() and not request.update:
         raise ConflictError(
             f"{folder} was made from other documents ({', '.join(current.documents.values())})",

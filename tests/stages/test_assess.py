@@ -164,9 +164,9 @@ def test_the_command(run_alone: Run, adapted: list[Result]) -> None:
     assert result["folder"] == str(folder)
     table = run_alone("assess", "-c", adapted[-1].manifest.facts["corpus"], "--workspace", folder.parents[2]).stdout
     rows = [line.split() for line in table.splitlines()]
-    own, states = [row for row in rows if row[:2] == ["pieces", "*"]]
+    figures_row, states = [row for row in rows if row[:2] == ["pieces", "*"]]
     figures = result["rows"]["pieces"]
-    assert own[2] == f"{figures['cosine']:.3f}"
+    assert figures_row[2] == f"{figures['cosine']:.3f}"
     assert states[2] == f"{figures['state_cosine']:.3f}"
     [split] = [row for row in rows if row[:2] == ["in", "pieces"]]
     assert split[2] == f"{result['substitution']['split']['state_cosine']:.3f}"

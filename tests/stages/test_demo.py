@@ -54,7 +54,7 @@ Parameters
 """
 
 
-def shown(docstring: str) -> list[str]:
+def marked(docstring: str) -> list[str]:
     """Each sentence, entities between < and >."""
     result = []
     for sentence in labelled_sentences(docstring):
@@ -67,7 +67,7 @@ def shown(docstring: str) -> list[str]:
 
 
 def test_sentences_of_a_docstring() -> None:
-    assert shown(DOCSTRING) == [
+    assert marked(DOCSTRING) == [
         "Return a new <numpy . ndarray> of the given shape .",
         "It is the same as calling <zeros ( )> with <dtype = float> , e . g . <coef _> is not changed by it .",
         "* args : tuple Passed on to <func> .",
@@ -96,7 +96,7 @@ def test_code_of_one_word_is_labelled(code: str, words: list[str]) -> None:
 
 @pytest.mark.parametrize("code", ["a + b", "'auto'", "-1", "0.5", "v)", "f(x", "a, b", "é", "<option>", "{name}"])
 def test_a_sentence_with_other_code_is_left_out(code: str) -> None:
-    assert shown(f"The value of ``{code}`` and ``x`` counts here.") == []
+    assert marked(f"The value of ``{code}`` and ``x`` counts here.") == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_sentence_with_other_code_is_left_out(code: str) -> None:
     ],
 )
 def test_a_sentence_that_would_teach_something_wrong_is_left_out(text: str) -> None:
-    assert shown(text) == []
+    assert marked(text) == []
 
 
 @given(st.text(st.sampled_from("ab _.`*|:'\"<>~\\\n(=)A"), max_size=80))
@@ -257,7 +257,7 @@ def test_the_demo_on_two_packages(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_without_torch_the_demo_says_so_and_shows_the_rest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Told(Silent):
+    class Warned(Silent):
         def warn(self, message: str) -> None:
             warnings.append(message)
 
@@ -266,7 +266,7 @@ def test_without_torch_the_demo_says_so_and_shows_the_rest(folder: Path, monkeyp
 
     warnings: list[str] = []
     monkeypatch.setattr(module, "require_torch", missing)
-    result = demo(Session(Workspace(folder / "ws"), Told()), str(folder / "small.toml"))
+    result = demo(Session(Workspace(folder / "ws"), Warned()), str(folder / "small.toml"))
     assert result.task is None
     assert result.as_dict()["task"] is None
     check_json(["demo", "--json"], json.dumps(result.as_dict()))

@@ -162,10 +162,10 @@ def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
     whole = adapt(replace(session, out=tmp_path / "adapted"), corpus, model, PLAN)
     assert whole[-1].path == tmp_path / "adapted"
     assert not (tmp_path / "adapted").is_symlink()
-    other = tmp_path / "other.txt"
-    other.write_text(Path(corpus).read_text("utf-8"), "utf-8")
+    copy = tmp_path / "other.txt"
+    copy.write_text(Path(corpus).read_text("utf-8"), "utf-8")
     with pytest.raises(ConflictError, match=r"adapted was made from another corpus"):  # before it is read
-        adapt(replace(session, out=tmp_path / "adapted"), str(other), model, PLAN)
+        adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, PLAN)
     assert not [*session.workspace.root.glob("other-*/*/corpus")]
     export_vectors(session, tmp_path / "my.vec.gz", corpus, None)
     empty = Session(Workspace(tmp_path / "elsewhere"), Notes(), out=tmp_path / "map")

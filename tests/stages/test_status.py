@@ -334,8 +334,8 @@ def test_an_old_version_that_a_result_was_made_from_stays(run_alone: Run, stages
     run_job(stages.place("expand"), job, force=False, progress=Silent())
     stages.text.write_text("other text")
     stages.make("corpus", content="b")
-    [kept] = rows(run_alone, "clean", "--yes")
-    assert (kept["action"], "expand" in kept["why"]) == ("kept", True)
+    [cleaned] = rows(run_alone, "clean", "--yes")
+    assert (cleaned["action"], "expand" in cleaned["why"]) == ("kept", True)
     assert "leftovers" not in {row["kind"] for row in rows(run_alone, "status")}
     assert old.folder.is_dir()
 

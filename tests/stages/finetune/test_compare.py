@@ -230,9 +230,9 @@ def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(ours: Path
     statistics: dict[str, list[Any]] = {"base": [], "adapted": []}
     for number in range(2):
         parts = Fold(number, 2).split(sentences(40, 0))
-        rest, out = (_conll(tmp_path / f"{name}{number}.tsv", part) for name, part in zip("ab", parts, strict=True))
+        inner, out = (_conll(tmp_path / f"{name}{number}.tsv", part) for name, part in zip("ab", parts, strict=True))
         for model, folds in statistics.items():
-            fold_request = _request(ours.parent / model, rest, test=str(out), seeds=(0,), training=learning)
+            fold_request = _request(ours.parent / model, inner, test=str(out), seeds=(0,), training=learning)
             tuned = finetune(session(tmp_path, f"{model}{number}"), fold_request)
             predictions = lines(tuned.folder / SEEDS / "0" / PREDICTIONS)
             folds.append(NerTask().statistics(NerTask().read(str(out), Notes()), predictions)[None])
