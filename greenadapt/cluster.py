@@ -18,18 +18,27 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from greenadapt.errors import GreenadaptError, InputError, MissingError, ResourceError, UsageError, first_line, require
+from greenadapt.errors import (
+    GreenadaptError,
+    InputError,
+    MissingError,
+    ResourceError,
+    UsageError,
+    counted,
+    first_line,
+    require,
+)
 
 AUTO, LOCAL = "auto", "local"
 COMMAND = "command"
-"""Under this name the cluster knows the command line of a program that uses it."""
+"""The key of a program's command line in the metadata of its Ray job."""
 _CONNECT_SECONDS = 10
 _LOOPBACK = "127.0.0.1"
 ATTEMPTS = 10
-"""How often work is given to another node after the one that had it died."""
+"""How often a call is repeated after the process or node that ran it died."""
 
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -53,15 +62,15 @@ class Cluster:
 
     @property
     def cores(self) -> int:
-        """Of all nodes together."""
+        """The number of cores of all nodes together."""
         return int(sum(node.cores for node in self.nodes))
 
-    def gpus_each(self, asked: float | None) -> float:
-        """The GPUs of a call that trains or predicts: as ``asked``, else one if any node has one."""
-        return float(any(node.gpus for node in self.nodes)) if asked is None else asked
+    def gpus_each(self, gpus: float | None) -> float:
+        """The number of GPUs of a call that trains or predicts: ``gpus``; if it is ``None``, 1 if any node has one."""
+        return float(any(node.gpus for node in self.nodes)) if gpus is None else gpus
 
     def lost(self) -> list[Node]:
-        """The nodes that have died since this was connected."""
+        """The nodes that have died since the cluster was connected."""
         alive = alive_nodes(self.ray)
         return [node for node in self.nodes if node not in alive]
 
@@ -83,31 +92,29 @@ class Cluster:
 
     def require_files(self, paths: Sequence[Path]) -> None:
         """Raise ``InputError`` unless every node sees each of ``paths``, with the same size as this process does."""
-        here = _sizes(paths)
+        expected = _sizes(paths)
         for node, sizes in self.on_each_node(_sizes, paths).items():
-            for path, there, size in zip(paths, sizes, here, strict=True):
-                if there != size:
-                    found = "not there" if there is None else f"of {there:,} bytes, and here of {size or 0:,}"
+            for path, size, expected_size in zip(paths, sizes, expected, strict=True):
+                if size != expected_size:
+                    problem = "not there" if size is None else f"of {size:,} bytes, and here of {expected_size or 0:,}"
                     raise InputError(
-                        f"{path} is {found} on node {node.address} of the cluster",
+                        f"{path} is {problem} on node {node.address} of the cluster",
                         "put it where all nodes see it under the same path",
                     )
 
-    def on_each_node(self, function: Callable[..., Made], *arguments: Any) -> dict[Node, Made]:
-        """What ``function(*arguments)`` returns on each node; those that have died are left out."""
+    def on_each_node(self, function: Callable[..., Answer], *arguments: Any) -> dict[Node, Answer]:
+        """Call ``function(*arguments)`` on each node; returns the answer of each node that is alive."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         task = self.ray.remote(num_cpus=0, max_retries=ATTEMPTS)(function)
-        given = {
-            node: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote(
-                *arguments
-            )
-            for node in self.nodes
-        }
+        calls = {}
+        for node in self.nodes:
+            only_there = NodeAffinitySchedulingStrategy(node.id, soft=False)
+            calls[node] = task.options(scheduling_strategy=only_there).remote(*arguments)
         answers = {}
-        for node, made in given.items():
+        for node, call in calls.items():
             try:
-                answers[node] = self.get(made)
+                answers[node] = self.get(call)
             except Exception:
                 if node in alive_nodes(self.ray):
                     raise
@@ -115,23 +122,23 @@ class Cluster:
 
     def run(
         self,
-        function: Callable[..., Made],
+        function: Callable[..., Answer],
         items: Iterable[Item],
         *arguments: Any,
         cores: float = 1,
-    ) -> Iterator[Made]:
-        """``function(item, *arguments)`` of each item, on any node, in the order of the items.
+    ) -> Iterator[Answer]:
+        """Call ``function(item, *arguments)`` for each item on any node; yields the answers in the order of the items.
 
         Each call has ``cores`` to itself. At most twice as many calls as run at once are unfinished or wait to be
-        read. A call whose node dies is made again elsewhere, so it must not matter if it was half done. What a call
-        raises is raised here, and the others are cancelled.
+        read. A call whose node dies is repeated on another node, so it must bear to be interrupted. An error of a call
+        is raised here, and the other calls are cancelled.
         """
-        call = self._calls(function, arguments, cores, gpus=0)
+        start = self._starter(function, arguments, cores, gpus=0)
         limit = 2 * max(1, int(self.cores / max(cores, 0.1)))
         waiting: deque[Any] = deque()
         try:
             for item in items:
-                waiting.append(call(item))
+                waiting.append(start(item))
                 if len(waiting) >= limit:
                     yield self.get(waiting.popleft())
             while waiting:
@@ -141,30 +148,30 @@ class Cluster:
 
     def as_they_end(
         self,
-        function: Callable[..., Made],
+        function: Callable[..., Answer],
         items: Iterable[Item],
         *arguments: Any,
         cores: float = 1,
         gpus: float = 0,
         every: float = 1,
-    ) -> Generator[tuple[Item, Made | Exception] | None, None, None]:
-        """The same for all items at once, each as soon as it ends: the item and what the call returned or raised.
+    ) -> Generator[tuple[Item, Answer | Exception] | None, None, None]:
+        """Like ``run`` for all items at once; yields each item with its answer or error as soon as its call ends.
 
-        ``None`` comes when ``every`` seconds have passed without one, so that the caller can look at what is under way.
+        Yields ``None`` when ``every`` seconds have passed without an answer, so that the caller can report progress.
         Raises what ``count`` raises, also once the nodes with room have died.
         """
         self.count(cores, gpus)
-        call = self._calls(function, arguments, cores, gpus)
-        running = {call(item): item for item in items}
+        start = self._starter(function, arguments, cores, gpus)
+        running = {start(item): item for item in items}
         try:
             while running:
                 ended, _ = self.ray.wait(list(running), timeout=every)
-                for made in ended:
+                for ended_call in ended:
                     try:
-                        value = self.get(made)
+                        value = self.get(ended_call)
                     except Exception as error:
                         value = error
-                    yield running.pop(made), value
+                    yield running.pop(ended_call), value
                 if not ended:
                     self.count(cores, gpus)
                     yield None
@@ -172,43 +179,43 @@ class Cluster:
             self._cancel(running)
 
     def count(self, cores: float, gpus: float) -> int:
-        """How many tasks with so many ``cores`` and ``gpus`` the nodes that are alive have room for.
+        """How many tasks of ``cores`` and ``gpus`` each fit on the nodes that are alive.
 
-        If there is none, Ray would wait for such a node: raises ``UsageError`` or, if those that had room died,
-        ``ResourceError``.
+        Ray would wait forever for a node with room. Raises ``UsageError`` if no node ever had room, ``ResourceError``
+        if all nodes with room died.
         """
 
         def room(nodes: Iterable[Node]) -> int:
-            each = (min(one.cores // (cores or 1), one.gpus // gpus if gpus else math.inf) for one in nodes)
-            return int(sum(each))
+            tasks = (min(node.cores // (cores or 1), node.gpus // gpus if gpus else math.inf) for node in nodes)
+            return int(sum(tasks))
 
-        found = room(alive_nodes(self.ray))
-        what = f"{cores:g} cores and {gpus:g} GPUs"
-        if not found and room(self.nodes):
+        n_tasks = room(alive_nodes(self.ray))
+        resources = f"{cores:g} cores and {gpus:g} GPUs"
+        if not n_tasks and room(self.nodes):
             raise ResourceError(
-                f"all nodes of the cluster with {what} died", "start them again, then run the same command again"
+                f"all nodes of the cluster with {resources} died", "start them again, then run the same command again"
             )
-        if not found:
-            raise UsageError(f"no node of the cluster has {what}", "ask for less")
-        return found
+        if not n_tasks:
+            raise UsageError(f"no node of the cluster has {resources}", "ask for less")
+        return n_tasks
 
-    def _calls(
-        self, function: Callable[..., Made], arguments: Sequence[Any], cores: float, gpus: float
+    def _starter(
+        self, function: Callable[..., Answer], arguments: Sequence[Any], cores: float, gpus: float
     ) -> Callable[[Any], Any]:
-        """Begins ``function(item, *arguments)`` on a node; the arguments are sent there once."""
+        """A function that starts ``function(item, *arguments)`` on a node; the arguments are sent only once."""
         task = self.ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=ATTEMPTS)(function)
         shared = [self.ray.put(argument) for argument in arguments]
         return lambda item: task.remote(item, *shared)
 
-    def _cancel(self, running: Iterable[Any]) -> None:
-        for made in running:
+    def _cancel(self, calls: Iterable[Any]) -> None:
+        for call in calls:
             with suppress(Exception):
-                self.ray.cancel(made, force=True)
+                self.ray.cancel(call, force=True)
 
-    def get(self, made: Any) -> Any:
-        """What a call returned; raises what it raised."""
+    def get(self, call: Any) -> Any:
+        """The answer of a call; raises the error that it ended with."""
         try:
-            return self.ray.get(made)
+            return self.ray.get(call)
         except self.ray.exceptions.RayTaskError as error:
             raise_for_user(error)
             raise
@@ -223,22 +230,22 @@ class Cluster:
             self.ray.exceptions.WorkerCrashedError,
         ) as error:
             raise ResourceError(
-                f"work was lost {ATTEMPTS} times with the nodes that did it ({first_line(error)})",
+                f"work was lost {counted(ATTEMPTS, 'time')} with the nodes that did it ({first_line(error)})",
                 "look at memory and logs of the nodes, then run the same command again",
             ) from None
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Cluster]:
-    """The cluster at ``address``: ``host:port`` or ``ray://host:port``, ``auto`` for one that runs here or that
-    ``RAY_ADDRESS`` names, ``local`` for one on this machine that ends with this command.
+    """Connect to the cluster at ``address``: ``host:port`` or ``ray://host:port``; ``auto`` is the cluster that
+    ``RAY_ADDRESS`` names or that runs on this machine, ``local`` a new one on this machine that ends with this command.
 
-    Raises ``MissingError`` if Ray is not installed or no cluster is there, ``UsageError`` for something else than an
-    address, ``InputError`` if a node runs another version of Python, Ray or greenadapt.
+    Raises ``MissingError`` if Ray is not installed or no cluster answers, ``UsageError`` for an invalid address,
+    ``InputError`` if a node runs another version of Python, Ray or greenadapt.
     """
     ray = _import_ray(address)
     options = {"address": address, "namespace": "greenadapt", "log_to_driver": False, "logging_level": "ERROR"}
-    if not address.startswith("ray://"):  # where it cannot be passed
+    if not address.startswith("ray://"):  # a client cannot pass it
         options["job_config"] = ray.job_config.JobConfig(metadata={COMMAND: _command()})
     if address == LOCAL:
         options |= {"include_dashboard": False, "_node_ip_address": _LOOPBACK}
@@ -259,8 +266,10 @@ def connected(address: str) -> Iterator[Cluster]:
     except RuntimeError as error:
         if "ersion mismatch" not in str(error):
             raise
-        said = " ".join(line.strip() for line in str(error).splitlines())
-        raise InputError(f"the cluster at {address} does not run what runs here: {said}", "install the same") from None
+        reason = " ".join(line.strip() for line in str(error).splitlines())
+        raise InputError(
+            f"the cluster at {address} does not run what runs here: {reason}", "install the same"
+        ) from None
     try:
         cluster = Cluster(ray)
         require_same_version(cluster)
@@ -270,9 +279,9 @@ def connected(address: str) -> Iterator[Cluster]:
 
 
 def running_address() -> str | None:
-    """The address in ``RAY_ADDRESS``, else of the cluster that was last started here, if it answers.
+    """The address in ``RAY_ADDRESS``, else of the cluster that was last started on this machine, if it answers.
 
-    Ray is not imported.
+    Does not import Ray.
     """
     if address := os.environ.get("RAY_ADDRESS"):
         return address
@@ -285,7 +294,7 @@ def running_address() -> str | None:
 
 
 def raise_for_user(error: Exception) -> None:
-    """Raise what a call on a node raised, if it is for the user to read, such as that a disk is full."""
+    """Raise the cause of a call's ``error`` if it is a message for the user, such as a full disk."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, GreenadaptError | OSError):
         raise cause from None
@@ -295,32 +304,31 @@ def alive_nodes(ray: Any) -> list[Node]:
     """The nodes of the connected cluster, by address."""
     nodes = [
         Node(
-            each["NodeID"],
-            each["NodeManagerAddress"],
-            each["Resources"].get("CPU", 0),
-            each["Resources"].get("GPU", 0),
-            int(each["Resources"].get("memory", 0)),
+            entry["NodeID"],
+            entry["NodeManagerAddress"],
+            entry["Resources"].get("CPU", 0),
+            entry["Resources"].get("GPU", 0),
+            int(entry["Resources"].get("memory", 0)),
         )
-        for each in ray.nodes()
-        if each["Alive"]
+        for entry in ray.nodes()
+        if entry["Alive"]
     ]
     return sorted(nodes, key=lambda node: (node.address, node.id))
 
 
 def _import_ray(address: str) -> Any:
     require("cluster", "ray", by="--cluster")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to Ray's makers unless the user says so
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # what Ray says of dead nodes it writes to standard output
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")  # to connect, one a second: what listens is there
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no statistics for Ray's makers unless the user wants it
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # Ray prints dead nodes to standard output
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")  # to connect, one a second
     if _host(address) in (_LOOPBACK, "localhost"):
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else Ray takes the network address instead
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # else Ray takes the network address
     import ray
 
     return ray
 
 
 def _command() -> str:
-    """The command line, as it was typed or nearly so."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.name
     return shlex.join([name, *sys.argv[1:]])
@@ -331,7 +339,7 @@ def _host(address: str) -> str:
 
 
 def _require_listening(address: str) -> None:
-    """Ray itself tries for minutes, so look first whether anything listens there."""
+    """Raise ``MissingError`` unless something listens at ``address``: Ray itself would try for minutes."""
     host, port = _host(address), address.rpartition(":")[2]
     if not host or not port.isdecimal() or int(port) >= 1 << 16:
         raise UsageError(f"--cluster is {address!r}, must be auto, local, HOST:PORT or ray://HOST:PORT")
@@ -346,19 +354,19 @@ def _require_listening(address: str) -> None:
 
 def require_same_version(cluster: Cluster) -> None:
     """Raise ``InputError`` if a node runs another version of Python or greenadapt than this process."""
-    here = _versions()
+    expected = _versions()
     try:
-        found = cluster.on_each_node(_versions)
+        answers = cluster.on_each_node(_versions)
     except cluster.ray.exceptions.RayError as error:
         raise InputError(
             f"a node of the cluster cannot run greenadapt ({str(error).splitlines()[-1]})",
-            f"install greenadapt {here['greenadapt']} on every node",
+            f"install greenadapt {expected['greenadapt']} on every node",
         ) from None
-    for node, versions in found.items():
+    for node, versions in answers.items():
         for name, version in versions.items():
-            if version != here[name]:
+            if version != expected[name]:
                 raise InputError(
-                    f"node {node.address} of the cluster has {name} {version}, this machine has {here[name]}",
+                    f"node {node.address} of the cluster has {name} {version}, this machine has {expected[name]}",
                     "install the same version on both",
                 )
 
@@ -370,31 +378,31 @@ def _versions() -> Mapping[str, str]:
 
 
 def _touch(path: str, token: str) -> str:
-    """Why ``path`` does not hold ``token``, or its folder cannot be written; empty if all is well."""
-    own = Path(f"{path}-{uuid4().hex}")
+    """Why ``path`` does not hold ``token`` or its folder cannot be written; empty if neither is the case."""
+    file = Path(f"{path}-{uuid4().hex}")
     try:
         if Path(path).read_text("utf-8") != token:
             return "it holds something else"
-        own.write_text(token, "utf-8")
-        own.unlink()
+        file.write_text(token, "utf-8")
+        file.unlink()
     except OSError as error:
         return error.strerror or first_line(error)
     return ""
 
 
 def _sizes(paths: Sequence[Path]) -> list[int | None]:
-    """The bytes of each file, 0 for a folder; ``None`` if it is not there."""
+    """The bytes of each file; 0 for a folder, ``None`` for a path that does not exist."""
     return [(path.stat().st_size if path.is_file() else 0) if path.exists() else None for path in paths]
 
 
-Opening = Callable[..., Callable[[Item], Made]]
+Opening = Callable[..., Callable[[Item], Answer]]
 _AHEAD = 4
-"""Items a process that are read before they are wanted: what comes late holds up what follows it."""
+"""Items per process that are under way or wait for a slower item before them."""
 _PATIENCE = 10
-"""Seconds without an answer after which it is looked whether there is still a node to wait for."""
+"""Seconds without an answer after which the nodes are counted again."""
 
 
-class Chosen(Protocol):
+class ClusterOptions(Protocol):
     """Options of a command, or the session made of them."""
 
     @property
@@ -407,7 +415,7 @@ class Chosen(Protocol):
 
 @dataclass(frozen=True)
 class Spread:
-    """Where work is done, and what each process gets."""
+    """A cluster, and the cores and GPUs of each process on it."""
 
     address: str
     cores: int = 1
@@ -415,30 +423,30 @@ class Spread:
     """``None``: 1 if the cluster has GPUs."""
 
     @classmethod
-    def of(cls, options: "Chosen") -> "Spread | None":
-        """What the user chose; ``None`` for this machine alone."""
+    def of(cls, options: ClusterOptions) -> "Spread | None":
+        """The cluster in ``options``; ``None`` for this machine alone."""
         return None if options.cluster is None else cls(options.cluster, options.cores_each, options.gpus_each)
 
-    def over(self, opening: "Opening[Item, Made]", items: Iterable[Item], *arguments: Any) -> Iterator[Made]:
-        """``opening(*arguments)(item)`` of each item, in the order of the items; each process opens only once.
+    def over(self, opening: Opening[Item, Answer], items: Iterable[Item], *arguments: Any) -> Iterator[Answer]:
+        """Yield ``opening(*arguments)(item)`` of each item, in the order of the items; each process opens only once.
 
-        As many processes are started as there is work and room for; Ray starts again one that dies. If ``items``
-        raises, so does this, after all before. Raises what opening and the calls raise, what ``connected`` and
-        ``count`` raise, and ``ResourceError`` if an item was lost time and again.
+        Starts as many processes as there is work and room for; Ray restarts a process that dies. An error of ``items``
+        is raised after the answers of all items before it. Raises also the errors of the opening and the calls, of
+        ``connected`` and ``count``, and ``ResourceError`` if an item was lost ``ATTEMPTS`` times.
         """
         with connected(self.address) as cluster:
             gpus = cluster.gpus_each(self.gpus)
             room = cluster.count(self.cores, gpus)
             restarts = {"max_restarts": -1, "max_task_retries": ATTEMPTS}
-            kind = cluster.ray.remote(num_cpus=self.cores, num_gpus=gpus, **restarts)(_Process)
+            kind = cluster.ray.remote(num_cpus=self.cores, num_gpus=gpus, **restarts)(_Worker)
             start = partial(kind.remote, opening, arguments, str(Path.cwd()))
             yield from _deal(cluster, start, room, items, partial(cluster.count, self.cores, gpus))
 
 
-class _Process:
-    """Opens something with the first item, also after Ray started it again, and then works with it."""
+class _Worker:
+    """Opens with the first item, also after a restart."""
 
-    def __init__(self, opening: "Opening[Any, Any]", arguments: Sequence[Any], cwd: str) -> None:
+    def __init__(self, opening: Opening[Any, Any], arguments: Sequence[Any], cwd: str) -> None:
         self._opening, self._arguments, self._cwd = opening, arguments, cwd
 
     def do(self, item: Any) -> Any:
@@ -459,41 +467,44 @@ class _Process:
 def _deal(
     cluster: Cluster, start: Callable[[], Any], room: int, items: Iterable[Any], count_room: Callable[[], int]
 ) -> Iterator[Any]:
-    """What processes make of the items, in order; ``start`` starts one, which works on one item at a time.
+    """Yield the answers of processes to the items, in order; ``start`` starts a process, which has one item at a time.
 
-    A process that died gets its item again when Ray starts it elsewhere. If the nodes that are left have no room for
-    that, which ``count_room`` tells, others end as soon as there is nothing for them to do but wait for that item.
+    Ray restarts a process that died, on another node, and repeats its item. If ``count_room`` says that the nodes have
+    no room for that, idle processes are ended to make room.
     """
     failures: list[GreenadaptError] = []
     numbered = enumerate(_until_error(iter(items), failures))
     idle: list[Any] = []
     busy: dict[Any, tuple[Any, int]] = {}
-    done: dict[int, Any] = {}
-    out = 0
+    answers: dict[int, Any] = {}
+    n_yielded = 0
     while True:
-        while (idle or len(busy) < room) and len(busy) + len(done) < _AHEAD * room and (new := next(numbered, None)):
+        while (idle or len(busy) < room) and len(busy) + len(answers) < _AHEAD * room:
+            if (entry := next(numbered, None)) is None:
+                break
+            number, item = entry
             process = idle.pop() if idle else start()
-            busy[process.do.remote(new[1])] = process, new[0]
+            busy[process.do.remote(item)] = process, number
         if not busy:
             break
         ended, _ = cluster.ray.wait(list(busy), timeout=_PATIENCE)
-        for made in ended:
-            process, number = busy.pop(made)
-            done[number] = cluster.get(made)
+        for call in ended:
+            process, number = busy.pop(call)
+            answers[number] = cluster.get(call)
             idle.append(process)
         if not ended:
             room = min(room, count_room())
             while idle and len(idle) + len(busy) > room:
                 cluster.ray.kill(idle.pop())
-        while out in done:
-            yield done.pop(out)
-            out += 1
+        while n_yielded in answers:
+            yield answers.pop(n_yielded)
+            n_yielded += 1
     if failures:
         raise failures[0]
 
 
 def _until_error(items: Iterator[Item], failures: list[GreenadaptError]) -> Iterator[Item]:
-    """``items`` up to the first that cannot be made; the error is kept, since what is before it comes first."""
+    """Yield ``items`` up to the first error, which is added to ``failures``, since earlier answers come first."""
     try:
         yield from items
     except GreenadaptError as error:

@@ -39,17 +39,17 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("room", [1, 3])
 def test_results_come_in_order_each_once(play: Play, room: int) -> None:
-    cluster, done = play(room=room), Counter[int]()
+    cluster, calls = play(room=room), Counter[int]()
 
     def opening(factor: int) -> Callable[[int], int]:
         def double(item: int) -> int:
-            done[item] += 1
+            calls[item] += 1
             return factor * item
 
         return double
 
     assert [*ANYWHERE.over(opening, range(40), 2)] == [*range(0, 80, 2)]
-    assert done == Counter(range(40))
+    assert calls == Counter(range(40))
     assert cluster.n_started == room
     assert [*islice(ANYWHERE.over(opening, count(), 1), 40)] == [*range(40)]  # an input without an end
 
@@ -59,12 +59,12 @@ def test_what_fails_comes_after_all_before_it(play: Play) -> None:
         yield from range(7)
         raise InputError("line 8 is broken", "mend it")
 
-    got = []
+    answers = []
     play()
     with pytest.raises(InputError, match="line 8"):  # noqa: PT012
-        for made in ANYWHERE.over(lambda: str, items()):
-            got.append(made)
-    assert got == [*map(str, range(7))]
+        for answer in ANYWHERE.over(lambda: str, items()):
+            answers.append(answer)
+    assert answers == [*map(str, range(7))]
 
 
 @pytest.mark.slow
@@ -76,9 +76,9 @@ def test_predictions_are_those_of_one_machine_and_go_on_after_a_stop(
     ner_file(tmp_path / "train.tsv", 20)
     run_alone("finetune", "--task", "ner", "-m", adapted(tiny_model), "--train", "train.tsv", "--epochs", 1)
     [model] = (tmp_path / "runs").iterdir()
-    asked = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
-    run_alone(*asked, "-o", "alone.jsonl")
-    spread = [*asked, "-o", "spread.jsonl", "--cluster", "played"]
+    command = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
+    run_alone(*command, "-o", "alone.jsonl")
+    spread = [*command, "-o", "spread.jsonl", "--cluster", "played"]
     play(stops=12)
     run_alone(*spread, code=130)
     assert not (tmp_path / "spread.jsonl").exists()
@@ -94,7 +94,7 @@ def test_predictions_are_those_of_one_machine_and_go_on_after_a_stop(
 @pytest.mark.usefixtures("one_thread", "small_blocks")
 def test_answers_are_those_of_one_machine(play: Play, run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     qa_file(tmp_path / "squad.json", 30)
-    asked = ["qa", "-m", tiny_model("BertForQuestionAnswering"), "--data", "squad.json"]
-    alone = run_alone(*asked).stdout
+    command = ["qa", "-m", tiny_model("BertForQuestionAnswering"), "--data", "squad.json"]
+    alone = run_alone(*command).stdout
     play()
-    assert run_alone(*asked, "--cluster", "played").stdout == alone
+    assert run_alone(*command, "--cluster", "played").stdout == alone

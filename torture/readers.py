@@ -122,7 +122,7 @@ def _task(folder: Path, name: str) -> None:
 
 def _manifest(folder: Path, name: str) -> None:
     from greenadapt.checkpoints.source import require_whole
-    from greenadapt.stages.status import changes
+    from greenadapt.stages.status import check_result
     from greenadapt.storage.jobs import Place
     from greenadapt.storage.results import read_manifest, verified
 
@@ -134,7 +134,7 @@ def _manifest(folder: Path, name: str) -> None:
         require_whole(model)
     with suppress(GreenadaptError):
         verified(found)
-    changes(found, verify=True)
+    check_result(found, verify=True)
 
 
 def _index(folder: Path, name: str) -> None:

@@ -24,7 +24,7 @@ from greenadapt.progress import ALARM, limit_time
 from greenadapt.storage.files import short
 
 if TYPE_CHECKING:
-    from greenadapt.stages.plan import Plan
+    from greenadapt.stages.plan import DryRunPlan
     from greenadapt.stages.session import Session
 
 
@@ -271,7 +271,7 @@ COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
 """The running command, as recorded in results."""
 _WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
 """The words of the running command by parameter; those of its name are at ""."""
-PLAN: ContextVar["Plan | None"] = ContextVar("plan", default=None)
+PLAN: ContextVar["DryRunPlan | None"] = ContextVar("plan", default=None)
 """The plan of a dry run."""
 _NOT_RECORDED = {"workspace", "force", "as_json", "quiet", "verbose", "log_format", "config", "max_time", "nice"}
 
@@ -332,10 +332,10 @@ def _long(options: list[str]) -> str:
 @contextmanager
 def steps_printed(as_json: bool) -> Iterator[None]:
     """Run the command in the ``with`` block dry, and print its steps instead of its output."""
-    from greenadapt.stages.plan import DryRun, Plan
+    from greenadapt.stages.plan import DryRun, DryRunPlan
     from greenadapt.workers import launched_processes
 
-    plan = Plan()
+    plan = DryRunPlan()
     token = PLAN.set(plan)
     try:
         with redirect_stdout(io.StringIO()), suppress(DryRun):

@@ -1,7 +1,7 @@
 """Whether an adapted model helps: without labels, by how well rows of known words are predicted."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,25 +28,25 @@ from greenadapt.vectors.word_vectors import WordVectors
 
 RANDOM = "random"
 """The baseline beside the recipes: random rows at the base rows' norm."""
-_CONTEXTS = 3  # texts of each word
-_WIDTH = 64  # words of each text
+_CONTEXTS = 3  # texts per word
+_WIDTH = 64  # words per text
 _NO_STATES: Json = {"state_cosine": None, "state_by_count": []}
-_SEED = 0  # which words, and the random rows
+_SEED = 0  # of the sample of words, and of the random rows
 
 
 def assess_rows(session: Session, model: str, config: AssessConfig) -> Json:
-    """How well each recipe predicts rows that the base model of the adapted ``model`` has, from a fit without them.
+    """How well each recipe predicts rows of the base model of the adapted ``model``, from a fit without these rows.
 
-    ``rows`` has, by recipe and for ``random``, the figures of ``HeldOut``, and as ``state_cosine`` the mean cosine of
-    the base model's last state at the word, with its own row and with the recipe's: over at most ``config.words``
-    held-out words, each the mean over at most 3 texts of the corpus. ``state_by_count`` has its means by the words'
-    counts, in the bands of ``by_count``. ``substitution`` says how many words and texts that were, and as ``split`` has
-    the same of the words without a row, in pieces; it is ``None``, and so are the cosines, if torch is not installed.
-    ``added`` has the share of the corpus's words that have a new row, and how many of the rows are of words in each
-    band; it is ``None`` for vectors without counts.
+    ``rows`` has, by recipe and for ``random``, the figures of ``HeldOut`` and ``state_cosine``: the cosine of the base
+    model's last states at a word, with the word's own row and with the recipe's row, as the mean over at most
+    ``config.words`` held-out words, of each the mean over at most 3 texts of the corpus. ``state_by_count`` has the
+    means by the words' counts, in the bands of ``by_count``. ``substitution`` has the number of words and texts, and as
+    ``split`` the same cosines for the words in pieces, without a row; without torch it is ``None``, and so are the
+    cosines. ``added`` has the share of the corpus's words that have a new row, and the number of new rows in each band;
+    it is ``None`` for vectors without counts.
 
-    Raises ``InputError`` or ``MissingError`` if ``model`` is not the folder of an expand result, or if what it was made
-    from is gone or has changed.
+    Raises ``InputError`` or ``MissingError`` if ``model`` is not the folder of an expand result, or if an input that it
+    was made from is missing or has changed.
     """
     one_process("assess")
     expanded = open_result(Path(model), EXPAND)
@@ -64,37 +64,35 @@ def assess_rows(session: Session, model: str, config: AssessConfig) -> Json:
         AlignConfig(**aligned.manifest.config),
     )
     predicted = expansion.predicted(get_args(RowRecipe))
-    rows: dict[str, FloatArray] = {str(name): made for name, made in predicted.rows.items()}
+    rows: dict[str, FloatArray] = {str(recipe): vectors for recipe, vectors in predicted.rows.items()}
     rows[RANDOM] = predicted.random(expansion.blank.norm, _SEED)
-    measured = {name: asdict(predicted.measure(made)) for name, made in rows.items()}
-    tested = _substitute(session, base, predicted, rows, _corpus_of(session, aligned), config.words)
-    states = {} if tested is None else tested.by_recipe
+    figures = {recipe: asdict(predicted.measure(vectors)) for recipe, vectors in rows.items()}
+    size, states = _substitute(session, base, predicted, rows, _corpus_of(session, aligned), config.words)
     return {
         "folder": str(expanded.path),
         "base": base.model.source,
         "corpus": expanded.manifest.facts["corpus"],
         "recipe": (expanded.manifest.facts.get("rows") or {}).get("recipe", settings["rows"]),
         "added": _added(expanded, expansion.vectors),
-        "substitution": None if tested is None else {**tested.size, "split": states[SPLIT]},
-        "rows": {name: {**figures, **states.get(name, _NO_STATES)} for name, figures in measured.items()},
+        "substitution": None if size is None else {**size, "split": states[SPLIT]},
+        "rows": {recipe: {**figures[recipe], **states.get(recipe, _NO_STATES)} for recipe in rows},
     }
 
 
 def _added(expanded: Result, vectors: WordVectors) -> Json | None:
-    """How often the words with new rows occur."""
+    """See ``added`` of ``assess_rows``."""
     if not has_counts(vectors.counts):
         return None
-    added = AddedWords.open(verified(expanded).folder / WORDS_FILE)
-    words = {added.surface(entry) for entry in range(len(added))}
+    words = set(AddedWords.open(verified(expanded).folder / WORDS_FILE).all_surfaces())
     counts = vectors.counts[[row for row, word in enumerate(vectors.words) if word in words]]
     return {
         "share": float(counts.sum() / vectors.counts.sum()),
-        "by_count": [{"min_count": least, "n_words": int(some.sum())} for least, some in bands(counts)],
+        "by_count": [{"min_count": min_count, "n_words": int(in_band.sum())} for min_count, in_band in bands(counts)],
     }
 
 
 def _corpus_of(session: Session, aligned: Result) -> PreparedCorpus | None:
-    """The text that the vectors were trained on; ``None`` if they were imported or the text is gone."""
+    """The corpus that the vectors were trained on; ``None`` if they were imported or the corpus is missing."""
     vectors = fitted_vectors(aligned)
     if vectors.imported:
         return None
@@ -107,16 +105,6 @@ def _corpus_of(session: Session, aligned: Result) -> PreparedCorpus | None:
     return PreparedCorpus.open(verified(prepared).folder)
 
 
-@dataclass(frozen=True)
-class _Tested:
-    """What the substitution test found."""
-
-    size: Json
-    """How many words and texts it has."""
-    by_recipe: dict[str, Json]
-    """Recipe → ``state_cosine`` and ``state_by_count``."""
-
-
 def _substitute(
     session: Session,
     base: OpenedBase,
@@ -124,16 +112,16 @@ def _substitute(
     rows: dict[str, FloatArray],
     corpus: PreparedCorpus | None,
     n_words: int,
-) -> _Tested | None:
+) -> tuple[Json | None, dict[str, Json]]:
+    """The number of words and texts of the substitution test, ``None`` without torch, and the cosines by recipe."""
     try:
         require_torch("the substitution test")
     except MissingError as error:
         session.progress.note(str(error))
-        return None
-    chosen = np.sort(np.random.default_rng(_SEED).permutation(len(predicted.heldout))[:n_words])
-    known = predicted.heldout[chosen]
-    words = [predicted.overlap.words[i] for i in known.tolist()]
-    alone = [Context([word], 0) for word in words]
+        return None, {}
+    sample = np.sort(np.random.default_rng(_SEED).permutation(len(predicted.heldout))[:n_words])
+    heldout = predicted.heldout[sample]
+    words = [predicted.overlap.words[i] for i in heldout.tolist()]
     texts = {} if corpus is None else find_contexts(corpus, words, _CONTEXTS, _WIDTH)
 
     from greenadapt.inference.substitution import Occurrence, state_cosines
@@ -142,38 +130,38 @@ def _substitute(
 
     encoder, vocabulary = Encoder.of(base.checkpoint), base.vocabulary
     occurrences = []
-    for number, one in enumerate(alone):
-        for context in texts.get(words[number]) or [one]:
+    for number, word in enumerate(words):
+        in_pieces = list(predicted.overlap.pieces[heldout[number]])
+        for context in texts.get(word) or [Context([word], 0)]:
             pieces = vocabulary.pieces(context.words)
-            row, own = pieces[context.position], list(predicted.overlap.pieces[known[number]])
-            split = [own if one == row else one for one in pieces]
+            row = pieces[context.position]
+            split = [in_pieces if ids == row else ids for ids in pieces]
             whole, position = _cut(encoder, pieces, context.position)
             occurrences.append(Occurrence(whole, position, number, *_cut(encoder, split, context.position)))
     model: Any = open_encoder(base.checkpoint, vocabulary.size)
     model.to(Machine.start("float32").device)
+    sampled_rows = {recipe: vectors[sample] for recipe, vectors in rows.items()}
     with session.progress.bar("substituting rows", len(occurrences), "texts") as bar:
-        cosines = state_cosines(
-            model, occurrences, {name: made[chosen] for name, made in rows.items()}, encoder.special.pad, bar
-        )
-    of_word = np.array([one.word for one in occurrences])
+        cosines = state_cosines(model, occurrences, sampled_rows, encoder.special.pad, bar)
+    of_word = np.array([occurrence.word for occurrence in occurrences])
     n_texts = np.bincount(of_word, minlength=len(words))
-    means = {name: np.bincount(of_word, each, len(words)) / n_texts for name, each in cosines.items()}
-    counts = predicted.overlap.counts[known]
-    each = bands(counts) if has_counts(predicted.overlap.counts) else []
-    found = {
-        name: {
-            "state_cosine": float(mean.mean()),
-            "state_by_count": [float(mean[some].mean()) if some.any() else None for _, some in each],
-        }
-        for name, mean in means.items()
-    }
-    return _Tested({"words": len(words), "texts": sum(map(len, texts.values()))}, found)
+    counts = predicted.overlap.counts[heldout]
+    count_bands = bands(counts) if has_counts(predicted.overlap.counts) else []
+    states = {}
+    for recipe, of_texts in cosines.items():
+        means = np.bincount(of_word, of_texts, len(words)) / n_texts
+        by_count = [float(means[in_band].mean()) if in_band.any() else None for _, in_band in count_bands]
+        states[recipe] = {"state_cosine": float(means.mean()), "state_by_count": by_count}
+    return {"words": len(words), "texts": sum(map(len, texts.values()))}, states
 
 
 def _cut(encoder: Encoder, pieces: Sequence[Sequence[int]], word: int) -> tuple[IntArray, int]:
-    """The ids of words in ``pieces`` as the model reads them, at most as many as it can, and where ``word`` begins."""
-    ids, place = [i for own in pieces for i in own], sum(map(len, pieces[:word]))
-    most = encoder.max_length - 2
-    begin = max(0, min(place - most // 2, len(ids) - most))
-    whole, _, first = encoder.single(np.array(ids[begin : begin + most], np.int32))
-    return whole, first + place - begin
+    """The ids of the words in ``pieces`` as model input, cut around ``word`` if it is too long, and where that begins.
+
+    ``pieces`` has the ids of each word.
+    """
+    ids, start = [i for word_ids in pieces for i in word_ids], sum(map(len, pieces[:word]))
+    limit = encoder.max_length - 2
+    begin = max(0, min(start - limit // 2, len(ids) - limit))
+    whole, _, first = encoder.single(np.array(ids[begin : begin + limit], np.int32))
+    return whole, first + start - begin

@@ -24,71 +24,71 @@ from greenadapt.storage.results import Result, open_result, verified
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 
-# What a compiled task no longer has: seeds, and the encoder that it shared.
 _LEFT_OUT = ("pools", "tasks", "adapter", "added")
+"""Settings of seeds and of a shared encoder, which a compiled task does not have."""
 
 
 def compile_model(session: Session, model: str, config: CompileConfig) -> Result:
-    """Write what ONNX Runtime or OpenVINO runs of a model into the session's ``out``, with all that is needed to read
-    texts: tokenizers, added words, the embedding, and the task.
+    """Write a model for ONNX Runtime or OpenVINO into the session's ``out``, with tokenizers, added words, embedding
+    and task.
 
-    Raises ``UsageError`` for a model with a memory, for one of several tasks if none is named, and if ``session.out``
-    is not given, ``MissingError`` if what compiles it is not installed.
+    Raises ``UsageError`` for a model with a memory, for a model of several tasks if none is named, and without
+    ``session.out``, ``MissingError`` if a package that compiles is not installed.
     """
     if session.out is None:
         raise UsageError("no output folder", "give one with --out")
     check_choice(config.backend, config.quantize)
     require_torch("compiling")
     require_backend(config.backend, to_compile=True)
-    found = find_model(model)
-    place = session.place("", found.name, COMPILE)
+    source = find_model(model)
+    place = session.place("", source.name, COMPILE)
     session.check(place, COMPILE, asdict(config))
-    task = _task(found, config)
+    task = _task(source, config)
 
     def build(work: Path) -> Outcome:
-        return _write(found, task, config, work)
+        return _write(source, task, config, work)
 
-    job = Job(COMPILE, asdict(config), {"model": adapted_input(found)}, build)
-    with session.locked(None, found.name):
+    job = Job(COMPILE, asdict(config), {"model": adapted_input(source)}, build)
+    with session.locked(None, source.name):
         return session.run(place, job)
 
 
-def _task(found: PretrainedModel, config: CompileConfig) -> TaskFolder | None:
-    """The model's task, ``None`` of an encoder."""
-    if Compiled.read(found.folder) is not None:
-        raise InputError(f"{found.source} is compiled already", "give the model that it was made from")
-    has_task = (found.folder / TASK_FILE).is_file() or is_multitask(found.folder)
-    if not has_task and not answers_from_elsewhere(found.folder):
+def _task(source: PretrainedModel, config: CompileConfig) -> TaskFolder | None:
+    """The model's task; ``None`` for an encoder."""
+    if Compiled.read(source.folder) is not None:
+        raise InputError(f"{source.source} is compiled already", "give the model that it was made from")
+    has_task = (source.folder / TASK_FILE).is_file() or is_multitask(source.folder)
+    if not has_task and not answers_from_elsewhere(source.folder):
         for option, value in (("--seed", config.seed), ("--task", config.task)):
             if value is not None:
-                raise UsageError(f"{option} {value}, but {found.source} is an encoder", f"leave out {option}")
+                raise UsageError(f"{option} {value}, but {source.source} is an encoder", f"leave out {option}")
         return None
-    task = TaskFolder.find(str(found.folder), config.seed, config.task)
+    task = TaskFolder.find(str(source.folder), config.seed, config.task)
     refuse_uncompiled([task], config.backend)
     return task
 
 
-def _write(found: PretrainedModel, task: TaskFolder | None, config: CompileConfig, work: Path) -> Outcome:
+def _write(source: PretrainedModel, task: TaskFolder | None, config: CompileConfig, work: Path) -> Outcome:
     from greenadapt.models.graph_export import Exported, write_graph
 
-    model = Exported.of_sentences(found.folder) if task is None else exported(task)
+    model = Exported.of_sentences(source.folder) if task is None else exported(task)
     write_graph(model, config.backend, config.quantize, work).write(work)
     checkpoint, table = model.checkpoint, model.table
     rows = Streamed(table.embedding.shape, np.dtype("<f4"), table.blocks())
     write_arrays(work / EMBEDDING_FILE, {checkpoint.embedding_name: rows})
     write_json(work / "config.json", checkpoint.config)
-    copy_tokenizers(found.folder, work)
+    copy_tokenizers(source.folder, work)
     if task is None:
-        copy_side_files(found.folder, work)
+        copy_side_files(source.folder, work)
     elif task.settings:
         write_json(work / TASK_FILE, {name: value for name, value in task.settings.items() if name not in _LEFT_OUT})
-    if (found.folder / FACTS_FILE).is_file():
-        shutil.copyfile(found.folder / FACTS_FILE, work / FACTS_FILE)
+    if (source.folder / FACTS_FILE).is_file():
+        shutil.copyfile(source.folder / FACTS_FILE, work / FACTS_FILE)
     graph = work / GRAPHS[config.backend]
     n_bytes = sum(file.stat().st_size for file in (graph, graph.with_suffix(".bin")) if file.is_file())
     embedding_bytes = (work / EMBEDDING_FILE).stat().st_size
     counts = {"rows": checkpoint.n_rows, "graph_bytes": n_bytes, "embedding_bytes": embedding_bytes}
-    return Outcome(counts, {"model": model_facts(found)})
+    return Outcome(counts, {"model": model_facts(source)})
 
 
 _SUFFIXES = (".bin", ".vec", ".txt")
@@ -97,10 +97,10 @@ _SUFFIXES = (".bin", ".vec", ".txt")
 def export_vectors(
     session: Session, file: Path, corpus: str | None, model: str | None, vectors: Path | None = None
 ) -> Json:
-    """Write a corpus's vectors, or those of ``vectors``, to ``file`` in the format of its suffix.
+    """Write the vectors of a corpus, or those in ``vectors``, to ``file`` in the format of its suffix.
 
-    Raises ``UsageError`` for an unknown suffix, and for vectors of another corpus or model, and what
-    ``check_file`` raises.
+    Raises ``UsageError`` for an unknown suffix and for vectors of another corpus or model, and what ``check_file``
+    raises.
     """
     if not file.name.removesuffix(".gz").endswith(_SUFFIXES):
         raise UsageError(f"{file} has an unknown suffix", "use .bin, .vec or .txt, optionally with .gz")

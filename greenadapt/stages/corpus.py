@@ -16,7 +16,7 @@ from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local, warn_symlinks
 from greenadapt.corpus.recipes import PMC, Recipe, Source, find_recipe, kept_input, list_recipes
 from greenadapt.errors import GreenadaptError, MissingError, UsageError, byte_size, counted
-from greenadapt.stages.plan import WOULD_RUN, Step
+from greenadapt.stages.plan import WOULD_RUN, PlannedStep
 from greenadapt.stages.session import CORPUS, Session, model_of
 from greenadapt.storage.files import Json, hash_json, plain
 from greenadapt.storage.jobs import Job, Outcome, Place
@@ -387,7 +387,7 @@ def _require_fetched(session: Session, recipe: Recipe) -> None:
             f"{shlex.quote(recipe.argument or recipe.name)} --download",
         )
     if session.plan is not None:
-        session.plan.stop(Step("download", WOULD_RUN, str(folder), "not downloaded yet"))
+        session.plan.stop(PlannedStep("download", WOULD_RUN, str(folder), "not downloaded yet"))
     with lock(folder / ".lock"):  # the other lock is per corpus and model, and models share downloads
         fetch_corpus(recipe, folder, session.progress)
 

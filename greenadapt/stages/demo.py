@@ -1,4 +1,4 @@
-"""The demo: adapt the offline model to the offline corpus, and fine-tune both on labels that the text itself has."""
+"""The demo: adapt the offline model to the offline corpus, and fine-tune both on labels from the text's mark-up."""
 
 import re
 from collections import defaultdict
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE, read_described
+from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE, read_described
 from greenadapt.config import MINILM, AlignConfig, ExpandConfig, TextOptions, TrainConfig, W2VConfig
 from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, fingerprint_pydocs, paragraphs, read_sources
 from greenadapt.corpus.splitting import HELDOUT
@@ -19,7 +19,7 @@ from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.corpus import choose_corpus
-from greenadapt.stages.finetune.compare import compare, read_predictions
+from greenadapt.stages.finetune.compare import compare, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.neighbours import neighbours
 from greenadapt.stages.session import FINETUNE, Session
@@ -37,7 +37,7 @@ CORPUS, IDENTIFIERS = "demo", "identifiers"
 MODELS = ("adapted", "base", "base, two seeds averaged")
 N_WORDS = 10
 _HELDOUT_SHARE = 0.01
-# Words that a general model splits into pieces; those in this machine's corpus are shown.
+# Words that a general model splits into pieces; the demo shows those in this machine's corpus.
 _PROBES = (
     "dtype", "eigenvalues", "ndarray", "kwargs", "iterable", "tuple", "coroutine", "hashable", "tokenizer", "callable",
     "subclass", "timedelta", "unicode", "bytecode", "dataframe", "optimizer", "namespace", "metadata", "boolean",
@@ -48,10 +48,11 @@ _BATCH = 1000  # texts encoded at a time
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """The size of the demo's training and test; three seeds of both models take three minutes or so on two cores.
+    """The size of the demo's training and test; three seeds of both models take about three minutes on two cores.
 
-    The learning rate was chosen with the base model on other sentences of the same packages, the epochs for speed. The
-    base model makes as many steps as the adapted one: it reads each sentence twice where that reads both tokenizations.
+    The learning rate was tuned with the base model on other sentences of the same packages, the epochs for speed. Both
+    models make the same number of steps: the base model reads each sentence twice, the adapted model in both
+    tokenizations.
     """
 
     train: int = 300
@@ -65,16 +66,16 @@ class TaskPlan:
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo made."""
+    """The results of the demo."""
 
     results: list[Result]
-    """Of ``adapt``; then, with torch, the labelled sentences and the fine-tuned models, the adapted one first."""
+    """Of ``adapt``; with torch also the labelled sentences and the fine-tuned models, the adapted one first."""
     adapted: Result
     fertility: Json
     """See ``fertility``."""
     neighbours: list[Neighbours]
     task: Json | None
-    """``sentences`` of both parts, ``seeds``, and ``rows``, F1 of each of ``MODELS``; ``None`` without torch."""
+    """``sentences`` of both parts, ``seeds``, and ``rows``, the F1 of each of ``MODELS``; ``None`` without torch."""
 
     @property
     def heldout(self) -> Json:
@@ -96,9 +97,9 @@ class Demo:
 
 
 def demo(session: Session, corpus: str = CORPUS, plan: TaskPlan | None = None) -> Demo:
-    """Adapt the offline model to the docstrings of ``corpus``, look at the result, and fine-tune it on a task.
+    """Adapt the offline model to the docstrings of ``corpus``, measure the result, and fine-tune it on a task.
 
-    Without torch the task is left out, and a warning says so.
+    Without torch, warns and leaves out the task.
     """
     text = TextOptions(heldout=_HELDOUT_SHARE)
     packages = choose_corpus(session, corpus, text).packages
@@ -107,7 +108,7 @@ def demo(session: Session, corpus: str = CORPUS, plan: TaskPlan | None = None) -
     adapted = results[-1]
     with open(results[0].folder / HELDOUT, encoding="utf-8", newline="\n") as file:
         counts = fertility(DualTokenizer.load(adapted.folder), file)
-    near = neighbours(session, corpus, MINILM, _probes(adapted.folder), 4)
+    neighbour_rows = neighbours(session, corpus, MINILM, _probes(adapted.folder), 4)
     task = None
     try:
         require_torch("the task at the demo's end")
@@ -116,12 +117,12 @@ def demo(session: Session, corpus: str = CORPUS, plan: TaskPlan | None = None) -
     else:
         of_task, task = _task(session, adapted, packages, plan or TaskPlan())
         results = [*results, *of_task]
-    return Demo(results, adapted, counts, near, task)
+    return Demo(results, adapted, counts, neighbour_rows, task)
 
 
 def fertility(tokenizer: DualTokenizer, texts: Iterable[str]) -> Json:
-    """Pieces of the ``words`` in ``texts``: ``base_pieces`` and ``expanded_pieces``, per word ``before`` and ``after``,
-    and ``whole_words``, which only the expanded tokenization keeps as one piece.
+    """Counts in ``texts``: ``words``, ``base_pieces`` and ``expanded_pieces``, per word ``before`` and ``after``, and
+    ``whole_words``, the words that are a single piece only in the expanded tokenization.
     """
     words = base = expanded = whole = 0
     remaining = iter(texts)
@@ -136,15 +137,14 @@ def fertility(tokenizer: DualTokenizer, texts: Iterable[str]) -> Json:
 
 
 def _probes(adapted: Path) -> list[str]:
-    """``N_WORDS`` of the added words: the probes among them, then the most frequent."""
-    added = AddedWords.open(adapted / WORDS_FILE)
-    words = [added.surface(entry) for entry in range(len(added))]
+    """``N_WORDS`` added words: the probes among them, then the most frequent."""
+    words = AddedWords.open(adapted / WORDS_FILE).all_surfaces()
     return list(dict.fromkeys([*(word for word in _PROBES if word in set(words)), *words]))[:N_WORDS]
 
 
 def _task(session: Session, adapted: Result, packages: Sequence[str], plan: TaskPlan) -> tuple[list[Result], Json]:
     """Fine-tune ``adapted`` and the offline model on identifiers in docstrings of ``packages`` (empty: all), and
-    compare them. Everything goes to the workspace, beside ``adapted``.
+    compare them. All results go to the workspace, beside ``adapted``.
     """
     corpus = adapted.manifest.facts["corpus"]
     sentences = _sentences(session, corpus, packages, plan)
@@ -180,19 +180,18 @@ def _sentences(session: Session, corpus: str, packages: Sequence[str], plan: Tas
 
 
 def _control(request: FinetuneRequest, ours: Result, base: Result) -> Json:
-    """The row of the base model at the cost of two passes."""
+    """The row of the base model with the predictions of two seeds averaged, at the cost of two passes."""
     task = load_task(read_described(ours.folder / TASK_FILE))
     examples = task.read(request.test or "", Silent())
-    own = [read_predictions(ours.folder / SEEDS / str(seed) / PREDICTIONS) for seed in request.seeds]
     averaged = averaged_over_seeds(task, examples, [base.folder / SEEDS / str(seed) / LOGITS for seed in request.seeds])
-    ours_sums, theirs = (np.stack([task.statistics(examples, one) for one in each]) for each in (own, averaged))
-    found = paired(ours_sums, theirs, task.main_score)
+    base_sums = np.stack([task.statistics(examples, predictions) for predictions in averaged])
+    comparison = paired(statistics_of(task, examples, ours, request.seeds), base_sums, task.main_score)
     # The averages share models, so their deviation does not show how runs vary.
-    return {"folder": str(base.path), "score": found.theirs, "std": None, **asdict(found)}
+    return {"folder": str(base.path), "score": comparison.theirs, "std": None, **asdict(comparison)}
 
 
 CODE = "CODE"
-# Private use characters replace this mark-up, so that it survives the removal of all other mark-up.
+# Private use characters replace this mark-up, so that it survives the removal of other mark-up.
 _BEGIN, _END, _OTHER = "\ue000", "\ue001", "\ue002"
 _LETTERS = str.maketrans("0123456789abcdef", "ghijklmnopabcdef")
 _DIGITS = {letter: digit for digit, letter in _LETTERS.items()}
@@ -211,7 +210,7 @@ _CLINGING = re.compile(rf"[^\s(\[{{,/–—-]{_BEGIN}|{_END}[^\s)\]}},;:.!?/–�
 _NO_PROSE = re.compile(rf"[{_OTHER}`|]|>>>|://|\.\.\s")
 _FEWEST_WORDS, _MOST_WORDS = 5, 60
 _LARGEST_SHARE = 4
-"""No package gives more than one in this many sentences of a part."""
+"""At most one in this many sentences of a part is from the same package."""
 
 
 def identifier_set(
@@ -220,15 +219,15 @@ def identifier_set(
     """``train`` and ``test``: at most this many labelled sentences from the installed packages (or ``names``), the same
     for the same packages.
 
-    A package is either trained or tested on: its docstrings are near copies of each other, so that a finer split would
+    All sentences of a package are in the same part: its docstrings resemble each other, so that a finer split would
     test memorization. No sentence is repeated, ignoring case. ``workers`` is the number of processes. Raises
     ``InputError`` if fewer than two packages have such sentences.
     """
     tasks = [(package.name, package.root / file) for package in find_packages(names) for file in package.files]
-    found = read_sources(_read_file, (path for _, path in tasks), workers)
+    by_file = read_sources(_read_file, (path for _, path in tasks), workers)
     by_package: dict[str, list[Sentence]] = defaultdict(list)
     seen: set[str] = set()
-    for (package, _), sentences in zip(tasks, found, strict=True):
+    for (package, _), sentences in zip(tasks, by_file, strict=True):
         for sentence in sentences:
             key = " ".join(sentence.words).lower()
             if key not in seen:
@@ -249,18 +248,17 @@ def write_conll(path: Path, sentences: Iterable[Sentence]) -> None:
 
 
 def labelled_sentences(docstring: str) -> Iterator[Sentence]:
-    """The sentences of a docstring that have code between double backticks, labelled, without the backticks.
+    """Yield the sentences of a docstring with code between double backticks, labelled, without the backticks.
 
-    Excludes what would teach wrong labels: sentences with other mark-up (roles, links, emphasis, columns of a table:
-    mostly code without the label), with code of several words, and with a word that is code in one place and not in
-    another.
+    Excludes sentences that would teach wrong labels: with other mark-up (roles, links, emphasis, columns of a table,
+    which is mostly unlabelled code), with code of several words, and with a word that is code only in some places.
     """
     if "``" not in docstring:
         return
     text = _LITERAL.sub(_mark, docstring)
     text = _EMPHASIS.sub(rf"{_OTHER}\g<0>", _BACKTICK.sub(_OTHER, text))
     text = _COLUMNS.sub(rf"{_OTHER}\g<0>", text)
-    for sentence in (each for paragraph in paragraphs(text) for each in _SENTENCE_END.split(paragraph)):
+    for sentence in (part for paragraph in paragraphs(text) for part in _SENTENCE_END.split(paragraph)):
         if _is_usable(sentence):
             labelled = _labelled(sentence)
             if _FEWEST_WORDS <= len(labelled.words) <= _MOST_WORDS and not _is_contradictory(labelled):
@@ -270,7 +268,7 @@ def labelled_sentences(docstring: str) -> Iterator[Sentence]:
 def _mark(literal: re.Match[str]) -> str:
     if not _CODE.fullmatch(literal[1]):
         return _OTHER
-    # As letters it survives the removal of the other mark-up, and looks like prose.
+    # As letters, the code survives the removal of other mark-up, and looks like prose.
     return f"{_BEGIN}{literal[1].encode().hex().translate(_LETTERS)}{_END}"
 
 
@@ -303,17 +301,17 @@ def _is_contradictory(sentence: Sentence) -> bool:
 
 
 def _read_file(path: Path) -> list[Sentence]:
-    """The labelled sentences of one source, none if it cannot be parsed."""
+    """The labelled sentences of a source file; empty if it cannot be parsed."""
     content = path.read_bytes()
     try:
-        found = list(docstrings(content)) if b"``" in content else []
+        texts = list(docstrings(content)) if b"``" in content else []
     except UNPARSABLE:
         return []
-    return [sentence for _, text in found for sentence in labelled_sentences(text)]
+    return [sentence for _, text in texts for sentence in labelled_sentences(text)]
 
 
 def _parts(by_package: dict[str, list[Sentence]], sizes: dict[str, int]) -> dict[str, list[Sentence]]:
-    """Packages to parts, the largest first, each to the part that is furthest from its size."""
+    """Assign each package, the largest first, to the part that is furthest from its size."""
     chosen: dict[str, list[Sentence]] = {part: [] for part in sizes}
     for package in sorted(by_package, key=lambda name: (-len(by_package[name]), name)):
         part = min(sizes, key=lambda name: len(chosen[name]) / sizes[name])

@@ -34,11 +34,11 @@ class EvaluateRequest:
     test: tuple[str, ...]
     """Labelled files or data set ids, each scored separately."""
     task: str | None = None
-    """Which task, of a model of several."""
+    """The name of the task, for a model of several tasks."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     """Without a ``seed`` every seed of the folder is scored."""
     fields: Json = field(default_factory=dict)
-    """``text_fields`` and ``label_field`` of classification, if they have other names than in training."""
+    """``text_fields`` and ``label_field`` of classification, if their names differ from those in training."""
     keep_logits: bool = False
 
     def __post_init__(self) -> None:
@@ -52,24 +52,24 @@ class EvaluateRequest:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One labelled file: its scores, and what they are computed from."""
+    """The scores on one labelled file, and the predictions that they are computed from."""
 
     scores: Json
-    """``file``, ``examples``; as in ``scores.json`` ``task``, ``main``, ``pool``, ``seeds`` (each ``seed``, ``None`` if
-    there is only one model, and ``test``), ``mean`` and ``std``; by view the ends of the main score's 95 %
-    ``intervals``, also of ``best`` if the seeds differ in their ``pool``; and ``resampled``, what is drawn for them:
-    ``examples``, or ``contexts`` of questions. With a ``margin`` also ``read_twice``, the share of the examples that
+    """``file``, ``examples``; as in ``scores.json`` ``task``, ``main``, ``pool``, ``seeds`` (each with ``seed``,
+    ``None`` if there is only one model, and ``test``), ``mean`` and ``std``; ``intervals``, by view the bounds of the
+    95 % interval of the main score, also of ``best`` if the seeds differ in their ``pool``; and ``resampled``,
+    ``examples`` or ``contexts`` of questions. With a ``margin`` also ``read_twice``, the share of the examples that
     were read in both tokenizations.
     """
     evaluations: dict[int | None, "Evaluation"]
-    """Of each seed."""
+    """By seed."""
 
 
 def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     """Score the model on each file under each seed, in the order of the files; writes nothing.
 
-    Raises ``MissingError`` or ``InputError`` if the model or a file is missing or invalid, and ``MissingError`` if what
-    runs the model, or scikit-learn for the scores of classes, is not installed.
+    Raises ``MissingError`` or ``InputError`` if the model or a file is missing or invalid, ``MissingError`` if torch
+    or, for the scores of classes, scikit-learn is not installed.
     """
     one_process("evaluate")
     folders = _folders(request)
@@ -83,31 +83,35 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
             f"--logits keeps those of one file and one seed, there are {len(request.test)} and {len(folders)}",
             "give one --test and --seed",
         )
-    sets = {source: _examples(first.task, source, progress) for source in request.test}
+    sets = {}
+    for source in request.test:
+        sets[source] = first.task.read(source, progress)
+        if not sets[source]:
+            raise InputError(f"--test {source} has no examples", "give a file with examples")
     by_seed = {seed: _evaluations(folder, sets, request, progress) for seed, folder in folders.items()}
     pools = {pool_of(folder, request.reading) for folder in folders.values()}
     pool: PoolChoice = pools.pop() if len(pools) == 1 else "best"
     evaluated = []
     for source, examples in sets.items():
-        evaluations = {seed: found[source] for seed, found in by_seed.items()}
+        evaluations = {seed: by_file[source] for seed, by_file in by_seed.items()}
         scores = {"file": source, "examples": len(examples), "pool": pool}
         scores |= _scores(first.task, examples, evaluations, pool)
         if request.reading.margin is not None:
-            scores["read_twice"] = fmean(one.read_twice / len(examples) for one in evaluations.values())
+            scores["read_twice"] = fmean(evaluation.read_twice / len(examples) for evaluation in evaluations.values())
         evaluated.append(Evaluated(scores, evaluations))
     return evaluated
 
 
 def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
-    """The model under every requested seed; ``None`` if there is only one."""
-    found, seed = find_model(request.model), request.reading.seed
-    if answers_from_elsewhere(found.folder):
-        return {None: TaskFolder.open_questions(found, seed, request.task)}
-    one = TaskFolder.open(request.model, seed, request.task)
+    """The model under every requested seed; the key is ``None`` if there is only one model."""
+    model, seed = find_model(request.model), request.reading.seed
+    if answers_from_elsewhere(model.folder):
+        return {None: TaskFolder.open_questions(model, seed, request.task)}
+    folder = TaskFolder.open(request.model, seed, request.task)
     if seed is not None:
-        return {seed: _with_fields(one, request.fields)}
-    own = one.folder / TASKS / str(one.name) if one.settings.get("added") else one.folder
-    seeds = read_seeds(own) if (own / SCORES).is_file() else (None,)
+        return {seed: _with_fields(folder, request.fields)}
+    scored = folder.folder / TASKS / str(folder.name) if folder.settings.get("added") else folder.folder
+    seeds = read_seeds(scored) if (scored / SCORES).is_file() else (None,)
     opened = {seed: TaskFolder.open(request.model, seed, request.task) for seed in seeds}
     return {seed: _with_fields(folder, request.fields) for seed, folder in opened.items()}
 
@@ -126,56 +130,54 @@ def _with_fields(folder: TaskFolder, fields: Json) -> TaskFolder:
     return replace(folder, task=replace(folder.task, **fields))
 
 
-def _examples(task: Task[Any], source: str, progress: Progress) -> list[Any]:
-    examples = task.read(source, progress)
-    if not examples:
-        raise InputError(f"--test {source} has no examples", "give a file with examples")
-    return examples
-
-
 def _evaluations(
     folder: TaskFolder, sets: Mapping[str, Sequence[Any]], request: EvaluateRequest, progress: Progress
 ) -> "dict[str, Evaluation]":
-    """The evaluation of one seed's model on each file; its memory is freed on return."""
+    """Evaluate one seed's model on each file; frees its memory on return."""
     from greenadapt.training.evaluation import POOLS, Evaluation
 
-    opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # which needs both views
+    opened = OpenedModel.open(folder, replace(request.reading, pool="mean"))  # "mean" needs both views
     pool = pool_of(folder, request.reading) if opened.encoder.has_words else None
     views: tuple[Pool, ...] = POOLS if request.reading.margin is None else ("mean", "expanded")
-    found = {}
+    evaluations = {}
     for source, examples in sets.items():
         counts = Counter[str]()
         label = source if folder.seed is None else f"{source}, seed {folder.seed}"
         with progress.bar(label, len(examples), "examples") as bar:
             outputs = opened.outputs(examples, counts)
-            found[source] = Evaluation.of(
+            evaluations[source] = Evaluation.of(
                 folder.task, examples, outputs, pool, bar, views=views, keep_logits=request.keep_logits
             )
         if counts["cut"]:
             progress.warn(f"{label}: {counts['cut']:,} examples are too long and were cut")
-    return found
+    return evaluations
 
 
 def _scores(
     task: Task[Any], examples: Sequence[Any], evaluations: "Mapping[int | None, Evaluation]", pool: PoolChoice
 ) -> Json:
     """See ``Evaluated``."""
-    chosen = [{"pool": evaluation.pool} if pool == "best" else {} for evaluation in evaluations.values()]
-    each = [evaluation.as_dict() | its for evaluation, its in zip(evaluations.values(), chosen, strict=True)]
-    contexts, drawn = contexts_of(examples), "examples"
+    test_scores = [
+        evaluation.as_dict() | ({"pool": evaluation.pool} if pool == "best" else {})
+        for evaluation in evaluations.values()
+    ]
+    contexts, unit = contexts_of(examples), "examples"
     intervals = {}
-    for view in [*each[0]["views"], *(["best"] if pool == "best" else [])]:
-        if all(scores["views"].get(view, scores)[task.main] is not None for scores in each):
-            predictions = [one.view_predictions.get(view, one.predictions) for one in evaluations.values()]
-            statistics, drawn = resampled(np.stack([task.statistics(examples, one) for one in predictions]), contexts)
-            found = interval(statistics, task.main_score)
-            intervals[view] = [found.low, found.high]
-    seeds = [{"seed": seed, "test": scores} for seed, scores in zip(evaluations, each, strict=True)]
+    for view in [*test_scores[0]["views"], *(["best"] if pool == "best" else [])]:
+        if all(scores["views"].get(view, scores)[task.main] is not None for scores in test_scores):
+            sums = [
+                task.statistics(examples, evaluation.view_predictions.get(view, evaluation.predictions))
+                for evaluation in evaluations.values()
+            ]
+            statistics, unit = resampled(np.stack(sums), contexts)
+            bounds = interval(statistics, task.main_score)
+            intervals[view] = [bounds.low, bounds.high]
+    seeds = [{"seed": seed, "test": scores} for seed, scores in zip(evaluations, test_scores, strict=True)]
     return {
         "task": task.name,
         "main": task.main,
         "seeds": seeds,
-        **over_seeds(each),
+        **over_seeds(test_scores),
         "intervals": intervals,
-        "resampled": drawn,
+        "resampled": unit,
     }

@@ -1,4 +1,4 @@
-"""The index stage: documents in, what answers searches out."""
+"""The index stage: documents in, a search index out."""
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,19 +20,19 @@ from greenadapt.storage.results import refuse_overlap
 
 @dataclass(frozen=True)
 class IndexRequest:
-    """What is indexed, and how."""
+    """The documents to index, and the settings."""
 
     documents: tuple[str, ...]
     """Files, folders or archives in any corpus format."""
     model: str | None = None
-    """Whose tokenizer splits text into words, and whose vectors are kept with ``config.vectors``."""
+    """Its tokenizer splits text into words; with ``config.vectors`` the index has its vectors of the paragraphs."""
     config: IndexConfig = field(default_factory=IndexConfig)
     format: str | None = None
     fields: tuple[str, ...] = ("text",)
     sample_by: SampleBy | None = None
-    """What a document is in plain text; ``None`` is a line."""
+    """The unit that is a document in plain text; ``None`` is a line."""
     update: bool = False
-    """Whether ``documents`` may be others than those that the index was made from."""
+    """Whether ``documents`` may differ from those that the index was made from."""
 
     def __post_init__(self) -> None:
         if self.config.vectors and self.model is None:
@@ -46,31 +46,34 @@ class IndexRequest:
         refuse_twice(self.documents)
 
     def facts(self) -> IndexFacts:
-        """What the index will say of itself."""
-        given = {str(Path(path).absolute()): str(Path(path)) for path in self.documents}
+        """The facts of the index to make."""
+        names = {str(Path(path).absolute()): str(Path(path)) for path in self.documents}
         settings = IndexSettings(
             **asdict(self.config), format=self.format, fields=self.fields, sample_by=self.sample_by or "line"
         )
-        facts = IndexFacts(given, settings, normal_form="NFC")
+        facts = IndexFacts(names, settings, normal_form="NFC")
         if self.model is None:
             return facts
-        found = find_model(self.model)
-        Checkpoint.open(found.folder)  # refuses a generative language model
-        return replace(facts, model=IndexModel(found.source, adapted_input(found)["sha256"]))
+        model = find_model(self.model)
+        Checkpoint.open(model.folder)  # refuses a generative language model
+        return replace(facts, model=IndexModel(model.source, adapted_input(model)["sha256"]))
 
 
 def index(session: Session, request: IndexRequest) -> Json:
-    """Make an index in the session's ``out``, or bring it up to date: documents that are new or changed are indexed,
-    those that are gone are removed. With ``force`` it is emptied first. A killed run leaves what it committed, and the
-    next one goes on from there.
+    """Make an index in the session's ``out``, or update it: new and changed documents are indexed, missing documents
+    are removed. ``force`` empties the index first. The next run resumes a killed one after its last commit.
 
     Returns ``stage``, ``status``, ``folder``, ``config``, ``counts``, ``seconds`` and ``peak_memory_bytes``. Raises
-    ``ConflictError`` if something else is there, or an index of other settings, or, without ``update``, of other
+    ``ConflictError`` if the folder is not an index, or is an index of other settings or, without ``update``, of other
     documents.
     """
     if request.config.vectors:
         require_torch("vectors of paragraphs")
-    store = FolderStore(_folder(session, request))
+    assert session.out is not None
+    out = real_folder(session.out)
+    model_path = {} if request.model is None else {"model": request.model}
+    refuse_overlap(out, {path: path for path in request.documents} | model_path)
+    store = FolderStore(out)
     with session.locked(), Meter() as meter:
         if not session.force:
             store.require_whole()
@@ -86,39 +89,30 @@ def index(session: Session, request: IndexRequest) -> Json:
     is_same = current is not None and current.counts is not None and not is_changed
     status = "up to date" if is_same else "done"
     cost = {"seconds": meter.cost.seconds, "peak_memory_bytes": meter.cost.peak_memory_bytes}
-    made = {"folder": store.place, "config": {**asdict(facts.config), "model": request.model}}
-    return {"stage": "index", "status": status, **made, "counts": counts, **cost}
+    description = {"folder": store.place, "config": {**asdict(facts.config), "model": request.model}}
+    return {"stage": "index", "status": status, **description, "counts": counts, **cost}
 
 
-def _folder(session: Session, request: IndexRequest) -> Path:
-    """Where the session writes; raises ``UsageError`` if that is, lies in or holds what is read."""
-    assert session.out is not None
-    out = real_folder(session.out)
-    model = {} if request.model is None else {"model": request.model}
-    refuse_overlap(out, {path: path for path in request.documents} | model)
-    return out
-
-
-def _updated(current: IndexFacts, request: IndexRequest, place: str) -> IndexFacts:
-    """What the index is to say of itself; raises ``ConflictError`` if it cannot be brought up to date so."""
-    wanted = request.facts()
+def _updated(current: IndexFacts, request: IndexRequest, folder: str) -> IndexFacts:
+    """The facts of the updated index; raises ``ConflictError`` if it was made differently."""
+    facts = request.facts()
     keep_both = "keep both with another --out, or replace it with --force"
-    if settings := describe_difference(asdict(current.config), asdict(wanted.config)):
-        same = ""
-        if current.config.sample_by != wanted.config.sample_by:
-            same = f"give --sample-by {current.config.sample_by}, or "
-        raise ConflictError(f"{place} was made with other settings ({settings})", same + keep_both)
-    if (current.model and current.model.sha256) != (wanted.model and wanted.model.sha256):
-        old, now = ("none" if one is None else one.source for one in (current.model, wanted.model))
-        same = f"give --model {old}" if current.model and not wanted.model else "use the same"
-        raise ConflictError(f"{place} was made with another model ({old}, now {now})", f"{same}, or {keep_both}")
-    if current.documents.keys() != wanted.documents.keys() and not request.update:
+    if settings := describe_difference(asdict(current.config), asdict(facts.config)):
+        fix = ""
+        if current.config.sample_by != facts.config.sample_by:
+            fix = f"give --sample-by {current.config.sample_by}, or "
+        raise ConflictError(f"{folder} was made with other settings ({settings})", fix + keep_both)
+    if (current.model and current.model.sha256) != (facts.model and facts.model.sha256):
+        old, new = ("none" if model is None else model.source for model in (current.model, facts.model))
+        fix = f"give --model {old}" if current.model and not facts.model else "use the same"
+        raise ConflictError(f"{folder} was made with another model ({old}, now {new})", f"{fix}, or {keep_both}")
+    if current.documents.keys() != facts.documents.keys() and not request.update:
         raise ConflictError(
-            f"{place} was made from other documents ({', '.join(current.documents.values())})",
-            "name all that are to be in it and add --update, which removes the others, or make another index",
+            f"{folder} was made from other documents ({', '.join(current.documents.values())})",
+            "name all documents and add --update, which removes those not named, or make another index",
         )
-    taken = {name for path, name in current.documents.items() if path in wanted.documents}
-    known = {
-        path: current.documents.get(path, path if given in taken else given) for path, given in wanted.documents.items()
+    taken = {name for path, name in current.documents.items() if path in facts.documents}
+    documents = {
+        path: current.documents.get(path, path if name in taken else name) for path, name in facts.documents.items()
     }
-    return replace(current, documents=known, model=wanted.model)
+    return replace(current, documents=documents, model=facts.model)

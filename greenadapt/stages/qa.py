@@ -19,15 +19,13 @@ from greenadapt.storage.results import Result, refuse_overlap
 
 ANSWERS = "answers.jsonl"
 """One row per question."""
-
-
 _JOURNAL = "lookups.part.jsonl"
 
 
 def answer(session: Session, request: QaRequest) -> Result:
     """Write ``answers.jsonl``, one row per question, and ``scores.json`` into the session's ``out``.
 
-    Does nothing if up to date; a killed run resumes after the last question.
+    Does nothing if up to date; resumes a killed run after its last question.
     """
     if pipes := [*filter(is_read_once, request.sources.paths())]:
         raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
@@ -38,7 +36,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     del config["max_tokens"]
     config = {name: value for name, value in config.items() if name not in ("backend", "quantize") or value}
     sources = request.sources
-    # The rows name documents and questions by the paths given.
+    # The rows name documents and questions by the user's paths.
     config |= {"sources": sources.paths(), "asked": list(sources.asked)}
     retrieval = request.retrieval
     if sources.index is not None:
@@ -69,7 +67,7 @@ def answer(session: Session, request: QaRequest) -> Result:
 
 
 def read_answers(result: Result) -> Iterator[Json]:
-    """The rows of a result."""
+    """The rows of a result, one per question."""
     yield from read_own_lines(result.folder / ANSWERS)
 
 

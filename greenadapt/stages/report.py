@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from greenadapt import __version__
-from greenadapt.checkpoints.layout import HISTORY, PREDICTIONS, SEEDS, TASK_FILE, is_multitask, read_described
+from greenadapt.checkpoints.layout import (
+    HISTORY,
+    PREDICTIONS,
+    SCORES,
+    SEEDS,
+    TASK_FILE,
+    is_multitask,
+    read_described,
+)
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.corpus.opening import source_input
 from greenadapt.corpus.prepared import read_vocabulary
@@ -59,13 +67,13 @@ from greenadapt.vectors.rows import mean_of_pieces
 from greenadapt.vectors.word_vectors import VOCABULARY
 
 _FEWEST = 20
-"""Words of which a map is drawn."""
+"""The smallest number of words in a map."""
 N_COUNTED = 20_000
-"""Words of the corpus whose pieces are counted."""
+"""The number of the corpus's words whose pieces are counted."""
 _N_NORMS = 4000
 _N_MAP = 200
 _N_NAMED = 60
-"""Words of the map that may be named, if there is room."""
+"""The number of words in the map that get a label if there is room."""
 _N_QUERIES = 200
 _N_ADDED = 5000
 _N_NEAR = 6
@@ -74,7 +82,7 @@ _N_WORST = 15
 
 @dataclass(frozen=True)
 class Adapted:
-    """An adapted model; each part is read once, and of the rows only samples."""
+    """An adapted model; each part is read once, and only samples of the rows."""
 
     result: Result
     name: str
@@ -91,22 +99,20 @@ class Adapted:
 
     @cached_property
     def counts(self) -> Array | None:
-        """How often the word of each new row occurs, int64 (n,); ``None`` if the vectors, or their counts, are not
-        there.
-        """
+        """How often the word of each new row occurs, int64 (n,); ``None`` without the vectors or their counts."""
         vocabulary = self._vocabulary()
         if vocabulary is None:
             return None
         words, counts = read_vocabulary(vocabulary)
         if counts.min() == counts.max():
             return None
-        known = dict(zip(words, counts.tolist(), strict=True))
-        return np.fromiter(map(known.get, self.words, repeat(0)), np.int64, len(self.words))
+        by_word = dict(zip(words, counts.tolist(), strict=True))
+        return np.fromiter(map(by_word.get, self.words, repeat(0)), np.int64, len(self.words))
 
     def _vocabulary(self) -> Path | None:
         """``vocabulary.tsv`` of the vectors that the rows were made from."""
         aligned = Path(self.result.manifest.inputs["alignment"].get("path", ""))
-        if (aligned / VOCABULARY).is_file():  # vectors that were made elsewhere
+        if (aligned / VOCABULARY).is_file():  # imported vectors
             return aligned / VOCABULARY
         if not (aligned / MANIFEST).is_file():
             return None
@@ -116,23 +122,23 @@ class Adapted:
 
     @cached_property
     def order(self) -> Array:
-        """A new row of each word, those of frequent words first, int64 (n_words,)."""
+        """A new row of each word, frequent words first, int64 (n_words,)."""
         by_count = np.arange(len(self.words)) if self.counts is None else np.argsort(-self.counts, kind="stable")
         if len(set(self.words)) == len(self.words):
             return by_count
-        first: dict[str, int] = {}  # with byte-level BPE a word has up to two rows, which are equal
+        first: dict[str, int] = {}  # with byte-level BPE a word has up to two equal rows
         for row in by_count.tolist():
             first.setdefault(self.words[row], row)
         return np.array(list(first.values()), np.int64)
 
     @cached_property
     def embedding(self) -> Array:
-        """Its rows, (n_rows, dim), memory-mapped."""
+        """The model's rows, (n_rows, dim), memory-mapped."""
         return Checkpoint.open(self.result.folder, generative=True).embedding()
 
     @cached_property
     def n_pieces(self) -> Array:
-        """Base pieces of the word of each new row, int (n,)."""
+        """The number of base pieces of the word of each new row, int (n,)."""
         return np.diff(self.tokenizer.added.pieces.stored.offsets)
 
     @cached_property
@@ -154,24 +160,24 @@ class Adapted:
         return AddedData(self.name, words, self.n_pieces[self.order], counts, worst)
 
     def piece_counts(self, words: list[str], counts: Array) -> PieceCounts:
-        """The pieces of the first ``N_COUNTED`` of a corpus's ``words``, most frequent first, and their ``counts``."""
-        taken, weights = words[:N_COUNTED], counts[:N_COUNTED]
-        encoding = self.tokenizer.encode(taken)
+        """The pieces of the first ``N_COUNTED`` of a corpus's ``words``; most frequent first, with their ``counts``."""
+        words, weights = words[:N_COUNTED], counts[:N_COUNTED]
+        encoding = self.tokenizer.encode(words)
         by_view = []
         for view in (encoding.base, encoding.expanded):
             assert view.input_words is not None
-            by_view.append(
-                np.bincount(np.bincount(view.input_words, minlength=len(taken)), weights=weights).astype(np.int64)
-            )
+            n_pieces = np.bincount(view.input_words, minlength=len(words))
+            by_view.append(np.bincount(n_pieces, weights=weights).astype(np.int64))
         share = float(weights.sum() / max(int(counts.sum()), 1))
-        return PieceCounts(self.name, len(taken), share, *by_view)
+        return PieceCounts(self.name, len(words), share, *by_view)
 
-    def rows_data(self, command: str) -> RowsData:
-        """See ``RowsData``; ``command`` shows other words' neighbours."""
+    def rows_data(self) -> RowsData:
+        """See ``RowsData``."""
         first, n = self.tokenizer.added.first_id, len(self.words)
         sampled = np.unique(np.linspace(0, n - 1, min(n, _N_NORMS)).astype(int)) + first
         base = self.base_ids[:: max(1, len(self.base_ids) // _N_NORMS)]
         frequent = self.order[:_N_ADDED]
+        aligned = self.result.manifest.inputs["alignment"].get("path", "FOLDER")
         return RowsData(
             self.name,
             np.linalg.norm(self._rows(base), axis=1),
@@ -179,16 +185,16 @@ class Adapted:
             len(self.base_ids),
             n,
             self._plane() if len(self.order) >= _FEWEST else None,
-            self._near(frequent),
+            self._neighbour_rows(frequent),
             (len(self.base_ids), len(frequent)),
-            command,
+            f"Those of any other word: greenadapt neighbours WORD --alignment {short(aligned)}",
         )
 
     def _rows(self, ids: Array) -> FloatArray:
         return np.asarray(self.embedding[ids], np.float32)
 
     def _as_pieces(self, entries: Array) -> FloatArray:
-        """What the base model sees for the words of ``entries``, (n, dim): the mean of the rows of their pieces."""
+        """The mean of the rows of each word's pieces, (n, dim): how the base model sees the words of ``entries``."""
         return mean_of_pieces([self._piece_ids(entry) for entry in entries.tolist()], self.embedding)
 
     def _piece_ids(self, entry: int) -> list[int]:
@@ -207,64 +213,64 @@ class Adapted:
         entries = self.order[:_N_MAP]
         ids = self.base_ids[:: max(1, len(self.base_ids) // _N_MAP)]
         base, after = unit_rows(self._rows(ids)), unit_rows(self._rows(entries + self.tokenizer.added.first_id))
-        both, before, share = on_plane(np.concatenate([base, after]), unit_rows(self._as_pieces(entries)))
-        at_base, after = both[: len(ids)], both[len(ids) :]
+        points_2d, before, share = on_plane(np.concatenate([base, after]), unit_rows(self._as_pieces(entries)))
+        at_base, after = points_2d[: len(ids)], points_2d[len(ids) :]
         points = []
-        for panel, own in (("before: mean of the base pieces", before), ("after: the new rows", after)):
-            for what, labels, xy in (
+        for panel, coordinates in (("before: mean of the base pieces", before), ("after: the new rows", after)):
+            for kind, labels, xy in (
                 ("wordpieces", [self._label(row) for row in ids.tolist()], at_base),
-                ("added words", [self.words[i] for i in entries.tolist()], own),
+                ("added words", [self.words[i] for i in entries.tolist()], coordinates),
             ):
                 for i, (label, (x, y)) in enumerate(zip(labels, xy.tolist(), strict=True)):
-                    named = what == "added words" and i < _N_NAMED
-                    points.append({"label": label, "x": x, "y": y, "what": what, "panel": panel, "named": named})
+                    named = kind == "added words" and i < _N_NAMED
+                    points.append({"label": label, "x": x, "y": y, "what": kind, "panel": panel, "named": named})
         table = [
             [self.words[entry], self._spelled(entry), *(f"{value:.3f}" for value in (*a, *b))]
             for entry, a, b in zip(entries.tolist(), before.tolist(), after.tolist(), strict=True)
         ]
         return Plane(points, share, table)
 
-    def _near(self, frequent: Array) -> list[tuple[str, list[str], list[str], list[str]]]:
-        """The neighbours of the first of ``frequent``: as pieces and by their own row."""
-        asked = frequent[:_N_QUERIES]
-        own = self._rows(asked + self.tokenizer.added.first_id)
-        queries = np.concatenate([self._as_pieces(asked), own])
+    def _neighbour_rows(self, frequent: Array) -> list[tuple[str, list[str], list[str], list[str]]]:
+        """Words with their neighbours: pieces near their pieces, pieces near their new row, words near that row."""
+        entries = frequent[:_N_QUERIES]
+        new_rows = self._rows(entries + self.tokenizer.added.first_id)
+        queries = np.concatenate([self._as_pieces(entries), new_rows])
         special = np.setdiff1d(np.arange(self.base_ids[-1] + 1), self.base_ids)
         hidden = np.broadcast_to(special, (len(queries), len(special)))
         pieces = _named(queries, self.embedding[: self.base_ids[-1] + 1], self._label, hidden)
         among = self._rows(frequent + self.tokenizer.added.first_id)
-        added = _named(own, among, lambda i: self.words[frequent[i]], np.arange(len(own))[:, None])
-        words = [self.words[i] for i in asked.tolist()]
-        return list(zip(words, pieces[: len(asked)], pieces[len(asked) :], added, strict=True))
+        added = _named(new_rows, among, lambda i: self.words[frequent[i]], np.arange(len(new_rows))[:, None])
+        words = [self.words[i] for i in entries.tolist()]
+        return list(zip(words, pieces[: len(entries)], pieces[len(entries) :], added, strict=True))
 
 
 def _named(queries: Array, rows: Array, label: Callable[[int], str], exclude: Array) -> list[list[str]]:
-    """The neighbours of each query among ``rows`` but those of ``exclude``, with their cosines; see ``nearest``."""
+    """The labels and cosines of each query's neighbours among ``rows`` without ``exclude``; see ``nearest``."""
     indices, cosines = nearest(queries, rows, min(_N_NEAR, len(rows)), exclude)
     return [
-        [f"{label(i)} {cosine:.2f}" for i, cosine in zip(row, near, strict=True) if i >= 0]
-        for row, near in zip(indices.tolist(), cosines.tolist(), strict=True)
+        [f"{label(i)} {cosine:.2f}" for i, cosine in zip(row, cosine_row, strict=True) if i >= 0]
+        for row, cosine_row in zip(indices.tolist(), cosines.tolist(), strict=True)
     ]
 
 
 _ADAPT = "greenadapt adapt --corpus TEXT --model MODEL"
-_GIVEN = "greenadapt report FOLDER  # of a model that was made with --out"
+_COMPARE = "greenadapt report FOLDER FOLDER-BASE"
 _ORDER = {CORPUS: 0, W2V: 1, ALIGN: 2, EXPAND: 3}
 
 
 @dataclass(frozen=True)
 class Written:
-    """What ``report`` wrote."""
+    """The files of a report."""
 
     page: Path
     sections: list[str]
-    """The anchors of its sections."""
+    """The anchors of the sections."""
     missing: list[str]
-    """The commands that would make the others."""
+    """The commands that would make the missing sections."""
     plots: list[Path]
 
     def as_dict(self) -> Json:
-        """The same as JSON values, with the bytes of the page."""
+        """JSON values, with the bytes of the page."""
         return {
             "page": str(self.page),
             "bytes": self.page.stat().st_size,
@@ -281,10 +287,11 @@ def report(
     out: Path | None = None,
     plots: tuple[Path | None, Path | None] = (None, None),
 ) -> Written:
-    """Write the page of ``folders`` and all they were made from, or of the ``chosen`` corpus and model.
+    """Write the page about the results in ``folders`` and those they were made from, or about the ``chosen`` corpus and
+    model.
 
-    ``plots`` are folders for its plots as PNG and as SVG, which are made if they are not there. Raises
-    ``MissingError`` if there are no results, or the packages that draw are not installed.
+    ``plots`` are folders for the plots as PNG and as SVG, which are created. Raises ``MissingError`` if there are no
+    results, or the packages that draw are not installed.
     """
     require("report", "vl_convert", by="report")
     with Drawing() as drawing:
@@ -301,7 +308,7 @@ def report(
         file.write(text)
     written = write_plots(page.plots(), *plots)
     sections = [section.name for section in page.sections]
-    return Written(target, sections, [command for one in page.missing for command in one.commands], written)
+    return Written(target, sections, [command for entry in page.missing for command in entry.commands], written)
 
 
 def _in_workspace(session: Session, corpus: str | None, model: str | None) -> list[Result]:
@@ -321,37 +328,35 @@ def _file_name(results: Sequence[Result]) -> str:
 
 
 def _names(results: Sequence[Result]) -> dict[Path, str]:
-    """What the page calls each result, by its folder: the stage, and the folder's name if that says more."""
+    """The name of each result on the page, by folder: the stage and, if it differs, the folder's name."""
     names: dict[Path, str] = {}
     for result in results:
-        stage, own = result.manifest.stage, result.path.name
-        name = own if own.split("@")[0] == stage else f"{stage} {own}"
+        stage, folder_name = result.manifest.stage, result.path.name
+        name = folder_name if folder_name.split("@")[0] == stage else f"{stage} {folder_name}"
         is_taken = name in names.values()
         names[result.folder] = f"{name} ({result.path.parent.name})" if is_taken else name
     return names
 
 
-def sections(results: list[Result], names: Mapping[Path, str]) -> list[Section]:
-    """The sections for which there are ``results``; ``names`` are those of some of them, by folder."""
-    return list(_Report(results, names).sections())
-
-
 class _Report:
-    """The sections for which there are results, and what would make the others."""
+    """The sections about results, and the commands that would make the missing sections."""
 
     def __init__(self, results: list[Result], names: Mapping[Path, str] | None = None) -> None:
         self.results = results
-        self.names = _names(results) | dict(names or {})
-        self.adapted = [Adapted(one, self.names[one.folder]) for one in self._of(EXPAND)]
+        self.names = {**_names(results), **(names or {})}
+        self.adapted = [Adapted(result, self.names[result.folder]) for result in self._of(EXPAND)]
         self.missing: list[Missing] = []
 
     def _of(self, stage: str) -> list[Result]:
         return [result for result in self.results if result.manifest.stage == stage]
 
+    def _miss(self, title: str, *commands: str) -> None:
+        self.missing.append(Missing(title, [*commands]))
+
     def page(self, drawing: Drawing) -> Page:
-        """The whole page, whose plots are drawn as soon as a section is complete."""
+        """The whole page; plots are drawn as soon as their section is complete."""
         sections = [drawing.begin(section) for section in self.sections()]
-        facts = next((one.manifest.facts for one in self.results if "title" in one.manifest.facts), {})
+        facts = next((result.manifest.facts for result in self.results if "title" in result.manifest.facts), {})
         model = short(str(facts.get("model", {}).get("source", ""))) or self.names[self.results[-1].folder]
         title = f"{Path(model).name}, adapted to {facts['title']}" if self.adapted else f"Report on {model}"
         about = f"What greenadapt made, what it cost and what it gained: {len(self.results)} results."
@@ -359,7 +364,10 @@ class _Report:
 
     def sections(self) -> Iterator[Section]:
         """Each section as soon as it is computed."""
-        stages = [self._stage(result) for result in self.results]
+        stages = []
+        for result in self.results:
+            manifest, name = result.manifest, self.names[result.folder]
+            stages.append(StageData(name, manifest.stage, manifest.facts.get("command"), manifest.whole_cost))
         yield pipeline_section(stages)
         yield from self._corpora()
         yield from self._space()
@@ -367,21 +375,20 @@ class _Report:
         yield from self._pretrained()
         yield cost_section(stages, paper_costs())
 
-    def _stage(self, result: Result) -> StageData:
-        manifest = result.manifest
-        return StageData(self.names[result.folder], manifest.stage, manifest.facts.get("command"), manifest.whole_cost)
-
     def _corpora(self) -> list[Section]:
         corpora = []
         for result in self._of(CORPUS):
             words, counts = read_vocabulary(result.folder / VOCABULARY)
             facts = result.manifest.facts
-            own = [one for one in self.adapted if one.result.manifest.facts.get("corpus") == facts.get("corpus")]
-            pieces = [one.piece_counts(words, counts) for one in own]
+            pieces = [
+                model.piece_counts(words, counts)
+                for model in self.adapted
+                if model.result.manifest.facts.get("corpus") == facts.get("corpus")
+            ]
             about = facts.get("title", ""), facts.get("licence", "unknown")
             corpora.append(CorpusData(*about, result.manifest.counts, words[:100], counts, pieces))
         if not corpora:
-            self.missing.append(Missing("Corpus", [_ADAPT]))
+            self._miss("Corpus", _ADAPT)
         return [corpus_section(corpora)] if corpora else []
 
     def _space(self) -> list[Section]:
@@ -391,52 +398,36 @@ class _Report:
             config, overlap = result.manifest.config, result.manifest.counts["overlap"]
             name = "the map" if len(self._of(ALIGN)) == 1 else self.names[result.folder]
             maps.append(MapData(name, config["method"], overlap, heldout["figures"], heldout.get("note", "")))
-        for one in self.adapted:
-            manifest = one.result.manifest
-            prefix = "" if len(self.adapted) == 1 else f"{one.name}, "
-            made = manifest.facts["rows"]
-            for recipe, figures in made["heldout"].items():
-                if recipe == MAP and self._of(ALIGN):  # whose figures these are
+        for model in self.adapted:
+            manifest = model.result.manifest
+            prefix = "" if len(self.adapted) == 1 else f"{model.name}, "
+            row_facts = manifest.facts["rows"]
+            for recipe, figures in row_facts["heldout"].items():
+                if recipe == MAP and self._of(ALIGN):  # its figures are there already
                     continue
-                name = f"{prefix}--rows {recipe}{' (the new rows)' if recipe == made['recipe'] else ''}"
+                name = f"{prefix}--rows {recipe}{' (the new rows)' if recipe == row_facts['recipe'] else ''}"
                 maps.append(MapData(name, recipe, manifest.counts["overlap"], figures))
-        rows = [one.rows_data(self._neighbours(one)) for one in self.adapted]
+        rows = [model.rows_data() for model in self.adapted]
         sections = [space_section(maps, rows)] if maps or rows else []
         if self.adapted:
-            sections.append(words_section([one.added_data() for one in self.adapted]))
+            sections.append(words_section([model.added_data() for model in self.adapted]))
         else:
-            self.missing.append(Missing("Added words and rows", [_ADAPT, _GIVEN]))
+            self._miss(
+                "Added words and rows", _ADAPT, "greenadapt report FOLDER  # of a model that was made with --out"
+            )
         return sections
-
-    @staticmethod
-    def _neighbours(one: Adapted) -> str:
-        aligned = one.result.manifest.inputs["alignment"].get("path", "FOLDER")
-        return f"Those of any other word: greenadapt neighbours WORD --alignment {short(aligned)}"
 
     def _tasks(self) -> list[Section]:
         results = self._of(FINETUNE)
         if not results:
-            self.missing.append(
-                Missing(
-                    "Task scores",
-                    [
-                        "greenadapt finetune --task TASK --train FILE --test FILE --compare BASE --out FOLDER",
-                        "greenadapt report FOLDER FOLDER-BASE",
-                    ],
-                )
-            )
+            train = "greenadapt finetune --task TASK --train FILE --test FILE --compare BASE --out FOLDER"
+            self._miss("Task scores", train, _COMPARE)
             return []
-
         groups = task_groups(results, self.names)
         if not any(group.base for group in groups):
-            self.missing.append(
-                Missing(
-                    "The base model against the adapted one",
-                    ["greenadapt finetune … --compare BASE", "greenadapt report FOLDER FOLDER-BASE"],
-                )
-            )
+            self._miss("The base model against the adapted one", "greenadapt finetune … --compare BASE", _COMPARE)
         if not any(model.history and "dev" in model.history[0] for group in groups for model in group.models):
-            self.missing.append(Missing("Scores over epochs", ["greenadapt finetune … --dev FILE"]))
+            self._miss("Scores over epochs", "greenadapt finetune … --dev FILE")
         return [tasks_section(groups)]
 
     def _pretrained(self) -> list[Section]:
@@ -445,7 +436,7 @@ class _Report:
             return []
         from greenadapt.stages.pretrain import read_losses
 
-        models = [(self.names[one.folder], read_losses(one), read_history(one.folder)) for one in results]
+        models = [(self.names[result.folder], read_losses(result), read_history(result.folder)) for result in results]
         return [pretrain_section(models)]
 
 
@@ -460,7 +451,7 @@ def task_groups(results: Sequence[Result], names: dict[Path, str]) -> list[TaskG
         is_alone = is_multitask(result.folder) or test is None
         key = str(result.folder) if is_alone else f"{result.manifest.facts.get('task')} {test}"
         groups.setdefault(key, []).append(result)
-    return [_group(own, names, number) for number, own in enumerate(groups.values(), 1)]
+    return [_group(group, names, number) for number, group in enumerate(groups.values(), 1)]
 
 
 def read_history(folder: Path) -> list[Json]:
@@ -470,18 +461,21 @@ def read_history(folder: Path) -> list[Json]:
 
 
 def _group(results: list[Result], names: dict[Path, str], number: int) -> TaskGroup:
-    # The base model first, which the others are compared with.
+    # The base model, with which the others are compared, comes first.
     results = sorted(results, key=lambda result: (result.folder / WORDS_FILE).is_file())
-    models = [TunedModel(names[one.folder], read_scores(one), read_history(one.folder)) for one in results]
+    models = [TunedModel(names[model.folder], read_scores(model), read_history(model.folder)) for model in results]
     first = results[0]
     if is_multitask(first.folder):
         return TaskGroup(f"Several tasks: {models[0].name}", str(number), models)
     test = first.manifest.inputs.get("test")
-    title = task_name(first.manifest.facts["task"]) + (f" on {Path(_where(test)).name}" if test else ", not tested")
+    title = task_name(first.manifest.facts["task"])
     if test is None:
-        return TaskGroup(title, str(number), models, notes=["There was no test set (finetune --test)."])
+        notes = ["There was no test set (finetune --test)."]
+        return TaskGroup(f"{title}, not tested", str(number), models, notes=notes)
+    source = str(test.get("path") or test.get("source"))
+    title += f" on {Path(source).name}"
     try:
-        examples = _examples(first, test)
+        examples = _examples(first, test, source)
     except GreenadaptError as error:
         note = f"Intervals and examples need the test set: {error}"
         return TaskGroup(title, str(number), models, notes=[note])
@@ -489,43 +483,38 @@ def _group(results: list[Result], names: dict[Path, str], number: int) -> TaskGr
     return _compared(title, number, results, models, examples, is_base=is_base)
 
 
-def _where(entry: Json) -> str:
-    return str(entry.get("path") or entry.get("source"))
-
-
-def _examples(result: Result, test: Json) -> list[Any]:
-    """The test set; raises ``GreenadaptError`` if it is gone, or changed since."""
-    where = _where(test)
+def _examples(result: Result, test: Json, source: str) -> list[Any]:
+    """The test set; raises ``GreenadaptError`` if it is missing or has changed."""
     if "path" not in test:
-        raise GreenadaptError(f"{where} is no file, and a report reads no network")
-    if source_input(where)["sha256"] != test["sha256"]:
-        raise GreenadaptError(f"{where} changed since")
-    return list(load_task(read_described(result.folder / TASK_FILE)).read(where, Silent()))
+        raise GreenadaptError(f"{source} is no file, and a report reads no network")
+    if source_input(source)["sha256"] != test["sha256"]:
+        raise GreenadaptError(f"{source} changed since")
+    return list(load_task(read_described(result.folder / TASK_FILE)).read(source, Silent()))
 
 
 def _compared(
     title: str, number: int, results: list[Result], models: list[TunedModel], examples: list[Any], *, is_base: bool
 ) -> TaskGroup:
-    """The models with intervals, and where ``is_base`` each but the first compared with it."""
+    """The models with intervals; with ``is_base`` all others are compared with the first."""
     compared, notes = [], []
     base: tuple[Result, Array] | None = None
     contexts = contexts_of(examples)
     for result, model in zip(results, models, strict=True):
         task = load_task(read_described(result.folder / TASK_FILE))
-        seeds = tuple(int(one["seed"]) for one in model.scores["seeds"])
+        seeds = tuple(int(seed_scores["seed"]) for seed_scores in model.scores["seeds"])
         statistics = statistics_of(task, examples, result, seeds)
         drawn, _ = resampled(statistics, contexts)
-        found = interval(drawn, task.main_score)
-        more: dict[str, Any] = {"low": found.low, "high": found.high}
+        bounds = interval(drawn, task.main_score)
+        fields: dict[str, Any] = {"low": bounds.low, "high": bounds.high}
         if base is not None and base[1].shape == statistics.shape:
-            apart = paired(drawn, resampled(base[1], contexts)[0], task.main_score)
-            more["difference"] = (apart.difference, apart.low, apart.high)
-            more |= _changed(task, examples, (result, statistics), base, names=(model.name, models[0].name))
+            difference = paired(drawn, resampled(base[1], contexts)[0], task.main_score)
+            fields["difference"] = (difference.difference, difference.low, difference.high)
+            fields |= _changed(task, examples, (result, statistics), base, names=(model.name, models[0].name))
         elif base is not None:
             notes.append(f"{model.name} has other seeds or labels than {models[0].name}: they are not compared.")
         elif is_base:
             base = result, statistics
-        compared.append(TunedModel(model.name, model.scores, model.history, **more))
+        compared.append(TunedModel(model.name, model.scores, model.history, **fields))
     return TaskGroup(title, str(number), compared, models[0].name if is_base else None, notes)
 
 
@@ -536,39 +525,37 @@ def _changed(
     base: tuple[Result, Array],
     names: tuple[str, str],
 ) -> dict[str, list[Example]]:
-    """The examples whose predictions, exchanged for the base model's, change the main score most; of the first seed."""
+    """The examples whose predictions change the main score most compared with the base model's, for the first seed."""
     (our_result, our_statistics), (base_result, base_statistics) = ours, base
     total = base_statistics[0].sum(axis=0)
     gains = task.main_score(total + our_statistics[0] - base_statistics[0]) - task.main_score(total)
-    predicted = [read_predictions(_predictions(result)) for result in (our_result, base_result)]
+    predicted = []
+    for result in (our_result, base_result):
+        seed = read_described(result.folder / SCORES)["seeds"][0]["seed"]
+        predicted.append(read_predictions(result.folder / SEEDS / str(seed) / PREDICTIONS))
 
-    def shown(row: int) -> Example:
+    def example(row: int) -> Example:
         text, right = described(examples[row])
-        said = [prediction_text(each[row], examples[row]) for each in predicted]
-        return Example(text, [("label", right), (names[1], said[1]), (names[0], said[0])])
+        texts = [prediction_text(predictions[row], examples[row]) for predictions in predicted]
+        return Example(text, [("label", right), (names[1], texts[1]), (names[0], texts[0])])
 
     order = np.argsort(gains, kind="stable")
-    worse = [shown(row) for row in order[:_N_EXAMPLES].tolist() if gains[row] < 0]
-    better = [shown(row) for row in order[::-1][:_N_EXAMPLES].tolist() if gains[row] > 0]
+    worse = [example(row) for row in order[:_N_EXAMPLES].tolist() if gains[row] < 0]
+    better = [example(row) for row in order[::-1][:_N_EXAMPLES].tolist() if gains[row] > 0]
     return {"better": better, "worse": worse}
 
 
-def _predictions(result: Result) -> Path:
-    seed = read_described(result.folder / "scores.json")["seeds"][0]["seed"]
-    return result.folder / SEEDS / str(seed) / PREDICTIONS
-
-
 FOLDER = "plots"
-"""Where they are, beside the card."""
+"""The folder of a card's plots."""
 _MAIN = {
     EXPAND: ("pieces-", "precision-by-count", "map-", "words-by-pieces-"),
     FINETUNE: ("scores-", "dev-", "parts-"),
 }
-"""What the names of a result's main plots begin with, by its stage."""
+"""The beginnings of the names of the main plots, by stage."""
 
 
 def card_plots(result: Result, name: str) -> dict[str, Plot]:
-    """File → plot: the main ones of an adapted or fine-tuned model, which they call ``name``; else none.
+    """The main plots of an adapted or fine-tuned model, by file; they call the model ``name``.
 
     Raises ``GreenadaptError`` for results that cannot be read.
     """
@@ -576,5 +563,6 @@ def card_plots(result: Result, name: str) -> dict[str, Plot]:
     if stage not in _MAIN:
         return {}
     results = with_sources([result.folder], Silent()) if stage == EXPAND else [result]
-    plots = [plot for section in sections(results, {result.folder: name}) for plot in section.plots()]
+    sections = _Report(results, {result.folder: name}).sections()
+    plots = [plot for section in sections for plot in section.plots()]
     return {f"{FOLDER}/{plot.name}.png": plot for plot in plots if plot.name.startswith(_MAIN[stage])}

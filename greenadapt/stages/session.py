@@ -1,4 +1,4 @@
-"""State shared by the stages of a command, and how they find each other's results by name."""
+"""State shared by the stages of a command; results found by names of corpora and models."""
 
 import io
 import re
@@ -20,7 +20,7 @@ from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
-from greenadapt.stages.plan import Plan
+from greenadapt.stages.plan import DryRunPlan
 from greenadapt.storage.files import Json, beside, expanded, naming, real_folder
 from greenadapt.storage.jobs import Job, Place, check_place, run_job
 from greenadapt.storage.locks import lock
@@ -30,8 +30,6 @@ from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.workers import launched_processes, usable_cores
 
 CORPUS, W2V, ALIGN, EXPAND = "corpus", "w2v", "align", "expand"
-
-
 PRETRAIN, FINETUNE, COMPILE, QA = "pretrain", "finetune", "compile", "qa"
 
 
@@ -46,57 +44,51 @@ class Session:
     variant: str | None = None
     force: bool = False
     updates: bool = False
-    """Whether a finished model is trained again if the content of an input changed, without ``force``."""
+    """Whether to train a finished model again without ``force`` if the content of an input changed."""
     download: bool = False
     workers: int = 1
     max_memory: int = 4 << 30
     """Bytes."""
     cluster: str | None = None
-    """Where the Ray cluster is that does the work, as ``connected`` takes it; ``None`` for this machine alone."""
+    """The address of a Ray cluster, see ``connected``; ``None`` for this machine alone."""
     cores_each: int = 1
-    """Of each task on the cluster."""
+    """Cores of each task on the cluster."""
     gpus_each: float | None = None
-    """Of each task on the cluster; ``None``: 1 if the cluster has GPUs."""
+    """GPUs of each task on the cluster; ``None``: 1 if the cluster has GPUs."""
     command: str | None = None
     """The command line, for manifests and cards; ``None`` if the stage is called from Python."""
     remembers: bool = True
-    """Whether the workspace keeps in mind where else results are written."""
-    plan: Plan | None = None
-    """Of a dry run: takes note of every step, and nothing is written."""
+    """Whether the workspace remembers results in other folders."""
+    plan: DryRunPlan | None = None
+    """In a dry run, which writes nothing, the steps."""
 
     @classmethod
     def of(
-        cls, options: SessionOptions, progress: Progress, command: str | None = None, plan: Plan | None = None
+        cls, options: SessionOptions, progress: Progress, command: str | None = None, plan: DryRunPlan | None = None
     ) -> "Session":
-        """The session that ``options`` describe."""
+        """The session of a command with ``options``."""
+        names = ("out", "variant", "force", "download", "max_memory", "cluster", "cores_each", "gpus_each")
         return cls(
             Workspace.find(options.workspace),
             progress,
-            out=options.out,
-            variant=options.variant,
-            force=options.force,
-            download=options.download,
             workers=options.workers or usable_cores(),
-            max_memory=options.max_memory,
-            cluster=options.cluster,
-            cores_each=options.cores_each,
-            gpus_each=options.gpus_each,
             command=command,
             plan=plan,
+            **{name: getattr(options, name) for name in names},
         )
 
     def place(self, corpus: str, model: str, stage: str) -> Place:
-        """Where this command writes a stage."""
+        """The place that this command writes a stage to."""
         if self.out is not None:
             return Place(real_folder(self.out), linked=False)
         return self.workspace.place(corpus, model, stage, self.variant)
 
     def find_only(self, corpus: str | None, model: str | None, stage: str) -> Result:
-        """A stage's result for --corpus and --model, which may be left out if there is only one; see ``names``."""
+        """A stage's result for --corpus and --model; see ``names`` for their defaults."""
         return self.find(*self.names(corpus, model, stage), stage)
 
     def find(self, corpus: str, model: str, stage: str) -> Result:
-        """A stage's result that an earlier command wrote; says so if it is the plain one instead of the variant's."""
+        """A stage's result of an earlier command; notes if it is the plain one, for want of the session's variant."""
         path = self.workspace.find_place(corpus, model, stage, self.variant).path
         if path != self.workspace.place(corpus, model, stage, self.variant).path:
             self.progress.note(f"{corpus} has no {stage} of variant {self.variant}: using the plain one")
@@ -104,7 +96,7 @@ class Session:
 
     @contextmanager
     def locked(self, corpus: str | None = None, model: str = "") -> Iterator[None]:
-        """Be the only writer of all that this command may write; ``corpus=None`` excludes the workspace."""
+        """Lock all folders that this command may write; ``corpus=None`` excludes the workspace."""
         with ExitStack() as locks:
             if self.plan is not None:
                 yield
@@ -117,12 +109,12 @@ class Session:
             yield
 
     def check(self, place: Place, stage: str, config: Json) -> None:
-        """Refuse early what ``run`` would refuse in ``place``; see ``check_place``."""
+        """Raise early what ``run`` would raise for ``place``; see ``check_place``."""
         check_place(place, stage, config, force=self.force)
         self.expect(place, stage)
 
     def expect(self, place: Place, stage: str) -> None:
-        """Tell a dry run that a step will come to ``place``."""
+        """In a dry run, note a later step, which writes to ``place``."""
         if self.plan is not None:
             self.plan.expect(place, stage)
 
@@ -133,14 +125,14 @@ class Session:
             return self.plan.run(place, job, force=self.force)
         if self.remembers and not place.linked:
             self.workspace.remember(place.path)
-        with naming(place.work):  # for errors of a full disk that do not name the file
+        with naming(place.work):  # some errors of a full disk do not name the file
             return run_job(place, job, force=self.force, progress=self.progress)
 
     def run_each(self, runs: Iterable[Callable[[], Result]]) -> list[Result]:
-        """The results of runs that do not need each other: a dry run looks at all of them."""
+        """The results of independent runs; a dry run looks at all of them."""
         return [run() for run in runs] if self.plan is None else self.plan.run_each(runs)
 
-    def standard_input(self, said: Json) -> Recipe:
+    def standard_input(self, settings: Json) -> Recipe:
         """The corpus on standard input; raises ``UsageError`` if several processes would share it."""
         if launched_processes()[1] > 1:
             raise UsageError("several processes cannot share standard input", "write the text to a file")
@@ -148,7 +140,7 @@ class Session:
             raise UsageError("--dry-run keeps nothing, and standard input is read once", "write the text to a file")
         stream: IO[bytes] = io.BytesIO() if sys.stdin is None else sys.stdin.buffer
         note_terminal(STDIN, self.progress)
-        return keep_input(stream, self.workspace.root, said, self.progress)
+        return keep_input(stream, self.workspace.root, settings, self.progress)
 
     def corpus_name(self, corpus: str) -> str:
         """The workspace name of ``--corpus``; raises ``UsageError`` for standard input."""
@@ -162,7 +154,7 @@ class Session:
     def names(self, corpus: str | None, model: str | None, stage: str | None = None) -> tuple[str, str]:
         """The workspace names of ``--corpus`` and ``--model``, by default the only ones with a result of ``stage``.
 
-        Says so if no corpus is given. Raises what ``Workspace.only_corpus`` and ``only_model`` raise.
+        Notes which it is if no corpus is named. Raises what ``Workspace.only_corpus`` and ``only_model`` raise.
         """
         if corpus is not None:
             name = self.corpus_name(corpus)
@@ -173,22 +165,22 @@ class Session:
         return name, chosen
 
     def model_name(self, corpus: str, model: str | None) -> str:
-        """The workspace name of ``--model``, or of the one model that has results for ``corpus``."""
+        """The workspace name of ``--model``, by default of the only model with results for ``corpus``."""
         return model_name(model) if model is not None else self.workspace.only_model(corpus)
 
 
-def model_of(result: Result, asked: str | None = None) -> PretrainedModel:
-    """The model that a result was made for; downloaded only if it is what the user ``asked`` for."""
-    source: str = result.manifest.facts["model"]["source"]
-    return find_model(source) if source == asked else find_local_model(source, result.path)
+def model_of(result: Result, source: str | None = None) -> PretrainedModel:
+    """The model that a result was made for; downloaded only if the user named the same ``source``."""
+    recorded: str = result.manifest.facts["model"]["source"]
+    return find_model(recorded) if recorded == source else find_local_model(recorded, result.path)
 
 
 def require_made_for(session: Session, result: Result, option: str, corpus: str | None, model: str | None) -> None:
-    """Raise ``UsageError`` if ``result``, which ``option`` names, is of another corpus or model than these."""
+    """Raise ``UsageError`` if ``result``, the value of ``option``, is not of this ``corpus`` and ``model``."""
     facts = result.manifest.facts
-    if corpus is not None and (asked := session.corpus_name(corpus)) != facts["corpus"]:
+    if corpus is not None and (name := session.corpus_name(corpus)) != facts["corpus"]:
         raise UsageError(
-            f"{option} {result.path} is of the corpus {facts['corpus']}, and --corpus names {asked}",
+            f"{option} {result.path} is of the corpus {facts['corpus']}, and --corpus names {name}",
             "leave out one of them",
         )
     if model is None or model in facts["model"].values() or model_name(model) == facts["model"]["name"]:
@@ -203,7 +195,7 @@ def require_made_for(session: Session, result: Result, option: str, corpus: str 
 
 @dataclass(frozen=True)
 class OpenedBase:
-    """The model that words are added to; each part is read once, lazily."""
+    """The model that words are added to; each part is read lazily and once."""
 
     model: PretrainedModel
 
@@ -236,13 +228,13 @@ class OpenedBase:
 
 
 def commands_of(session: Session, *manifests: Manifest) -> list[str]:
-    """The command lines that made the results of ``manifests`` and, last, this one; each once."""
-    made = [*(manifest.facts.get("command") for manifest in manifests), session.command]
-    return list(dict.fromkeys(command for command in made if command))
+    """The distinct command lines of ``manifests`` and, last, of the ``session``."""
+    commands = [*(manifest.facts.get("command") for manifest in manifests), session.command]
+    return list(dict.fromkeys(command for command in commands if command))
 
 
 def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:
-    """``model`` itself, or the adapted one of ``corpus`` in the workspace; raises ``UsageError`` for neither."""
+    """``model``, or with ``corpus`` the workspace's adapted model; raises ``UsageError`` if both are ``None``."""
     if corpus is not None:
         return str(session.find_only(corpus, model, EXPAND).path)
     if model is None:
@@ -251,25 +243,25 @@ def adapted_model(session: Session, corpus: str | None, model: str | None) -> st
 
 
 _NAMED = 3
-"""The most names that are written out."""
+"""The largest number of names that are written out."""
 _SUFFIXES = re.compile(r"(\.[A-Za-z]\w{0,6}){1,2}$")
 _COMMON = re.compile(
     r"([-_.\s\d]|train(ing)?|dev(el(opment)?)?|valid(ation)?|test|eval|data(set)?s?|sets?|all|full|of|raw|text)*", re.I
 )
-"""File names that only tell the part of a data set, or nothing at all."""
+"""File names that do not name the data set."""
 
 
 def data_name(sources: Iterable[str]) -> str:
-    """The names of files or data sets: their own, or for ``NCBI-disease/train.tsv`` the folder's."""
+    """The names of files or data sets; for a file such as ``NCBI-disease/train.tsv`` the folder's name."""
     return join_names(map(_data_name, sources))
 
 
 def join_names(names: Iterable[str]) -> str:
-    """The distinct names, joined; of many only the first are written out."""
-    each = list(dict.fromkeys(names))
-    if len(each) > _NAMED:
-        each = [*each[: _NAMED - 1], f"and-{len(each) - _NAMED + 1}-more"]
-    return "-".join(each)
+    """The distinct names, joined with hyphens; of many names only the first are written out."""
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) > _NAMED:
+        distinct = [*distinct[: _NAMED - 1], f"and-{len(distinct) - _NAMED + 1}-more"]
+    return "-".join(distinct)
 
 
 def _data_name(source: str) -> str:

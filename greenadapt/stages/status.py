@@ -1,4 +1,4 @@
-"""What a workspace holds: results and what changed since, unfinished work, and what can be removed."""
+"""The content of a workspace: results and what changed since, unfinished work, and what can be removed."""
 
 import os
 import shlex
@@ -36,59 +36,59 @@ from greenadapt.storage.workspace import FOREIGN, Kind, Leftover, Workspace, lef
 from greenadapt.tokenization.files import TOKENIZER_FILE, tokenizer_files, tokenizer_hash
 
 _HASHED_AT_ONCE = 64 << 20
-"""Bytes of an input that are hashed if only its time differs."""
+"""The largest input in bytes that is hashed because its time differs."""
 _MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin")
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What differs now; each in words."""
+class ResultCheck:
+    """The changes since a result was made, in words."""
 
     damaged: list[str]
-    """Files of the result that are missing or not as they were written."""
+    """Files of the result that are missing or have changed."""
     stale: list[str]
-    """Inputs that changed."""
+    """Inputs that have changed."""
     unsure: list[str]
-    """Inputs that are gone, or were touched and are too large to compare without being asked to."""
+    """Inputs that are missing, or that are newer than the result and too large to compare without ``verify``."""
 
 
-def changes(result: Result, *, verify: bool) -> Changes:
-    """What changed since ``result`` was made.
+def check_result(result: Result, *, verify: bool) -> ResultCheck:
+    """The changes since ``result`` was made.
 
-    An input counts as unchanged if no file of it is newer than the result, as for make; a small one that is newer is
-    compared by content, and with ``verify`` every one, and every file of the result.
+    As for make, an input counts as unchanged if none of its files is newer than the result. Small newer inputs are
+    compared by content; with ``verify`` all inputs and all files of the result.
     """
-    found = Changes(_damage(result, verify), [], [])
+    check = ResultCheck(_damage(result, verify), [], [])
     began = (result.folder / MANIFEST).stat().st_mtime - float(result.manifest.cost.get("seconds", 0.0))
     for name, entry in result.manifest.inputs.items():
         for part in _parts(result, name, entry):
-            is_sure, said = part.compared(began, verify)
-            if said:
-                (found.stale if is_sure else found.unsure).append(f"{name} {said}: {part.path}")
-    return found
+            is_sure, text = part.compared(began, verify)
+            if text:
+                (check.stale if is_sure else check.unsure).append(f"{name} {text}: {part.path}")
+    return check
 
 
 @dataclass(frozen=True)
-class _Part:
+class _InputPart:
     """One file, folder, result or model of an input."""
 
     path: Path
     expected: str
     hashes: Callable[[], Iterable[str]]
-    """What it is now; one of several ways in which stages hash it."""
+    """Its present hash, in each way that stages compute it."""
     files: Callable[[], Iterable[Path]]
     is_result: bool = False
 
     def compared(self, began: float, verify: bool) -> tuple[bool, str]:
-        """Whether its content is surely another one, and what to say about it, if anything."""
+        """Whether the content has surely changed, and a description; empty if it has not changed."""
         if not self.path.exists():
             return False, "is gone"
         try:
             if not self.is_result:
                 facts = [file.stat() for file in self.files()]
-                if not verify and all(each.st_mtime <= began for each in facts):
+                if not verify and all(status.st_mtime <= began for status in facts):
                     return False, ""
-                if not verify and sum(each.st_size for each in facts) > _HASHED_AT_ONCE:
+                if not verify and sum(status.st_size for status in facts) > _HASHED_AT_ONCE:
                     return False, "is newer than the result (--verify compares its content)"
             changed = "was made again" if self.is_result else "changed"
             return True, "" if self.expected in self.hashes() else changed
@@ -97,7 +97,7 @@ class _Part:
 
 
 def _damage(result: Result, verify: bool) -> list[str]:
-    """The first file that is missing or damaged."""
+    """The first missing or damaged file."""
     for name, entry in result.manifest.files.items():
         if name == CARD:
             continue
@@ -115,25 +115,25 @@ def _damage(result: Result, verify: bool) -> list[str]:
     return []
 
 
-def _parts(result: Result, name: str, entry: Json) -> Iterator[_Part]:
+def _parts(result: Result, name: str, entry: Json) -> Iterator[_InputPart]:
     if "sources" in entry:
         yield from _sources(result, entry["sources"])
         return
-    given = entry.get("path") or entry.get("source") or ""
+    source = entry.get("path") or entry.get("source") or ""
     path, expected = found_at(entry, result.path), entry["sha256"]
     if "path" in entry and (path / MANIFEST).is_file():
-        yield _Part(path, expected, lambda: [read_manifest(path).digest], lambda: [], is_result=True)
+        yield _InputPart(path, expected, lambda: [read_manifest(path).digest], lambda: [], is_result=True)
     elif name == "task":
-        yield _Part(path, expected, lambda: [(task_input(path.parent) or {}).get("sha256", "")], lambda: [path])
+        yield _InputPart(path, expected, lambda: [(task_input(path.parent) or {}).get("sha256", "")], lambda: [path])
     elif "path" in entry:
         yield _file(path, expected)
-    elif (folder := _model_folder(given)) is not None:
+    elif (folder := _model_folder(source)) is not None:
         yield _tokenizer(folder, expected) if name == "tokenizer" else _model(folder, expected)
     elif path.is_absolute():
         yield _file(path, expected)
 
 
-def _sources(result: Result, sources: Json) -> Iterator[_Part]:
+def _sources(result: Result, sources: Json) -> Iterator[_InputPart]:
     for source, sha256 in sources.items():
         if "://" in source:
             yield _file(result.path.parent.parent / ".sources" / file_name(source), sha256)
@@ -141,34 +141,34 @@ def _sources(result: Result, sources: Json) -> Iterator[_Part]:
             yield _file(Path(source), sha256)
 
 
-def _file(path: Path, expected: str) -> _Part:
+def _file(path: Path, expected: str) -> _InputPart:
     def files() -> list[Path]:
-        return [path, *(each for each in path.rglob("*") if each.is_file())] if path.is_dir() else [path]
+        return [path, *(file for file in path.rglob("*") if file.is_file())] if path.is_dir() else [path]
 
-    return _Part(path, expected, lambda: [path_sha256(path)], files)
+    return _InputPart(path, expected, lambda: [path_sha256(path)], files)
 
 
-def _tokenizer(folder: Path, expected: str) -> _Part:
+def _tokenizer(folder: Path, expected: str) -> _InputPart:
     file = folder / TOKENIZER_FILE
     path = file if file.is_file() else folder
-    return _Part(path, expected, lambda: [tokenizer_hash(folder)], lambda: tokenizer_files(folder))
+    return _InputPart(path, expected, lambda: [tokenizer_hash(folder)], lambda: tokenizer_files(folder))
 
 
-def _model(folder: Path, expected: str) -> _Part:
+def _model(folder: Path, expected: str) -> _InputPart:
     model = PretrainedModel(folder.name, folder, str(folder))
 
     def hashes() -> Iterator[str]:
-        for entry in (model_input, adapted_input, encoder_input):  # as the stages do, by what they read of it
+        for entry in (model_input, adapted_input, encoder_input):  # stages read different parts of a model
             yield entry(model)["sha256"]
 
     def files() -> list[Path]:
         return [path for path in folder.rglob("*") if path.suffix in _MODEL_FILES and path.name != MANIFEST]
 
-    return _Part(folder, expected, hashes, files)
+    return _InputPart(folder, expected, hashes, files)
 
 
 def _model_folder(source: str) -> Path | None:
-    """The folder of a model if it is on this machine; models of the hub are taken as unchanged."""
+    """The folder of a model on this machine; ``None`` for a model of the hub, which counts as unchanged."""
     if source in PACKAGED:
         return PACKAGED[source].present(source)
     path = expanded(source)
@@ -177,28 +177,23 @@ def _model_folder(source: str) -> Path | None:
 
 @dataclass(frozen=True)
 class CleanRequest:
-    """What to remove."""
+    """The files and folders to remove."""
 
     kinds: tuple[Kind, ...] = ()
-    """Only these; by default all, but for unfinished work."""
+    """Only these kinds; by default all kinds but unfinished work."""
     older_than: float | None = None
     """Seconds since the last change."""
     larger_than: int | None = None
     """Bytes."""
     keep_last: bool = False
-    """Whether to keep the version before the current one, for those who still read it."""
+    """Whether to keep the version before the current one, which programs may still read."""
     downloads: bool = False
     """Whether to remove also the downloads that a corpus was made from, which can be downloaded again."""
-
-    @property
-    def asks_for_unfinished(self) -> bool:
-        """Whether unfinished work is removed, too: by its kind or by age."""
-        return "unfinished" in self.kinds or self.older_than is not None
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What can be removed, and what was asked for but is kept."""
+    """Files and folders that ``clean`` can remove, and those that it keeps."""
 
     removable: list[Leftover]
     kept: list[tuple[Leftover, str]]
@@ -206,84 +201,87 @@ class Cleaning:
 
 
 def find(session: Session, request: CleanRequest) -> Cleaning:
-    """What ``request`` asks to remove; nothing is changed.
+    """The files and folders that ``request`` asks to remove; changes nothing.
 
-    Kept is what a result was made from, what is being written, and what a run would resume, unless it is asked for.
+    Keeps inputs of results, files that a process writes, and, unless ``request`` asks for it, unfinished work.
     """
-    found = Cleaning([], [])
-    for left, why in _judged(session.workspace, request):
-        writer = left.writer
-        why = why or ("" if writer is None else f"{writer} is writing")
+    cleaning = Cleaning([], [])
+    for leftover, why in _judged(session.workspace, request):
+        if not why and (writer := leftover.writer) is not None:
+            why = f"{writer} is writing"
         if why:
-            found.kept.append((left, why))
+            cleaning.kept.append((leftover, why))
         else:
-            found.removable.append(left)
-    return found
+            cleaning.removable.append(leftover)
+    return cleaning
 
 
 def remove(session: Session, request: CleanRequest, chosen: Sequence[Leftover]) -> Iterator[tuple[Leftover, str]]:
-    """Remove each of ``chosen``, and give it with the reason if it was kept: it is locked, or changed since.
+    """Remove each of ``chosen``; yields it with an empty text or the reason why it stays: it is locked or has changed.
 
-    They are removed under the lock of those who write them, after looking at them again.
+    Checks each again under its lock before removing it.
     """
-    for path in dict.fromkeys(left.lock for left in chosen):
-        group = [left for left in chosen if left.lock == path]
+    for path in dict.fromkeys(leftover.lock for leftover in chosen):
+        group = [leftover for leftover in chosen if leftover.lock == path]
         try:
             with lock(path, command=session.command):
-                free = {left.path: left.changed for left, why in _judged(session.workspace, request) if not why}
-                for left in group:
-                    yield left, _removed(left) if free.get(left.path) == left.changed else "it changed meanwhile"
+                judged = _judged(session.workspace, request)
+                free = {leftover.path: leftover.changed for leftover, why in judged if not why}
+                for leftover in group:
+                    is_same = free.get(leftover.path) == leftover.changed
+                    yield leftover, _removed(leftover) if is_same else "it changed meanwhile"
         except ConflictError as error:
-            yield from ((left, error.message) for left in group)
-        for left in group:
-            _remove_empty(left.path.parent, session.workspace.root)
+            yield from ((leftover, error.message) for leftover in group)
+        for leftover in group:
+            _remove_empty(leftover.path.parent, session.workspace.root)
 
 
-def row(left: Leftover, action: str, why: str = "") -> Json:
-    """A row of what ``clean`` prints: ``action`` is ``removable``, ``removed`` or ``kept``."""
+def row(leftover: Leftover, action: str, why: str = "") -> Json:
+    """A row of the output of ``clean``: ``action`` is ``removable``, ``removed`` or ``kept``."""
     return {
-        "what": left.kind,
-        "path": str(left.path),
-        "corpus": left.corpus or None,
-        "model": left.model or None,
-        "stage": left.stage or None,
-        "bytes": left.bytes,
+        "what": leftover.kind,
+        "path": str(leftover.path),
+        "corpus": leftover.corpus or None,
+        "model": leftover.model or None,
+        "stage": leftover.stage or None,
+        "bytes": leftover.bytes,
         "action": action,
         "why": why,
     }
 
 
 def _judged(workspace: Workspace, request: CleanRequest) -> Iterator[tuple[Leftover, str]]:
-    """What ``request`` asks for, and why it must be kept, if it must."""
+    """Everything that ``request`` asks to remove, with the reason to keep it or an empty text."""
     used = _used(workspace)
-    for left in _chosen(workspace, request):
-        if left.foreign:
-            yield left, left.foreign
+    for leftover in _chosen(workspace, request):
+        if leftover.foreign:
+            yield leftover, leftover.foreign
             continue
-        if left.needed and not (request.downloads and left.kind == "download"):
-            yield left, f"needed for {left.needed}"
+        if leftover.needed and not (request.downloads and leftover.kind == "download"):
+            yield leftover, f"needed for {leftover.needed}"
             continue
-        if left.kind == "unfinished" and not request.asks_for_unfinished:
-            yield left, "the same command resumes it (--only unfinished or --older-than removes it)"
+        if leftover.kind == "unfinished" and "unfinished" not in request.kinds and request.older_than is None:
+            yield leftover, "the same command resumes it (--only unfinished or --older-than removes it)"
             continue
-        real = Path(os.path.realpath(left.path))
+        real = Path(os.path.realpath(leftover.path))
         user = next((user for path, user in used if path.is_relative_to(real)), None)
-        yield left, "" if user is None else f"{user} was made from it"
+        yield leftover, "" if user is None else f"{user} was made from it"
 
 
 def _chosen(workspace: Workspace, request: CleanRequest) -> list[Leftover]:
-    now = time.time()
-    rules: list[Callable[[Leftover], bool]] = [
-        lambda left: not request.kinds or left.kind in request.kinds,
-        lambda left: request.older_than is None or now - left.changed > request.older_than,
-        lambda left: request.larger_than is None or left.bytes > request.larger_than,
-        lambda left: not (request.keep_last and left.is_last),
+    latest = time.time() - (request.older_than or 0)
+    return [
+        leftover
+        for leftover in [*leftovers(workspace), *_models()]
+        if (not request.kinds or leftover.kind in request.kinds)
+        and (request.older_than is None or leftover.changed < latest)
+        and (request.larger_than is None or leftover.bytes > request.larger_than)
+        and not (request.keep_last and leftover.is_last)
     ]
-    return [left for left in [*leftovers(workspace), *_models()] if all(rule(left) for rule in rules)]
 
 
 def _models() -> Iterator[Leftover]:
-    """Models that were unzipped from packages, in the user's cache; they are unzipped again when they are needed."""
+    """Models in the user's cache that were unzipped from packages; they are unzipped again on use."""
     folder = user_cache_path("greenadapt", appauthor=False) / "models"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
@@ -292,33 +290,33 @@ def _models() -> Iterator[Leftover]:
 
 
 def _used(workspace: Workspace) -> list[tuple[Path, str]]:
-    """The real paths that results of the workspace were made from but for downloads, with the result."""
+    """The real paths of the inputs of all results in the workspace, without downloads, with the result."""
     return [
-        (Path(os.path.realpath(given)), str(result.path))
+        (Path(os.path.realpath(source)), str(result.path))
         for corpus in workspace.corpora()
         for model in workspace.models(corpus)
         for result in workspace.results(corpus, model)
         for entry in result.manifest.inputs.values()
-        if Path(given := str(entry.get("path") or entry.get("source") or "")).is_absolute()
+        if Path(source := str(entry.get("path") or entry.get("source") or "")).is_absolute()
     ]
 
 
-def _removed(left: Leftover) -> str:
-    """Remove ``left``, and say why not if that fails; what names it goes first, so that half of it is not used."""
+def _removed(leftover: Leftover) -> str:
+    """Remove ``leftover``, its marks first, so that nobody uses half of it; returns the error, if any."""
     try:
-        for mark in left.marks:
+        for mark in leftover.marks:
             mark.unlink(missing_ok=True)
-        if left.path.is_dir():
-            remove_folder(left.path)
+        if leftover.path.is_dir():
+            remove_folder(leftover.path)
         else:
-            left.path.unlink()
+            leftover.path.unlink()
     except OSError as error:
         return f"{error.strerror}: {error.filename}"
     return ""
 
 
 def _remove_empty(folder: Path, root: Path) -> None:
-    """Remove folders that are empty now, but for greenadapt's mark, up to the workspace."""
+    """Remove empty folders and those with only greenadapt's mark, up to the workspace."""
     with suppress(OSError):
         while folder.is_relative_to(root) and folder != root:
             if read_mark(folder) is not None and len([*folder.iterdir()]) == 1:
@@ -328,93 +326,90 @@ def _remove_empty(folder: Path, root: Path) -> None:
 
 
 UP_TO_DATE, STALE, UNSURE, DAMAGED, MISSING = "up to date", "stale", "unsure", "damaged", "not made"
-"""States of a result; what is ``unsure`` has an input that is gone, or that only ``--verify`` compares."""
+"""States of a result; an ``unsure`` one has an input that is missing, or that only ``--verify`` compares."""
 _ORDER = (CORPUS, W2V, ALIGN, EXPAND)
-"""The stages of adapt, each made from the one before."""
+"""The stages of adapt; each needs the result of the stage before it."""
 
 
 def status(
     session: Session, corpus: str | None, model: str | None, folders: Sequence[Path] = (), *, verify: bool = False
 ) -> list[Json]:
-    """One row per result, per unfinished work, per lock that is held, and per kind of what ``clean`` can remove.
+    """One row per result, unfinished work, lock in use, and kind of files that ``clean`` can remove.
 
-    ``kind`` is ``result``, ``unfinished``, ``lock`` or ``leftovers``. Of the results in ``folders`` if given, else of
-    the workspace and of those that its commands wrote elsewhere (``--out``). Takes no lock, writes nothing, and reads
-    only manifests and small inputs unless ``verify``. Raises ``MissingError`` for a folder that does not exist, and for
-    a folder or a corpus without results.
+    ``kind`` is ``result``, ``unfinished``, ``lock`` or ``leftovers``. Covers the results in ``folders`` or, without
+    these, in the workspace and in other folders that its commands wrote to (``--out``). Takes no lock, writes nothing,
+    and reads only manifests and small inputs unless ``verify``. Raises ``MissingError`` for a folder that does not
+    exist, and for a folder or a corpus without results.
     """
-    reading = _Reading(verify)
+    reading = _StateReader(verify)
     if folders:
         return [row for folder in folders for row in _of_folder(reading, session.workspace, folder)]
     workspace = session.workspace
     name = None if corpus is None else session.corpus_name(corpus)
-    wanted = None if model is None else model_name(model)
+    folder_name = None if model is None else model_name(model)
     elsewhere = [
         row
         for row in reading.elsewhere(workspace)
-        if name in (None, row.get("corpus")) and wanted in (None, row.get("model"))
+        if name in (None, row.get("corpus")) and folder_name in (None, row.get("model"))
     ]
     rows: list[Json] = []
-    for known in workspace.corpora() if name is None else [name]:
-        for each in workspace.models(known):
-            if wanted in (None, each):
-                made = {row["stage"] for row in elsewhere if (row.get("corpus"), row.get("model")) == (known, each)}
-                rows += reading.pipeline(known, each, workspace.root / known / each, made)
+    for corpus_folder in workspace.corpora() if name is None else [name]:
+        for model_folder in workspace.models(corpus_folder):
+            if folder_name in (None, model_folder):
+                pair = corpus_folder, model_folder
+                stages = {row["stage"] for row in elsewhere if (row.get("corpus"), row.get("model")) == pair}
+                rows += reading.pipeline(*pair, workspace.root / corpus_folder / model_folder, stages)
     rows += elsewhere
-    left = [one for one in leftovers(workspace) if name in (None, one.corpus) and wanted in (None, one.model)]
-    rows += [_unfinished(one) for one in left if one.kind == "unfinished" and not one.foreign]
-    rows += [_lock(path, owner) for path, owner in _locks(workspace.root, name, wanted)]
+    remaining = [
+        leftover
+        for leftover in leftovers(workspace)
+        if name in (None, leftover.corpus) and folder_name in (None, leftover.model)
+    ]
+    rows += [_unfinished(leftover) for leftover in remaining if leftover.kind == "unfinished" and not leftover.foreign]
+    rows += [_lock(path, owner) for path, owner in _locks(workspace.root, name, folder_name)]
     if not rows and (corpus is not None or model is not None):
         if name is not None and name not in workspace.corpora():
-            known = ", ".join(workspace.corpora()) or "no corpus yet"
-            raise MissingError(f"no corpus {corpus} in {workspace.root}", f"it has {known}")
-        what = " and ".join(each for each in (corpus, model) if each is not None)
-        raise MissingError(f"nothing of {what} in {workspace.root}", "greenadapt status shows all that there is")
-    kept = {one.path for one, _ in find(session, CleanRequest()).kept}
-    return rows + _reclaimable([one for one in left if one.path not in kept])
+            corpora = ", ".join(workspace.corpora()) or "no corpus yet"
+            raise MissingError(f"no corpus {corpus} in {workspace.root}", f"it has {corpora}")
+        names = " and ".join(filter(None, (corpus, model)))
+        raise MissingError(f"nothing of {names} in {workspace.root}", "greenadapt status shows all that there is")
+    kept_paths = {leftover.path for leftover, _ in find(session, CleanRequest()).kept}
+    return rows + _reclaimable([leftover for leftover in remaining if leftover.path not in kept_paths])
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """Reads results, each once."""
+class _StateReader:
+    """Reads each result once."""
 
     verify: bool
     states: dict[Path, str] = field(default_factory=dict)
     """By resolved folder."""
 
     def pipeline(self, corpus: str, model: str, folder: Path, elsewhere: set[str]) -> Iterator[Json]:
-        """The results for a corpus and a model in the order of the work, and the stages of adapt that are to come.
+        """The results for a corpus and a model in the order of the stages, and the missing later stages of adapt.
 
-        Those that were made ``elsewhere`` are not.
+        Stages with a result in another folder, ``elsewhere``, are not missing.
         """
         names = [path.name for path in folder.iterdir() if (path / MANIFEST).is_file() and path.name[0] != "."]
         names.sort(key=lambda name: (_rank(name.split("@")[0]), name))
         stages = {name.split("@")[0] for name in names}
         for name in names:
             stage, _, variant = name.partition("@")
-            yield {
-                **self.row(folder / name),
-                "corpus": corpus,
-                "model": model,
-                "stage": stage,
-                "variant": variant or None,
-            }
-        later = [stage for stage in _ORDER if stage not in stages and stages & {*_ORDER[: _rank(stage)]}]
-        for stage in later:
-            if stage != CORPUS and not (stages | elsewhere) & {*_ORDER[_rank(stage) :]}:
-                yield {
-                    **_result(folder / stage, MISSING, ["no result yet"]),
-                    **{"corpus": corpus, "model": model, "stage": stage},
-                }
+            names_of_row = {"corpus": corpus, "model": model, "stage": stage, "variant": variant or None}
+            yield {**self.row(folder / name), **names_of_row}
+        for stage in _ORDER[1:]:
+            if stages & {*_ORDER[: _rank(stage)]} and not (stages | elsewhere) & {*_ORDER[_rank(stage) :]}:
+                row = _result(folder / stage, MISSING, ["no result yet"])
+                yield {**row, "corpus": corpus, "model": model, "stage": stage}
 
     def elsewhere(self, workspace: Workspace) -> Iterator[Json]:
-        """The rows of what was written elsewhere, as far as it is still there and can be read."""
+        """The rows of the folders that the workspace's commands wrote to, without unreadable ones."""
         for folder in workspace.elsewhere():
             with suppress(PermissionError):
-                yield from self.place(folder)
+                yield from self.folder(folder)
 
-    def place(self, path: Path) -> list[Json]:
-        """The rows of the result in a folder that the user named, of what was begun there, and of its writer."""
+    def folder(self, path: Path) -> list[Json]:
+        """The rows of the result in a folder, of unfinished work on it, and of its writer."""
         rows = [self.row(path)] if (path / MANIFEST).is_file() else []
         work = unfinished_beside(Place(path, linked=False))
         rows += [] if work is None else [_unfinished(work)]
@@ -444,23 +439,20 @@ class _Reading:
         }
 
     def _state(self, result: Result) -> tuple[str, list[str]]:
-        """Whether a result is up to date, also with what it was made from; and why not."""
-        found = changes(result, verify=self.verify)
-        stale = found.stale
-        if not stale:
+        """The state of a result, also by the results that it was made from, and the reasons."""
+        check = check_result(result, verify=self.verify)
+        if not check.stale:
             for entry in result.manifest.inputs.values():
-                source = result_behind(entry, result.path)
-                if source is not None and (known := self._known(source.resolve())) in (STALE, DAMAGED):
-                    stale.append(f"made from {source.name}, which is {known}")
-        state = DAMAGED if found.damaged else STALE if stale else UNSURE if found.unsure else UP_TO_DATE
+                if (source := result_behind(entry, result.path)) is None:
+                    continue
+                folder = source.resolve()
+                if folder not in self.states:
+                    self.row(folder)
+                if self.states[folder] in (STALE, DAMAGED):
+                    check.stale.append(f"made from {source.name}, which is {self.states[folder]}")
+        state = DAMAGED if check.damaged else STALE if check.stale else UNSURE if check.unsure else UP_TO_DATE
         self.states[result.folder] = state
-        return state, [*found.damaged, *stale, *found.unsure]
-
-    def _known(self, folder: Path) -> str:
-        """The state of the result that another one was made from."""
-        if folder not in self.states:
-            self.row(folder)
-        return self.states[folder]
+        return state, [*check.damaged, *check.stale, *check.unsure]
 
 
 def _rank(stage: str) -> int:
@@ -468,24 +460,24 @@ def _rank(stage: str) -> int:
 
 
 def _result(path: Path, state: str, why: list[str]) -> Json:
-    """A row of a result, with null for what is not known."""
+    """A row of a result, with null for unknown values."""
     empty = dict.fromkeys(("corpus", "model", "stage", "variant"))
     unknown = dict.fromkeys(("made", "bytes", "seconds", "command"))
     return {"kind": "result", **empty, "state": state, "why": why, "folder": str(path), **unknown}
 
 
-def _unfinished(left: Leftover) -> Json:
+def _unfinished(leftover: Leftover) -> Json:
     return {
         "kind": "unfinished",
-        "corpus": left.corpus or None,
-        "model": left.model or None,
-        "stage": left.stage,
-        "folder": str(left.path),
-        "changed": _time(left.changed),
-        "bytes": left.bytes,
-        "seconds": left.seconds,
-        "attempts": left.attempts,
-        "writer": left.writer,
+        "corpus": leftover.corpus or None,
+        "model": leftover.model or None,
+        "stage": leftover.stage,
+        "folder": str(leftover.path),
+        "changed": _time(leftover.changed),
+        "bytes": leftover.bytes,
+        "seconds": leftover.seconds,
+        "attempts": leftover.attempts,
+        "writer": leftover.writer,
     }
 
 
@@ -494,67 +486,62 @@ def _lock(path: Path, owner: str) -> Json:
 
 
 def _locks(root: Path, corpus: str | None, model: str | None) -> Iterator[tuple[Path, str]]:
-    """The locks below a workspace that are held."""
-    found = (path for pattern in ("*/*/.lock", ".*/.*.lock", ".*/*.lock") for path in root.glob(pattern))
-    for path in sorted(set(found)):
+    """The locks in use below a workspace."""
+    paths = (path for pattern in ("*/*/.lock", ".*/.*.lock", ".*/*.lock") for path in root.glob(pattern))
+    for path in sorted(set(paths)):
         folders = path.relative_to(root).parts
         if corpus in (None, folders[0]) and model in (None, folders[1]) and (owner := holder(path)) is not None:
             yield path, owner
 
 
 def _reclaimable(free: Sequence[Leftover]) -> list[Json]:
-    """What ``clean`` can remove, by kind."""
-    kinds = dict.fromkeys(one.kind for one in free)
+    """The files and folders that ``clean`` can remove, by kind."""
+    kinds = dict.fromkeys(leftover.kind for leftover in free)
     return [
         {
             "kind": "leftovers",
             "what": kind,
-            "files": sum(one.kind == kind for one in free),
-            "bytes": sum(one.bytes for one in free if one.kind == kind),
+            "files": sum(leftover.kind == kind for leftover in free),
+            "bytes": sum(leftover.bytes for leftover in free if leftover.kind == kind),
         }
         for kind in kinds
     ]
 
 
-def _of_folder(reading: _Reading, workspace: Workspace, given: Path) -> list[Json]:
-    """The rows of a result's folder, or of those in a folder such as ``runs``."""
-    path = expanded(given).absolute()
+def _of_folder(reading: _StateReader, workspace: Workspace, named: Path) -> list[Json]:
+    """The rows of a result's folder, or of all results in a folder such as ``runs``."""
+    path = expanded(named).absolute()
     inside: list[Path] = []
     if path.is_dir() and not (path / MANIFEST).is_file():
-        results = sorted(each for each in path.iterdir() if (each / MANIFEST).is_file() and each.name[0] != ".")
-        inside = [*dict.fromkeys([*results, *_begun(path)])]
-    rows = [row for each in [path, *inside] for row in reading.place(each)]
+        results = sorted(result for result in path.iterdir() if (result / MANIFEST).is_file() and result.name[0] != ".")
+        works = [work for work in sorted(path.glob(".*.work")) if work.is_dir()]
+        inside = [*dict.fromkeys([*results, *(path / work.name[1 : -len(".work")] for work in works)])]
+    rows = [row for folder in [path, *inside] for row in reading.folder(folder)]
     if rows:
         return rows
     if path.is_dir():
-        raise MissingError(f"{given} holds no greenadapt result (no {MANIFEST})", "give a stage's folder")
-    if path.exists() or str(given) in workspace.corpora():
+        raise MissingError(f"{named} holds no greenadapt result (no {MANIFEST})", "give a stage's folder")
+    if path.exists() or str(named) in workspace.corpora():
         raise MissingError(
-            f"{given} is no folder", f"for a corpus: greenadapt status --corpus {shlex.quote(str(given))}"
+            f"{named} is no folder", f"for a corpus: greenadapt status --corpus {shlex.quote(str(named))}"
         )
-    raise MissingError(f"{given} does not exist", "check the path; greenadapt status shows what is in the workspace")
-
-
-def _begun(folder: Path) -> list[Path]:
-    """The results in a folder that were begun, by their folders of work."""
-    return [folder / work.name[1 : -len(".work")] for work in sorted(folder.glob(".*.work")) if work.is_dir()]
+    raise MissingError(f"{named} does not exist", "check the path; greenadapt status shows what is in the workspace")
 
 
 def _time(seconds: float) -> str:
-    """A time as ISO 8601, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def with_sources(folders: Sequence[Path], progress: Progress) -> list[Result]:
-    """The results in ``folders``, each after those it was made from.
+    """The results in ``folders``, each after the results that it was made from.
 
-    Warns of inputs that were made again since, and leaves them out. Raises ``MissingError`` for a folder that holds no
+    Warns of inputs that were made again since, and leaves them out. Raises ``MissingError`` for a folder without a
     result.
     """
-    found: dict[Path, Result] = {}
+    results: dict[Path, Result] = {}
 
     def add(folder: Path, manifest: Manifest) -> None:
-        if folder.resolve() in found:
+        if folder.resolve() in results:
             return
         for entry in manifest.inputs.values():
             source = result_behind(entry, folder)
@@ -565,8 +552,8 @@ def with_sources(folders: Sequence[Path], progress: Progress) -> list[Result]:
                 progress.warn(f"{source} was made again since {folder} was made from it: left out")
             else:
                 add(source, before)
-        found[folder.resolve()] = Result(folder.resolve(), manifest, folder)
+        results[folder.resolve()] = Result(folder.resolve(), manifest, folder)
 
     for folder in folders:
         add(folder, read_manifest(folder))
-    return list(found.values())
+    return list(results.values())

@@ -32,40 +32,40 @@ def test_what_a_cluster_has_and_what_uses_it(run_alone: Run, four_nodes: Any) ->
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as other:
-        assert other.stdout is not None
-        other.stdout.readline()  # it is connected
-        told = run_alone("doctor", "--cluster", four_nodes.address, "--json").stdout
-        rows = [row for row in map(json.loads, told.splitlines()) if row["kind"] in ("node", "program")]
-        other.communicate("\n")
+    ) as program:
+        assert program.stdout is not None
+        program.stdout.readline()  # it is connected
+        output = run_alone("doctor", "--cluster", four_nodes.address, "--json").stdout
+        rows = [row for row in map(json.loads, output.splitlines()) if row["kind"] in ("node", "program")]
+        program.communicate("\n")
     assert [(row["address"], row["cores"], row["free_cores"], row["gpus"]) for row in rows[:-1]] == [
         (ADDRESS, 1, 1, 0)
     ] * 4
     assert rows[-1]["command"].endswith("'other program'")
-    assert rows[-1]["process"] == other.pid
-    shown = run_alone("doctor", "--cluster", four_nodes.address).stdout
-    assert f"cluster: 4 nodes with 4 cores, at {four_nodes.address}" in shown
-    assert "4 of 4" in shown
-    assert "Runs:" not in shown
+    assert rows[-1]["process"] == program.pid
+    table = run_alone("doctor", "--cluster", four_nodes.address).stdout
+    assert f"cluster: 4 nodes with 4 cores, at {four_nodes.address}" in table
+    assert "4 of 4" in table
+    assert "Runs:" not in table
 
 
 def content(folder: Path) -> dict[str, object]:
     """What is in each file of a result, but for what it cost and when."""
-    found: dict[str, object] = {}
+    content: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         if path.name == "history.jsonl":
-            found[str(path.relative_to(folder))] = [{**row, "seconds": 0} for row in lines(path)]
+            content[str(path.relative_to(folder))] = [{**row, "seconds": 0} for row in lines(path)]
         elif path.is_file() and path.name not in ("manifest.json", "README.md"):
-            found[str(path.relative_to(folder))] = hash_file(path)
-    return found
+            content[str(path.relative_to(folder))] = hash_file(path)
+    return content
 
 
 def spoil(four_nodes: Any, folder: Path) -> None:
     """Put a file where the state of a seed would be, and end a node as soon as another one is trained."""
-    while not (found := [*folder.glob(".run-base*.work")]):
+    while not (works := [*folder.glob(".run-base*.work")]):
         time.sleep(0.02)
-    (found[0] / "seeds" / "1").mkdir(parents=True)
-    (found[0] / "seeds" / "1" / ".state").write_text("not a folder")
+    (works[0] / "seeds" / "1").mkdir(parents=True)
+    (works[0] / "seeds" / "1" / ".state").write_text("not a folder")
     while not [*folder.rglob(".progress.json")]:
         time.sleep(0.05)
     four_nodes.remove_node(four_nodes.worker_nodes.copy().pop(), allow_graceful=False)
@@ -79,13 +79,13 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     ours = adapted(tiny_model)
     for name, n in (("train", 40), ("test", 15)):
         ner_file(tmp_path / f"{name}.tsv", n, n)
-    asked = ["finetune", "--task", "ner", "-m", ours, "--compare", ours.parent / "base", "--train", "train.tsv"]
-    asked += ["--test", "test.tsv", "--seeds", "2", "--epochs", "6", "--batch-size", "8", "--learning-rate", "0.007"]
-    run_alone(*asked, "--out", "alone/run")
+    command = ["finetune", "--task", "ner", "-m", ours, "--compare", ours.parent / "base", "--train", "train.tsv"]
+    command += ["--test", "test.tsv", "--seeds", "2", "--epochs", "6", "--batch-size", "8", "--learning-rate", "0.007"]
+    run_alone(*command, "--out", "alone/run")
     spread = tmp_path / "spread"
     spoiling = threading.Thread(target=spoil, args=(four_nodes, spread), daemon=True)
     spoiling.start()
-    failed = run_alone(*asked, "--out", "spread/run", "--cluster", four_nodes.address, code=1)
+    failed = run_alone(*command, "--out", "spread/run", "--cluster", four_nodes.address, code=1)
     spoiling.join(60)
     add_node(four_nodes)
     print(failed.stderr)  # noqa: T201
@@ -93,7 +93,7 @@ def test_seeds_and_models_train_as_on_one_machine_although_a_node_dies_and_one_f
     assert [path.name for path in spread.iterdir() if path.name[0] != "."] == ["run"]
     [in_the_way] = spread.glob(".run-base*.work/seeds/1/.state")
     in_the_way.unlink()
-    ended = json.loads(run_alone(*asked, "--out", "spread/run", "--json").stdout)
+    ended = json.loads(run_alone(*command, "--out", "spread/run", "--json").stdout)
     assert content(spread) == content(tmp_path / "alone")
     assert ended["cost"]["attempts"] == 1
     assert ended["cost"]["cpu_seconds"] > 0
@@ -109,9 +109,9 @@ def test_predictions_are_those_of_one_machine_also_after_a_kill(
     ner_file(tmp_path / "train.tsv", 40)
     run_alone("finetune", "--task", "ner", "-m", adapted(tiny_model), "--train", "train.tsv", "--epochs", "1")
     [model] = (tmp_path / "runs").iterdir()
-    asked = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
-    run_alone(*asked, "-o", "alone.jsonl")
-    spread = [*asked, "-o", "spread.jsonl", "--cluster", four_nodes.address]
+    command = ["predict", "-m", model, "-i", "texts.txt", "--tags"]
+    run_alone(*command, "-o", "alone.jsonl")
+    spread = [*command, "-o", "spread.jsonl", "--cluster", four_nodes.address]
     killed, mark = Forked([*MODULE, *spread], tmp_path), tmp_path / ".spread.jsonl.shards.json"
     while killed.poll() is None and not (mark.is_file() and read_json(mark)["n"] > 2):
         time.sleep(0.02)
@@ -133,10 +133,10 @@ def test_answers_are_those_of_one_machine(
 ) -> None:
     qa_file(tmp_path / "squad.json", 300)
     model = tiny_model("BertForQuestionAnswering")
-    asked = ["qa", "-m", model, "--data", "squad.json"]
-    alone = run_alone(*asked).stdout
+    command = ["qa", "-m", model, "--data", "squad.json"]
+    alone = run_alone(*command).stdout
     assert alone.count("\n") == 301
-    assert run_alone(*asked, "--cluster", four_nodes.address).stdout == alone
+    assert run_alone(*command, "--cluster", four_nodes.address).stdout == alone
 
 
 @pytest.mark.long
@@ -147,8 +147,8 @@ def test_a_node_without_the_model_is_named_before_any_work(
     model = tiny_model()
     weights = (model / "model.safetensors").rename(tmp_path / "weights")
     (model / "model.safetensors").symlink_to(f"/proc/self/fd/{os.open(weights, os.O_RDONLY)}")  # only this process's
-    asked = ["finetune", "--task", "ner", "-m", model, "--train", "train.tsv", "--out", "run"]
-    assert f"node {ADDRESS} of the cluster" in last_line(run_alone(*asked, "--cluster", four_nodes.address, code=1))
+    command = ["finetune", "--task", "ner", "-m", model, "--train", "train.tsv", "--out", "run"]
+    assert f"node {ADDRESS} of the cluster" in last_line(run_alone(*command, "--cluster", four_nodes.address, code=1))
     assert not (tmp_path / "run").exists()
 
 
@@ -158,16 +158,17 @@ def test_another_version_on_a_node_is_refused(
 ) -> None:
     (tmp_path / "text.txt").write_text("a heart\n" * 20)
     monkeypatch.setattr("greenadapt.__version__", "0.0.1")
-    asked = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", four_nodes.address)
-    said = last_line(run_alone(*asked, code=1))
-    assert re.search(rf"node {ADDRESS} .* greenadapt .*, this machine has 0\.0\.1", said)
+    command = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", four_nodes.address)
+    message = last_line(run_alone(*command, code=1))
+    assert re.search(rf"node {ADDRESS} .* greenadapt .*, this machine has 0\.0\.1", message)
 
 
 def test_a_wrong_address_ends_a_command_at_once(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    address = f"{ADDRESS}:{free_port()}"
     (tmp_path / "text.txt").write_text("a heart\n" * 20)
-    asked = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster", address)
-    assert address in last_line(run_alone(*asked, code=1))
+    command = ("w2v", "-c", "text.txt", "-m", tiny_model(), "--cluster")
+    address = f"{ADDRESS}:{free_port()}"
+    assert f"nothing answers at {address}" in last_line(run_alone(*command, address, code=1))
+    assert "nowhere" in last_line(run_alone(*command, "nowhere", code=2))
 
 
 @pytest.mark.long
@@ -185,15 +186,15 @@ def test_an_experiment_is_that_of_one_machine(
     command += ["--method", "base", "--method", "reference", "--workspace", tmp_path / "ws"]
     command += ["--model", f"base={models[0]}", "--model", f"reference={models[1]}"]
 
-    def run(out: str, *more: str) -> tuple[Any, str]:
-        green.main([str(argument) for argument in (*command, "--out", tmp_path / out, *more)])
+    def run(out: str, *options: str) -> tuple[Any, str]:
+        green.main([str(argument) for argument in (*command, "--out", tmp_path / out, *options)])
         printed = capsys.readouterr()
         return json.loads(printed.out.replace(f"/{out}/", "/")), printed.err
 
-    there, said = run("there", "--cluster", four_nodes.address)
-    assert there == run("here")[0]
-    assert said.count("trains on") == 4
-    cells = [cell for cell in there["cells"] if cell["table"] == "Table 2 (bottom)"]
+    on_cluster, messages = run("there", "--cluster", four_nodes.address)
+    assert on_cluster == run("here")[0]
+    assert messages.count("trains on") == 4
+    cells = [cell for cell in on_cluster["cells"] if cell["table"] == "Table 2 (bottom)"]
     assert [(cell["seeds"], cell["missing"]) for cell in cells] == [
         (2, "")
     ] * 6  # precision, recall and F1 of two models

@@ -116,11 +116,11 @@ def cluster(four_nodes: Any) -> Iterator[Cluster]:
 def test_the_bytes_and_counts_are_those_of_one_machine(
     cluster: Cluster, texts: Path, tokenizer: Path, tmp_path: Path, config: CorpusConfig
 ) -> None:
-    one = on_one_machine(texts, tokenizer, tmp_path / "one", config)
+    expected = on_one_machine(texts, tokenizer, tmp_path / "one", config)
     counted = Acting(lambda: None)
-    assert prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", config, counted) == one
-    assert {"replaced", "empty_documents", "skipped_files", "dangling_links"} <= one[1].keys()
-    assert bool(one[0]["duplicates"]) != config.keep_duplicates
+    assert prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", config, counted) == expected
+    assert {"replaced", "empty_documents", "skipped_files", "dangling_links"} <= expected[1].keys()
+    assert bool(expected[0]["duplicates"]) != config.keep_duplicates
     assert counted.n_split > 16  # so that the tree of counts has two levels
 
 
@@ -134,8 +134,8 @@ def test_what_was_done_when_a_command_ended_is_not_done_again(
     with pytest.raises(KeyboardInterrupt):
         prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), Acting(stop, 8))
     later = Acting(lambda: None)
-    made = prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), later)
-    assert made == on_one_machine(texts, tokenizer, tmp_path / "one", CorpusConfig())
+    result = prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), later)
+    assert result == on_one_machine(texts, tokenizer, tmp_path / "one", CorpusConfig())
     (note,) = later.notes
     assert 8 <= int(note.split()[0]) < later.n_split
 
@@ -155,7 +155,7 @@ def test_killed_nodes_change_nothing(
 
     killing = Acting(kill, 2, 9)
     try:
-        made = prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), killing)
+        result = prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig(), killing)
         deadline = time.monotonic() + 60
         while len(cluster.lost()) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -163,7 +163,7 @@ def test_killed_nodes_change_nothing(
     finally:
         while len(four_nodes.list_all_nodes()) < 4:
             add_node(four_nodes)
-    assert made == on_one_machine(texts, tokenizer, tmp_path / "one", CorpusConfig())
+    assert result == on_one_machine(texts, tokenizer, tmp_path / "one", CorpusConfig())
 
 
 def _limit_files(number: int, size: int) -> None:
@@ -175,6 +175,6 @@ def _limit_files(number: int, size: int) -> None:
 def test_a_full_disk_of_a_node_is_named(cluster: Cluster, texts: Path, tokenizer: Path, tmp_path: Path) -> None:
     """The last one, since the processes of the cluster keep the limit."""
     list(cluster.run(_limit_files, range(8), 10_000))
-    with pytest.raises(OSError, match="File too large") as found:
+    with pytest.raises(OSError, match="File too large") as error:
         prepared_on_nodes(cluster, texts, tokenizer, tmp_path / "many", CorpusConfig())
-    assert found.value.filename.startswith(str(tmp_path / "many"))
+    assert error.value.filename.startswith(str(tmp_path / "many"))

@@ -47,8 +47,8 @@ def grouped_text() -> list[list[str]]:
 def own_group(vectors: WordVectors) -> float:
     """Share of the nearest words that are of the own group."""
     group = np.array([int(word.partition("-")[0]) for word in vectors.words])
-    near, _ = nearest(vectors.matrix, vectors.matrix, SIZE - 1, np.arange(len(group))[:, None])
-    return float((group[near] == group[:, None]).mean())
+    neighbours, _ = nearest(vectors.matrix, vectors.matrix, SIZE - 1, np.arange(len(group))[:, None])
+    return float((group[neighbours] == group[:, None]).mean())
 
 
 @pytest.fixture(scope="module")

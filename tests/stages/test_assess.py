@@ -26,8 +26,13 @@ from tests.support.small_tasks import KNOWN, NEW, TinyModel, known_text, worded_
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
-    return Session(Workspace(tmp_path / "ws"), Notes())
+def notes() -> Notes:
+    return Notes()
+
+
+@pytest.fixture
+def session(tmp_path: Path, notes: Notes) -> Session:
+    return Session(Workspace(tmp_path / "ws"), notes)
 
 
 @pytest.fixture
@@ -41,11 +46,11 @@ def adapted(session: Session, tiny_model: TinyModel, tmp_path: Path) -> list[Res
     return adapt(session, str(tmp_path / "text.txt"), str(worded_model(tiny_model)), plan)
 
 
-def _state(model: Any, ids: Any, place: int) -> Any:
+def _state(model: Any, ids: Any, position: int) -> Any:
     import torch
 
     with torch.no_grad():
-        return model(**ids).last_hidden_state[0, place]
+        return model(**ids).last_hidden_state[0, position]
 
 
 @pytest.mark.slow
@@ -53,9 +58,9 @@ def test_the_figures_and_the_substitution_of_rows_by_means_of_pieces(session: Se
     import torch
     import transformers
 
-    found = assess_rows(session, str(adapted[-1].path), AssessConfig())
-    assert found["recipe"] == "pieces"
-    assert list(found["rows"]) == ["map", "norm", "pieces", "blend", "form", "random"]
+    figures = assess_rows(session, str(adapted[-1].path), AssessConfig())
+    assert figures["recipe"] == "pieces"
+    assert list(figures["rows"]) == ["map", "norm", "pieces", "blend", "form", "random"]
     base = OpenedBase(model_of(adapted[-1]))
     prepared = PreparedCorpus.open(adapted[0].folder)
     trained_words = [word for word in prepared.words if word in base.vocabulary.whole_words]
@@ -69,80 +74,78 @@ def test_the_figures_and_the_substitution_of_rows_by_means_of_pieces(session: Se
     weight, means, nearness, split, n_texts = plain.get_input_embeddings().weight, [], [], [], 0
     for word, contexts in find_contexts(prepared, held, 3, 64).items():
         row, [pieces] = base.vocabulary.whole_words[word], base.vocabulary.pieces_without_row([word])
-        made = embedding[pieces].mean(axis=0)
-        nearness.append(made @ embedding[row] / np.linalg.norm(made) / np.linalg.norm(embedding[row]))
+        predicted = embedding[pieces].mean(axis=0)
+        nearness.append(predicted @ embedding[row] / np.linalg.norm(predicted) / np.linalg.norm(embedding[row]))
         cosines, in_pieces = [], []
         for context in contexts:
             ids = tokenizer(" ".join(context.words), return_tensors="pt")
             plain_ids = ids["input_ids"][0].tolist()
-            place = plain_ids.index(row)
-            before = _state(plain, ids, place)
-            cut = [i for one in plain_ids for i in (pieces if one == row else [one])]
-            at_first = _state(plain, {"input_ids": torch.tensor([cut])}, place)
+            position = plain_ids.index(row)
+            before = _state(plain, ids, position)
+            cut = [i for piece in plain_ids for i in (pieces if piece == row else [piece])]
+            at_first = _state(plain, {"input_ids": torch.tensor([cut])}, position)
             in_pieces.append(float(torch.cosine_similarity(before, at_first, dim=0)))
             with torch.no_grad():
-                weight[row] = torch.from_numpy(made)
-                cosines.append(float(torch.cosine_similarity(before, _state(plain, ids, place), dim=0)))
+                weight[row] = torch.from_numpy(predicted)
+                cosines.append(float(torch.cosine_similarity(before, _state(plain, ids, position), dim=0)))
                 weight[row] = torch.from_numpy(embedding[row])
         means.append(np.mean(cosines))
         split.append(np.mean(in_pieces))
         n_texts += len(cosines)
-    assert (found["substitution"]["words"], found["substitution"]["texts"]) == (len(held), n_texts)
-    assert found["substitution"]["split"]["state_cosine"] == pytest.approx(np.mean(split), abs=1e-5)
+    assert (figures["substitution"]["words"], figures["substitution"]["texts"]) == (len(held), n_texts)
+    assert figures["substitution"]["split"]["state_cosine"] == pytest.approx(np.mean(split), abs=1e-5)
     count = dict(zip(prepared.words, prepared.counts.tolist(), strict=True))
     bands = [[mean for word, mean in zip(held, split, strict=True) if low <= count[word] < high]
              for low, high in ((1, 20), (20, 100), (100, 500), (500, 10**9))]  # fmt: skip
     assert sum(map(bool, bands)) > 1
     by_count = [pytest.approx(np.mean(band), abs=1e-5) if band else None for band in bands]
-    assert found["substitution"]["split"]["state_by_count"] == by_count
-    assert found["rows"]["pieces"]["state_cosine"] == pytest.approx(np.mean(means), abs=1e-5)
-    assert found["rows"]["pieces"]["cosine"] == pytest.approx(np.mean(nearness), abs=1e-5)
-    assert found["rows"]["random"]["mapped_norm"] == pytest.approx(found["rows"]["norm"]["mapped_norm"], rel=1e-5)
+    assert figures["substitution"]["split"]["state_by_count"] == by_count
+    assert figures["rows"]["pieces"]["state_cosine"] == pytest.approx(np.mean(means), abs=1e-5)
+    assert figures["rows"]["pieces"]["cosine"] == pytest.approx(np.mean(nearness), abs=1e-5)
+    assert figures["rows"]["random"]["mapped_norm"] == pytest.approx(figures["rows"]["norm"]["mapped_norm"], rel=1e-5)
     new = set(prepared.words) - set(trained_words)
-    assert found["added"]["share"] == pytest.approx(sum(count[word] for word in new) / sum(count.values()))
+    assert figures["added"]["share"] == pytest.approx(sum(count[word] for word in new) / sum(count.values()))
     rare = sum(count[word] < 20 for word in new)
-    assert found["added"]["by_count"][0] == {"min_count": 1, "n_words": rare}
-    few = assess_rows(session, str(adapted[-1].path), AssessConfig(words=4))["substitution"]
-    assert few["words"] == 4
-    assert few["texts"] <= 12
+    assert figures["added"]["by_count"][0] == {"min_count": 1, "n_words": rare}
+    small = assess_rows(session, str(adapted[-1].path), AssessConfig(words=4))["substitution"]
+    assert small["words"] == 4
+    assert small["texts"] <= 12
 
 
 @pytest.mark.slow
 def test_words_stand_alone_without_a_text(
-    session: Session, adapted: list[Result], tmp_path: Path, run_alone: Run
+    session: Session, notes: Notes, adapted: list[Result], tmp_path: Path, run_alone: Run
 ) -> None:
     (tmp_path / "my.vec").write_text(
         f"{len(KNOWN) + 1} 3\n" + "".join(f"{word} {i} {i % 3} 1\n" for i, word in enumerate([*KNOWN, "tachycardia"]))
     )
-    own = Session(session.workspace, Notes(), out=tmp_path / "map")
+    in_map = Session(session.workspace, Notes(), out=tmp_path / "map")
     model = str(model_of(adapted[-1]).folder)
-    aligned = align(own, None, model, AlignConfig(), tmp_path / "my.vec")
+    aligned = align(in_map, None, model, AlignConfig(), tmp_path / "my.vec")
     imported = expand(
         Session(session.workspace, Notes(), out=tmp_path / "imported"), None, None, ExpandConfig(), aligned.path
     )
     alone = assess_rows(session, str(imported.path), AssessConfig())
     assert alone["substitution"]["texts"] == 0
     assert 0 < alone["rows"]["map"]["state_cosine"] < 1
-    shown = run_alone("assess", "-m", imported.path).stdout
-    assert f"{alone['rows']['form']['cosine']:.3f}" in shown
-    assert "so often" not in shown  # these vectors came without counts
+    table = run_alone("assess", "-m", imported.path).stdout
+    assert f"{alone['rows']['form']['cosine']:.3f}" in table
+    assert "so often" not in table  # these vectors came without counts
     shutil.rmtree(adapted[0].folder)
     gone = assess_rows(session, str(adapted[-1].path), AssessConfig())
     assert gone["substitution"]["texts"] == 0
-    assert isinstance(session.progress, Notes)
-    assert any(str(adapted[0].folder) in note for note in session.progress.notes)
+    assert any(str(adapted[0].folder) in note for note in notes.notes)
 
 
 def test_without_torch_there_are_the_other_figures(
-    session: Session, adapted: list[Result], monkeypatch: pytest.MonkeyPatch
+    session: Session, notes: Notes, adapted: list[Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
     assessed = assess_rows(session, str(adapted[-1].path), AssessConfig())
     assert assessed["substitution"] is None
-    assert {each["state_cosine"] for each in assessed["rows"].values()} == {None}
-    assert isinstance(session.progress, Notes)
-    assert any("greenadapt[train]" in note for note in session.progress.notes)
+    assert {row["state_cosine"] for row in assessed["rows"].values()} == {None}
+    assert any("greenadapt[train]" in note for note in notes.notes)
 
 
 def test_what_is_not_adapted_or_was_made_from_something_else(session: Session, adapted: list[Result]) -> None:
@@ -157,17 +160,17 @@ def test_what_is_not_adapted_or_was_made_from_something_else(session: Session, a
 @pytest.mark.slow
 def test_the_command(run_alone: Run, adapted: list[Result]) -> None:
     folder = adapted[-1].path
-    found = json.loads(run_alone("assess", "-m", folder, "--json").stdout)
-    assert found["folder"] == str(folder)
-    shown = run_alone("assess", "-c", adapted[-1].manifest.facts["corpus"], "--workspace", folder.parents[2]).stdout
-    rows = [line.split() for line in shown.splitlines()]
-    own, states = [row for row in rows if row[:2] == ["pieces", "*"]]
-    figures = found["rows"]["pieces"]
-    assert own[2] == f"{figures['cosine']:.3f}"
+    result = json.loads(run_alone("assess", "-m", folder, "--json").stdout)
+    assert result["folder"] == str(folder)
+    table = run_alone("assess", "-c", adapted[-1].manifest.facts["corpus"], "--workspace", folder.parents[2]).stdout
+    rows = [line.split() for line in table.splitlines()]
+    figures_row, states = [row for row in rows if row[:2] == ["pieces", "*"]]
+    figures = result["rows"]["pieces"]
+    assert figures_row[2] == f"{figures['cosine']:.3f}"
     assert states[2] == f"{figures['state_cosine']:.3f}"
     [split] = [row for row in rows if row[:2] == ["in", "pieces"]]
-    assert split[2] == f"{found['substitution']['split']['state_cosine']:.3f}"
-    assert f"{found['added']['share']:.1%} of the words" in shown
+    assert split[2] == f"{result['substitution']['split']['state_cosine']:.3f}"
+    assert f"{result['added']['share']:.1%} of the words" in table
 
 
 @pytest.mark.slow

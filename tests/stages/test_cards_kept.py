@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.errors import InputError
 from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from greenadapt.storage.results import Result, open_result, verified
 from tests.conftest import Notes
@@ -67,10 +66,3 @@ def test_a_card_that_the_stage_does_not_write_stays(place: Place) -> None:
     for _ in range(2):
         run_job(place, job, force=True, progress=Notes())
         assert [path.read_text() for path in place.path.glob("README*")] == ["mine"]
-
-
-def test_other_files_count_as_before(place: Place) -> None:
-    run(place, "generated")
-    (place.path / "model").write_text("damage")
-    with pytest.raises(InputError, match="model is damaged"):
-        verified(open_result(place.path, "expand"))

@@ -54,7 +54,7 @@ Parameters
 """
 
 
-def shown(docstring: str) -> list[str]:
+def marked(docstring: str) -> list[str]:
     """Each sentence, entities between < and >."""
     result = []
     for sentence in labelled_sentences(docstring):
@@ -67,7 +67,7 @@ def shown(docstring: str) -> list[str]:
 
 
 def test_sentences_of_a_docstring() -> None:
-    assert shown(DOCSTRING) == [
+    assert marked(DOCSTRING) == [
         "Return a new <numpy . ndarray> of the given shape .",
         "It is the same as calling <zeros ( )> with <dtype = float> , e . g . <coef _> is not changed by it .",
         "* args : tuple Passed on to <func> .",
@@ -96,7 +96,7 @@ def test_code_of_one_word_is_labelled(code: str, words: list[str]) -> None:
 
 @pytest.mark.parametrize("code", ["a + b", "'auto'", "-1", "0.5", "v)", "f(x", "a, b", "é", "<option>", "{name}"])
 def test_a_sentence_with_other_code_is_left_out(code: str) -> None:
-    assert shown(f"The value of ``{code}`` and ``x`` counts here.") == []
+    assert marked(f"The value of ``{code}`` and ``x`` counts here.") == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_sentence_with_other_code_is_left_out(code: str) -> None:
     ],
 )
 def test_a_sentence_that_would_teach_something_wrong_is_left_out(text: str) -> None:
-    assert shown(text) == []
+    assert marked(text) == []
 
 
 @given(st.text(st.sampled_from("ab _.`*|:'\"<>~\\\n(=)A"), max_size=80))
@@ -143,11 +143,11 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three packages of 60, 40 and 20 sentences; those of the last are also in the first, in capitals."""
     root = tmp_path / "site"
     root.mkdir()
-    same = [f"The value of ``same{i}`` counts here." for i in range(20)]
-    own = {name: [f"The ``{name}{i}`` counts here." for i in range(40)] for name in ("big", "middle")}
-    write_package(root, "big", own["big"] + [text.replace("The", "THE") for text in same])
-    write_package(root, "middle", own["middle"])
-    write_package(root, "small", [*same, "The last ``one`` is another."])
+    shared = [f"The value of ``same{i}`` counts here." for i in range(20)]
+    texts = {name: [f"The ``{name}{i}`` counts here." for i in range(40)] for name in ("big", "middle")}
+    write_package(root, "big", texts["big"] + [text.replace("The", "THE") for text in shared])
+    write_package(root, "middle", texts["middle"])
+    write_package(root, "small", [*shared, "The last ``one`` is another."])
     paths = {"purelib": str(root), "platlib": str(root), "stdlib": str(tmp_path / "none")}
     monkeypatch.setattr("greenadapt.corpus.pydocs.sysconfig.get_path", paths.__getitem__)
     for user in ("greenadapt.corpus.pydocs", "greenadapt.stages.demo"):
@@ -156,24 +156,29 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_no_package_is_in_both_parts_and_no_sentence_twice(packages: Path) -> None:
-    both = identifier_set(40, 80)
+    parts = identifier_set(40, 80)
     entities = [
-        {word for one in part for word, tag in zip(one.words, one.tags or (), strict=True) if tag == "B-CODE"}
-        for part in both.values()
+        {
+            word
+            for sentence in part
+            for word, tag in zip(sentence.words, sentence.tags or (), strict=True)
+            if tag == "B-CODE"
+        }
+        for part in parts.values()
     ]
     assert not entities[0] & entities[1]
     origins = [{word.rstrip("0123456789") for word in part} for part in entities]
     assert not origins[0] & origins[1]
     assert origins[0] | origins[1] >= {"big", "middle", "one"}
-    sentences = [" ".join(one.words).lower() for part in both.values() for one in part]
+    sentences = [" ".join(sentence.words).lower() for part in parts.values() for sentence in part]
     assert len(set(sentences)) == len(sentences)
 
 
 def test_no_package_makes_up_a_part_alone(packages: Path) -> None:
-    both = identifier_set(20, 40)
-    assert len(both["train"]) <= 20
-    assert len(both["test"]) <= 40
-    big = [one for part in both.values() for one in part if one.words[1].startswith(("big", "value"))]
+    parts = identifier_set(20, 40)
+    assert len(parts["train"]) <= 20
+    assert len(parts["test"]) <= 40
+    big = [sentence for part in parts.values() for sentence in part if sentence.words[1].startswith(("big", "value"))]
     assert 0 < len(big) <= 10
 
 
@@ -193,7 +198,9 @@ def test_the_files_are_read_back(tmp_path: Path) -> None:
     for sentences in (train, test):
         write_conll(tmp_path / "part.tsv", sentences)
         read = NerTask().read(str(tmp_path / "part.tsv"), Silent())
-        assert [(one.words, one.tags) for one in read] == [(one.words, one.tags) for one in sentences]
+        assert [(sentence.words, sentence.tags) for sentence in read] == [
+            (sentence.words, sentence.tags) for sentence in sentences
+        ]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -204,12 +211,12 @@ def installed_once() -> Iterator[None]:
     def remembered(names: tuple[str, ...]) -> list[Package]:
         return find_packages(names)
 
-    def found(names: Sequence[str] = ()) -> list[Package]:
+    def cached(names: Sequence[str] = ()) -> list[Package]:
         return remembered(tuple(names))
 
     with pytest.MonkeyPatch.context() as patch:
         for user in ("greenadapt.corpus.pydocs", "greenadapt.stages.demo"):
-            patch.setattr(f"{user}.find_packages", found)
+            patch.setattr(f"{user}.find_packages", cached)
         yield
 
 
@@ -225,9 +232,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_demo_on_two_packages(folder: Path) -> None:
     plan = TaskPlan(train=8, test=12, epochs=1, seeds=(0, 1))
-    shown = demo(Session(Workspace(folder / "ws"), Silent()), str(folder / "small.toml"), plan)
-    check_json(["demo", "--json"], json.dumps(shown.as_dict()))
-    facts = json.loads(json.dumps(shown.as_dict()))
+    result = demo(Session(Workspace(folder / "ws"), Silent()), str(folder / "small.toml"), plan)
+    check_json(["demo", "--json"], json.dumps(result.as_dict()))
+    facts = json.loads(json.dumps(result.as_dict()))
     assert facts["counts"]["words"] > 100
     assert 1 < facts["fertility"]["after"] < facts["fertility"]["before"] < 2
     assert len({row["word"] for row in facts["neighbours"]}) == N_WORDS
@@ -236,7 +243,7 @@ def test_the_demo_on_two_packages(folder: Path) -> None:
     assert 0 < facts["alignment"]["cosine"] < 1
     assert Path(facts["folder"], "model.safetensors").is_file()
 
-    sentences, ours, base = shown.results[-3:]
+    sentences, ours, base = result.results[-3:]
     examples = NerTask().read(str(sentences.folder / "test.tsv"), Silent())
     assert 0 < len(examples) == facts["task"]["sentences"]["test"]
     rows = facts["task"]["rows"]
@@ -250,21 +257,21 @@ def test_the_demo_on_two_packages(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_without_torch_the_demo_says_so_and_shows_the_rest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Told(Silent):
+    class Warned(Silent):
         def warn(self, message: str) -> None:
             warnings.append(message)
 
-    def missing(what: str) -> None:
-        raise MissingError(f"{what} needs torch, not installed", "install it")
+    def missing(purpose: str) -> None:
+        raise MissingError(f"{purpose} needs torch, not installed", "install it")
 
     warnings: list[str] = []
     monkeypatch.setattr(module, "require_torch", missing)
-    shown = demo(Session(Workspace(folder / "ws"), Told()), str(folder / "small.toml"))
-    assert shown.task is None
-    assert shown.as_dict()["task"] is None
-    check_json(["demo", "--json"], json.dumps(shown.as_dict()))
+    result = demo(Session(Workspace(folder / "ws"), Warned()), str(folder / "small.toml"))
+    assert result.task is None
+    assert result.as_dict()["task"] is None
+    check_json(["demo", "--json"], json.dumps(result.as_dict()))
     assert any("torch" in warning for warning in warnings)
-    assert shown.neighbours
+    assert result.neighbours
 
 
 def test_pieces_are_counted_over_the_same_words(tmp_path: Path) -> None:

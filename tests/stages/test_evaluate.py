@@ -69,26 +69,28 @@ def test_the_test_set_of_fine_tuning_has_the_same_scores(
     result = tuned(kind, tiny_model, tmp_path, seeds=seeds, memory=memory and str(tmp_path / memory))
     folder, test = result.path, labelled(tmp_path, kind)
     scores, before = read_json(folder / "scores.json"), files_of(folder)
-    (found,) = objects(run_alone("evaluate", "-m", folder, "--test", test, "--predictions", "p.jsonl.gz", "--json"))
-    assert [one["seed"] for one in found["seeds"]] == list(seeds)
-    assert [one["test"] for one in found["seeds"]] == [one["test"] for one in scores["seeds"]]
-    assert {name: found[name] for name in ("task", "main", "pool", "mean", "std")} == {
+    (evaluated,) = objects(run_alone("evaluate", "-m", folder, "--test", test, "--predictions", "p.jsonl.gz", "--json"))
+    assert [seed_scores["seed"] for seed_scores in evaluated["seeds"]] == list(seeds)
+    assert [seed_scores["test"] for seed_scores in evaluated["seeds"]] == [
+        seed_scores["test"] for seed_scores in scores["seeds"]
+    ]
+    assert {name: evaluated[name] for name in ("task", "main", "pool", "mean", "std")} == {
         name: scores[name] for name in ("task", "main", "pool", "mean", "std")
     }
-    assert (found["file"], found["examples"]) == (str(test), 15)
-    assert found["resampled"] == ("contexts" if kind == "qa" else "examples")
-    assert set(found["intervals"]) == {"mean", "base", "expanded"}
-    for view, (low, high) in found["intervals"].items():
-        mean = np.mean([one["test"]["views"][view][found["main"]] for one in found["seeds"]])
+    assert (evaluated["file"], evaluated["examples"]) == (str(test), 15)
+    assert evaluated["resampled"] == ("contexts" if kind == "qa" else "examples")
+    assert set(evaluated["intervals"]) == {"mean", "base", "expanded"}
+    for view, (low, high) in evaluated["intervals"].items():
+        mean = np.mean([seed_scores["test"]["views"][view][evaluated["main"]] for seed_scores in evaluated["seeds"]])
         assert low <= mean <= high
         assert low < high or mean in (0, 1)
     assert files_of(folder) == before
 
     rows = [json.loads(line) for line in gzip.decompress(Path("p.jsonl.gz").read_bytes()).splitlines()]
     for seed in seeds:
-        kept = lines(folder / "seeds" / str(seed) / "predictions.jsonl")
+        predictions = lines(folder / "seeds" / str(seed) / "predictions.jsonl")
         assert [row for row in rows if row["seed"] == seed] == [
-            {"file": str(test), "seed": seed, **one} for one in kept
+            {"file": str(test), "seed": seed, **seed_scores} for seed_scores in predictions
         ]
         with full_at(100):
             run_alone("evaluate", "-m", folder, "--test", test, "--seed", seed, "--logits", "l.safetensors", code=1)
@@ -108,30 +110,30 @@ def test_entities_of_other_files_are_scored_as_by_seqeval(
 
     folder = tuned("ner", tiny_model, tmp_path, seeds=(0, 1)).path
     files = [labelled(tmp_path, "ner", 20, seed) for seed in (7, 8)]
-    given = ["evaluate", "-m", folder, *(word for file in files for word in ("--test", file))]
-    found = objects(run_alone(*given, "--predictions", "p.jsonl", "--json"))
-    assert [one["file"] for one in found] == [str(file) for file in files]
+    command = ["evaluate", "-m", folder, *(word for file in files for word in ("--test", file))]
+    evaluated = objects(run_alone(*command, "--predictions", "p.jsonl", "--json"))
+    assert [of_file["file"] for of_file in evaluated] == [str(file) for file in files]
     rows = lines(Path("p.jsonl"))
-    for file, one in zip(files, found, strict=True):
+    for file, of_file in zip(files, evaluated, strict=True):
         parts = file.read_text().rstrip("\n").split("\n\n")
         gold = [tags_of([line.split("\t")[0] for line in part.split("\n")]) for part in parts]
-        for scored in one["seeds"]:
+        for scored in of_file["seeds"]:
             guesses = [row["tags"] for row in rows if (row["file"], row["seed"]) == (str(file), scored["seed"])]
             assert scored["test"]["f1"] == pytest.approx(f1_score(gold, guesses))
             report = classification_report(gold, guesses, output_dict=True, zero_division=0)
-            for kind, each in scored["test"]["by_type"].items():
+            for kind, figures in scored["test"]["by_type"].items():
                 expected = {"precision": "precision", "recall": "recall", "f1": "f1-score", "support": "support"}
-                assert each == pytest.approx({name: report[kind][theirs] for name, theirs in expected.items()})
-    assert found[0]["seeds"] != found[1]["seeds"]
+                assert figures == pytest.approx({name: report[kind][theirs] for name, theirs in expected.items()})
+    assert evaluated[0]["seeds"] != evaluated[1]["seeds"]
     (base,) = objects(run_alone("evaluate", "-m", folder, "--test", files[0], "--seed", 1, "--pool", "base", "--json"))
-    assert [one["seed"] for one in base["seeds"]] == [1]
-    of_base = found[0]["seeds"][1]["test"]["views"]
+    assert [of_file["seed"] for of_file in base["seeds"]] == [1]
+    of_base = evaluated[0]["seeds"][1]["test"]["views"]
     assert base["seeds"][0]["test"] == {**of_base["base"], "views": of_base}
-    said = run_alone(*given).stdout
-    assert f"NER, {files[1]}, in percent, by the logits of both tokenizers, averaged" in said
-    low, high = (f"{100 * end:.2f}" for end in found[1]["intervals"]["mean"])
-    mean = f"{100 * found[1]['mean']['f1']:.2f}"
-    assert f"mean f1 {mean}, 95 % interval {low} to {high}, by resampling 20 examples and 2 seeds" in said
+    table = run_alone(*command).stdout
+    assert f"NER, {files[1]}, in percent, by the logits of both tokenizers, averaged" in table
+    low, high = (f"{100 * end:.2f}" for end in evaluated[1]["intervals"]["mean"])
+    mean = f"{100 * evaluated[1]['mean']['f1']:.2f}"
+    assert f"mean f1 {mean}, 95 % interval {low} to {high}, by resampling 20 examples and 2 seeds" in table
 
 
 @pytest.mark.slow
@@ -142,11 +144,11 @@ def test_classes_and_their_fields(tiny_model: TinyModel, tmp_path: Path, run_alo
     renamed = tmp_path / "renamed.jsonl"
     renamed.write_text("".join(json.dumps({"body": row["text"], "y": row["label"]}) + "\n" for row in rows))
     fields = ["--text-field", "body", "--label-field", "y"]
-    (found,) = objects(
+    (evaluated,) = objects(
         run_alone("evaluate", "-m", folder, "--test", renamed, *fields, "--predictions", "p.jsonl", "--json")
     )
     gold, guesses = [row["label"] for row in rows], [row["label"] for row in lines(Path("p.jsonl"))]
-    scores = found["seeds"][0]["test"]
+    scores = evaluated["seeds"][0]["test"]
     assert scores["macro_f1"] == pytest.approx(f1_score(gold, guesses, average="macro", zero_division=0))
     assert scores["accuracy"] == pytest.approx(accuracy_score(gold, guesses))
     twice = run_alone("evaluate", "-m", folder, "--test", renamed, *fields, "--text-field", "y", code=2)
@@ -158,10 +160,10 @@ def test_classes_and_their_fields(tiny_model: TinyModel, tmp_path: Path, run_alo
 def test_one_of_several_tasks(two_tasks: Path, run_alone: Run) -> None:
     scores = read_json(two_tasks / "scores.json")
     for name, file in (("ner", "ner-test.tsv"), ("ill.1", "ill.1-test.jsonl")):
-        given = ["evaluate", "-m", two_tasks, "--task", name, "--test", two_tasks.parent / file]
-        (found,) = objects(run_alone(*given, "--json"))
-        assert [one["test"] for one in found["seeds"]] == [
-            one["tasks"][name]["test"]["test"] for one in scores["seeds"]
+        command = ["evaluate", "-m", two_tasks, "--task", name, "--test", two_tasks.parent / file]
+        (evaluated,) = objects(run_alone(*command, "--json"))
+        assert [seed_scores["test"] for seed_scores in evaluated["seeds"]] == [
+            seed_scores["tasks"][name]["test"]["test"] for seed_scores in scores["seeds"]
         ]
     error = run_alone("evaluate", "-m", two_tasks, "--test", two_tasks.parent / file, code=2).stderr
     assert "name one with --task" in error
@@ -172,14 +174,14 @@ def test_a_model_from_elsewhere_that_answers_questions(tiny_model: TinyModel, tm
     from torchmetrics.functional.text import squad
 
     model, test = tiny_model("BertForQuestionAnswering", initializer_range=0.5), qa_file(tmp_path / "q.json", 12, 3)
-    (found,) = objects(run_alone("evaluate", "-m", model, "--test", test, "--predictions", "p.jsonl", "--json"))
+    (evaluated,) = objects(run_alone("evaluate", "-m", model, "--test", test, "--predictions", "p.jsonl", "--json"))
     *_, last = objects(run_alone("qa", "--model", model, "--data", test, "--json"))
-    (scored,) = found["seeds"]
+    (scored,) = evaluated["seeds"]
     assert (scored["seed"], set(scored["test"]["views"])) == (None, {"base"})
     assert {name: scored["test"][name] for name in ("em", "f1", "substr")} == pytest.approx(
         {name: last["scores"][name] for name in ("em", "f1", "substr")}
     )
-    assert found["intervals"]["base"] == pytest.approx(last["scores"]["intervals"]["f1"])
+    assert evaluated["intervals"]["base"] == pytest.approx(last["scores"]["intervals"]["f1"])
     answers = [{"prediction_text": row["answer"], "id": row["id"]} for row in lines(Path("p.jsonl"))]
     golds = [{"answers": {"text": ["tachycardia"], "answer_start": [0]}, "id": str(i)} for i in range(12)]
     assert 100 * scored["test"]["f1"] == pytest.approx(squad(answers, golds)["f1"].item(), abs=1e-4)
@@ -188,10 +190,10 @@ def test_a_model_from_elsewhere_that_answers_questions(tiny_model: TinyModel, tm
         "--seed 0, but finetune did not write"
         in run_alone("evaluate", "-m", model, "--test", test, "--seed", 0, code=2).stderr
     )
-    other = tiny_model("BertForTokenClassification", name="other")
+    untrained = tiny_model("BertForTokenClassification", name="other")
     assert (
         "is not a fine-tuned model: it has no task.json"
-        in run_alone("evaluate", "-m", other, "--test", test, code=1).stderr
+        in run_alone("evaluate", "-m", untrained, "--test", test, code=1).stderr
     )
 
 

@@ -5,11 +5,9 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from socket import create_server
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +19,7 @@ from greenadapt.cli import app
 from greenadapt.errors import MissingError
 from greenadapt.stages import machine as module
 from tests.conftest import Run
+from tests.support.file_server import serving
 from tests.support.json_schema import check_json
 
 
@@ -44,27 +43,20 @@ def no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "ray"
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
 @pytest.fixture
 def hub() -> Iterator[str]:
     """A server that answers."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving({"/": b""}) as server:
+        yield server.address
 
 
 def test_extras_are_those_of_the_package_with_a_line_each(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only some of an extra, all or nothing of it may be installed."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
     def version(name: str) -> str:
         if name in ("fastapi", "uvicorn", "ray"):
@@ -72,16 +64,16 @@ def test_extras_are_those_of_the_package_with_a_line_each(run_alone: Run, monkey
         return "1.2"
 
     monkeypatch.setattr(module, "version", version)
-    found = checks()
+    result = checks()
     with open(Path(__file__).parents[2] / "pyproject.toml", "rb") as file:
         declared = tomllib.load(file)["project"]["optional-dependencies"]
     for extra in declared.keys() - {"docs"}:  # which builds the site
-        said = set(re.findall(r"[a-z][\w.-]+", found[extra]["found"])) - {"not", "installed"}
-        names = {re.split(r"[\[>=]", each)[0] for each in declared[extra]}
-        assert said
-        assert said <= names
-        lacks = said & {"fastapi", "uvicorn", "ray"}
-        assert (found[extra]["state"], f"greenadapt[{extra}]" in found[extra]["advice"]) == (
+        installed = set(re.findall(r"[a-z][\w.-]+", result[extra]["found"])) - {"not", "installed"}
+        names = {re.split(r"[\[>=]", requirement)[0] for requirement in declared[extra]}
+        assert installed
+        assert installed <= names
+        lacks = installed & {"fastapi", "uvicorn", "ray"}
+        assert (result[extra]["state"], f"greenadapt[{extra}]" in result[extra]["advice"]) == (
             ("missing", True) if lacks else ("ok", False)
         )
     [line] = [line for line in run_alone("doctor").stdout.splitlines() if "fastapi" in line]
@@ -93,13 +85,12 @@ def test_extras_are_those_of_the_package_with_a_line_each(run_alone: Run, monkey
 def test_everything_is_checked_and_what_is_missing_has_advice(
     run_alone: Run, hub: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    found = checks()
-    assert {"python", "numpy", "GPU", "cores", "memory", "fast engine", "workspace", "model minilm"} <= set(found)
-    assert {"train", "sentence", "report", "s3"} <= set(found)
-    assert {row["state"] for row in found.values()} <= {"ok", "missing"}
-    assert all(row["advice"] for row in found.values() if row["state"] != "ok")
-    assert (found["numpy"]["state"], "HF_HUB_OFFLINE" in found["model hub"]["found"]) == ("ok", True)
+    result = checks()
+    assert {"python", "numpy", "GPU", "cores", "memory", "fast engine", "workspace", "model minilm"} <= set(result)
+    assert {"train", "sentence", "report", "s3"} <= set(result)
+    assert {row["state"] for row in result.values()} <= {"ok", "missing"}
+    assert all(row["advice"] for row in result.values() if row["state"] != "ok")
+    assert (result["numpy"]["state"], "HF_HUB_OFFLINE" in result["model hub"]["found"]) == ("ok", True)
     assert str(tmp_path / "ws") in run_alone("doctor").stdout
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", hub)
@@ -110,23 +101,21 @@ def test_everything_is_checked_and_what_is_missing_has_advice(
 
 
 def test_a_full_disk_is_a_problem(run_alone: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
-    found = checks(code=1)
-    assert (found["workspace"]["state"], "clean" in found["workspace"]["advice"]) == ("problem", True)
+    result = checks(code=1)
+    assert (result["workspace"]["state"], "clean" in result["workspace"]["advice"]) == ("problem", True)
 
 
 @pytest.mark.parametrize(("missing", "state"), [({"gensim"}, "missing"), ({"gensim", "numba"}, "problem")])
 def test_gensim_can_be_missing_where_numba_trains(
     monkeypatch: pytest.MonkeyPatch, missing: set[str], state: str
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    found = module.version
+    find_version = module.version
 
     def version(name: str) -> str:
         if name in missing:
             raise PackageNotFoundError
-        return found(name)
+        return find_version(name)
 
     monkeypatch.setattr(module, "version", version)
     row = checks(code=0 if state == "missing" else 1)["gensim"]
@@ -137,11 +126,10 @@ def test_a_cluster_is_looked_at_only_where_there_is_one(
     run_alone: Run, no_cluster: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray is not imported for one that was stopped, or killed: the file with its address stays."""
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    asked: list[str] = []
+    addresses: list[str] = []
 
     def nodes(address: str) -> list[dict[str, Any]]:
-        asked.append(address)
+        addresses.append(address)
         raise MissingError("nobody answers", "start it")
 
     monkeypatch.setattr(module, "cluster_rows", nodes)
@@ -151,23 +139,22 @@ def test_a_cluster_is_looked_at_only_where_there_is_one(
         (no_cluster / "ray_current_cluster").write_text(address)
         assert checks()["Ray cluster"]["state"] == "missing"  # the user set none
     assert "Ray cluster" not in checks()
-    assert asked == [address]
+    assert addresses == [address]
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.5:6379")
     checks()
     monkeypatch.setenv("GREENADAPT_CLUSTER", "local")
     assert checks(code=1)["Ray cluster"] == {
         "kind": "check", "check": "Ray cluster", "state": "problem", "found": "nobody answers", "advice": "start it",
     }  # fmt: skip
-    assert asked[1:] == ["10.0.0.5:6379", "local"]
+    assert addresses[1:] == ["10.0.0.5:6379", "local"]
 
 
-def settings_in(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def settings_in(all_rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     names = ("command", "option", "value", "source", "place")
-    return [tuple(row[name] for name in names) for row in found if row["kind"] == "setting"]
+    return [tuple(row[name] for name in names) for row in all_rows if row["kind"] == "setting"]
 
 
 def test_what_is_set_is_shown_with_its_place(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert checks()["settings"]["found"] == "none set in a file or in the environment"
     Path("s.toml").write_text('workers = 2\nseed = 5\n[w2v]\nepochs = 7\n[finetune]\ntrain = ["a", "b"]\n')
     monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
@@ -180,26 +167,25 @@ def test_what_is_set_is_shown_with_its_place(run_alone: Run, monkeypatch: pytest
         ("w2v", "seed", "6", "environment", "GREENADAPT_W2V_SEED"),
         ("finetune", "train", ["a", "b"], "file", "s.toml, [finetune] train"),
     ]
-    shown = run_alone("doctor")
-    assert "GREENADAPT_W2V_EPOCH is not the variable of an option: did you mean GREENADAPT_W2V_EPOCHS" in shown.stderr
-    assert "settings: 5 options set" in shown.stdout
-    table = [line.split() for line in shown.stdout.splitlines()]
+    table = run_alone("doctor")
+    assert "GREENADAPT_W2V_EPOCH is not the variable of an option: did you mean GREENADAPT_W2V_EPOCHS" in table.stderr
+    assert "settings: 5 options set" in table.stdout
+    table = [line.split() for line in table.stdout.splitlines()]
     assert ["w2v", "epochs", "7", "s.toml,", "[w2v]", "epochs"] in table
     assert ["finetune", "train", "a,", "b", "s.toml,", "[finetune]", "train"] in table
 
 
 def test_a_wrong_setting_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     Path("s.toml").write_text(
         '[w2v]\nepochs = 0\nalpha = "x"\nmax-memory = 0\nengine = "slow"\n'
         "[pretrain]\nepochs = true\n[align]\nseed = 3\n"
     )
-    found = rows("--config", "s.toml", code=1)
-    wrong = {row["found"] for row in found if row.get("state") == "problem"}
-    assert {each.split(" is ")[0] for each in wrong} == {
+    all_rows = rows("--config", "s.toml", code=1)
+    problems = {row["found"] for row in all_rows if row.get("state") == "problem"}
+    assert {problem.split(" is ")[0] for problem in problems} == {
         *(f"in s.toml, [w2v] {key}" for key in ("epochs", "alpha", "max-memory", "engine")),
         "in s.toml, [pretrain] epochs",
     }
-    assert "in s.toml, [w2v] epochs is '0', must be a whole number, at least 1" in wrong
-    assert "in s.toml, [pretrain] epochs is true, must be text or a number" in wrong
-    assert ("align", "seed", "3", "file", "s.toml, [align] seed") in settings_in(found)
+    assert "in s.toml, [w2v] epochs is '0', must be a whole number, at least 1" in problems
+    assert "in s.toml, [pretrain] epochs is true, must be text or a number" in problems
+    assert ("align", "seed", "3", "file", "s.toml, [align] seed") in settings_in(all_rows)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
+from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain, read_losses
 from greenadapt.tasks.base import Encoder
@@ -31,8 +31,8 @@ def request(tmp_path: Path, model: Path, **changes: Any) -> PretrainRequest:
     file = tmp_path / "text.txt"
     if not file.exists():
         text_file(file)
-    given: dict[str, Any] = dict(model=str(model), texts=(str(file),), config=CONFIG, training=TRAIN)
-    return PretrainRequest(**{**given, **changes})
+    fields: dict[str, Any] = dict(model=str(model), texts=(str(file),), config=CONFIG, training=TRAIN)
+    return PretrainRequest(**{**fields, **changes})
 
 
 @pytest.mark.slow
@@ -51,9 +51,9 @@ def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyMode
     with torch.no_grad():
         states = encoder(input_ids=torch.tensor([dual.expanded.ids.tolist()])).last_hidden_state
         assert torch.equal(states, plain.bert(input_ids=torch.tensor([dual.expanded.ids.tolist()])).last_hidden_state)
-    kept = read_json(folder / "greenadapt.json")
-    assert {name: kept[name] for name in facts} == facts
-    assert len(kept["pretrained"]) == 1
+    written = read_json(folder / "greenadapt.json")
+    assert {name: written[name] for name in facts} == facts
+    assert len(written["pretrained"]) == 1
     # Pre-trained again, on the task's own texts, and fine-tuned: the names of base and corpus are still known.
     texts = texts_file(tmp_path / "task.jsonl")
     again = pretrain(session(tmp_path, "tapt"), request(tmp_path, folder, texts=(str(texts),), fields=("text",)))
@@ -67,14 +67,14 @@ def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyMode
 @pytest.mark.slow
 def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model("RobertaForMaskedLM")
-    asked = request(tmp_path, model)
+    plain_request = request(tmp_path, model)
     config = read_json(model / "config.json")
     (model / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "evil.Evil"}}))
-    made = session(tmp_path)
-    result = pretrain(made, asked)
+    in_run = session(tmp_path)
+    result = pretrain(in_run, plain_request)
     losses = read_losses(result)["losses"]
     assert set(losses["heldout"]["after"]) == {"base"}
-    notes = made.progress.notes  # type: ignore[attr-defined]
+    notes = in_run.progress.notes  # type: ignore[attr-defined]
     assert "left out auto_map of" in notes[0]
     assert "has no added words" in notes[1]
     assert "auto_map" not in read_json(result.folder / "config.json")
@@ -87,24 +87,26 @@ def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
-    asked = request(tmp_path, model, general_text=str(text_file(tmp_path / "general.txt", 10, 5)))
-    first = pretrain(session(tmp_path), asked)
+    first_request = request(tmp_path, model, general_text=str(text_file(tmp_path / "general.txt", 10, 5)))
+    first = pretrain(session(tmp_path), first_request)
     assert first.fresh
     assert set(first.manifest.inputs) == {"model", "text 1", "general text"}
     assert set(first.manifest.facts["losses"]) == {"heldout", "general"}
-    assert not pretrain(session(tmp_path), asked).fresh
-    assert not pretrain(session(tmp_path), replace(asked, run=RunConfig(checkpoint_steps=3))).fresh
-    (other,) = asked.texts
-    other = str(Path(other).rename(tmp_path / "moved.txt"))
-    assert not pretrain(session(tmp_path), replace(asked, texts=(other,))).fresh
+    assert not pretrain(session(tmp_path), first_request).fresh
+    assert not pretrain(session(tmp_path), replace(first_request, run=RunConfig(checkpoint_steps=3))).fresh
+    (text,) = first_request.texts
+    text = str(Path(text).rename(tmp_path / "moved.txt"))
+    assert not pretrain(session(tmp_path), replace(first_request, texts=(text,))).fresh
     text_file(tmp_path / "other.txt", 10, 7)
-    with pytest.raises(ConflictError, match=rf"\(text 1: {asked.texts[0]} → {tmp_path / 'other.txt'}\): keep both"):
-        pretrain(session(tmp_path), replace(asked, texts=(str(tmp_path / "other.txt"),)))
-    Path(other).rename(asked.texts[0])
+    with pytest.raises(
+        ConflictError, match=rf"\(text 1: {first_request.texts[0]} → {tmp_path / 'other.txt'}\): keep both"
+    ):
+        pretrain(session(tmp_path), replace(first_request, texts=(str(tmp_path / "other.txt"),)))
+    Path(text).rename(first_request.texts[0])
     text_file(tmp_path / "general.txt", 10, 6)
     with pytest.raises(ConflictError, match="is finished, but general text changed since: train it again with --force"):
-        pretrain(session(tmp_path), asked)
-    assert pretrain(session(tmp_path, force=True), asked).fresh
+        pretrain(session(tmp_path), first_request)
+    assert pretrain(session(tmp_path, force=True), first_request).fresh
 
 
 @pytest.mark.slow
@@ -157,19 +159,17 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
     (base / "multitask.json").unlink()
     with pytest.raises(UsageError, match=r"--max-length is 500, but .* reads at most 160 pieces"):
         pretrain(session(tmp_path), request(tmp_path, base, config=replace(CONFIG, max_length=500)))
-    with pytest.raises(MissingError, match="no corpus or file"):
-        pretrain(session(tmp_path), request(tmp_path, base, texts=("none.txt",)))
-    one = tmp_path / "one.txt"
-    one.write_text("the heart rate\n")
+    single = tmp_path / "one.txt"
+    single.write_text("the heart rate\n")
     for share in (0.001, 0.999):
         with pytest.raises(InputError, match=r"leaves no text to (train|measure) on.*--heldout 0"):
             pretrain(
-                session(tmp_path), request(tmp_path, base, texts=(str(one),), config=replace(CONFIG, heldout=share))
+                session(tmp_path), request(tmp_path, base, texts=(str(single),), config=replace(CONFIG, heldout=share))
             )
-    none = tmp_path / "none.txt"
-    none.write_text("\u200b\n", "utf-8")  # a character that has no piece
+    empty = tmp_path / "none.txt"
+    empty.write_text("\u200b\n", "utf-8")  # a character that has no piece
     unheld = replace(CONFIG, heldout=0.0)
-    for option, changes in (("general-text", {"general_text": str(none)}), ("text", {"texts": (str(none),)})):
+    for option, changes in (("general-text", {"general_text": str(empty)}), ("text", {"texts": (str(empty),)})):
         with pytest.raises(InputError, match=f"--{option} has no text: give a file that has some"):
             pretrain(session(tmp_path), request(tmp_path, base, config=unheld, **changes))
     assert not (tmp_path / "run").exists()

@@ -32,17 +32,17 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_folder_is_on_the_hub_as_it_is(run_alone: Run, model: Path, hub: Hub) -> None:
-    found: dict[str, Any] = json.loads(run_alone("push", model, "me/model", "--private", "--json").stdout)
+    report: dict[str, Any] = json.loads(run_alone("push", model, "me/model", "--private", "--json").stdout)
     assert {path: content for (_, _, path), content in hub.files.items()} == files(model)
     assert {(repo, revision) for repo, revision, _ in hub.files} == {("me/model", "main")}
     assert hub.repos == {"me/model": True}
-    assert (found["repo"], found["private"]) == ("me/model", True)
-    assert found["url"].startswith(f"{hub.url}/me/model/commit/")
-    assert {one["path"]: one["bytes"] for one in found["files"]} == {n: len(c) for n, c in files(model).items()}
+    assert (report["repo"], report["private"]) == ("me/model", True)
+    assert report["url"].startswith(f"{hub.url}/me/model/commit/")
+    assert {entry["path"]: entry["bytes"] for entry in report["files"]} == {n: len(c) for n, c in files(model).items()}
 
 
 def test_what_stays_here(run_alone: Run, model: Path, hub: Hub, tmp_path: Path) -> None:
-    kept = set(files(model))
+    published = set(files(model))
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "id").write_text("secret")
@@ -60,7 +60,7 @@ def test_what_stays_here(run_alone: Run, model: Path, hub: Hub, tmp_path: Path) 
         (model / name).parent.mkdir(parents=True, exist_ok=True)
         (model / name).write_text("{}")
     run_alone("push", model, "me/model", "--revision", "v1", "--message", "First", "--exclude", "seeds/1/*")
-    assert {path for _, _, path in hub.files} == kept
+    assert {path for _, _, path in hub.files} == published
     assert {revision for _, revision, _ in hub.files} == {"v1"}
     assert hub.messages == ["First"]
     assert hub.repos == {"me/model": False}
@@ -68,9 +68,9 @@ def test_what_stays_here(run_alone: Run, model: Path, hub: Hub, tmp_path: Path) 
 
 def test_a_dry_run_lists_the_files_and_asks_nothing(run_alone: Run, model: Path, hub: Hub) -> None:
     hub.refuses = 500
-    found = json.loads(run_alone("push", model, "me/model", "--dry-run", "--json").stdout)
-    assert found["url"] is None
-    assert {one["path"] for one in found["files"]} == set(files(model))
+    report = json.loads(run_alone("push", model, "me/model", "--dry-run", "--json").stdout)
+    assert report["url"] is None
+    assert {entry["path"] for entry in report["files"]} == set(files(model))
     assert "model.safetensors" in run_alone("push", model, "me/model", "--dry-run").stdout
 
 
@@ -78,10 +78,10 @@ def test_refusals_name_what_to_do_and_no_token(
     run_alone: Run, model: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.refuses = 403
-    said = run_alone("push", model, "me/model", code=1)
-    assert "me/model" in last_line(said)
-    assert "HF_TOKEN" in last_line(said)
-    assert TOKEN not in said.output
+    refused = run_alone("push", model, "me/model", code=1)
+    assert "me/model" in last_line(refused)
+    assert "HF_TOKEN" in last_line(refused)
+    assert TOKEN not in refused.output
     hub.refuses = None
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     assert "401" in last_line(run_alone("push", model, "me/model", code=1))
@@ -163,12 +163,12 @@ def test_what_is_no_hub_is_said_in_one_line(
     says: str,
 ) -> None:
     with answering(monkeypatch, status, content, headers) as address:
-        said = run_alone("push", model, "me/model", code=1)
-        assert len([line for line in said.stderr.splitlines() if line.startswith("greenadapt: ")]) == 1
-        assert "Traceback" not in said.output
-        assert says in last_line(said)
-        assert address in last_line(said) or "HF_ENDPOINT" not in last_line(said)
-        assert TOKEN not in said.output
+        refused = run_alone("push", model, "me/model", code=1)
+        assert len([line for line in refused.stderr.splitlines() if line.startswith("greenadapt: ")]) == 1
+        assert "Traceback" not in refused.output
+        assert says in last_line(refused)
+        assert address in last_line(refused) or "HF_ENDPOINT" not in last_line(refused)
+        assert TOKEN not in refused.output
         if status != 500:  # which is tried again
             opened = run_alone("w2v", "-m", "org/name", "-c", "demo", code=1)
             assert "Traceback" not in opened.output
@@ -181,8 +181,8 @@ def test_an_invalid_name_is_wrong_usage(repo: str, run_alone: Run, model: Path) 
 
 def test_a_damaged_result_is_not_published(run_alone: Run, hub: Hub, corpus_folder: Path) -> None:
     (corpus_folder / "tokenizer.json").write_text("{}")
-    said = last_line(run_alone("push", corpus_folder, "me/model", code=1))
-    assert "tokenizer.json" in said
+    message = last_line(run_alone("push", corpus_folder, "me/model", code=1))
+    assert "tokenizer.json" in message
     assert not hub.files
 
 
@@ -198,9 +198,9 @@ def test_the_card_goes_up_with_plots_and_the_folder_does_not_change(
     card = sent["README.md"].decode()
     assert {file: alt != "" for alt, file in re.findall(r"!\[([^]]*)\]\(([^)]*)\)", card)} == dict.fromkeys(plots, True)
     assert files(corpus_folder) == before
-    own = {**before, "README.md": sent["README.md"]}
-    del own["manifest.json"]
-    assert sent == own
+    expected = {**before, "README.md": sent["README.md"]}
+    del expected["manifest.json"]
+    assert sent == expected
 
     hub.files.clear()
     run_alone("push", corpus_folder, "me/model", "--exclude", "plots/*")
@@ -208,7 +208,10 @@ def test_the_card_goes_up_with_plots_and_the_folder_does_not_change(
     hub.files.clear()
     monkeypatch.setitem(sys.modules, "vl_convert", None)  # the extra [report] is not installed
     run_alone("push", corpus_folder, "me/model")
-    assert {path: content for (_, _, path), content in hub.files.items()} == {**own, "README.md": before["README.md"]}
+    assert {path: content for (_, _, path), content in hub.files.items()} == {
+        **expected,
+        "README.md": before["README.md"],
+    }
 
 
 @pytest.fixture

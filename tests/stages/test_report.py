@@ -31,7 +31,7 @@ def command(*arguments: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace ``ws`` with an adapted model, and ``ner`` and ``ner-worded``, that and its base trained alike."""
     folder = tmp_path_factory.mktemp("report")
     model = worded_model(partial(tiny_model_in, folder))
@@ -53,18 +53,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(made: Path) -> Any:
+def trained(results: Path) -> Any:
     """The page of the two fine-tuned models."""
-    (base,) = made.glob("ner-*")
-    command("report", made / "ner", base, "--out", made / "tasks.html")
-    return parser.document_fromstring((made / "tasks.html").read_text("utf-8"))
+    (base,) = results.glob("ner-*")
+    command("report", results / "ner", base, "--out", results / "tasks.html")
+    return parser.document_fromstring((results / "tasks.html").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
-def of_workspace(made: Path) -> tuple[dict[str, Any], Any]:
+def of_workspace(results: Path) -> tuple[dict[str, Any], Any]:
     """What the command prints, and the page."""
-    said = json.loads(command("report", "--workspace", made / "ws", "--out", made / "ws.html", "--json"))
-    return said, parser.document_fromstring(Path(said["page"]).read_text("utf-8"))
+    report = json.loads(command("report", "--workspace", results / "ws", "--out", results / "ws.html", "--json"))
+    return report, parser.document_fromstring(Path(report["page"]).read_text("utf-8"))
 
 
 def tables(page: Any) -> dict[str, list[list[str]]]:
@@ -75,88 +75,90 @@ def tables(page: Any) -> dict[str, list[list[str]]]:
 
 
 @pytest.mark.slow
-def test_the_page_has_the_numbers_of_the_manifests(made: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
-    said, page = of_workspace
-    assert said["sections"] == ["pipeline", "corpus", "space", "words", "cost"]
-    assert said["bytes"] == (made / "ws.html").stat().st_size
-    shown = tables(page)
-    folders = {stage: next((made / "ws").glob(f"*/*/{stage}")) for stage in ("corpus", "w2v", "align", "expand")}
+def test_the_page_has_the_numbers_of_the_manifests(results: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
+    report, page = of_workspace
+    assert report["sections"] == ["pipeline", "corpus", "space", "words", "cost"]
+    assert report["bytes"] == (results / "ws.html").stat().st_size
+    by_caption = tables(page)
+    folders = {stage: next((results / "ws").glob(f"*/*/{stage}")) for stage in ("corpus", "w2v", "align", "expand")}
     manifests = {stage: read_manifest(folder) for stage, folder in folders.items()}
-    costs = {row[0]: row for row in shown["Results and their cost"]}
+    costs = {row[0]: row for row in by_caption["Results and their cost"]}
     assert [*costs] == [*manifests, "all"]
-    assert [costs[stage][1] for stage in manifests] == [f"{one.cost['seconds']:,.1f}" for one in manifests.values()]
+    assert [costs[stage][1] for stage in manifests] == [
+        f"{manifest.cost['seconds']:,.1f}" for manifest in manifests.values()
+    ]
     facts = {term.text: term.getnext().text for term in page.xpath("//dl//dt")}
     assert facts["words of running text"] == f"{manifests['corpus'].counts['tokens']:,}"
     assert facts["added words"] == f"{manifests['expand'].counts['words']:,}"
     figures = manifests["align"].facts["heldout"]["figures"]
-    (quality, _form) = shown["Rows of held-out words, predicted"]
+    (quality, _form) = by_caption["Rows of held-out words, predicted"]
     assert quality[4] == f"{figures['r2']:.3f}"
     assert quality[7] == f"{figures['base_rows']['cosine']['precision_at_10']:.1%}"
 
 
 @pytest.mark.slow
-def test_the_pieces_per_word_are_those_of_the_text(made: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
-    tokenizer = DualTokenizer.load(next((made / "ws").glob("*/*/expand")))
-    lines = (made / "papers.txt").read_text("utf-8").splitlines()
+def test_the_pieces_per_word_are_those_of_the_text(results: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
+    tokenizer = DualTokenizer.load(next((results / "ws").glob("*/*/expand")))
+    lines = (results / "papers.txt").read_text("utf-8").splitlines()
     lines = list(dict.fromkeys(lines))
     encodings = tokenizer.encode_batch(lines)
-    words = sum(one.n_words for one in encodings)
-    before, after = (sum(len(getattr(one, view).ids) for one in encodings) for view in ("base", "expanded"))
+    words = sum(encoding.n_words for encoding in encodings)
+    before, after = (sum(len(getattr(encoding, view).ids) for encoding in encodings) for view in ("base", "expanded"))
     assert f"takes {before / words:.3f} pieces per word of the text, {after / words:.3f} with the" in (
         of_workspace[1].text_content()
     )
 
 
 @pytest.mark.slow
-def test_the_neighbours_are_those_of_the_added_words(made: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
+def test_the_neighbours_are_those_of_the_added_words(results: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
     (data,) = of_workspace[1].xpath("//script[@type='application/json']/text()")
     rows = json.loads(data)["rows"]
-    words, counts = read_vocabulary(next((made / "ws").glob("*/*/w2v")) / "vocabulary.tsv")
+    words, counts = read_vocabulary(next((results / "ws").glob("*/*/w2v")) / "vocabulary.tsv")
     by_count = dict(zip(words, counts.tolist(), strict=True))
-    asked = [row[0] for row in rows]
-    assert set(asked) == set(ADDED)
-    assert [by_count[word] for word in asked] == sorted((by_count[word] for word in asked), reverse=True)
+    query_words = [row[0] for row in rows]
+    assert set(query_words) == set(ADDED)
+    assert [by_count[word] for word in query_words] == sorted((by_count[word] for word in query_words), reverse=True)
     for word, before, after, added in rows:
         assert len(before) == len(after) == len(added) == 6
-        assert all(not near.startswith(f"{word} ") for near in added)
+        assert all(not neighbour.startswith(f"{word} ") for neighbour in added)
     shares = tables(of_workspace[1])["Added words by how many pieces they were cut into"]
     assert sum(int(row[1]) for row in shares) == len(ADDED)
 
 
 @pytest.mark.slow
-def test_the_adapted_model_is_compared_with_its_base(made: Path, trained: Any) -> None:
+def test_the_adapted_model_is_compared_with_its_base(results: Path, trained: Any) -> None:
     printed = command(
-        *("finetune", "-m", next((made / "ws").glob("*/*/expand")), *SETTINGS, "--json", "--out", made / "ner"),
-        *("--train", made / "train.tsv", "--dev", made / "dev.tsv", "--test", made / "test.tsv"),
-        *("--compare", made / "worded"),
+        *("finetune", "-m", next((results / "ws").glob("*/*/expand")), *SETTINGS, "--json", "--out", results / "ner"),
+        *("--train", results / "train.tsv", "--dev", results / "dev.tsv", "--test", results / "test.tsv"),
+        *("--compare", results / "worded"),
     )
     ours, theirs = json.loads(printed)["comparison"]
-    shown = tables(trained)
-    scores = {row[0]: row[1] for row in shown["F1 on the test set, with 95 % intervals"]}
+    by_caption = tables(trained)
+    scores = {row[0]: row[1] for row in by_caption["F1 on the test set, with 95 % intervals"]}
     assert sorted(scores.values()) == sorted(f"{row['score']:.2%}" for row in (ours, theirs))
-    ((_, *difference),) = next(rows for name, rows in shown.items() if name.startswith("Points of F1 above"))
+    ((_, *difference),) = next(rows for name, rows in by_caption.items() if name.startswith("Points of F1 above"))
     assert difference == [f"{100 * theirs[name]:+.2f}" for name in ("difference", "low", "high")]
-    assert {"Score on the development set", "Training loss", "F1 by type or class"} <= {*shown}
+    assert {"Score on the development set", "Training loss", "F1 by type or class"} <= {*by_caption}
     # The page also covers what the models were made from.
-    assert [row[0] for row in shown["Results and their cost"]][:4] == ["corpus", "w2v", "align", "expand"]
+    assert [row[0] for row in by_caption["Results and their cost"]][:4] == ["corpus", "w2v", "align", "expand"]
 
 
 def say(folder: Path, tags: dict[int, list[str]]) -> None:
     """Let a model's predictions be no entity but for ``tags``, by the number of the sentence."""
     (file,) = folder.glob("seeds/*/predictions.jsonl")
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    said = [{"tags": tags.get(i, ["O"] * len(row["tags"])), "entities": []} for i, row in enumerate(rows)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in said), "utf-8")
+    predictions = [{"tags": tags.get(i, ["O"] * len(row["tags"])), "entities": []} for i, row in enumerate(rows)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in predictions), "utf-8")
 
 
 @pytest.mark.slow
-def test_examples_that_changed_are_shown_for_better_and_worse(made: Path, tmp_path: Path) -> None:
-    (base,) = made.glob("ner-*")
-    for name, folder in (("ours", made / "ner"), ("theirs", base)):
+def test_examples_that_changed_are_shown_for_better_and_worse(results: Path, tmp_path: Path) -> None:
+    (base,) = results.glob("ner-*")
+    for name, folder in (("ours", results / "ner"), ("theirs", base)):
         shutil.copytree(folder, tmp_path / name)
-    sentences = [part.splitlines() for part in (made / "test.tsv").read_text("utf-8").split("\n\n")]
+    sentences = [part.splitlines() for part in (results / "test.tsv").read_text("utf-8").split("\n\n")]
     tags = [[line.split("\t")[1] for line in sentence] for sentence in sentences]
-    first = next(i for i, own in enumerate(tags) if any(tag != "O" for tag in own))
+    first = next(i for i, sentence_tags in enumerate(tags) if any(tag != "O" for tag in sentence_tags))
     say(tmp_path / "ours", {len(tags) - 1: ["O", "B-Disease"]})
     say(tmp_path / "theirs", {first: tags[first]})
     command("report", tmp_path / "ours", tmp_path / "theirs", "--out", tmp_path / "page.html")
@@ -166,7 +168,9 @@ def test_examples_that_changed_are_shown_for_better_and_worse(made: Path, tmp_pa
         "finetune ours: better than finetune theirs",
         "finetune ours: worse than finetune theirs",
     ]
-    ((text, label, theirs, ours),) = [[part.text for part in one.xpath(".//blockquote | .//dd")] for one in better]
+    ((text, label, theirs, ours),) = [
+        [part.text for part in example.xpath(".//blockquote | .//dd")] for example in better
+    ]
     assert (text, label, theirs, ours) == (f"{HOSTILE} virus", "virus (Disease)", "no entity", "virus (Disease)")
     assert [part.text for part in worse.xpath("li/blockquote")] == [
         " ".join(line.split("\t")[0] for line in sentences[first])
@@ -175,33 +179,33 @@ def test_examples_that_changed_are_shown_for_better_and_worse(made: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_card_of_a_task_goes_up_with_its_plots(made: Path) -> None:
-    found = json.loads(command("push", made / "ner", "me/ner", "--dry-run", "--json"))
-    plots = {one["path"] for one in found["files"] if one["path"].startswith("plots/")}
+def test_the_card_of_a_task_goes_up_with_its_plots(results: Path) -> None:
+    report = json.loads(command("push", results / "ner", "me/ner", "--dry-run", "--json"))
+    plots = {entry["path"] for entry in report["files"] if entry["path"].startswith("plots/")}
     assert plots == {"plots/scores-1.png", "plots/dev-1.png", "plots/parts-1.png"}
 
 
 @pytest.mark.slow
-def test_without_the_test_file_the_page_says_what_it_lacks(made: Path, tmp_path: Path) -> None:
-    (base,) = made.glob("ner-*")
-    kept = made / "test.tsv"
-    kept.rename(made / "gone.tsv")
+def test_without_the_test_file_the_page_says_what_it_lacks(results: Path, tmp_path: Path) -> None:
+    (base,) = results.glob("ner-*")
+    test = results / "test.tsv"
+    test.rename(results / "gone.tsv")
     try:
-        command("report", made / "ner", base, "--out", tmp_path / "page.html")
+        command("report", results / "ner", base, "--out", tmp_path / "page.html")
     finally:
-        (made / "gone.tsv").rename(kept)
+        (results / "gone.tsv").rename(test)
     page = parser.document_fromstring((tmp_path / "page.html").read_text("utf-8"))
     assert "Intervals and examples need the test set" in page.text_content()
     assert page.xpath("//h4") == []
 
 
 @pytest.mark.slow
-def test_a_missing_part_says_which_command_makes_it(made: Path, run_alone: Run) -> None:
-    (corpus,) = (made / "ws").glob("*/*/corpus")
-    said = json.loads(run_alone("report", corpus, "--json").stdout)
-    assert said["page"] == f"report-{corpus.parent.parent.name}-{corpus.parent.name}.html"
-    assert said["sections"] == ["pipeline", "corpus", "cost"]
-    assert [line.split()[1] for line in said["missing"]] == ["adapt", "report", "finetune", "report"]
+def test_a_missing_part_says_which_command_makes_it(results: Path, run_alone: Run) -> None:
+    (corpus,) = (results / "ws").glob("*/*/corpus")
+    report = json.loads(run_alone("report", corpus, "--json").stdout)
+    assert report["page"] == f"report-{corpus.parent.parent.name}-{corpus.parent.name}.html"
+    assert report["sections"] == ["pipeline", "corpus", "cost"]
+    assert [line.split()[1] for line in report["missing"]] == ["adapt", "report", "finetune", "report"]
 
 
 def test_a_workspace_without_results_is_refused(run_alone: Run, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.stages.session import data_name, join_names
+from greenadapt.stages.session import data_name
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,8 @@ from greenadapt.stages.session import data_name, join_names
         (["/train.tsv"], "train"),
         (["nyu-mll/glue/sst2:train"], "glue-sst2"),
         (["https://example.org/NCBI/train.tsv"], "NCBI"),
+        (["/a.tsv", "/b.tsv", "/c.tsv"], "a-b-c"),
+        (["/a.tsv", "/b.tsv", "/c.tsv", "/d.tsv"], "a-b-and-2-more"),
         (["/a.tsv", "/b.tsv", "/c.tsv", "/d.tsv", "/e.tsv"], "a-b-and-3-more"),
     ],
 )
@@ -29,8 +31,3 @@ def test_a_relative_path_is_called_after_the_folder_it_is_in(tmp_path: Path, mon
     (tmp_path / "BC5CDR").mkdir()
     monkeypatch.chdir(tmp_path / "BC5CDR")
     assert data_name(["train.tsv"]) == "BC5CDR"
-
-
-def test_three_names_are_written_out() -> None:
-    assert join_names(["cola", "mrpc", "rte"]) == "cola-mrpc-rte"
-    assert join_names(["cola", "mrpc", "rte", "sst"]) == "cola-mrpc-and-2-more"

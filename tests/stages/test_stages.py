@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,67 +11,76 @@ import pytest
 
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.errors import ConflictError, InputError, MissingError
-from greenadapt.stages import adapt as adapt_stage
 from greenadapt.stages import align as align_stage
 from greenadapt.stages import corpus as corpus_stage
 from greenadapt.stages import expand, neighbours, w2v
-from greenadapt.stages.adapt import AdaptRequest
+from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.compile import export_vectors
 from greenadapt.stages.session import Session
-from greenadapt.storage.arrays import ArrayFile
+from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
+from tests.support.small_tasks import TinyModel
 
 PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=2), AlignConfig(), ExpandConfig(), TextOptions())
 NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path: Path) -> str:
     """A text of 300 lines over the model's own words and ``NEW``."""
     draw = random.Random(1)
     vocabulary = [*dict.fromkeys(WORDS), *NEW]
     lines = [" ".join(draw.choices(vocabulary, k=12)) for _ in range(300)]
     path = tmp_path / "text.txt"
     path.write_text("\n".join(lines) + "\n")
-    return path
+    return str(path)
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
-    return Session(Workspace(tmp_path / "ws"), Notes())
+def model(tiny_model: TinyModel) -> str:
+    return str(tiny_model())
 
 
-def adapt(session: Session, corpus: Path, model: Path, plan: AdaptRequest = PLAN) -> list[Result]:
-    return adapt_stage.adapt(session, str(corpus), str(model), plan)
+@pytest.fixture
+def notes() -> Notes:
+    return Notes()
+
+
+@pytest.fixture
+def session(tmp_path: Path, notes: Notes) -> Session:
+    return Session(Workspace(tmp_path / "ws"), notes)
+
+
+def rows_of(result: Result) -> Array:
+    return ArrayFile(result.folder / "model.safetensors")["embeddings.word_embeddings.weight"]
+
+
+@pytest.fixture
+def results(session: Session, corpus: str, model: str) -> list[Result]:
+    """The corpus, the vectors, the map and the adapted model."""
+    return adapt(session, corpus, model, PLAN)
 
 
 @pytest.mark.slow
-def test_stages_by_name_equal_adapt(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
-) -> None:
-    model = tiny_model()
-    whole = adapt(session, corpus, model)
-    assert [result.manifest.stage for result in whole] == ["corpus", "w2v", "align", "expand"]
+def test_stages_by_name_equal_adapt(results: list[Result], corpus: str, model: str, tmp_path: Path) -> None:
+    assert [result.manifest.stage for result in results] == ["corpus", "w2v", "align", "expand"]
     steps = Session(Workspace(tmp_path / "ws2"), Notes())
-    w2v.w2v(steps, str(corpus), str(model), PLAN.w2v, PLAN.text)
-    align_stage.align(steps, str(corpus), None, PLAN.align)  # one model exists, so it need not be named
-    last = expand.expand(steps, str(corpus), None, PLAN.expand)
-    assert last.manifest.digest == whole[-1].manifest.digest  # of all files but the card, which has the cost
-    assert last.manifest.key == whole[-1].manifest.key
+    w2v.w2v(steps, corpus, model, PLAN.w2v, PLAN.text)
+    align_stage.align(steps, corpus, None, PLAN.align)  # one model exists, so it need not be named
+    last = expand.expand(steps, corpus, None, PLAN.expand)
+    assert last.manifest.digest == results[-1].manifest.digest  # of all files but the card, which has the cost
+    assert last.manifest.key == results[-1].manifest.key
 
 
-def test_a_new_row_is_the_mapped_vector_and_old_rows_stay(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
-    model = tiny_model()
-    _, vectors, aligned, expanded = adapt(session, corpus, model)
-    old = ArrayFile(model / "model.safetensors")["embeddings.word_embeddings.weight"]
-    new = ArrayFile(expanded.folder / "model.safetensors")["embeddings.word_embeddings.weight"]
+def test_a_new_row_is_the_mapped_vector_and_old_rows_stay(results: list[Result], model: str) -> None:
+    _, vectors, aligned, expanded = results
+    old = ArrayFile(Path(model) / "model.safetensors")["embeddings.word_embeddings.weight"]
+    new = rows_of(expanded)
     np.testing.assert_array_equal(new[: len(old)], old)
     W = ArrayFile(aligned.folder / "alignment.safetensors")["map"]
     trained = WordVectors.load(vectors.folder)
@@ -86,14 +94,11 @@ def test_a_new_row_is_the_mapped_vector_and_old_rows_stay(
     assert expanded.manifest.counts["overlap"] == len(set(WORDS))
 
 
-def test_the_result_is_a_plain_transformers_folder(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
+def test_the_result_is_a_plain_transformers_folder(results: list[Result], model: str) -> None:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    model = tiny_model()
-    folder = adapt(session, corpus, model)[-1].path
+    folder = results[-1].path
     tokenizer, base_tokenizer = (AutoTokenizer.from_pretrained(path) for path in (folder, model))
     adapted, base = (AutoModel.from_pretrained(path).eval() for path in (folder, model))
     assert tokenizer.tokenize("tachycardia") == ["tachycardia"]
@@ -107,130 +112,105 @@ def test_the_result_is_a_plain_transformers_folder(
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
 
 
-def test_the_result_names_no_code_and_a_note_says_so(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
-    model = tiny_model()
+def test_the_result_names_no_code_and_a_note_says_so(session: Session, notes: Notes, corpus: str, model: str) -> None:
     for name in ("config.json", "tokenizer_config.json"):
-        settings = json.loads((model / name).read_text())
-        (model / name).write_text(json.dumps({**settings, "auto_map": {"AutoModel": "owner/name--evil.Model"}}))
-    folder = adapt(session, corpus, model)[-1].path
+        settings = json.loads((Path(model) / name).read_text())
+        (Path(model) / name).write_text(json.dumps({**settings, "auto_map": {"AutoModel": "owner/name--evil.Model"}}))
+    folder = adapt(session, corpus, model, PLAN)[-1].path
     for name in ("config.json", "tokenizer_config.json", "base_tokenizer/tokenizer_config.json"):
         assert "auto_map" not in (folder / name).read_text()
-    assert isinstance(session.progress, Notes)
-    (note,) = [note for note in session.progress.notes if "auto_map" in note]
+    (note,) = [note for note in notes.notes if "auto_map" in note]
     assert "config.json and tokenizer_config.json: it names code" in note
-
-
-def test_a_second_run_does_nothing(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
-    model = tiny_model()
-    first = adapt(session, corpus, model)
-    second = adapt(session, corpus, model)
-    assert [result.fresh for result in first] == [True] * 4
-    assert [result.fresh for result in second] == [False] * 4
-    assert [result.folder for result in second] == [result.folder for result in first]
 
 
 @pytest.mark.slow
 def test_changed_text_is_noticed_and_only_then_work_is_done(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+    session: Session, notes: Notes, results: list[Result], corpus: str, model: str
 ) -> None:
-    model = tiny_model()
-    adapt(session, corpus, model)
+    assert [result.fresh for result in results] == [True] * 4
+    again = adapt(session, corpus, model, PLAN)
+    assert [(result.fresh, result.folder) for result in again] == [(False, result.folder) for result in results]
     with open(corpus, "a") as file:
         file.write("tachycardia coronavirus patient heart rate virus cell\n" * 20)
-    again = adapt(session, corpus, model)
-    assert [result.fresh for result in again] == [True] * 4
-    assert isinstance(session.progress, Notes)
-    assert any(note.startswith("corpus: text changed") for note in session.progress.notes)
+    assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [True] * 4
+    assert any(note.startswith("corpus: text changed") for note in notes.notes)
 
 
 @pytest.mark.slow
 def test_another_configuration_is_refused_kept_beside_or_replaced(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
+    session: Session, notes: Notes, results: list[Result], corpus: str, model: str
 ) -> None:
-    model = tiny_model()
-    plain = adapt(session, corpus, model)
-    other = replace(PLAN, align=AlignConfig(method="ridge"))
+    ridge = replace(PLAN, align=AlignConfig(method="ridge"))
     with pytest.raises(ConflictError, match=r"method: lstsq → ridge.*--variant NAME"):
-        adapt(session, corpus, model, other)
-    assert [result.fresh for result in adapt(session, corpus, model)] == [False] * 4
-    beside = align_stage.align(replace(session, variant="ridge"), str(corpus), None, other.align)
+        adapt(session, corpus, model, ridge)
+    assert [result.fresh for result in adapt(session, corpus, model, PLAN)] == [False] * 4
+    beside = align_stage.align(replace(session, variant="ridge"), corpus, None, ridge.align)
     assert beside.path.name == "align@ridge"
-    assert isinstance(session.progress, Notes)
-    assert session.progress.notes[-1].endswith("has no w2v of variant ridge: using the plain one")
-    assert align_stage.align(session, str(corpus), None, PLAN.align).folder == plain[2].folder
-    expanded = expand.expand(replace(session, variant="ridge"), str(corpus), None, PLAN.expand)
+    assert notes.notes[-1].endswith("has no w2v of variant ridge: using the plain one")
+    assert align_stage.align(session, corpus, None, PLAN.align).folder == results[2].folder
+    expanded = expand.expand(replace(session, variant="ridge"), corpus, None, PLAN.expand)
     assert expanded.manifest.inputs["alignment"]["path"] == str(beside.path)
-    assert not any("has no align of variant" in note for note in session.progress.notes)
-    replaced = align_stage.align(replace(session, force=True), str(corpus), None, other.align)
+    assert not any("has no align of variant" in note for note in notes.notes)
+    replaced = align_stage.align(replace(session, force=True), corpus, None, ridge.align)
     assert replaced.manifest.config["method"] == "ridge"
 
 
 @pytest.mark.slow
 def test_out_goes_elsewhere_and_vectors_come_from_elsewhere(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+    session: Session, corpus: str, model: str, tmp_path: Path
 ) -> None:
-    model = tiny_model()
-    whole = adapt(replace(session, out=tmp_path / "adapted"), corpus, model)
+    whole = adapt(replace(session, out=tmp_path / "adapted"), corpus, model, PLAN)
     assert whole[-1].path == tmp_path / "adapted"
     assert not (tmp_path / "adapted").is_symlink()
-    other = tmp_path / "other.txt"
-    other.write_text(corpus.read_text("utf-8"), "utf-8")
+    copy = tmp_path / "other.txt"
+    copy.write_text(Path(corpus).read_text("utf-8"), "utf-8")
     with pytest.raises(ConflictError, match=r"adapted was made from another corpus"):  # before it is read
-        adapt(replace(session, out=tmp_path / "adapted"), other, model)
+        adapt(replace(session, out=tmp_path / "adapted"), str(copy), model, PLAN)
     assert not [*session.workspace.root.glob("other-*/*/corpus")]
-    export_vectors(session, tmp_path / "my.vec.gz", str(corpus), None)
+    export_vectors(session, tmp_path / "my.vec.gz", corpus, None)
     empty = Session(Workspace(tmp_path / "elsewhere"), Notes(), out=tmp_path / "map")
-    aligned = align_stage.align(empty, None, str(model), PLAN.align, tmp_path / "my.vec.gz")
+    aligned = align_stage.align(empty, None, model, PLAN.align, tmp_path / "my.vec.gz")
     (tmp_path / "my.vec.gz").unlink()  # the map keeps its vectors
     expanded = expand.expand(replace(empty, out=tmp_path / "adapted2"), None, None, PLAN.expand, aligned.path)
     assert not (tmp_path / "elsewhere").exists()
     assert expanded.manifest.counts["words"] == whole[-1].manifest.counts["words"]
-    one, other = (ArrayFile(path / "model.safetensors") for path in (tmp_path / "adapted", tmp_path / "adapted2"))
-    name = "embeddings.word_embeddings.weight"
     # Text formats have no counts, so the order of the new rows may differ; as sets they are the same.
-    np.testing.assert_allclose(np.sort(one[name], axis=0), np.sort(other[name], axis=0), atol=1e-6)
+    first, second = (np.sort(rows_of(result), axis=0) for result in (whole[-1], expanded))
+    np.testing.assert_allclose(first, second, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_damage_upstream_is_found(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
-) -> None:
-    _, vectors, _, _ = adapt(session, corpus, tiny_model())
-    file = vectors.folder / "vectors.safetensors"
+def test_damage_upstream_is_found(session: Session, results: list[Result], corpus: str, model: str) -> None:
+    file = results[1].folder / "vectors.safetensors"
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
     with pytest.raises(InputError, match=r"vectors\.safetensors is damaged"):
-        align_stage.align(replace(session, force=True), str(corpus), None, PLAN.align)
+        align_stage.align(replace(session, force=True), corpus, None, PLAN.align)
     with pytest.raises(InputError, match=r"vectors\.safetensors is damaged"):
-        expand.expand(replace(session, force=True), str(corpus), None, PLAN.expand)
-    assert adapt(session, corpus, tmp_path / "bertmodel")[1].fresh  # noticed, and made again
+        expand.expand(replace(session, force=True), corpus, None, PLAN.expand)
+    assert adapt(session, corpus, model, PLAN)[1].fresh  # noticed, and made again
 
 
-def test_a_changed_model_is_noticed(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
-    model = tiny_model()
-    adapt(session, corpus, model)
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps({**config, "note": 1}))
+@pytest.mark.usefixtures("results")
+def test_a_changed_model_is_noticed(session: Session, corpus: str, model: str) -> None:
+    config = json.loads((Path(model) / "config.json").read_text())
+    (Path(model) / "config.json").write_text(json.dumps({**config, "note": 1}))
     with pytest.raises(InputError, match="changed since"):
-        expand.expand(session, str(corpus), None, PLAN.expand)
+        expand.expand(session, corpus, None, PLAN.expand)
     with pytest.raises(InputError, match="changed since"):
-        neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
+        neighbours.neighbours(session, corpus, None, ["heart"], 3)
 
 
 @pytest.mark.parametrize("rows", ["norm", "pieces", "blend"])
 def test_rows_can_be_made_otherwise_without_refitting(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path], rows: str
+    session: Session, results: list[Result], corpus: str, rows: str
 ) -> None:
-    model = tiny_model()
-    _, _, aligned, plain = adapt(session, corpus, model)
+    _, _, aligned, plain = results
     config = ExpandConfig(rows=rows)  # type: ignore[arg-type]
-    other = expand.expand(replace(session, variant=rows), str(corpus), None, config)
-    assert other.manifest.inputs["alignment"]["sha256"] == aligned.manifest.digest
-    name = "embeddings.word_embeddings.weight"
-    new, mapped = (ArrayFile(r.folder / "model.safetensors")[name][-len(NEW) :] for r in (other, plain))
+    changed = expand.expand(replace(session, variant=rows), corpus, None, config)
+    assert changed.manifest.inputs["alignment"]["sha256"] == aligned.manifest.digest
+    new, mapped = (rows_of(result)[-len(NEW) :] for result in (changed, plain))
     assert new.shape == mapped.shape
     assert not np.allclose(new, mapped)
 
@@ -245,49 +225,43 @@ def test_rows_are_chosen_on_held_out_words(minilm: Path, session: Session, tmp_p
     lines = (f"{word} {' '.join(map(str, row))}" for word, row in zip(words, matrix.tolist(), strict=True))
     word2vec.write_text("\n".join([f"{len(words)} 8", *lines]) + "\n")
     aligned = align_stage.align(session, None, str(minilm), AlignConfig(), word2vec)
-    made = expand.expand(session, None, None, ExpandConfig(rows="auto"), aligned.path)
-    rows = made.manifest.facts["rows"]
+    chosen = expand.expand(session, None, None, ExpandConfig(rows="auto"), aligned.path)
+    rows = chosen.manifest.facts["rows"]
     cosines = {name: figures["cosine"] for name, figures in rows["heldout"].items()}
     assert cosines.keys() == {"norm", "pieces", "form"}
     assert rows["recipe"] == max(cosines, key=lambda name: cosines[name]) != "norm"
     named = expand.expand(
         replace(session, variant="named"), None, None, ExpandConfig(rows=rows["recipe"]), aligned.path
     )
-    weights = [
-        ArrayFile(each.folder / "model.safetensors")["embeddings.word_embeddings.weight"] for each in (made, named)
-    ]
-    assert weights[0].tobytes() == weights[1].tobytes()
+    assert rows_of(chosen).tobytes() == rows_of(named).tobytes()
     assert all(figures["by_count"] == [] for figures in rows["heldout"].values())  # these vectors have no counts
-    card = (made.folder / "README.md").read_text()
+    card = (chosen.folder / "README.md").read_text()
     assert f"`--rows {rows['recipe']}`" in card
     assert f"| norm | {cosines['norm']:.3f} |" in card
     assert "so often" not in card
 
 
 @pytest.mark.slow
-def test_too_few_words_to_fit_or_choose_rows_by(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
-    adapt(session, corpus, tiny_model())
+@pytest.mark.usefixtures("results")
+def test_too_few_words_to_fit_or_choose_rows_by(session: Session, corpus: str) -> None:
     with pytest.raises(InputError, match="held-out figures need 50"):
-        expand.expand(replace(session, variant="auto"), str(corpus), None, ExpandConfig(rows="auto"))
+        expand.expand(replace(session, variant="auto"), corpus, None, ExpandConfig(rows="auto"))
     with pytest.raises(InputError, match="50 are needed"):
-        expand.expand(replace(session, variant="form"), str(corpus), None, ExpandConfig(rows="form"))
+        expand.expand(replace(session, variant="form"), corpus, None, ExpandConfig(rows="form"))
 
 
 @pytest.mark.slow
 def test_restricting_gives_the_same_logits_on_those_files(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
+    session: Session, results: list[Result], corpus: str, tmp_path: Path
 ) -> None:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
     task = tmp_path / "task.txt"
     task.write_text("the tachycardia of a patient\ncoronavirus isolated\n")
-    model = tiny_model()
-    full = adapt(session, corpus, model)[-1]
+    full = results[-1]
     config = ExpandConfig(restrict_to=(str(task),))
-    small = expand.expand(replace(session, variant="task"), str(corpus), None, config)
+    small = expand.expand(replace(session, variant="task"), corpus, None, config)
     assert (full.manifest.counts["words"], small.manifest.counts["words"]) == (4, 2)
     outputs = []
     for folder in (full.path, small.path):
@@ -298,9 +272,9 @@ def test_restricting_gives_the_same_logits_on_those_files(
     torch.testing.assert_close(*outputs, atol=1e-6, rtol=0)
 
 
-def test_held_out_documents_are_not_trained_on(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
-    lines = set(corpus.read_text().splitlines())
-    prepared = corpus_stage.prepare(session, str(corpus), str(tiny_model()), TextOptions(heldout=0.2))
+def test_held_out_documents_are_not_trained_on(session: Session, corpus: str, model: str) -> None:
+    lines = set(Path(corpus).read_text().splitlines())
+    prepared = corpus_stage.prepare(session, corpus, model, TextOptions(heldout=0.2))
     assert prepared is not None
     held = (prepared.folder / "heldout.txt").read_text().splitlines()
     assert set(held) < lines
@@ -309,85 +283,66 @@ def test_held_out_documents_are_not_trained_on(session: Session, corpus: Path, t
 
 
 @pytest.mark.slow
-def test_options_that_were_not_given_stay_as_they_were(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
-    model = str(tiny_model())
-    corpus_stage.prepare(session, str(corpus), model, TextOptions(heldout=0.2))
-    w2v.w2v(session, str(corpus), None, PLAN.w2v, TextOptions())
+def test_options_that_were_not_given_stay_as_they_were(session: Session, corpus: str, model: str) -> None:
+    corpus_stage.prepare(session, corpus, model, TextOptions(heldout=0.2))
+    w2v.w2v(session, corpus, None, PLAN.w2v, TextOptions())
     with pytest.raises(ConflictError, match=r"heldout: 0\.2 → 0\.1"):
-        w2v.w2v(session, str(corpus), None, PLAN.w2v, TextOptions(heldout=0.1))
+        w2v.w2v(session, corpus, None, PLAN.w2v, TextOptions(heldout=0.1))
 
 
 @pytest.mark.slow
-def test_limits_refuse_and_decide_nothing_else(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
-    model = str(tiny_model())
+def test_limits_refuse_and_decide_nothing_else(session: Session, corpus: str, model: str) -> None:
     with pytest.raises(
         InputError, match=r"text\.txt, line 1: a document of over 20 bytes .*raise --max-document-bytes"
     ):
-        corpus_stage.prepare(session, str(corpus), model, TextOptions(max_document_bytes=20))
-    made = corpus_stage.prepare(session, str(corpus), model, TextOptions(max_document_bytes=10**6))
-    assert made is not None
-    first = {
-        "keep_duplicates",
-        "strict",
-        "heldout",
-        "seed",
-        "format",
-        "fields",
-        "packages",
-    }  # all that 0.1.0 began with
-    assert set(made.manifest.config) == first
-    assert made.manifest.facts["said"]["--max-document-bytes"] == ["1000000"]
+        corpus_stage.prepare(session, corpus, model, TextOptions(max_document_bytes=20))
+    first = corpus_stage.prepare(session, corpus, model, TextOptions(max_document_bytes=10**6))
+    assert first is not None
+    # The settings of 0.1.0.
+    settings = "keep_duplicates", "strict", "heldout", "seed", "format", "fields", "packages"
+    assert set(first.manifest.config) == set(settings)
+    assert first.manifest.facts["said"]["--max-document-bytes"] == ["1000000"]
     for text in (TextOptions(), TextOptions(max_word_chars=9), TextOptions(max_document_bytes=20)):
-        again = corpus_stage.prepare(session, str(corpus), model, text)
+        again = corpus_stage.prepare(session, corpus, model, text)
         assert again is not None
         assert not again.fresh
     with pytest.raises(ConflictError, match="lenient: None → True"):
-        corpus_stage.prepare(session, str(corpus), model, TextOptions(strict=False))
+        corpus_stage.prepare(session, corpus, model, TextOptions(strict=False))
 
 
-def test_missing_earlier_stages_name_their_command(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
-    model = str(tiny_model())
+def test_missing_earlier_stages_name_their_command(session: Session, corpus: str, model: str) -> None:
     with pytest.raises(MissingError, match=r"no w2v for model .* run greenadapt w2v first"):
         align_stage.align(session, None, model, PLAN.align)
-    corpus_stage.prepare(session, str(corpus), model, TextOptions())
+    corpus_stage.prepare(session, corpus, model, TextOptions())
     with pytest.raises(MissingError, match="run greenadapt w2v first"):
-        align_stage.align(session, str(corpus), None, PLAN.align)
+        align_stage.align(session, corpus, None, PLAN.align)
 
 
 @pytest.mark.slow
-def test_a_map_whose_vectors_went_is_refused(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
-    _, vectors, _, _ = adapt(session, corpus, tiny_model())
-    w2v.w2v(replace(session, force=True), str(corpus), None, replace(PLAN.w2v, epochs=1), PLAN.text)
+def test_a_map_whose_vectors_went_is_refused(session: Session, results: list[Result], corpus: str) -> None:
+    w2v.w2v(replace(session, force=True), corpus, None, replace(PLAN.w2v, epochs=1), PLAN.text)
     with pytest.raises(MissingError, match=r"changed since .* run greenadapt align again"):
-        neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
-    shutil.rmtree(vectors.path.resolve())
+        neighbours.neighbours(session, corpus, None, ["heart"], 3)
+    shutil.rmtree(results[1].path.resolve())
     with pytest.raises(MissingError, match="does not exist"):
-        neighbours.neighbours(session, str(corpus), None, ["heart"], 3)
+        neighbours.neighbours(session, corpus, None, ["heart"], 3)
 
 
 @pytest.mark.slow
-def test_neighbours_normalise_the_asked_words_and_name_near_ones(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
-    adapt(session, corpus, tiny_model())
-    rows = neighbours.neighbours(session, str(corpus), None, ["Tachycardia"], 3)
+@pytest.mark.usefixtures("results")
+def test_neighbours_normalise_the_asked_words_and_name_near_ones(session: Session, corpus: str) -> None:
+    rows = neighbours.neighbours(session, corpus, None, ["Tachycardia"], 3)
     assert {row.word for row in rows} == {"tachycardia"}
     assert all(len(row.neighbours) == 3 for row in rows)
     with pytest.raises(MissingError, match=r"'tachycardya'.*near: tachycardia"):
-        neighbours.neighbours(session, str(corpus), None, ["tachycardya"], 3)
+        neighbours.neighbours(session, corpus, None, ["tachycardya"], 3)
 
 
 @pytest.mark.slow
-def test_byte_level_models_go_through_the_same_stages(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
+def test_byte_level_models_go_through_the_same_stages(session: Session, corpus: str, tiny_model: TinyModel) -> None:
     from transformers import AutoModel, AutoTokenizer
 
-    expanded = adapt(session, corpus, tiny_model("RobertaModel"))[-1]
+    expanded = adapt(session, corpus, str(tiny_model("RobertaModel")), PLAN)[-1]
     tokenizer = AutoTokenizer.from_pretrained(expanded.path)
     assert AutoModel.from_pretrained(expanded.path).config.vocab_size == len(tokenizer)
     dual = DualTokenizer.load(expanded.folder)
@@ -397,26 +352,22 @@ def test_byte_level_models_go_through_the_same_stages(
 
 
 @pytest.mark.slow
-def test_variants_share_the_corpus_unless_they_read_it_otherwise(
-    session: Session, corpus: Path, tiny_model: Callable[..., Path]
-) -> None:
-    model = str(tiny_model())
-    plain = w2v.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text)
+def test_variants_share_the_corpus_unless_they_read_it_otherwise(session: Session, corpus: str, model: str) -> None:
+    plain = w2v.w2v(session, corpus, model, PLAN.w2v, PLAN.text)
     small = replace(session, variant="small")
-    vectors = w2v.w2v(small, str(corpus), model, replace(PLAN.w2v, dim=8), PLAN.text)
+    vectors = w2v.w2v(small, corpus, model, replace(PLAN.w2v, dim=8), PLAN.text)
     assert vectors.manifest.inputs["corpus"] == plain.manifest.inputs["corpus"]
     held = replace(session, variant="held")
-    other = w2v.w2v(held, str(corpus), model, PLAN.w2v, TextOptions(heldout=0.2))
-    assert other.manifest.inputs["corpus"]["path"].endswith("corpus@held")
-    assert not w2v.w2v(held, str(corpus), model, PLAN.w2v, PLAN.text).fresh
+    heldout = w2v.w2v(held, corpus, model, PLAN.w2v, TextOptions(heldout=0.2))
+    assert heldout.manifest.inputs["corpus"]["path"].endswith("corpus@held")
+    assert not w2v.w2v(held, corpus, model, PLAN.w2v, PLAN.text).fresh
 
 
 @pytest.mark.slow
-def test_force_reads_the_text_otherwise(session: Session, corpus: Path, tiny_model: Callable[..., Path]) -> None:
-    model = str(tiny_model())
-    w2v.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text)
+def test_force_reads_the_text_otherwise(session: Session, corpus: str, model: str) -> None:
+    w2v.w2v(session, corpus, model, PLAN.w2v, PLAN.text)
     held = TextOptions(heldout=0.2)
     with pytest.raises(ConflictError, match=r"heldout: 0\.0 → 0\.2"):
-        w2v.w2v(session, str(corpus), model, PLAN.w2v, held)
-    assert w2v.w2v(replace(session, force=True), str(corpus), model, PLAN.w2v, held).fresh
-    assert not w2v.w2v(session, str(corpus), model, PLAN.w2v, PLAN.text).fresh
+        w2v.w2v(session, corpus, model, PLAN.w2v, held)
+    assert w2v.w2v(replace(session, force=True), corpus, model, PLAN.w2v, held).fresh
+    assert not w2v.w2v(session, corpus, model, PLAN.w2v, PLAN.text).fresh

@@ -71,8 +71,8 @@ def rows(run_alone: Run, *arguments: object) -> Rows:
 
 def states(run_alone: Run, *arguments: object) -> list[tuple[str, str, list[str]]]:
     """Stage, state and reasons of the results."""
-    found = [row for row in rows(run_alone, "status", *arguments) if row["kind"] == "result"]
-    return [(row["stage"], row["state"], row["why"]) for row in found]
+    results = [row for row in rows(run_alone, "status", *arguments) if row["kind"] == "result"]
+    return [(row["stage"], row["state"], row["why"]) for row in results]
 
 
 @contextmanager
@@ -146,8 +146,8 @@ def test_status_shows_what_was_written_elsewhere_as_long_as_it_is_there(run_alon
     tuned = elsewhere.make("finetune", "tuned", lambda work: Outcome({}))
     with pytest.raises(KeyboardInterrupt):
         elsewhere.make("finetune", "half", _stopped)
-    found = rows(run_alone, "status")
-    results = [row for row in found if row["kind"] == "result"]
+    all_rows = rows(run_alone, "status")
+    results = [row for row in all_rows if row["kind"] == "result"]
     assert [(row["stage"], row["state"]) for row in results[:3]] == [
         (s, "up to date") for s in ("corpus", "w2v", "align")
     ]
@@ -155,10 +155,10 @@ def test_status_shows_what_was_written_elsewhere_as_long_as_it_is_there(run_alon
         (str(adapted.path), "text-1"),
         (str(tuned.path), None),
     ]
-    [unfinished] = [row["folder"] for row in found if row["kind"] == "unfinished"]
+    [unfinished] = [row["folder"] for row in all_rows if row["kind"] == "unfinished"]
     assert unfinished == str(elsewhere.folder / ".half.work")
-    shown = run_alone("status").stdout
-    assert all(text in shown for text in (str(adapted.path), str(tuned.path), unfinished))
+    table = run_alone("status").stdout
+    assert all(text in table for text in (str(adapted.path), str(tuned.path), unfinished))
     assert [row[0] for row in states(run_alone, "--corpus", "text-1")] == ["corpus", "w2v", "align", "expand"]
     adapted.path.rename(elsewhere.folder / "moved")
     assert [row[:2] for row in states(run_alone)[3:]] == [("expand", "not made"), ("finetune", "up to date")]
@@ -172,8 +172,8 @@ def test_a_workspace_that_cannot_be_written_is_no_error(run_alone: Run, stages: 
     stages.workspace.root.mkdir()
     (stages.workspace.root / ".elsewhere").write_text("")
     elsewhere = Elsewhere(stages)
-    made = elsewhere.make("finetune", "tuned", lambda work: Outcome({}))
-    assert made.path.is_dir()
+    result = elsewhere.make("finetune", "tuned", lambda work: Outcome({}))
+    assert result.path.is_dir()
     assert rows(run_alone, "status") == []
 
 
@@ -211,20 +211,20 @@ def test_status_shows_unfinished_work_and_who_writes_without_a_lock(run_alone: R
         stages.make("w2v", corpus, fails=True)
     folder = stages.place("w2v").path.parent
     with held(folder / ".lock"):
-        found = {row["kind"]: row for row in rows(run_alone, "status")}
-        assert "greenadapt w2v" in found["lock"]["writer"]
-        assert (found["unfinished"]["stage"], found["unfinished"]["attempts"]) == ("w2v", 1)
-        assert found["unfinished"]["writer"] == found["lock"]["writer"]
-        kept = rows(run_alone, "clean", "--yes")
-        assert [row["action"] for row in kept] == ["kept"]
+        by_kind = {row["kind"]: row for row in rows(run_alone, "status")}
+        assert "greenadapt w2v" in by_kind["lock"]["writer"]
+        assert (by_kind["unfinished"]["stage"], by_kind["unfinished"]["attempts"]) == ("w2v", 1)
+        assert by_kind["unfinished"]["writer"] == by_kind["lock"]["writer"]
+        entry = rows(run_alone, "clean", "--yes")
+        assert [row["action"] for row in entry] == ["kept"]
         [written] = rows(run_alone, "clean", "--yes", "--only", "unfinished")
         assert (written["action"], "is writing" in written["why"]) == ("kept", True)
     kinds = {row["kind"]: row for row in rows(run_alone, "status")}
     assert "lock" not in kinds
     assert kinds["unfinished"]["writer"] is None
     assert "leftovers" not in kinds  # the same command resumes it
-    [kept] = rows(run_alone, "clean", "--yes")
-    assert (kept["action"], kept["what"]) == ("kept", "unfinished")
+    [entry] = rows(run_alone, "clean", "--yes")
+    assert (entry["action"], entry["what"]) == ("kept", "unfinished")
     with lock(folder / ".lock", command="mine"):  # asking releases no lock of this process
         assert "mine" in (holder(folder / ".lock") or "")
         assert holder(folder / ".lock") is not None
@@ -260,15 +260,15 @@ def test_clean_removes_what_no_result_needs(run_alone: Run, stages: Stages, tmp_
     work = stages.place("w2v").work
     for path in (work / "file.txt", work / ".greenadapt", work):
         os.utime(path, (1, 1))
-    [left] = rows(run_alone, "clean", "--dry-run", "--older-than", "1h")
-    assert (left["what"], left["action"]) == ("unfinished", "removable")
+    [old_work] = rows(run_alone, "clean", "--dry-run", "--older-than", "1h")
+    assert (old_work["what"], old_work["action"]) == ("unfinished", "removable")
     assert {row["what"] for row in rows(run_alone, "clean", "--dry-run", "--larger-than", 4000)} == {"unfinished"}
     assert "version" not in {row["what"] for row in rows(run_alone, "clean", "--dry-run", "--keep-last")}
     [removed] = rows(run_alone, "clean", "--yes", "--only", "version")
     assert (removed["action"], removed["path"], removed["bytes"] > 100) == ("removed", str(old.folder), True)
     assert not old.folder.exists()
-    said = run_alone("clean", "--yes", "--downloads").stdout
-    assert "Removed: 2 files and folders" in said
+    table = run_alone("clean", "--yes", "--downloads").stdout
+    assert "Removed: 2 files and folders" in table
     [removed] = rows(run_alone, "clean", "--yes", "--only", "unfinished")
     assert removed["action"] == "removed"
     assert {path.name for path in stages.workspace.root.iterdir()} == {"text-1", "linked"}
@@ -316,9 +316,9 @@ def test_clean_keeps_what_greenadapt_did_not_make(run_alone: Run, stages: Stages
     write_arrays(root / ".memory" / "tensors.safetensors", {"states": np.zeros(4, np.float32)}, {"seconds": "4"})
     states = make_states(root / ".memory")
     for options in (("--downloads",), ("--only", "unfinished"), ("--downloads", "--older-than", "1s")):
-        found = rows(run_alone, "clean", "--yes", *options)
-        assert {row["path"] for row in found if row["action"] == "removed"} <= {str(states)}
-        assert all("delete it yourself" in row["why"] for row in found if "mine" in Path(row["path"]).name)
+        cleaned = rows(run_alone, "clean", "--yes", *options)
+        assert {row["path"] for row in cleaned if row["action"] == "removed"} <= {str(states)}
+        assert all("delete it yourself" in row["why"] for row in cleaned if "mine" in Path(row["path"]).name)
     assert not states.exists()
     assert [path.read_text() for path in names] == ["mine"] * len(names)
     assert (root / ".memory" / "tensors.safetensors").is_file()
@@ -334,8 +334,8 @@ def test_an_old_version_that_a_result_was_made_from_stays(run_alone: Run, stages
     run_job(stages.place("expand"), job, force=False, progress=Silent())
     stages.text.write_text("other text")
     stages.make("corpus", content="b")
-    [kept] = rows(run_alone, "clean", "--yes")
-    assert (kept["action"], "expand" in kept["why"]) == ("kept", True)
+    [cleaned] = rows(run_alone, "clean", "--yes")
+    assert (cleaned["action"], "expand" in cleaned["why"]) == ("kept", True)
     assert "leftovers" not in {row["kind"] for row in rows(run_alone, "status")}
     assert old.folder.is_dir()
 
@@ -354,8 +354,8 @@ def test_records_of_a_program_are_no_download_that_can_be_fetched_again(
     killed = root / f".records-{uuid4().hex}"
     killed.write_text("half")
     os.utime(killed, (1, 1))
-    found = {(row["what"], row["path"], row["action"]) for row in rows(run_alone, "clean", "--yes", "--downloads")}
-    assert found == {("input", str(path), "kept"), ("input", str(killed), "removed")}
+    cleaned = {(row["what"], row["path"], row["action"]) for row in rows(run_alone, "clean", "--yes", "--downloads")}
+    assert cleaned == {("input", str(path), "kept"), ("input", str(killed), "removed")}
     assert path.is_file()
 
 
@@ -368,9 +368,9 @@ def test_names_control_no_terminal(run_alone: Run, tmp_path: Path) -> None:
     stages.make("corpus", content="b")
     stages.text.write_text("third text")
     for command in (["status"], ["clean", "--dry-run"]):
-        said = run_alone(*command, "--workspace", stages.workspace.root).stdout
-        assert "a\ufffd[2Jb" in said
-        assert "\x1b" not in said
+        output = run_alone(*command, "--workspace", stages.workspace.root).stdout
+        assert "a\ufffd[2Jb" in output
+        assert "\x1b" not in output
 
 
 def test_a_result_is_not_its_own_source_from_within_its_folder(

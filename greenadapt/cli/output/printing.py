@@ -25,7 +25,7 @@ from greenadapt.report.tables import (
     scores_table,
     signed,
 )
-from greenadapt.stages.plan import UP_TO_DATE, Step
+from greenadapt.stages.plan import UP_TO_DATE, PlannedStep
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Result
 from greenadapt.vectors.neighbours import Neighbours
@@ -103,7 +103,7 @@ def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def print_plan(steps: Iterable[Step], as_json: bool) -> None:
+def print_plan(steps: Iterable[PlannedStep], as_json: bool) -> None:
     """The steps, as lines of JSON or as text."""
     if as_json:
         for step in steps:
@@ -112,7 +112,7 @@ def print_plan(steps: Iterable[Step], as_json: bool) -> None:
         print_text(line for step in steps for line in _step_lines(step))
 
 
-def _step_lines(step: Step) -> list[str]:
+def _step_lines(step: PlannedStep) -> list[str]:
     if step.status == UP_TO_DATE:
         text = f"up to date; {counts_in_words(step.counts)}"
     else:

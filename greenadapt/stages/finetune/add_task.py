@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 
 
 def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[Result]:
-    """Train further tasks on the encoder of a folder, each separately, and add each to the folder.
+    """Train further tasks on the encoder of ``folder``, each separately, and add them to the folder.
 
-    The encoder, its memory and the other tasks do not change. Every task is a result of its own, which is up to
-    date or resumed like others. ``folder`` is the model, whatever ``request.model`` is, and the order of the tasks is
-    ignored. Raises ``UsageError`` for a folder without tasks that share an encoder and for a memory, ``ConflictError``
-    for a task that the folder already has.
+    The encoder, its memory and the other tasks do not change. Every task is a result of its own, which is up to date
+    or resumed like any result. ``request.model`` and the order of the tasks have no effect. Raises ``UsageError`` for
+    a folder without a shared encoder and for a memory, ``ConflictError`` for a task that the folder already has.
     """
     require_torch("fine-tuning")
     folder = real_folder(folder)
@@ -52,19 +51,19 @@ def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[
     check_model(model, whole=True)
     start = Start(model, MemoryChoice.of_settings(read_described(folder / MULTITASK_FILE), folder, folder))
     session = replace(session, out=folder)
-    asked = replace(
+    request = replace(
         request,
         model=str(folder),
         adapter=replace(request.adapter or AdapterConfig(), freeze_encoder=True),
         sampling=SamplingConfig(steps_per_epoch=request.sampling.steps_per_epoch),
     )
     added = [
-        _Added(session, Place(folder / TASKS / entry.name, linked=False), replace(asked, tasks=(entry,)), start)
+        _Added(session, Place(folder / TASKS / entry.name, linked=False), replace(request, tasks=(entry,)), start)
         for entry in request.tasks
     ]
     failures = Failures() if session.cluster is None else train_on_cluster(session, added)
     results = session.run_each(
-        partial(run_together, one) for number, one in enumerate(added) if number not in failures.runs
+        partial(run_together, task_run) for number, task_run in enumerate(added) if number not in failures.runs
     )
     failures.require_all()
     return results
@@ -79,23 +78,21 @@ class _Added(Finetuning):
         return encoder_input(self.start.model)
 
     def check(self, job: Job) -> None:
-        place = self.place
-        folder, name = place.path.parent.parent, place.path.name
-        same = [one for one in task_names(folder) if one.lower() == name.lower()]
-        if not same:
+        path = self.place.path
+        folder, name = path.parent.parent, path.name
+        namesake = next((task for task in task_names(folder) if task.lower() == name.lower()), None)
+        if namesake is None:
             return
-        hint = (
-            f"give the new task another name, or remove that one first with greenadapt tasks FOLDER --remove {same[0]}"
-        )
-        current = place.current()
-        if same[0] != name or current is None or not read_task(folder, name).is_added:
-            raise ConflictError(f"{folder} has a task {same[0]} already", hint)
+        hint = f"give the new task another name, or first run greenadapt tasks FOLDER --remove {namesake}"
+        current = self.place.current()
+        if namesake != name or current is None or not read_task(folder, name).is_added:
+            raise ConflictError(f"{folder} has a task {namesake} already", hint)
         if is_other(current, job) and not self.session.force:
-            what = describe_difference(current.manifest.config, plain(job.config)) or "other files"
+            difference = describe_difference(current.manifest.config, plain(job.config)) or "other files"
             raise ConflictError(
-                f"{folder} has a task {name} already, added with other settings or files ({what})", hint
+                f"{folder} has a task {name} already, added with other settings or files ({difference})", hint
             )
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
-        (one,) = setup.tasks
-        write_json(work / TASK_FILE, {**described(one), **self.used(setup, work), "added": True})
+        (data,) = setup.tasks
+        write_json(work / TASK_FILE, {**described(data), **self.used(setup, work), "added": True})

@@ -19,7 +19,7 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.inference.models import OpenedModel, one_process
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.progress import PrefixedProgress, Progress, Silent
+from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, has_added_words, run_finetuning
@@ -33,46 +33,47 @@ from greenadapt.storage.ownership import remove_if_own
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import Fold, Task, load_task, make_task
 from greenadapt.tasks.metrics import contexts_of, gap_covered, paired, resampled
-from greenadapt.tasks.tasks_file import TaskEntry
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The fine-tuned models, the first compared with the others, and one row per model."""
+    """The fine-tuned models, and one row per model with the comparison of the first to it."""
 
     results: list[Result]
     rows: list[Json]
-    """``model``, ``folder``, ``score`` and ``std`` (over the seeds) of the main score; of all but the first also the
-    ``difference`` of the first to it, its 95 % interval ``low`` to ``high``, and what was ``resampled`` for that,
-    ``examples`` or ``contexts`` of questions; ``gap_covered`` of the first.
+    """``model``, ``folder``, ``score`` and ``std`` (over the seeds) of the main score. All rows but the first also have
+    the ``difference`` of the first model to theirs, its 95 % interval ``low`` to ``high``, and what was ``resampled``
+    for it, ``examples`` or ``contexts`` of questions. With a reference, the first row has ``gap_covered``.
     """
 
 
-def compare(session: Session, request: FinetuneRequest, others: Sequence[str]) -> Comparison:
-    """Fine-tune the model of ``request`` and ``others`` (the base model, then perhaps a reference) in the same way, but
-    for a memory, which only the first has, and what needs two tokenizations if a model has only one.
+def compare(session: Session, request: FinetuneRequest, models: Sequence[str]) -> Comparison:
+    """Fine-tune the model of ``request``, then ``models`` (the base model and perhaps a reference) in the same way, but
+    without a memory, and without what needs two tokenizations if a model has only one.
     """
-    if others and request.test is None:
+    if models and request.test is None:
         raise UsageError("nothing to compare on", "give --test FILE")
     require_torch("fine-tuning")
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
-    requests = [request, *(for_model(plain, model) for model in others)]
+    requests = [request, *(for_model(plain, model) for model in models)]
     outs = _outs(session, requests)
-    names = _names(requests, outs)
-    runs = [
-        check_finetune(replace(session, out=out, progress=_named(session.progress, name, bool(others))), each)
-        for out, name, each in zip(outs, names, requests, strict=True)
-    ]
-    failures = Failures() if session.cluster is None else train_on_cluster(session, runs, names if others else ())
+    names = [find_model(model_request.model).name for model_request in requests]
+    # Of models with the same name, messages name the folders of results.
+    names = [out.name if names.count(name) > 1 else name for name, out in zip(names, outs, strict=True)]
+    runs = []
+    for out, name, model_request in zip(outs, names, requests, strict=True):
+        progress = PrefixedProgress(session.progress, name) if models else session.progress
+        runs.append(check_finetune(replace(session, out=out, progress=progress), model_request))
+    failures = Failures() if session.cluster is None else train_on_cluster(session, runs, names if models else ())
     results = session.run_each(
         partial(run_finetuning, run) for number, run in enumerate(runs) if number not in failures.runs
     )
     failures.require_all()
-    return Comparison(results, _rows(request, results) if others else [])
+    return Comparison(results, _rows(request, results) if models else [])
 
 
 def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
-    """The request for another model, without what needs two tokenizations if that has one."""
+    """The request for another ``model``, without what needs two tokenizations if the model has only one."""
     if not has_added_words(starting_model(model)):
         training = replace(request.training, agreement=0.0)
         request = replace(request, training=training, unlabelled=None, unlabelled_config=UnlabelledConfig())
@@ -80,7 +81,6 @@ def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
 
 
 def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:
-    """The folder of each model: its own, except for a model given twice, in its usual place."""
     taken: dict[Path, Path] = {}
     outs: list[Path] = []
     for request in requests:
@@ -95,43 +95,29 @@ def _outs(session: Session, requests: list[FinetuneRequest]) -> list[Path]:
     return outs
 
 
-def _names(requests: Sequence[FinetuneRequest], outs: Sequence[Path]) -> list[str]:
-    """What messages call each model: its name or, where several are called alike, its folder of results."""
-    names = [find_model(request.model).name for request in requests]
-    return [out.name if names.count(name) > 1 else name for name, out in zip(names, outs, strict=True)]
-
-
-def _named(progress: Progress, name: str, is_one_of_several: bool) -> Progress:
-    return PrefixedProgress(progress, name) if is_one_of_several else progress
-
-
 def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
     task = load_task(read_described(results[0].folder / TASK_FILE))
-    _check_test(request, results)
-    examples = task.read(request.test or "", Silent())
+    test = request.test or ""
+    digest = source_input(test)["sha256"]
+    if any(result.manifest.inputs["test"]["sha256"] != digest for result in results):
+        raise InputError(f"{test} changed while the models were trained", "run the command again")
+    examples = task.read(test, Silent())
     rows: list[Json] = []
     statistics = []
     for result in results:
         statistics.append(statistics_of(task, examples, result, request.seeds))
         # Not from scores.json, where an undefined correlation has no value; here it is 0.
-        each = task.main_score(statistics[-1].sum(axis=1))
-        row: Json = {"model": result.manifest.facts["model"]["name"], "folder": str(result.path)}
-        row |= {"score": float(each.mean()), "std": float(each.std(ddof=1)) if len(each) > 1 else None}
-        rows.append(row)
+        scores = task.main_score(statistics[-1].sum(axis=1))
+        std = float(scores.std(ddof=1)) if len(scores) > 1 else None
+        model = result.manifest.facts["model"]["name"]
+        rows.append({"model": model, "folder": str(result.path), "score": float(scores.mean()), "std": std})
     contexts = contexts_of(examples)
-    ours, drawn = resampled(statistics[0], contexts)
-    for row, theirs in zip(rows[1:], statistics[1:], strict=True):
-        row |= asdict(paired(ours, resampled(theirs, contexts)[0], task.main_score)) | {"resampled": drawn}
+    first, unit = resampled(statistics[0], contexts)
+    for row, sums in zip(rows[1:], statistics[1:], strict=True):
+        row |= asdict(paired(first, resampled(sums, contexts)[0], task.main_score)) | {"resampled": unit}
     if len(rows) == 3:
         rows[0]["gap_covered"] = gap_covered(rows[1]["score"], rows[0]["score"], rows[2]["score"])
     return rows
-
-
-def _check_test(request: FinetuneRequest, results: list[Result]) -> None:
-    """Check that the test set has not changed since the models were trained."""
-    now = source_input(request.test or "")["sha256"]
-    if any(result.manifest.inputs["test"]["sha256"] != now for result in results):
-        raise InputError(f"{request.test} changed while the models were trained", "run the command again")
 
 
 def statistics_of(task: Any, examples: list[Any], result: Result, seeds: tuple[int, ...]) -> Array:
@@ -147,24 +133,24 @@ def read_predictions(path: Path) -> list[Json]:
 
 BASE = "base model"
 VIEWS: tuple[Pool, ...] = get_args(Pool)
-"""How an adapted model is read; the first is what it predicts by if nothing else is chosen, and decides."""
+"""How an adapted model reads texts; the first, its default, decides the verdict."""
 _RUNNING = "running"
 _OURS = re.compile(rf"{_RUNNING}|[0-9a-f]{{16}}\.(safetensors|part)|\..*")
-"""Names in the folder of finished folds; hidden ones are locks, or the system's."""
+"""Names in the folder of finished folds; hidden files are locks, or the system's."""
 
 
 def cross_validate(session: Session, request: FinetuneRequest, base: str | None, config: AssessConfig) -> Json:
-    """Fine-tune the adapted model of ``request`` and its ``base`` (``None``: the one that it was made from) on all but
-    one fold of the training examples, predict that, and so on for each fold.
+    """For each fold of the training examples, fine-tune the adapted model of ``request`` and its ``base`` (``None``:
+    the model that it was made from) on all other folds, and predict this fold.
 
-    ``rows`` are the base model and the adapted one by each of ``VIEWS``: ``score``, for the adapted one ``difference``
-    to the base model and the ends ``low`` and ``high`` of its 95 % interval (a paired bootstrap over the examples of
-    all folds, or contexts of questions, as ``resampled`` says, and over seeds), and seconds of all folds ``training``
-    and ``predicting``. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``. None covers
-    what other training examples would change.
+    ``rows`` are the base model and, by each of ``VIEWS``, the adapted model: ``score``, for the adapted model the
+    ``difference`` to the base model with its 95 % interval ``low`` to ``high`` (a paired bootstrap over seeds and the
+    examples of all folds, or contexts of questions, as ``resampled`` says), and the seconds of ``training`` and
+    ``predicting`` over all folds. ``verdict`` is ``helps``, ``unclear`` or ``hurts``, by the interval of ``mean``. No
+    interval covers the choice of the training examples.
 
     Each finished fold is kept in ``session.out``, or in the workspace, and not computed again. Raises ``UsageError`` if
-    the model has no added words or no known base, ``InputError`` if that changed since, ``ConflictError`` if
+    the model has no added words or no known base, ``InputError`` if the base model changed since, ``ConflictError`` if
     ``session.out`` has other files, and what ``finetune`` raises, before any training.
     """
     require_torch("cross-validation")
@@ -178,20 +164,27 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
         raise UsageError(f"{request.model} has no added words", "give an adapted model with --model")
     base = base or _base_of(adapted)
     [entry] = request.tasks
-    examples = _examples(entry, session)
+    examples = [example for source in entry.train for example in make_task(entry.config).read(source, Silent())]
+    make_task(entry.config).fit(examples, session.progress)
     folds = [Fold(number, config.folds, config.seed) for number in range(config.folds)]
     left_out = [fold.split(examples)[1] for fold in folds]
     requests = {BASE: for_model(request, base), "adapted model": request}
     runs = [
         [
-            _Run.of(session, each.leaving_out(fold), f"fold {fold.number + 1} of {fold.of}, {name}")
-            for name, each in requests.items()
+            _Run.of(
+                session,
+                replace(model_request, tasks=(replace(entry, fold=fold),)),
+                f"fold {fold.number + 1} of {fold.of}, {name}",
+            )
+            for name, model_request in requests.items()
         ]
         for fold in folds
     ]  # all are checked before the first one is trained
     if session.cluster is not None:
-        left = [run for pair in runs for run in pair if not run.is_kept]
-        train_on_cluster(session, [run.finetuning for run in left], [run.name for run in left]).require_all()
+        unfinished = [run for pair in runs for run in pair if not run.is_finished]
+        train_on_cluster(
+            session, [run.finetuning for run in unfinished], [run.name for run in unfinished]
+        ).require_all()
     measured = [[run.measure(out) for run in pair] for pair, out in zip(runs, left_out, strict=True)]
     ordered = [example for out in left_out for example in out]
     return {
@@ -209,78 +202,70 @@ def _refuse_foreign(out: Path) -> None:
     """Raise ``ConflictError`` if ``out`` is a file, or a folder with anything but finished folds."""
     if out.exists() and not out.is_dir():
         raise ConflictError(f"{out} is not a folder", "give another --out")
-    others = sorted(path.name for path in out.iterdir() if not _OURS.fullmatch(path.name)) if out.is_dir() else []
-    if others:
-        raise ConflictError(f"{out} has files of something else, such as {others[0]}", "give an empty or new folder")
+    foreign = sorted(path.name for path in out.iterdir() if not _OURS.fullmatch(path.name)) if out.is_dir() else []
+    if foreign:
+        raise ConflictError(f"{out} has files of something else, such as {foreign[0]}", "give an empty or new folder")
 
 
 def _base_of(adapted: PretrainedModel) -> str:
     """The model that ``adapted`` was made from.
 
-    Raises ``UsageError`` if that is not known, ``InputError`` if it changed since.
+    Raises ``UsageError`` if it is unknown, ``InputError`` if it changed since.
     """
     facts = read_facts(adapted.folder)
     if facts is None:
         raise UsageError(f"{adapted.source} does not say which model it was made from", "name it with --base")
     base: str = facts["model"]["source"]
-    found = find_local_model(base, adapted.folder, "--base")
-    made = Place(adapted.folder).current()
-    if made is None or made.manifest.stage != EXPAND:  # other stages record the adapted model that they started from
+    base_model = find_local_model(base, adapted.folder, "--base")
+    result = Place(adapted.folder).current()
+    if result is None or result.manifest.stage != EXPAND:  # other stages record the adapted model
         return base
-    if made.manifest.inputs["model"]["sha256"] != model_input(found)["sha256"]:
+    if result.manifest.inputs["model"]["sha256"] != model_input(base_model)["sha256"]:
         raise InputError(
             f"{base} changed since {adapted.source} was made from it", "name the model to compare with by --base"
         )
     return base
 
 
-def _examples(entry: TaskEntry, session: Session) -> list[Any]:
-    """The labelled examples; raises ``InputError`` if they cannot be trained on."""
-    task = make_task(entry.config)
-    examples = [example for source in entry.train for example in task.read(source, Silent())]
-    task.fit(examples, session.progress)
-    return examples
-
-
 @dataclass(frozen=True)
 class _Run:
-    """One model, to be trained on all but one fold and to predict that one."""
+    """One model, trained on all folds but one, which it predicts."""
 
     finetuning: Finetuning
     views: tuple[Pool, ...]
     file: Path
-    """What is kept of the finished run, see ``_Measured``."""
+    """The result of the finished run, see ``_Measured``."""
     name: str
     """In messages."""
 
     @classmethod
     def of(cls, session: Session, request: FinetuneRequest, name: str) -> "_Run":
-        """A run that progress calls ``name``; raises what ``finetune`` refuses before any work."""
+        """A run that messages call ``name``; raises what ``finetune`` raises before any work."""
         work = session.out or session.workspace.folds()
         session = replace(session, progress=PrefixedProgress(session.progress, name), remembers=False)
-        # Its folder is named after its key, which is not known before.
+        # The run's key, which names its folder, is only known now.
         checked = check_finetune(replace(session, out=work / _RUNNING / "unnamed"), request)
         inputs = checked.job(lambda _: Outcome({})).inputs
         key = Manifest(FINETUNE, plain(checked.config()), inputs).key[:16]
-        views = VIEWS if has_added_words(checked.start.model) else VIEWS[1:2]
-        own = replace(session, out=work / _RUNNING / key, cluster=None)
-        finetuning = replace(checked, session=own, place=own.place("", checked.start.model.name, FINETUNE))
+        model = checked.start.model
+        views = VIEWS if has_added_words(model) else VIEWS[1:2]
+        session = replace(session, out=work / _RUNNING / key, cluster=None)
+        finetuning = replace(checked, session=session, place=session.place("", model.name, FINETUNE))
         return cls(finetuning, views, work / f"{key}.safetensors", name)
 
     @property
     def session(self) -> Session:
-        """That of the fine-tuning."""
         return self.finetuning.session
 
     @property
-    def is_kept(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether there is nothing to do."""
         return self.file.is_file() and not self.session.force
 
     def measure(self, examples: Sequence[Any]) -> "_Measured":
-        """Train, and predict the ``examples`` of the fold; or what is kept of that."""
+        """Train, and predict the ``examples`` of the fold; or read the result of the finished run."""
         with lock(beside(self.file, "lock"), self.file, self.session.command):
-            measured = None if self.session.force else self._kept()
+            measured = self._read() if self.is_finished else None
             if measured is None:
                 # Imported here, since the first run's seconds would include it.
                 import transformers.modeling_utils  # noqa: F401
@@ -292,10 +277,8 @@ class _Run:
             remove_if_own(self.file.parent / _RUNNING / self.file.stem)
             return measured
 
-    def _kept(self) -> "_Measured | None":
-        """What is kept of the finished run; ``None`` if nothing is, or, with a warning, if it cannot be read."""
-        if not self.file.is_file():
-            return None
+    def _read(self) -> "_Measured | None":
+        """Read the result of the finished run; warns and returns ``None`` if it is broken."""
         try:
             return _Measured.read(self.file, self.views)
         except (InputError, OSError):
@@ -311,82 +294,72 @@ class _Run:
             reading = ReadingOptions(self.views[0], seed=seed, precision=precision, max_tokens=max_tokens)
             opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)
             for view in self.views:
-                one = replace(opened, run=replace(opened.run, pool=view))
+                model = replace(opened, run=replace(opened.run, pool=view))
                 begin, predictions = time.perf_counter(), []
                 with self.session.progress.bar(f"seed {seed}, {view}", len(examples), "examples") as bar:
-                    for example, logits in one.logits(examples):
-                        predictions.append(one.task.decode(example, logits))
+                    for example, logits in model.logits(examples):
+                        predictions.append(model.task.decode(example, logits))
                         bar.advance(1)
                 seconds[view] += time.perf_counter() - begin
-                statistics[view].append(one.task.statistics(examples, predictions))
-        stacked = {view: np.stack(each) for view, each in statistics.items()}
-        return _Measured(stacked, result.manifest.cost["seconds"], seconds)
+                statistics[view].append(model.task.statistics(examples, predictions))
+        stacked = {view: np.stack(arrays) for view, arrays in statistics.items()}
+        return _Measured(stacked, _Seconds(result.manifest.cost["seconds"], seconds))
 
 
 @dataclass(frozen=True)
 class _Seconds:
-    """What ``_Measured`` writes beside the statistics."""
+    """The seconds of one model on a fold."""
 
     training: float
     predicting: dict[str, float]
+    """By view."""
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """What one model did on the examples of a fold."""
+    """The statistics of one model on the examples of a fold, and its seconds."""
 
     statistics: dict[str, Array]
     """By view, (n_seeds, n_examples, m), see ``Task.statistics``."""
-    training: float
-    """Seconds."""
-    predicting: dict[str, float]
-    """Seconds by view."""
+    seconds: _Seconds
 
     def write(self, file: Path) -> None:
-        """Write all of it, at once."""
+        """Write the file atomically."""
         part = file.with_suffix(".part")
-        seconds = {"training": self.training, "predicting": self.predicting}
-        write_arrays(part, self.statistics, {"seconds": json.dumps(seconds)})
+        write_arrays(part, self.statistics, {"seconds": json.dumps(asdict(self.seconds))})
         sync_file(part)
         part.replace(file)
 
     @classmethod
     def read(cls, path: Path, views: Sequence[str]) -> "_Measured":
-        """What ``write`` wrote; raises ``InputError`` if the file is broken."""
+        """Read what ``write`` wrote; raises ``InputError`` if the file is broken."""
         file = ArrayFile(path)
         with described_in(path):
             seconds = parse_own(file.metadata["seconds"], _Seconds, path)
-            return cls({view: np.asarray(file[view]) for view in views}, seconds.training, seconds.predicting)
+            return cls({view: np.asarray(file[view]) for view in views}, seconds)
 
 
-def _compared(task: Task[Any], examples: Sequence[Any], measured: Sequence[Sequence[_Measured]]) -> Json:
-    """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model and the adapted one of each fold."""
+def _compared(task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence[_Measured]]) -> Json:
+    """``main``, ``resampled``, ``rows`` and ``verdict``, from the base model and the adapted one on each fold."""
     contexts = contexts_of(examples)
 
-    def over_folds(own: Sequence[_Measured], view: str) -> tuple[Array, str, Json]:
-        joined = np.concatenate([one.statistics[view] for one in own], axis=1)
+    def over_folds(folds: Sequence[_Measured], view: str) -> tuple[Array, str, Json]:
+        joined = np.concatenate([fold.statistics[view] for fold in folds], axis=1)
         seconds = {
-            "training": sum(one.training for one in own),
-            "predicting": sum(one.predicting[view] for one in own),
+            "training": sum(fold.seconds.training for fold in folds),
+            "predicting": sum(fold.seconds.predicting[view] for fold in folds),
         }
         return *resampled(joined, contexts), seconds
 
-    of_base, of_adapted = zip(*measured, strict=True)
-    theirs, drawn, seconds = over_folds(of_base, next(iter(of_base[0].statistics)))
-    score = float(task.main_score(theirs.sum(axis=1)).mean())
+    of_base, of_adapted = zip(*pairs, strict=True)
+    base_draws, unit, seconds = over_folds(of_base, next(iter(of_base[0].statistics)))
+    score = float(task.main_score(base_draws.sum(axis=1)).mean())
     rows: list[Json] = [{"read_by": BASE, "score": score, **seconds}]
     for view in VIEWS:
-        ours, _, seconds = over_folds(of_adapted, view)
-        found = asdict(paired(ours, theirs, task.main_score))
-        rows.append(
-            {"read_by": view, "score": found["ours"], **{name: found[name] for name in ("difference", "low", "high")}}
-            | seconds
-        )
-    decides = rows[1]
-    verdict = "helps" if decides["low"] > 0 else "hurts" if decides["high"] < 0 else "unclear"
-    return {
-        "main": task.main,
-        "resampled": drawn,
-        "rows": rows,
-        "verdict": verdict,
-    }
+        draws, _, seconds = over_folds(of_adapted, view)
+        gain = paired(draws, base_draws, task.main_score)
+        row = {"read_by": view, "score": gain.ours, "difference": gain.difference, "low": gain.low, "high": gain.high}
+        rows.append({**row, **seconds})
+    decisive = rows[1]
+    verdict = "helps" if decisive["low"] > 0 else "hurts" if decisive["high"] < 0 else "unclear"
+    return {"main": task.main, "resampled": unit, "rows": rows, "verdict": verdict}

@@ -1,8 +1,7 @@
 """Fine-tuning runs on the nodes of a cluster: each seed of each model is a task.
 
-A task trains in the folder where one machine would train the seed, on storage that all nodes see. So a seed whose node
-died goes on elsewhere from its last checkpoint. What is finished is found by whatever trains next: this command, which
-then has nothing left to train, or the next one after a kill.
+A task trains in the folder where one machine would train the seed, on storage that all nodes share. So a seed whose
+node died resumes on another node from its last checkpoint, and this command or the next one finds finished seeds.
 """
 
 import os
@@ -11,7 +10,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from greenadapt.checkpoints.layout import SCORES, SEEDS, read_described
@@ -34,16 +33,18 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.files import replace_json
 from greenadapt.storage.jobs import Begun, Outcome, begin_job
 from greenadapt.storage.own_json import read_own
+from greenadapt.tasks.base import make_task
+from greenadapt.tasks.metrics import metric_of
 from greenadapt.workers import launched_processes
 
 _PROGRESS, _LOG = ".progress.json", ".log"
 _EVERY = 1.0
-"""Seconds between two reports of a task, and between two looks at them."""
+"""Seconds between two reports of a task, and between two times that they are read."""
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Runs of which a seed failed, by number, and what the first of all seeds that failed says."""
+    """The numbers of the runs with a failed seed, and the first error."""
 
     runs: frozenset[int] = frozenset()
     n_seeds: int = 0
@@ -62,8 +63,8 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
     """Train the unfinished seeds of ``runs`` on the cluster of the ``session``, side by side; messages call the runs by
     ``names``, or by their folders.
 
-    Those that end are left in the folders where ``finetune`` finds them. A seed that fails is reported, with its log,
-    and the others go on. Raises what ``connected`` raises, and ``InputError`` if a node does not see the same folders,
+    ``finetune`` finds the finished seeds in the folders of the runs. A failed seed is reported with its log, and the
+    other seeds go on. Raises what ``connected`` raises, and ``InputError`` if a node does not see the same folders,
     models and data.
     """
     if session.plan is not None:
@@ -75,25 +76,25 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
     with ExitStack() as stack:
         for run in runs:
             stack.enter_context(run.session.locked())
-        numbers = {run.place.path: number for number, run in reversed([*enumerate(runs)])}  # a model may be given twice
+        numbers = {run.place.path: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
         begun = {
             number: begin_job(runs[number].place, runs[number].job(_not_here), force=session.force)
             for number in numbers.values()
         }
-        seeds = [
-            _Seed(number, runs[number], each.work, seed, names[number] if names else runs[number].place.path.name)
-            for number, each in begun.items()
-            if each is not None
+        tasks = [
+            _SeedTask(number, runs[number], job.work, seed, names[number] if names else runs[number].place.path.name)
+            for number, job in begun.items()
+            if job is not None  # else up to date
             for seed in runs[number].request.seeds
         ]
-        if not seeds:
+        if not tasks:
             return Failures()
         cluster = stack.enter_context(connected(session.cluster or ""))
-        for folder in dict.fromkeys(one.run.place.path.parent for one in seeds):
+        for folder in dict.fromkeys(task.run.place.path.parent for task in tasks):
             cluster.require_shared(folder)
-        for run in {one.number: one.run for one in seeds}.values():
+        for run in {task.run_number: task.run for task in tasks}.values():
             _require_inputs(cluster, run)
-        return _Training(session, cluster, seeds, begun).train()
+        return _Training(session, cluster, tasks, begun).train()
 
 
 def _not_here(work: Path) -> Outcome:
@@ -101,52 +102,44 @@ def _not_here(work: Path) -> Outcome:
 
 
 @dataclass(frozen=True)
-class _Seed:
+class _SeedTask:
     """One seed of a run, as it is sent to a node."""
 
-    number: int
-    """Of the run."""
+    run_number: int
     run: Finetuning
     work: Path
     seed: int
-    of: str
-    """The run's name in messages."""
+    run_name: str
 
     @property
     def name(self) -> str:
-        return f"{self.of}, seed {self.seed}"
+        return f"{self.run_name}, seed {self.seed}"
 
     @property
     def folder(self) -> Path:
         return self.work / SEEDS / str(self.seed)
 
     @property
-    def key(self) -> tuple[int, int]:
-        return self.number, self.seed
-
-    @property
     def is_finished(self) -> bool:
         return is_finished(self.work, self.seed)
 
-    @property
-    def first_is_finished(self) -> bool:
-        return is_finished(self.work, self.run.request.seeds[0])
-
-    def sent(self) -> "_Seed":
-        """The same without what stays here."""
+    def portable(self) -> "_SeedTask":
+        """The same task without what only this process has."""
         run = self.run
         return replace(self, run=replace(run, session=replace(run.session, progress=Silent(), cluster=None)))
 
     def score(self) -> str:
-        """What it scored on the test set, else on the development set."""
-        main, kinds = self.run.main_scores(read_described(self.folder / SCORES))
-        return next((f"{main} {rounded(value, 4)}" for value in kinds.values() if value is not None), "no score")
+        """The main score on the test set or, without one, the development set."""
+        scores, main = read_described(self.folder / SCORES), "average"
+        values = scores.get(main, {})
+        if self.run.request.is_plain:
+            main = make_task(self.run.request.tasks[0].config).main
+            values = {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
+        return next((f"{main} {rounded(value, 4)}" for value in values.values() if value is not None), "no score")
 
 
 @dataclass(frozen=True)
-class _Ended:
-    """What a task says at its end."""
-
+class _Answer:
     node: str
     cost: Cost
     messages: tuple[tuple[str, str], ...]
@@ -154,138 +147,140 @@ class _Ended:
     error: str = ""
 
 
-def _train(one: _Seed, cwd: str) -> _Ended:
-    """Bring a seed as far as possible: unless it is the first, it is finished only after that."""
-    progress = _Reporting(one.folder)
+def _train(task: _SeedTask, cwd: str) -> _Answer:
+    """Train a seed; it is finished only once the first seed of its run is."""
+    progress = _Reporting(task.folder)
     error = ""
     with Meter() as meter:
         try:
             os.chdir(cwd)
-            one.folder.mkdir(parents=True, exist_ok=True)
-            one.run.build_seed(replace(one.run.session, progress=progress), one.work, one.seed)
+            task.folder.mkdir(parents=True, exist_ok=True)
+            task.run.build_seed(replace(task.run.session, progress=progress), task.work, task.seed)
         except Exception as failure:
             error = f"{type(failure).__name__}: {first_line(failure)}"
-            (one.folder / _LOG).write_text(traceback.format_exc(), "utf-8")
-    return _Ended(socket.gethostname(), meter.cost, tuple(progress.messages), error)
+            (task.folder / _LOG).write_text(traceback.format_exc(), "utf-8")
+    return _Answer(socket.gethostname(), meter.cost, tuple(progress.messages), error)
 
 
 def _require_inputs(cluster: Cluster, run: Finetuning) -> None:
     """Raise ``InputError`` naming the node that does not read the same model and data as this machine."""
-    here = {name: entry["sha256"] for name, entry in run.inputs().items()}
-    for node, there in cluster.on_each_node(_inputs, _Seed(0, run, Path(), 0, "").sent(), str(Path.cwd())).items():
-        wrong = there if isinstance(there, str) else _different(here, there)
-        if wrong:
+    digests = {name: entry["sha256"] for name, entry in run.inputs().items()}
+    task = _SeedTask(0, run, Path(), 0, "").portable()
+    for node, answer in cluster.on_each_node(_inputs, task, str(Path.cwd())).items():
+        if isinstance(answer, str):
+            problem = answer
+        else:
+            names = [name for name, digest in digests.items() if answer[name] != digest]
+            problem = f"{', '.join(names)}: other content" if names else ""
+        if problem:
             raise InputError(
-                f"node {node.address} of the cluster cannot train as this machine does ({wrong})",
+                f"node {node.address} of the cluster cannot train as this machine does ({problem})",
                 "put models and data on storage that all nodes see under the same path",
             )
 
 
-def _inputs(one: _Seed, cwd: str) -> dict[str, str] | str:
-    """The digest of each input, or why there is one that cannot be read."""
+def _inputs(task: _SeedTask, cwd: str) -> dict[str, str] | str:
+    """The digest of each input, or the error of reading them."""
     try:
         os.chdir(cwd)
-        find_model(one.run.start.model.source)  # that of a package is unpacked first
-        return {name: entry["sha256"] for name, entry in one.run.inputs().items()}
+        find_model(task.run.start.model.source)  # a packaged model must be unpacked first
+        return {name: entry["sha256"] for name, entry in task.run.inputs().items()}
     except Exception as error:
         return first_line(error)
 
 
-def _different(here: dict[str, str], there: dict[str, str]) -> str:
-    names = [name for name, digest in here.items() if there[name] != digest]
-    return f"{', '.join(names)}: other content" if names else ""
-
-
 class _Training:
-    """Gives seeds to nodes, and reports how they get on."""
-
     def __init__(
-        self, session: Session, cluster: Cluster, seeds: Sequence[_Seed], begun: Mapping[int, Begun | None]
+        self, session: Session, cluster: Cluster, tasks: Sequence[_SeedTask], begun: Mapping[int, Begun | None]
     ) -> None:
-        self._session, self._cluster, self._seeds, self._begun = session, cluster, seeds, begun
-        self._costs = {one.number: Cost() for one in seeds}
-        self._done: dict[tuple[int, int], float] = {}
-        """By ``key``, the share of a seed's steps that are made."""
-        self._said: set[tuple[str, str]] = set()
-        self._failed: dict[tuple[int, int], str] = {}
+        self._session, self._cluster, self._tasks, self._begun = session, cluster, tasks, begun
+        self._costs = {task.run_number: Cost() for task in tasks}
+        self._shares: dict[Path, float] = {}
+        """The share of the finished steps of each task, by its folder."""
+        self._reported: set[tuple[str, str]] = set()
+        self._errors: dict[Path, str] = {}
 
     def train(self) -> Failures:
-        """Train all; seeds that end before the first one of their run are finished in a second round."""
-        left = [one for one in self._seeds if not one.is_finished]
-        if len(left) < len(self._seeds):
-            done = f"{len(self._seeds) - len(left):,} of {counted(len(self._seeds), 'run')}"
-            self._session.progress.note(f"{done} are finished already")
-        with self._session.progress.bar("fine-tuning", len(left), "runs") as bar:
-            self._round(left, bar)
-            self._round([one for one in left if not one.is_finished and one.first_is_finished], bar)
-        failed = [one for one in left if one.key in self._failed]
-        first = f"{failed[0].name} ({self._failed[failed[0].key]})" if failed else ""
-        return Failures(frozenset(one.number for one in failed), len(failed), first)
+        """Train all tasks; those that end before the first seed of their run are finished in a second round."""
+        unfinished = [task for task in self._tasks if not task.is_finished]
+        if len(unfinished) < len(self._tasks):
+            finished = f"{len(self._tasks) - len(unfinished):,} of {counted(len(self._tasks), 'run')}"
+            self._session.progress.note(f"{finished} are finished already")
+        with self._session.progress.bar("fine-tuning", len(unfinished), "runs") as bar:
+            self._round(unfinished, bar)
+            later = [task for task in unfinished if not task.is_finished]
+            self._round([task for task in later if is_finished(task.work, task.run.request.seeds[0])], bar)
+        failed = [task for task in unfinished if task.folder in self._errors]
+        first = f"{failed[0].name} ({self._errors[failed[0].folder]})" if failed else ""
+        return Failures(frozenset(task.run_number for task in failed), len(failed), first)
 
-    def _round(self, seeds: Sequence[_Seed], bar: Bar) -> None:
-        under_way = {one.key: one for one in seeds if one.key not in self._failed}
-        for one in under_way.values():
-            with suppress(OSError):  # of what an earlier command trained
-                (one.folder / _PROGRESS).unlink()
-        sent, gpus = [one.sent() for one in under_way.values()], self._cluster.gpus_each(self._session.gpus_each)
-        ending = self._cluster.as_they_end(
-            _train, sent, str(Path.cwd()), cores=self._session.cores_each, gpus=gpus, every=_EVERY
+    def _round(self, tasks: Sequence[_SeedTask], bar: Bar) -> None:
+        running = {task.folder: task for task in tasks if task.folder not in self._errors}
+        for folder in running:
+            with suppress(OSError):  # from an earlier command
+                (folder / _PROGRESS).unlink()
+        answers = self._cluster.as_they_end(
+            _train,
+            [task.portable() for task in running.values()],
+            str(Path.cwd()),
+            cores=self._session.cores_each,
+            gpus=self._cluster.gpus_each(self._session.gpus_each),
+            every=_EVERY,
         )
-        with closing(ending):
-            for ended in ending:
-                for one in under_way.values():
-                    self._look(one, bar)
-                if ended is not None:
-                    self._end(under_way.pop(ended[0].key), ended[1], bar)
+        with closing(answers):
+            for answer in answers:
+                for task in running.values():
+                    self._look(task, bar)
+                if answer is not None:
+                    self._end(running.pop(answer[0].folder), answer[1], bar)
 
-    def _look(self, one: _Seed, bar: Bar) -> None:
-        """Report what a seed says of itself."""
+    def _look(self, task: _SeedTask, bar: Bar) -> None:
+        """Pass on the progress that a task has written."""
         try:
-            said = read_own(one.folder / _PROGRESS, _Said, "seed")
+            report = read_own(task.folder / _PROGRESS, _SeedProgress, "seed")
         except (OSError, GreenadaptError):
             return
-        if one.key not in self._done:
-            self._session.progress.note(f"{one.name}: trains on {said.node}, from step {said.step:,}")
-        self._advance(one, said.step / max(said.steps, 1), bar)
+        if task.folder not in self._shares:
+            self._session.progress.note(f"{task.name}: trains on {report.node}, from step {report.step:,}")
+        self._advance(task, report.step / max(report.steps, 1), bar)
 
-    def _advance(self, one: _Seed, share: float, bar: Bar) -> None:
-        bar.advance(max(share - self._done.get(one.key, 0.0), 0.0))
-        self._done[one.key] = max(share, self._done.get(one.key, 0.0))
+    def _advance(self, task: _SeedTask, share: float, bar: Bar) -> None:
+        last_share = self._shares.get(task.folder, 0.0)
+        bar.advance(max(share - last_share, 0.0))
+        self._shares[task.folder] = max(share, last_share)
 
-    def _end(self, one: _Seed, ended: _Ended | Exception, bar: Bar) -> None:
+    def _end(self, task: _SeedTask, answer: _Answer | Exception, bar: Bar) -> None:
         progress = self._session.progress
-        if isinstance(ended, Exception):
-            self._fail(one, str(ended).strip().splitlines()[-1], "")
+        if isinstance(answer, Exception):
+            self._fail(task, str(answer).strip().splitlines()[-1], "")
             return
-        self._costs[one.number] += ended.cost
-        if (begun := self._begun[one.number]) is not None:
-            begun.spend(self._costs[one.number])  # seconds are those of all its tasks together
-        for kind, text in ended.messages:
-            if (kind, text) not in self._said:
-                self._said.add((kind, text))
+        self._costs[task.run_number] += answer.cost
+        if (begun := self._begun[task.run_number]) is not None:
+            begun.spend(self._costs[task.run_number])  # the seconds of all tasks of the run together
+        for kind, text in answer.messages:
+            if (kind, text) not in self._reported:
+                self._reported.add((kind, text))
                 (progress.warn if kind == "warn" else progress.note)(text)
-        if ended.error:
-            self._fail(one, ended.error, f" on {ended.node}; all that it says is in {one.folder / _LOG}")
-        elif one.is_finished:
-            self._advance(one, 1.0, bar)
-            progress.note(f"{one.name}: {one.score()}, {duration(ended.cost.seconds)} on {ended.node}")
+        if answer.error:
+            self._fail(task, answer.error, f" on {answer.node}; the whole error is in {task.folder / _LOG}")
+        elif task.is_finished:
+            self._advance(task, 1.0, bar)
+            progress.note(f"{task.name}: {task.score()}, {duration(answer.cost.seconds)} on {answer.node}")
 
-    def _fail(self, one: _Seed, why: str, where: str) -> None:
-        self._failed[one.key] = why
-        self._session.progress.warn(f"{one.name}: failed{where} ({why})")
+    def _fail(self, task: _SeedTask, why: str, where: str) -> None:
+        self._errors[task.folder] = why
+        self._session.progress.warn(f"{task.name}: failed{where} ({why})")
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What a seed says of itself while it is trained."""
-
+class _SeedProgress:
     node: str
     step: int
     steps: int
 
 
 class _Reporting:
-    """The progress of a task: steps go into a file that the command looks at, messages are kept for the end."""
+    """The progress of a task: its steps go into a file that the command reads, its messages into the answer."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / _PROGRESS
@@ -303,17 +298,12 @@ class _Reporting:
 
 
 class _Steps:
-    """The bar of a training."""
-
     def __init__(self, file: Path, total: float) -> None:
-        self._file, self._total = file, total
-        self._made = 0.0
-        self._next = 0.0
+        self._file, self._total, self._step, self._next = file, total, 0.0, 0.0
 
     def advance(self, amount: float, **facts: str) -> None:
-        self._made += amount
+        self._step += amount
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _EVERY
-        said = {"node": socket.gethostname(), "step": int(self._made), "steps": int(self._total)}
-        replace_json(self._file, said)
+        replace_json(self._file, asdict(_SeedProgress(socket.gethostname(), int(self._step), int(self._total))))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from greenadapt.architectures.base import Architecture
 from greenadapt.checkpoints.layout import MEMORY_FILE, set_label
 from greenadapt.checkpoints.provenance import check_model, note_code, note_lowercasing, starting_model
 from greenadapt.checkpoints.reader import Checkpoint
@@ -33,45 +32,27 @@ from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import PrefixedProgress, Progress
 from greenadapt.stages.session import Session, adapted_model
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import Encoder, Fold, Task, TaskData, make_task
-from greenadapt.tasks.metrics import average, chosen_metric, metric_of, over_seeds
+from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
+from greenadapt.tasks.metrics import average, chosen_metric, metric_of
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 
 
-def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise ``UsageError`` for no seeds, a repeated one, or one that is too large."""
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise UsageError("need at least one seed, without repetition", "give --seeds 1 or more")
-    for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
-
-
-def plain_summary(task: Task[Any], pool: str, finished: list[Json]) -> Json:
-    """``scores.json`` of a plain model: every seed's scores, and over the seeds the mean and sample deviation."""
-    found: Json = {"task": task.name, "main": task.main, "pool": pool, "seeds": finished}
-    if "test" in finished[0]:
-        found |= over_seeds([seed["test"] for seed in finished])
-    if "dev" in finished[0]:
-        found["dev"] = over_seeds([seed["dev"] for seed in finished])
-    return found
-
-
 def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> Json:
-    """``scores.json`` of shared tasks: by task and set the main score, and their average over all sets of all
-    tasks (arXiv 1902.02671, table 2), each as the mean over the seeds and, of several, the deviation.
+    """``scores.json`` of tasks that share an encoder, from the scores of the ``finished`` seeds: the main score by task
+    and set, and the average over all sets of all tasks (arXiv 1902.02671, table 2), each as the mean over the seeds
+    and, of several seeds, the sample standard deviation.
 
-    ``metrics`` has each task's, see ``metric_of``.
+    ``metrics`` names the metric of each task, see ``metric_of``.
     """
     first = finished[0]
     return {
         "pool": pool,
         "metrics": dict(metrics),
-        "average": {kind: _over_seeds([one["average"][kind] for one in finished]) for kind in first["average"]},
+        "average": {kind: _over_seeds([seed["average"][kind] for seed in finished]) for kind in first["average"]},
         "tasks": {
             task: {
                 kind: {
-                    name: _over_seeds([metric_of(one["tasks"][task][kind][name], metrics[task]) for one in finished])
+                    name: _over_seeds([metric_of(seed["tasks"][task][kind][name], metrics[task]) for seed in finished])
                     for name in sets
                 }
                 for kind, sets in kinds.items()
@@ -83,48 +64,46 @@ def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> 
 
 
 def only_tasks(scores: Json, tasks: Collection[str]) -> Json:
-    """``scores.json`` of shared tasks as if there were only ``tasks``."""
+    """The summary of ``scores`` as if only ``tasks`` had been trained."""
     metrics = {task: metric for task, metric in scores["metrics"].items() if task in tasks}
-    return summary(scores["pool"], metrics, [_only_tasks(seed, metrics) for seed in scores["seeds"]])
-
-
-def _only_tasks(seed: Json, metrics: Mapping[str, str]) -> Json:
-    """One seed's scores with those tasks that have ``metrics``."""
-    tasks = {task: kinds for task, kinds in seed["tasks"].items() if task in metrics}
-    columns: dict[str, list[float | None]] = {}
-    for task, kinds in tasks.items():
-        for kind, sets in kinds.items():
-            columns.setdefault(kind, []).extend(metric_of(each, metrics[task]) for each in sets.values())
-    averages = {kind: average(columns[kind]) for kind in seed["average"] if kind in columns}
-    return {**seed, "average": averages, "tasks": tasks}
+    finished = []
+    for seed in scores["seeds"]:
+        of_tasks = {task: kinds for task, kinds in seed["tasks"].items() if task in metrics}
+        columns: dict[str, list[float | None]] = {}
+        for task, kinds in of_tasks.items():
+            for kind, sets in kinds.items():
+                columns.setdefault(kind, []).extend(metric_of(values, metrics[task]) for values in sets.values())
+        averages = {kind: average(columns[kind]) for kind in seed["average"] if kind in columns}
+        finished.append({**seed, "average": averages, "tasks": of_tasks})
+    return summary(scores["pool"], metrics, finished)
 
 
 def _over_seeds(values: Sequence[float | None]) -> Json:
-    """``None`` if a seed has no value."""
-    known = [value for value in values if value is not None]
-    is_whole = len(known) == len(values)
-    over: Json = {"mean": fmean(known) if is_whole else None}
+    """Mean and sample standard deviation; ``None`` if a seed has no value."""
+    numbers = [value for value in values if value is not None]
+    is_complete = len(numbers) == len(values)
+    over: Json = {"mean": fmean(numbers) if is_complete else None}
     if len(values) > 1:
-        over["std"] = stdev(known) if is_whole else None
+        over["std"] = stdev(numbers) if is_complete else None
     return over
 
 
 @dataclass(frozen=True)
 class Start:
-    """The starting point of training."""
+    """The model to train, and the general model that is its memory."""
 
     model: PretrainedModel
     memory: MemoryChoice | None
 
     @classmethod
     def of(cls, model: str, memory: str | None, config: MemoryConfig) -> "Start":
-        """The model, and the general model that is its memory, by the user's names; both are checked."""
-        found = starting_model(model)
-        check_model(found, whole=True)
-        return cls(found, None if memory is None else MemoryChoice.find(memory, found, config))
+        """Find and check both models by the user's names."""
+        source = starting_model(model)
+        check_model(source, whole=True)
+        return cls(source, None if memory is None else MemoryChoice.find(memory, source, config))
 
     def report(self, encoder: Encoder, progress: Progress) -> None:
-        """Report what the model, with inputs by ``encoder``, lacks."""
+        """Report what the model lacks; ``encoder`` makes its inputs."""
         note_code(self.model, progress)
         note_lowercasing(self.model, progress)
         if not encoder.has_words:
@@ -140,15 +119,15 @@ class FinetuneRequest:
     model: str
     tasks: tuple[TaskEntry, ...]
     adapter: AdapterConfig | None = field(default_factory=AdapterConfig)
-    """What each task adds to the encoder; ``None`` for one task alone, a plain model with a head."""
+    """The adapter of each task; ``None`` for a single task, a plain model with a head."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     training: TrainConfig = field(default_factory=TrainConfig)
     run: RunConfig = field(default_factory=RunConfig)
     seeds: tuple[int, ...] = (0,)
     save_logits: bool = False
-    """Keep the logits of the test set, of both views, of a task alone."""
+    """Whether to keep the logits of both views on the test set; for a single task only."""
     unlabelled: str | None = None
-    """File of texts without labels, which train one task alone besides."""
+    """A file of texts without labels, to train on besides; for a single task only."""
     unlabelled_config: UnlabelledConfig = field(default_factory=UnlabelledConfig)
     memory: str | None = None
     """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""
@@ -163,16 +142,20 @@ class FinetuneRequest:
         test: str | None = None,
         task: TaskConfig = TaskConfig(),  # noqa: B008  (it is frozen)
         training: TrainConfig = TrainConfig(),  # noqa: B008
-        **others: Any,
+        **fields: Any,
     ) -> "FinetuneRequest":
-        """One task alone; ``train``, ``dev`` and ``test`` are files or data set ids, ``others`` further fields."""
-        dev_sets, test_sets = ({} if given is None else {kind: given} for kind, given in (("dev", dev), ("test", test)))
-        entry = TaskEntry("", task, train, dev_sets, test_sets, None)
-        return cls(model, (entry,), None, training=training, **others)
+        """A single task; ``train``, ``dev`` and ``test`` are files or data set ids, ``fields`` further fields."""
+        dev_sets = {} if dev is None else {"dev": dev}
+        entry = TaskEntry("", task, train, dev_sets, {} if test is None else {"test": test}, None)
+        return cls(model, (entry,), None, training=training, **fields)
 
     def __post_init__(self) -> None:
         check_memory(self.memory, self.memory_config, self.run)
-        check_seeds(self.seeds)
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise UsageError("need at least one seed, without repetition", "give --seeds 1 or more")
+        for seed in self.seeds:
+            if not 0 <= seed < 2**32:
+                raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
         self._check_unlabelled()
         self._check_adapter()
         if not self.tasks:
@@ -181,12 +164,14 @@ class FinetuneRequest:
             raise UsageError("nothing to train on", "give --train FILE")
         if not any(entry.dev for entry in self.tasks):
             hint = "give one of the tasks a dev file" if self.tasks[0].name else "give --dev FILE"
-            if self.training.keep == "best":
-                raise UsageError("--keep best needs a development set", hint)
-            if self.training.patience is not None:
-                raise UsageError("--patience needs a development set", hint)
-            if self.training.pool == "best":
-                raise UsageError("--pool best needs a development set", hint)
+            training = self.training
+            needs_dev = {
+                "--keep best": training.keep == "best",
+                "--patience": training.patience is not None,
+                "--pool best": training.pool == "best",
+            }
+            if option := next((option for option, is_set in needs_dev.items() if is_set), None):
+                raise UsageError(f"{option} needs a development set", hint)
         if self.save_logits and self.test is None:
             raise UsageError("--save-logits needs a test set", "give --test FILE")
 
@@ -212,21 +197,12 @@ class FinetuneRequest:
                     "there are no texts without labels", "give --unlabelled FILE, or leave out its batch and weight"
                 )
             return
-        for is_wrong, message, hint in (
-            (self.training.mix != "both", "has both tokenizations of a text teach each other", "add --mix both"),
-            (self.memory is not None, "does not go with a memory", "leave out one of them"),
-            (
-                any(entry.config.task == "qa" for entry in self.tasks),
-                "is for NER and classification, this is question answering",
-                "leave it out",
-            ),
-        ):
-            if is_wrong:
-                raise UsageError(f"--unlabelled {message}", hint)
-
-    def leaving_out(self, fold: Fold) -> "FinetuneRequest":
-        """The same for one task alone without the examples of ``fold``."""
-        return replace(self, tasks=(replace(self.tasks[0], fold=fold),))
+        if self.training.mix != "both":
+            raise UsageError("--unlabelled has both tokenizations of a text teach each other", "add --mix both")
+        if self.memory is not None:
+            raise UsageError("--unlabelled does not go with a memory", "leave out one of them")
+        if any(entry.config.task == "qa" for entry in self.tasks):
+            raise UsageError("--unlabelled is for NER and classification, this is question answering", "leave it out")
 
     @property
     def is_plain(self) -> bool:
@@ -235,18 +211,18 @@ class FinetuneRequest:
 
     @property
     def test(self) -> str | None:
-        """The test set of one task alone."""
+        """The test set of a single task."""
         return self.tasks[0].test.get("test") if self.is_plain else None
 
     def config(self) -> Json:
-        """Everything that determines the result except the content of files and the memory."""
+        """The settings that determine the result, without the content of files and the memory."""
         seeds = {"seeds": list(self.seeds)}
         if self.adapter is None:
             first = self.tasks[0]
-            own = first.config.settings() | self.training.settings() | seeds | {"save_logits": self.save_logits}
+            config = first.config.settings() | self.training.settings() | seeds | {"save_logits": self.save_logits}
             if self.unlabelled is not None:
-                own |= asdict(self.unlabelled_config)
-            return own if first.fold is None else own | {"fold": asdict(first.fold)}
+                config |= asdict(self.unlabelled_config)
+            return config if first.fold is None else config | {"fold": asdict(first.fold)}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
             **{f"task {entry.name}": {**entry.config.settings(), "metric": entry.metric} for entry in self.tasks},
@@ -257,16 +233,16 @@ class FinetuneRequest:
         }
 
     def sources(self) -> dict[str, str]:
-        """``cola: train 1``, ``mnli: dev m``, of a task alone ``train 1``, ``dev`` … → the file or data set id."""
-        found: dict[str, str] = {}
+        """The files or data set ids by ``cola: train 1``, ``mnli: dev m``, of a single task ``train 1``, ``dev`` …."""
+        sources: dict[str, str] = {}
         for entry in self.tasks:
             task = f"{entry.name}: " if entry.name else ""
-            found |= {f"{task}train {number}": source for number, source in enumerate(entry.train, 1)}
+            sources |= {f"{task}train {number}": source for number, source in enumerate(entry.train, 1)}
             for kind, sets in (("dev", entry.dev), ("test", entry.test)):
-                found |= {f"{task}{kind}{f' {name}' if entry.name else ''}": file for name, file in sets.items()}
+                sources |= {f"{task}{kind}{f' {name}' if entry.name else ''}": file for name, file in sets.items()}
         if self.unlabelled is not None:
-            found["unlabelled"] = self.unlabelled
-        return found
+            sources["unlabelled"] = self.unlabelled
+        return sources
 
 
 def _parameters(*configs: Any) -> tuple[str, ...]:
@@ -287,19 +263,19 @@ Refuse = Callable[[Iterable[str], str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneArguments:
-    """The arguments of ``greenadapt finetune``, also as a function of Python: the rules that hold between them."""
+    """The arguments of ``greenadapt finetune`` and of its Python function, and the rules between them."""
 
     explicit: Collection[str]
     """Names of the arguments that the user set."""
     model: str | None
     corpus: str | None = None
-    """The corpus that ``model`` was adapted to, if the adapted model in the workspace is trained."""
+    """Train the workspace's adapted model of this corpus, with ``model`` as its base model."""
     task: Callable[..., TaskConfig]
-    """Makes the configuration of one task."""
+    """Makes the configuration of a single task."""
     whole_sentences: bool = False
     save_logits: bool = False
     tasks: Path | None
-    """The file of many tasks, instead of one task."""
+    """The file of many tasks, instead of a single task."""
     add_to: Path | None
     adapter: AdapterConfig
     sampling: SamplingConfig
@@ -315,7 +291,7 @@ class FinetuneArguments:
     """The first of the seeds."""
 
     def check(self, refuse: Refuse) -> None:
-        """Raise ``UsageError`` for arguments that are not allowed together, before any work."""
+        """Raise ``UsageError`` for arguments that exclude each other, before any work."""
         check_value("--seeds", self.seeds, NumberOfSeeds)
         self._presets()
         if self.tasks is None:
@@ -341,7 +317,7 @@ class FinetuneArguments:
         test: str | None = None,
         unlabelled: str | None = None,
     ) -> FinetuneRequest:
-        """The request for checked arguments; for one task, with its files or data set ids."""
+        """The request for checked arguments; for a single task, with its files or data set ids."""
         of_training, of_sampling = self._presets()
         common: dict[str, Any] = {
             "training": replace(self.training, **of_training),
@@ -378,17 +354,20 @@ _SHOWN = 5  # labels in a warning
 def read_task_data(
     entry: TaskEntry, checkpoint: Checkpoint, adapter: AdapterConfig | None, progress: Progress
 ) -> TaskData:
-    """The data and settings of a task; without ``adapter`` it is a plain model's only task.
+    """The data and settings of a task; without ``adapter`` it is the only task of a plain model.
 
-    Raises ``InputError``, with the task's name if it has one, for invalid or empty files, ``UsageError`` for a plain
-    model that transformers does not have.
+    Raises ``InputError``, with the task's name if it has one, for invalid or empty files, ``UsageError`` if
+    transformers has no such plain model.
     """
     progress = PrefixedProgress(progress, entry.name) if entry.name else progress
     with _named(entry.name):
         encoder = Encoder.of(checkpoint, entry.config.max_length)
         task = make_task(entry.config)
-        if adapter is None:
-            _check_head(checkpoint.architecture, task.head)
+        if adapter is None and task.head not in checkpoint.architecture.heads:
+            raise UsageError(
+                f"transformers has no model for {task.head} of type {checkpoint.architecture.model_type}",
+                "use a model of another type, or --tasks, whose heads are greenadapt's own",
+            )
         parts = {source: task.read(source, progress) for source in dict.fromkeys(entry.train)}
         for source, part in parts.items():
             if entry.name and not part:
@@ -416,24 +395,24 @@ def read_task_data(
 def read_unlabelled(task: Task[Any], source: str, progress: Progress) -> list[Any]:
     """Examples without labels from text, JSON lines or CoNLL columns, as ``predict`` reads them, in random order.
 
-    Of more than 20,000 lines or sentences, so many drawn at random, the same in every run. Raises ``InputError`` if
-    there is none.
+    Of a file with more than 20,000 lines or sentences, a random sample of 20,000, the same in every run. Raises
+    ``InputError`` for an empty file.
     """
-    drawn: list[tuple[str | Json, str]] = []
+    sample: list[tuple[str | Json, str]] = []
     random = np.random.default_rng(0)
     for number, entry in enumerate(read_entries(_Raw(task.name), source, None, progress)):
         if number < _MOST_UNLABELLED:
-            drawn.append(entry.example)
-        elif (place := int(random.integers(number + 1))) < _MOST_UNLABELLED:  # Vitter's algorithm R
-            drawn[place] = entry.example
-    if not drawn:
+            sample.append(entry.example)
+        elif (row := int(random.integers(number + 1))) < _MOST_UNLABELLED:  # Vitter's algorithm R
+            sample[row] = entry.example
+    if not sample:
         raise InputError(f"--unlabelled {source} is empty", "give a file with text")
-    return [task.example(*drawn[i]) for i in random.permutation(len(drawn)).tolist()]
+    return [task.example(*sample[i]) for i in random.permutation(len(sample)).tolist()]
 
 
 @dataclass(frozen=True)
 class _Raw:
-    """A reader of entries as they are: only those that are drawn become examples."""
+    """A reader of raw entries: only those in the sample become examples."""
 
     name: str
 
@@ -441,21 +420,21 @@ class _Raw:
         return record, where
 
 
-def described(one: TaskData) -> Json:
+def described(data: TaskData) -> Json:
     """The content of ``task.json`` for a task with an adapter."""
-    assert one.adapter is not None
-    own = {"adapter": one.adapter.settings(), "metric": one.metric, "max_length": one.encoder.max_length}
-    return {**one.task.settings(), **own}
+    assert data.adapter is not None
+    settings = {"adapter": data.adapter.settings(), "metric": data.metric, "max_length": data.encoder.max_length}
+    return {**data.task.settings(), **settings}
 
 
 def _compare_labels(task: Task[Any], parts: Mapping[str, list[Any]], progress: Progress) -> None:
-    """Warn if a label is only in some of the training files: it may be a different spelling."""
-    found = {source: task.labels_in(part) for source, part in parts.items()}
-    for source, labels in found.items():
-        lacks = sorted(set().union(*found.values()) - labels)
+    """Warn if a training file lacks a label of another: it may be spelled differently."""
+    by_source = {source: task.labels_in(part) for source, part in parts.items()}
+    for source, labels in by_source.items():
+        lacks = sorted(set().union(*by_source.values()) - labels)
         if lacks:
-            shown = ", ".join(lacks[:_SHOWN]) + (" …" if len(lacks) > _SHOWN else "")
-            progress.warn(f"training files differ in their labels: {source} lacks {shown}")
+            sample = ", ".join(lacks[:_SHOWN]) + (" …" if len(lacks) > _SHOWN else "")
+            progress.warn(f"training files differ in their labels: {source} lacks {sample}")
 
 
 def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> dict[str, list[Any]]:
@@ -467,17 +446,9 @@ def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> d
     return sets
 
 
-def _check_head(architecture: Architecture, head: str) -> None:
-    """Raise ``UsageError`` for a plain model that transformers does not have."""
-    if head not in architecture.heads:
-        raise UsageError(
-            f"transformers has no model for {head} of type {architecture.model_type}",
-            "use a model of another type, or --tasks, whose heads are greenadapt's own",
-        )
-
-
 @contextmanager
 def _named(name: str) -> Iterator[None]:
+    """Put the task's name before errors in its files."""
     try:
         yield
     except InputError as error:

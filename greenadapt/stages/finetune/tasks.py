@@ -26,12 +26,12 @@ from greenadapt.storage.ownership import added_files
 from greenadapt.storage.results import MANIFEST, read_manifest
 
 _MOVED = re.compile(r"\..+-[0-9a-f]{8}\.removed")
-"""What a task's folder is called until it is deleted: a random name, which nobody else has."""
+"""The name of a removed task's folder until it is deleted; it is random, so that no other folder has it."""
 
 
 @dataclass(frozen=True)
 class ListedTask:
-    """One of several tasks."""
+    """One of the tasks that share an encoder."""
 
     name: str
     kind: str
@@ -39,9 +39,9 @@ class ListedTask:
     adapter: str
     metric: str
     weights: int
-    """The number of its own parameters."""
+    """The number of parameters that only this task has."""
     bytes: int
-    """Size of their file."""
+    """The size of the file with these parameters."""
     is_added: bool
     """Whether it was added after the encoder was trained."""
     scores: Json
@@ -58,9 +58,9 @@ def list_tasks(folder: Path) -> list[ListedTask]:
 def remove_task(folder: Path, name: str) -> None:
     """Remove a task from ``folder``, with its weights of all seeds; nothing else changes.
 
-    Its files are removed from the manifest before the first one is deleted, so that the folder is valid at any moment.
-    Raises ``UsageError`` if the folder has no shared encoder, ``MissingError`` listing the tasks if it has no such
-    task, ``ConflictError`` if it has no other, or if somebody else put a file into the task's folder.
+    The manifest forgets the files before they are deleted, so that the folder is valid at any moment. Raises
+    ``UsageError`` if the folder has no shared encoder, ``MissingError`` listing the tasks if it has no such task,
+    ``ConflictError`` for the only task, and for a file in the task's folder that greenadapt did not write.
     """
     folder = real_folder(folder)
     require_multitask(folder)
@@ -70,22 +70,22 @@ def remove_task(folder: Path, name: str) -> None:
             raise ConflictError(
                 f"{name} is the only task of {folder}", "delete the folder, or add another task with finetune --add-to"
             )
-        gone = [folder / TASKS / name]
+        removed = [folder / TASKS / name]
         if not read_task(folder, name).is_added:
             # The file that lists the task is removed last, so that the command can be repeated after a kill.
-            gone = [*(seed / TASKS / name for seed in sorted((folder / SEEDS).glob("*"))), *gone]
-            _refuse_added(folder, gone)
-            _forget_files(folder, gone)
+            removed = [*(seed / TASKS / name for seed in sorted((folder / SEEDS).glob("*"))), *removed]
+            _refuse_added(folder, removed)
+            _forget_files(folder, removed)
         else:
-            _refuse_added(gone[0], gone)
-        for path in gone:
-            if path.is_dir():  # atomically: others see all of it or nothing
+            _refuse_added(removed[0], removed)
+        for path in removed:
+            if path.is_dir():  # atomically, so that readers see all of it or nothing
                 path.rename(path.with_name(f".{name}-{uuid4().hex[:8]}.removed"))
         end_removals(folder)
 
 
 def end_removals(folder: Path) -> None:
-    """Delete what removals, killed ones included, have moved aside; the caller holds the folder's lock."""
+    """Delete the folders of removed tasks, also those of killed removals; the caller holds the folder's lock."""
     for base in (folder, *(folder / SEEDS).glob("*")):
         for hidden in (base / TASKS).glob(".*"):
             if _MOVED.fullmatch(hidden.name):
@@ -94,8 +94,8 @@ def end_removals(folder: Path) -> None:
 
 def _listed(folder: Path, name: str) -> ListedTask:
     described = read_task(folder, name)
-    own = folder / TASKS / name
-    file = (own if described.is_added else folder) / SCORES
+    task_folder = folder / TASKS / name
+    file = (task_folder if described.is_added else folder) / SCORES
     scores: Json = {}
     if file.is_file():
         with described_in(file, "train the model again"):
@@ -105,29 +105,29 @@ def _listed(folder: Path, name: str) -> ListedTask:
         kind=described.task.name,
         adapter=described.adapter.adapter,
         metric=str(described.settings.get("metric", described.task.main)),
-        weights=n_weights(own),
-        bytes=(own / WEIGHTS_FILE).stat().st_size,
+        weights=n_weights(task_folder),
+        bytes=(task_folder / WEIGHTS_FILE).stat().st_size,
         is_added=described.is_added,
         scores=scores,
     )
 
 
-def _refuse_added(result: Path, gone: list[Path]) -> None:
-    """Raise ``ConflictError`` if a file below ``gone`` is not one of ``result``, the folder with the manifest."""
+def _refuse_added(result: Path, removed: list[Path]) -> None:
+    """Raise ``ConflictError`` if a file below ``removed`` is not one of ``result``, the folder with the manifest."""
     if not (result / MANIFEST).is_file():
         return
-    below = tuple(f"{path.relative_to(result).as_posix()}/".removeprefix("./") for path in gone)
-    if not any(name.startswith(below) for name in read_manifest(result).files):
-        return  # a removal that was killed has taken them out of the manifest
-    if added := [name for name in added_files(result) if name.startswith(below)]:
+    prefixes = tuple(f"{path.relative_to(result).as_posix()}/".removeprefix("./") for path in removed)
+    if not any(name.startswith(prefixes) for name in read_manifest(result).files):
+        return  # a killed removal has taken them out of the manifest
+    if added := [name for name in added_files(result) if name.startswith(prefixes)]:
         raise ConflictError(f"{result / added[0]} is a file that greenadapt did not write", "move it away first")
 
 
-def _forget_files(folder: Path, gone: list[Path]) -> None:
-    """Write the manifest without the files below ``gone``, atomically."""
+def _forget_files(folder: Path, removed: list[Path]) -> None:
+    """Write the manifest without the files below ``removed``, atomically."""
     if not (folder / MANIFEST).is_file():
         return
     manifest = read_manifest(folder)
-    below = tuple(f"{path.relative_to(folder).as_posix()}/" for path in gone)
-    files = {name: entry for name, entry in manifest.files.items() if not name.startswith(below)}
+    prefixes = tuple(f"{path.relative_to(folder).as_posix()}/" for path in removed)
+    files = {name: entry for name, entry in manifest.files.items() if not name.startswith(prefixes)}
     replace_json(folder / MANIFEST, asdict(replace(manifest, files=files)))

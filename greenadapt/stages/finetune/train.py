@@ -1,6 +1,6 @@
 """The finetune stage: a model and labelled files in, a fine-tuned model's folder out.
 
-Seeds are trained in this process, or in several that a launcher started.
+It runs in this process, or in several that a launcher started.
 """
 
 import shlex
@@ -23,7 +23,7 @@ from greenadapt.checkpoints.layout import (
 from greenadapt.checkpoints.provenance import adapted_input, base_id, licence_of, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.config import AdapterConfig, RunConfig, TrainConfig
+from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
@@ -34,7 +34,6 @@ from greenadapt.stages.finetune.request import (
     Start,
     described,
     only_tasks,
-    plain_summary,
     read_task_data,
     read_unlabelled,
     summary,
@@ -45,7 +44,7 @@ from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import TaskData, make_task
-from greenadapt.tasks.metrics import metric_of
+from greenadapt.tasks.metrics import over_seeds
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
@@ -68,20 +67,17 @@ class DistributedStage(Protocol):
     def place(self) -> Place: ...
 
     def machine(self) -> "Machine":
-        """The machine to run on; a single process starts it only if it builds."""
+        """Start the machine to run on; a single process calls this only if it builds."""
 
     def job(self, build: Build) -> Job:
         """The job of ``build``, for the first process."""
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
-        """Write into a work folder, in all processes, on the machine that ``open_machine`` gives.
-
-        What needs no machine comes before, since the first call imports torch.
-        """
+        """Write into a work folder, in all processes; ``open_machine`` is called late, since it imports torch."""
 
 
 def start_machine(session: Session, training: TrainConfig, run: RunConfig, settings: Json) -> "Machine":
-    """The machine of a stage; its trackers write beside the session's folder, and log the ``settings``."""
+    """Start the machine of a stage; its trackers log the ``settings``, beside the session's folder."""
     from greenadapt.models.machine import Machine
 
     out = session.out or Path()
@@ -89,9 +85,9 @@ def start_machine(session: Session, training: TrainConfig, run: RunConfig, setti
 
 
 def run_together(stage: DistributedStage) -> Result:
-    """Run a stage: the first process manages the result, all build, the others silently.
+    """Run a stage: all processes build, the first one reports progress and publishes the result.
 
-    Raises ``InputError`` in the others if the first one failed.
+    Raises ``InputError`` in the other processes if the first one failed.
     """
     session, place = stage.session, stage.place
 
@@ -123,7 +119,7 @@ def run_together(stage: DistributedStage) -> Result:
     finally:
         if not is_shared:
             machine.shared(None)
-    if is_shared:  # the others read the result once it exists; after an error nobody waits, the launcher ends them
+    if is_shared:  # until the result exists, which the other processes read; after an error the launcher ends them
         machine.wait()
     return result
 
@@ -131,7 +127,7 @@ def run_together(stage: DistributedStage) -> Result:
 def finetune(session: Session, request: FinetuneRequest) -> Result:
     """Train, score and write a model for each seed; does nothing if up to date, resumes a killed run.
 
-    Raises ``ConflictError`` if tasks were added to the folder, which retraining would remove.
+    Raises ``ConflictError`` if the folder has added tasks, which training again would remove.
     """
     require_torch("fine-tuning")
     run = check_finetune(session, request)
@@ -143,35 +139,40 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
 
 
 def run_finetuning(run: "Finetuning") -> Result:
-    """``finetune`` on this machine, of what ``check_finetune`` returned."""
+    """Fine-tune on this machine, as ``check_finetune`` prepared it."""
     result = run_together(run)
-    if launched_processes()[0] == 0:
-        run.report_removed(result)
+    if launched_processes()[0] == 0 and not run.request.is_plain:
+        names = task_names(result.folder)
+        if removed := [entry.name for entry in run.request.tasks if entry.name not in names]:
+            run.session.progress.warn(
+                f"{run.place.path} had {', '.join(removed)}, too, until removed: train it again with --force"
+            )
     return result
 
 
 def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
-    """The run; raises its errors about models, files or the folder before any work."""
+    """Prepare a run; raises errors about models, files or the folder before any work."""
     start = Start.of(request.model, request.memory, request.memory_config)
     for source in request.sources().values():
         require_source(source)
     if request.run.cache_memory:
         refuse_overlap(session.workspace.memory_cache(), request.sources(), is_replaced=False)
     session = replace(session, out=session.out or default_out(request, start.model))
-    run = (SingleTaskFinetuning if request.is_plain else Finetuning)(
-        session, session.place("", start.model.name, FINETUNE), request, start
-    )
-    run.check_place()
+    place = session.place("", start.model.name, FINETUNE)
+    if not request.is_plain:
+        return Finetuning(session, place, request, start)
+    run = SingleTaskFinetuning(session, place, request, start)
+    session.check(place, FINETUNE, run.config())
     return run
 
 
-def default_out(request: FinetuneRequest, chosen: PretrainedModel) -> Path:
-    """The default folder of a model."""
+def default_out(request: FinetuneRequest, start: PretrainedModel) -> Path:
+    """The default folder of the model that is trained from ``start``."""
     strategy = "" if request.memory is None else f"-{request.memory_config.strategy}"
     first = request.tasks[0]
     if not first.name:
-        return Path("runs") / f"{first.config.task}-{chosen.name}-{data_name(first.train)}{strategy}"
-    return Path("runs") / f"tasks-{chosen.name}-{join_names(entry.name for entry in request.tasks)}{strategy}"
+        return Path("runs") / f"{first.config.task}-{start.name}-{data_name(first.train)}{strategy}"
+    return Path("runs") / f"tasks-{start.name}-{join_names(entry.name for entry in request.tasks)}{strategy}"
 
 
 def has_added_words(model: PretrainedModel) -> bool:
@@ -180,24 +181,24 @@ def has_added_words(model: PretrainedModel) -> bool:
 
 
 def read_scores(result: Result) -> Json:
-    """``scores.json`` of a fine-tuned model; of shared tasks without those that were removed."""
+    """``scores.json`` of a fine-tuned model, without the tasks that were removed."""
     return scores_in(result.folder)
 
 
 def scores_in(folder: Path, task: str | None = None) -> Json:
-    """``read_scores`` of a folder, or those of one of its tasks, which may have been added later."""
+    """The scores in a model's folder, or those of one of its tasks, which may be an added one."""
     if not is_multitask(folder):
         return read_described(folder / SCORES)
     if task is not None:
-        own = folder / TASKS / task if read_task(folder, task).is_added else folder
-        return only_tasks(read_described(own / SCORES), [task])
+        added_folder = folder / TASKS / task if read_task(folder, task).is_added else folder
+        return only_tasks(read_described(added_folder / SCORES), [task])
     names = [name for name in task_names(folder) if not read_task(folder, name).is_added]
     return only_tasks(read_described(folder / SCORES), names)
 
 
 @dataclass(frozen=True)
 class Finetuning:
-    """One run of the stage: request, starting model and place; of tasks that share an encoder."""
+    """One run of the stage, on tasks that share an encoder."""
 
     session: Session
     place: Place
@@ -209,25 +210,29 @@ class Finetuning:
 
     def __post_init__(self) -> None:
         request = self.request
-        given = {"--agreement": request.training.agreement, "--unlabelled": request.unlabelled}
-        for option in (name for name, value in given.items() if value):
-            if not has_added_words(self.start.model):
+        options = {"--agreement": request.training.agreement, "--unlabelled": request.unlabelled}
+        for option, value in options.items():
+            if value and not has_added_words(self.start.model):
                 raise UsageError(
                     f"{option} is for two tokenizations, and {self.start.model.name} has no added words",
                     "give an adapted model, or leave it out",
                 )
 
     def config(self) -> Json:
-        """Everything that determines the result except the content of files."""
+        """The settings that determine the result, without the content of files."""
         memory = None if self.adds else self.start.memory
         return self.request.config() | ({} if memory is None else {"memory": asdict(memory.config)})
 
     def machine(self) -> "Machine":
-        """The machine that the run trains on."""
+        """Start the machine that the run trains on."""
         return start_machine(self.session, self.request.training, self.request.run, self.config())
 
     def job(self, build: Build) -> Job:
-        """The job of ``build``; raises ``ConflictError`` if something is in the way."""
+        """The job of ``build``; raises ``ConflictError`` if it would replace added tasks."""
+        advice = {}
+        if self.request.test is not None:
+            evaluate = ["greenadapt", "evaluate", "--model", str(self.session.out), "--test", self.request.test]
+            advice["test"] = f"score the model on it with {shlex.join(evaluate)}, or train it again with --force"
         job = Job(
             FINETUNE,
             self.config(),
@@ -236,30 +241,28 @@ class Finetuning:
             resumes=True,
             card=self.card,
             kept=True,
-            advice=self._advice(),
+            advice=advice,
             joins=self.adds,
         )
         self.check(job)
         if self.session.plan is not None and self.request.adapter is not None:
-            self.session.plan.add_adapter(self.place, self._adapter_counts(self.request.adapter))
+            from greenadapt.models.adapters.kinds import count_adapters, shaped_encoder
+
+            start = Checkpoint.open(self.start.model.folder)
+            encoder = shaped_encoder({**start.config, "model_type": start.architecture.model_type}, str(start.folder))
+            counts = count_adapters(self.request.adapter, encoder, len(self.request.tasks))
+            self.session.plan.add_adapter(self.place, counts)
         return job
 
-    def _adapter_counts(self, adapter: AdapterConfig) -> Json:
-        from greenadapt.models.adapters.kinds import count_adapters, shaped_encoder
-
-        start = Checkpoint.open(self.start.model.folder)
-        settings = {**start.config, "model_type": start.architecture.model_type}
-        return count_adapters(adapter, shaped_encoder(settings, str(start.folder)), len(self.request.tasks))
-
     def inputs(self) -> dict[str, Json]:
-        """All that decides the result beside ``config``, for a manifest."""
+        """The files and models that determine the result, for a manifest."""
         inputs = {"model": self.model_input()}
         if self.start.memory is not None:
             inputs["memory"] = self.start.memory.as_input()
         return inputs | {name: source_input(source) for name, source in self.request.sources().items()}
 
     def build_seed(self, session: Session, work: Path, seed: int) -> None:
-        """Train one seed in ``work``, where other processes may train others, and finish it if the first one is."""
+        """Train one seed in ``work``, side by side with other processes; it is finished once the first seed is."""
         setup = self._setup(session, self.machine)
         _train_seed(setup, work, seed, self.request.seeds[0])
         setup.machine.end()
@@ -275,11 +278,11 @@ class Finetuning:
         for seed in request.seeds:
             folder = work / SEEDS / str(seed)
             if not is_finished(work, seed):
-                _train_seed(setup, work, seed, request.seeds[0], sum(one["steps"] for one in finished))
+                _train_seed(setup, work, seed, request.seeds[0], sum(seed_scores["steps"] for seed_scores in finished))
             if machine.is_first:
                 remove_state(folder)
             finished.append(read_described(folder / SCORES))
-        counts, *_ = [one.pop("counts") for one in finished]
+        counts, *_ = [seed_scores.pop("counts") for seed_scores in finished]
         scores = self.summary(tasks, finished)
         if machine.is_first:
             self.describe(setup, work)
@@ -290,37 +293,23 @@ class Finetuning:
         return Outcome(totals, facts)
 
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
-        """``scores.json`` by the scores of the ``finished`` seeds."""
-        return summary(self.request.training.pool, {one.name: one.metric for one in tasks}, finished)
+        """``scores.json`` from the scores of the ``finished`` seeds."""
+        return summary(self.request.training.pool, {task.name: task.metric for task in tasks}, finished)
 
     def totals(self, tasks: Sequence[TaskData], counts: Json) -> tuple[Json, Json]:
-        """The manifest's counts, and what its facts say of the tasks."""
-        each = counts["tasks"].values()
-        totals = {"tasks": len(each), **{name: sum(one[name] for one in each) for name in ("train", "inputs")}}
-        totals |= {kind: sum(sum(one[kind].values()) for one in each) for kind in ("dev", "test")}
+        """The counts of the manifest, and the part of its facts about the tasks."""
+        by_task = counts["tasks"].values()
+        totals = {"tasks": len(by_task)}
+        totals |= {name: sum(count[name] for count in by_task) for name in ("train", "inputs")}
+        totals |= {kind: sum(sum(count[kind].values()) for count in by_task) for kind in ("dev", "test")}
         return {**totals, "rows": counts["rows"], "rows_used": counts["rows_used"]}, {"examples": counts["tasks"]}
-
-    def main_scores(self, scores: Json) -> tuple[str, Json]:
-        """What the main score is called, and its value by kind of set, in a seed's ``scores``."""
-        return "average", scores["average"]
-
-    def report_removed(self, result: Result) -> None:
-        """Warn of tasks that the folder had, until they were removed."""
-        there = task_names(result.folder)
-        if gone := [one.name for one in self.request.tasks if one.name not in there]:
-            self.session.progress.warn(
-                f"{self.place.path} had {', '.join(gone)}, too, until removed: train it again with --force"
-            )
-
-    def check_place(self) -> None:
-        """Raise ``ConflictError`` before any work if the result that is there has other settings."""
 
     def model_input(self) -> Json:
         """The manifest's entry for the model that training starts from."""
         return adapted_input(self.start.model)
 
     def check(self, job: Job) -> None:
-        """Raise ``ConflictError`` if ``job`` would replace something that must be kept."""
+        """Raise ``ConflictError`` if ``job`` would replace added tasks."""
         current = self.place.current()
         if current is None or not is_multitask(current.folder):
             return
@@ -335,14 +324,14 @@ class Finetuning:
             )
 
     def used(self, setup: "FinetuneSetup", work: Path) -> Json:
-        """The settings that the trained model in ``work`` reads and predicts with."""
+        """The settings with which the trained model in ``work`` predicts."""
         first, training = setup.tasks[0], self.request.training
         used: Json = {"pool": training.pool, "mix": training.mix}
         if training.pool == "best":
             files = {str(seed): work / SEEDS / str(seed) / SCORES for seed in self.request.seeds}
             pools = {seed: read_described(file)["dev"]["pool"] for seed, file in files.items()}
             used |= {"pool": pools[str(self.request.seeds[0])], "pools": pools}
-        if not first.name:  # named tasks have their own
+        if not first.name:  # each named task has its own
             used["max_length"] = first.encoder.max_length
         used["added_words"] = len(first.encoder.tokenizer.added)
         if self.start.memory is not None and not self.adds:
@@ -352,16 +341,16 @@ class Finetuning:
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         """Write the tokenizers, and the files that describe how to use the trained model."""
         copy_tokenizers(self.start.model.folder, work)
-        for one in setup.tasks:
-            write_json(work / TASKS / one.name / TASK_FILE, described(one))
-        write_json(work / MULTITASK_FILE, {**self.used(setup, work), "tasks": [one.name for one in setup.tasks]})
+        for task in setup.tasks:
+            write_json(work / TASKS / task.name / TASK_FILE, described(task))
+        write_json(work / MULTITASK_FILE, {**self.used(setup, work), "tasks": [task.name for task in setup.tasks]})
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         """The text of ``README.md``."""
         from greenadapt.report.cards import MultitaskCard
 
         request, start = self.request, self.start
-        folders = {one.name: work if self.adds else work / TASKS / one.name for one in request.tasks}
+        folders = {entry.name: work if self.adds else work / TASKS / entry.name for entry in request.tasks}
         return MultitaskCard(
             added=self.adds,
             model=start.model.folder.name if self.adds else start.model.name,
@@ -379,32 +368,24 @@ class Finetuning:
             cost=cost,
         ).text()
 
-    def _advice(self) -> dict[str, str]:
-        if self.request.test is None:
-            return {}
-        command = shlex.join(["greenadapt", "evaluate", "--model", str(self.session.out), "--test", self.request.test])
-        return {"test": f"score the model on it with {command}, or train it again with --force"}
-
-    def _tasks(self, session: Session) -> tuple[TaskData, ...]:
-        """The data of each task, read without torch, whose import takes seconds."""
+    def _setup(self, session: Session, open_machine: "Callable[[], Machine]") -> "FinetuneSetup":
+        """Read the data of each task, before torch is imported, which takes seconds."""
         request, start = self.request, self.start
         checkpoint = Checkpoint.open(start.model.folder)
         if request.adapter is not None:
-            _check_fit(request.adapter, checkpoint)
-        tasks = tuple(read_task_data(one, checkpoint, request.adapter, session.progress) for one in request.tasks)
+            layer_parts(checkpoint.architecture.model_type)
+            width = checkpoint.setting("hidden_size", "dim")
+            AdapterShape.of(request.adapter, width, checkpoint.setting("num_hidden_layers", "n_layers"))
+        tasks = tuple(read_task_data(entry, checkpoint, request.adapter, session.progress) for entry in request.tasks)
         start.report(tasks[0].encoder, session.progress)
-        return tasks
-
-    def _setup(self, session: Session, open_machine: "Callable[[], Machine]") -> "FinetuneSetup":
-        request, start = self.request, self.start
-        tasks, file = self._tasks(session), request.unlabelled
+        file = request.unlabelled
         unlabelled = [] if file is None else read_unlabelled(tasks[0].task, file, session.progress)
         machine = open_machine()
         from greenadapt.training.finetune import FinetuneSetup
 
         return FinetuneSetup(
             tasks=tasks,
-            checkpoint=Checkpoint.open(start.model.folder),
+            checkpoint=checkpoint,
             train=request.training,
             run=request.run,
             machine=machine,
@@ -420,31 +401,27 @@ class Finetuning:
 
 
 class SingleTaskFinetuning(Finetuning):
-    """A run of one task alone, whose folder is that of a model of transformers with a head."""
+    """A run on a single task; its folder holds a transformers model with a head."""
 
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
-        return plain_summary(tasks[0].task, self.request.training.pool, finished)
+        task, pool = tasks[0].task, self.request.training.pool
+        scores: Json = {"task": task.name, "main": task.main, "pool": pool, "seeds": finished}
+        if "test" in finished[0]:
+            scores |= over_seeds([seed["test"] for seed in finished])
+        if "dev" in finished[0]:
+            scores["dev"] = over_seeds([seed["dev"] for seed in finished])
+        return scores
 
     def totals(self, tasks: Sequence[TaskData], counts: Json) -> tuple[Json, Json]:
         return counts, {"task": tasks[0].task.name}
-
-    def main_scores(self, scores: Json) -> tuple[str, Json]:
-        main = make_task(self.request.tasks[0].config).main
-        return main, {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
-
-    def report_removed(self, result: Result) -> None:
-        """Its task cannot be removed."""
-
-    def check_place(self) -> None:
-        self.session.check(self.place, FINETUNE, self.config())
 
     def check(self, job: Job) -> None:
         """No task can be added to its folder."""
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
-        [one] = setup.tasks
+        [data] = setup.tasks
         copy_tokenizers(self.start.model.folder, work)
-        write_json(work / TASK_FILE, {**one.task.settings(), **self.used(setup, work)})
+        write_json(work / TASK_FILE, {**data.task.settings(), **self.used(setup, work)})
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         request, start = self.request, self.start
@@ -471,22 +448,15 @@ def is_other(current: Result, job: Job) -> bool:
     return current.manifest.key != Manifest(job.stage, plain(job.config), job.inputs).key
 
 
-def _check_fit(adapter: AdapterConfig, checkpoint: Checkpoint) -> None:
-    """Raise ``UsageError`` if ``adapter`` does not fit the encoder, before anything is read."""
-    layer_parts(checkpoint.architecture.model_type)
-    width, n_layers = checkpoint.setting("hidden_size", "dim"), checkpoint.setting("num_hidden_layers", "n_layers")
-    AdapterShape.of(adapter, width, n_layers)
-
-
 def is_finished(work: Path, seed: int) -> bool:
-    """Whether all of a seed is in the work folder of a run."""
+    """Whether a seed is finished in the work folder of a run."""
     return (work / SEEDS / str(seed) / SCORES).is_file()
 
 
 def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, steps_before: int = 0) -> None:
-    """Train one seed; write its model, as what sets it apart from the ``first`` one's, if that is there.
+    """Train one seed; once the ``first`` seed is finished, write the model as the difference to the first one's.
 
-    Its memory is freed on return.
+    Frees the memory of the model on return.
     """
     from greenadapt.training.finetune import FinetuneRun
 

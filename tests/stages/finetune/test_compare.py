@@ -18,18 +18,19 @@ from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AssessConfig, RunConfig, TaskConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
-from greenadapt.progress import Bar, Silent
+from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.stages.finetune.compare import compare, cross_validate, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import Finetuning, finetune, read_scores, run_finetuning
 from greenadapt.stages.report import task_groups
 from greenadapt.stages.session import EXPAND
-from greenadapt.storage.files import write_json
+from greenadapt.storage.files import Json, beside, write_json
 from greenadapt.storage.results import MANIFEST, Manifest
 from greenadapt.tasks.base import Fold, load_task
 from greenadapt.tasks.metrics import interval, paired, summed
 from greenadapt.tasks.ner import NerTask
 from tests.conftest import Notes, Run
+from tests.stages.test_status import held
 from tests.support.small_tasks import (
     TRAIN,
     Signalling,
@@ -49,6 +50,7 @@ from tests.support.small_tasks import (
     trained,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = replace(TRAIN, epochs=2)
 
 
@@ -74,15 +76,14 @@ def test_three_models(tiny_model: TinyModel, tmp_path: Path) -> None:
     compared = compare(replace(session(tmp_path), progress=bars), request, [base, reference])
     first, second, third = compared.rows
     for row in compared.rows:  # each seed is announced with its model
-        own = [label for label in bars.labels if label.startswith(f"{row['model']}, seed ")]
-        assert {label.removeprefix(f"{row['model']}, ").split(",")[0] for label in own} == {"seed 0", "seed 1"}
+        labels = [label for label in bars.labels if label.startswith(f"{row['model']}, seed ")]
+        assert {label.removeprefix(f"{row['model']}, ").split(",")[0] for label in labels} == {"seed 0", "seed 1"}
     assert not [label for label in bars.labels if label.startswith("seed ")]
     assert [result.fresh for result in compared.results] == [True] * 3
     assert len({result.path for result in compared.results}) == 3
     scores = [read_scores(result) for result in compared.results]
     for row, score, result in zip(compared.rows, scores, compared.results, strict=True):
-        assert row["score"] == pytest.approx(score["mean"]["f1"])
-        assert row["std"] == pytest.approx(score["std"]["f1"])
+        assert [row["score"], row["std"]] == pytest.approx([score["mean"]["f1"], score["std"]["f1"]])
         assert row["folder"] == str(result.path)
     assert len({row["score"] for row in compared.rows}) == 3
     for row, score in zip((second, third), scores[1:], strict=True):
@@ -98,6 +99,8 @@ def test_three_models(tiny_model: TinyModel, tmp_path: Path) -> None:
     again = compare(session(tmp_path), request, [base, reference])
     assert [result.fresh for result in again.results] == [False] * 3
     assert again.rows == compared.rows
+    alone = compare(session(tmp_path), request, [])
+    assert ([result.fresh for result in alone.results], alone.rows) == ([False], [])
 
 
 @pytest.mark.slow
@@ -105,8 +108,8 @@ def test_a_model_with_itself(tiny_model: TinyModel, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     model = tiny_model()
     request = ner_request(tmp_path, model, training=QUICK)
-    for here in (session(tmp_path), replace(session(tmp_path), out=None)):
-        row = compare(here, request, [str(model)]).rows[1]
+    for run_session in (session(tmp_path), replace(session(tmp_path), out=None)):
+        row = compare(run_session, request, [str(model)]).rows[1]
         assert (row["difference"], row["low"], row["high"], row["share_positive"]) == (0, 0, 0, 0)
     assert [path.name for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == [
         f"ner-{find_model(str(model)).name}-{tmp_path.name}"
@@ -119,19 +122,21 @@ def test_two_models_of_one_name_do_not_replace_each_other(
 ) -> None:
     """Adapted to one corpus in two ways, they are called alike."""
     monkeypatch.chdir(tmp_path)
-    one = adapted(tiny_model)
-    other = expand(tiny_model(name="other"), tmp_path / "adapted2")
-    for folder in (one, other):
+    first = adapted(tiny_model)
+    second = expand(tiny_model(name="other"), tmp_path / "adapted2")
+    for folder in (first, second):
         (folder / FACTS_FILE).write_text('{"model": {"name": "bert", "source": "bert"}, "corpus": "covid"}')
-    compared = compare(replace(session(tmp_path), out=None), ner_request(tmp_path, one, training=QUICK), [str(other)])
+    compared = compare(
+        replace(session(tmp_path), out=None), ner_request(tmp_path, first, training=QUICK), [str(second)]
+    )
     ours, theirs = compared.results
     assert [row["model"] for row in compared.rows] == ["bert-covid"] * 2
     data = tmp_path.name  # the folder of train.tsv
     assert ours.path == Path.cwd() / "runs" / f"ner-bert-covid-{data}"
     assert theirs.path.parent == ours.path.parent
     assert theirs.path.name.startswith(f"ner-bert-covid-{data}-adapted2-")
-    assert ours.manifest.inputs["model"]["source"] == str(one)
-    assert theirs.manifest.inputs["model"]["source"] == str(other)
+    assert ours.manifest.inputs["model"]["source"] == str(first)
+    assert theirs.manifest.inputs["model"]["source"] == str(second)
 
 
 @pytest.mark.slow
@@ -139,8 +144,8 @@ def test_contexts_of_questions_are_resampled_here_and_in_a_report(tiny_model: Ti
     train, test = qa_file(tmp_path / "train.json", 16), qa_file(tmp_path / "test.json", 12, seed=1)
     content = read_json(test)
     for i, paragraph in enumerate(content["data"][0]["paragraphs"]):
-        (one,) = paragraph["qas"]
-        paragraph["qas"] = [one | {"id": f"{i} {n}", "question": f"what heart {'what ' * n}"} for n in range(4)]
+        (question,) = paragraph["qas"]
+        paragraph["qas"] = [question | {"id": f"{i} {n}", "question": f"what heart {'what ' * n}"} for n in range(4)]
     write_json(test, content)
     model = adapted(tiny_model)
     task = TaskConfig("qa", max_length=64)
@@ -160,8 +165,8 @@ def test_contexts_of_questions_are_resampled_here_and_in_a_report(tiny_model: Ti
     (group,) = task_groups(compared.results, names)
     base, better = group.models
     assert better.difference == (expected.difference, expected.low, expected.high)
-    found = interval(summed(theirs, contexts), loaded.main_score)
-    assert (base.low, base.high) == (found.low, found.high)
+    bounds = interval(summed(theirs, contexts), loaded.main_score)
+    assert (base.low, base.high) == (bounds.low, bounds.high)
 
 
 @pytest.mark.slow
@@ -187,28 +192,25 @@ def test_what_is_refused_before_anything_is_trained(tiny_model: TinyModel, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
-def test_one_model_alone_has_nothing_to_compare(tiny_model: TinyModel, tmp_path: Path) -> None:
-    compared = compare(session(tmp_path), ner_request(tmp_path, tiny_model(), training=QUICK), [])
-    assert compared.rows == []
-    assert np.isfinite(read_scores(compared.results[0])["mean"]["f1"])
-
-
-@pytest.mark.slow
-def test_it_is_imported_without_torch(tmp_path: Path) -> None:
-    """Where torch is not installed, fine-tuning says so in a line."""
-    code = "import sys, greenadapt.stages.finetune.compare; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
-
-
-QUICK = replace(TRAIN, epochs=2)
-TWO = AssessConfig(folds=2)
-pytestmark = pytest.mark.usefixtures("one_thread")
+@pytest.fixture
+def ours(tiny_model: TinyModel) -> Path:
+    """An adapted model that knows its base."""
+    model = adapted(tiny_model)
+    facts_file(model)
+    return model
 
 
 def _request(model: Path, train: Path, **changes: Any) -> FinetuneRequest:
-    made = {"model": str(model), "train": (str(train),), "task": TaskConfig(max_length=64), "training": QUICK}
-    return FinetuneRequest.of_one(**{**made, **changes})
+    fields = {"model": str(model), "train": (str(train),), "task": TaskConfig(max_length=64), "training": QUICK}
+    return FinetuneRequest.of_one(**{**fields, **changes})
+
+
+def _validate(
+    tmp_path: Path, request: FinetuneRequest, base: str | None = None, folds: int = 2, progress: Progress | None = None
+) -> Json:
+    """Cross-validate in the folder ``work``."""
+    in_work = replace(session(tmp_path, "work"), progress=progress or Notes())
+    return cross_validate(in_work, request, base, AssessConfig(folds=folds))
 
 
 def _conll(path: Path, rows: list[list[str]]) -> Path:
@@ -219,40 +221,34 @@ def _conll(path: Path, rows: list[list[str]]) -> Path:
 
 
 @pytest.mark.slow
-def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(tiny_model: TinyModel, tmp_path: Path) -> None:
-    ours = adapted(tiny_model)
-    facts_file(ours)
+def test_the_scores_are_those_of_models_trained_on_files_of_each_fold(ours: Path, tmp_path: Path) -> None:
     train, learning = ner_file(tmp_path / "train.tsv"), replace(TRAIN, epochs=5, batch_size=4)
     request = _request(ours, train, seeds=(0,), training=learning)
-    found = cross_validate(session(tmp_path, "work"), request, None, TWO)
-    assert (found["examples"], found["folds"], found["seeds"], found["main"]) == (40, 2, 1, "f1")
-    assert found["base"] == str(ours.parent / "base")
+    result = _validate(tmp_path, request)
+    assert (result["examples"], result["folds"], result["seeds"], result["main"]) == (40, 2, 1, "f1")
+    assert result["base"] == str(ours.parent / "base")
     statistics: dict[str, list[Any]] = {"base": [], "adapted": []}
     for number in range(2):
         parts = Fold(number, 2).split(sentences(40, 0))
-        kept, out = (_conll(tmp_path / f"{name}{number}.tsv", part) for name, part in zip("ab", parts, strict=True))
-        for model, each in statistics.items():
-            own = _request(ours.parent / model, kept, test=str(out), seeds=(0,), training=learning)
-            result = finetune(session(tmp_path, f"{model}{number}"), own)
-            task = NerTask()
-            predictions = [lines(result.folder / SEEDS / str(seed) / PREDICTIONS) for seed in (0,)]
-            each.append(np.stack([task.statistics(task.read(str(out), Notes()), one) for one in predictions]))
-    base, mean = (np.concatenate(each, axis=1) for each in statistics.values())
+        inner, out = (_conll(tmp_path / f"{name}{number}.tsv", part) for name, part in zip("ab", parts, strict=True))
+        for model, folds in statistics.items():
+            fold_request = _request(ours.parent / model, inner, test=str(out), seeds=(0,), training=learning)
+            tuned = finetune(session(tmp_path, f"{model}{number}"), fold_request)
+            predictions = lines(tuned.folder / SEEDS / "0" / PREDICTIONS)
+            folds.append(NerTask().statistics(NerTask().read(str(out), Notes()), predictions)[None])
+    base, mean = (np.concatenate(folds, axis=1) for folds in statistics.values())
     expected = paired(mean, base, NerTask().main_score)
-    rows = {row["read_by"]: row for row in found["rows"]}
+    rows = {row["read_by"]: row for row in result["rows"]}
     assert list(rows) == ["base model", "mean", "base", "expanded"]
     assert rows["base model"]["score"] == pytest.approx(expected.theirs)
-    assert rows["mean"]["score"] == pytest.approx(expected.ours)
-    assert rows["mean"]["low"] == pytest.approx(expected.low)
-    assert rows["mean"]["high"] == pytest.approx(expected.high)
+    figures = [rows["mean"][name] for name in ("score", "low", "high")]
+    assert figures == pytest.approx([expected.ours, expected.low, expected.high])
     assert len({row["score"] for row in rows.values()}) > 2
     assert all(row["training"] > 0 and row["predicting"] > 0 for row in rows.values())
 
 
 @pytest.mark.slow
-def test_finished_folds_are_kept(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = adapted(tiny_model)
-    facts_file(ours)
+def test_finished_folds_are_kept(ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = _request(ours, ner_file(tmp_path / "train.tsv"), run=RunConfig(checkpoint_steps=1))
     trained: list[Any] = []
 
@@ -264,70 +260,50 @@ def test_finished_folds_are_kept(tiny_model: TinyModel, tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("greenadapt.stages.finetune.compare.run_finetuning", stop)
         with pytest.raises(KeyboardInterrupt):
-            cross_validate(session(tmp_path, "work"), request, None, TWO)
-    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "work").glob("*.safetensors")}
-    assert len(kept) == 2
-    resumed = session(tmp_path, "work")
-    found = cross_validate(resumed, request, None, TWO)
-    assert isinstance(resumed.progress, Notes)
-    assert any("fold 2 of 2, base model: seed 0: resuming from step 3" in note for note in resumed.progress.notes)
-    assert {file: file.stat().st_mtime_ns for file in kept} == kept
-    assert cross_validate(session(tmp_path, "work"), request, None, TWO) == found  # seconds included
+            _validate(tmp_path, request)
+    times = {file: file.stat().st_mtime_ns for file in (tmp_path / "work").glob("*.safetensors")}
+    assert len(times) == 2
+    resumed = Notes()
+    first = _validate(tmp_path, request, progress=resumed)
+    assert any("fold 2 of 2, base model: seed 0: resuming from step 3" in note for note in resumed.notes)
+    assert {file: file.stat().st_mtime_ns for file in times} == times
+    assert _validate(tmp_path, request) == first  # seconds included
     assert len([*(tmp_path / "work").glob("*.safetensors")]) == 4
     assert not [*(tmp_path / "work" / "running").iterdir()]
-    other = replace(request, training=replace(QUICK, learning_rate=1e-4))
-    assert cross_validate(session(tmp_path, "work"), other, None, TWO)["rows"] != found["rows"]
+    changed = replace(request, training=replace(QUICK, learning_rate=1e-4))
+    assert _validate(tmp_path, changed)["rows"] != first["rows"]
 
 
 @pytest.mark.slow
-def test_a_fold_that_cannot_be_read_is_computed_again(tiny_model: TinyModel, tmp_path: Path) -> None:
-    ours = adapted(tiny_model)
-    facts_file(ours)
+def test_a_fold_that_cannot_be_read_is_computed_again(ours: Path, tmp_path: Path) -> None:
     request, out = _request(ours, ner_file(tmp_path / "train.tsv", 8)), tmp_path / "work"
-    found = cross_validate(session(tmp_path, "work"), request, None, TWO)
-    first, second, third, _ = kept = sorted(out.glob("*.safetensors"))
-    content = {file: file.read_bytes() for file in kept}
-    first.write_bytes(content[first][:-8])
-    second.write_bytes(content[second].replace(b"seconds", b"moments"))
-    left = out / "running" / third.stem  # as if killed after the fold was written
-    left.mkdir()
-    again = session(tmp_path, "work")
-    rows = cross_validate(again, request, None, TWO)["rows"]
-    assert isinstance(again.progress, Notes)
-    assert [any(str(file) in line for line in again.progress.warnings) for file in kept] == [True, True, False, False]
-    assert [row["score"] for row in rows] == [row["score"] for row in found["rows"]]
-    assert not left.exists()
-    assert cross_validate(session(tmp_path, "work"), request, None, TWO)["rows"] == rows
+    result = _validate(tmp_path, request)
+    cut, renamed, third, _ = files = sorted(out.glob("*.safetensors"))
+    content = {file: file.read_bytes() for file in files}
+    cut.write_bytes(content[cut][:-8])
+    renamed.write_bytes(content[renamed].replace(b"seconds", b"moments"))
+    leftover = out / "running" / third.stem  # as if killed after the fold was written
+    leftover.mkdir()
+    again = Notes()
+    rows = _validate(tmp_path, request, progress=again)["rows"]
+    assert [any(str(file) in line for line in again.warnings) for file in files] == [True, True, False, False]
+    assert [row["score"] for row in rows] == [row["score"] for row in result["rows"]]
+    assert not leftover.exists()
+    assert _validate(tmp_path, request)["rows"] == rows
 
 
 @pytest.mark.slow
-def test_a_fold_that_another_process_computes(tiny_model: TinyModel, tmp_path: Path) -> None:
-    ours = adapted(tiny_model)
-    facts_file(ours)
+def test_a_fold_that_another_process_computes(ours: Path, tmp_path: Path) -> None:
     request = _request(ours, ner_file(tmp_path / "train.tsv", 8))
-    cross_validate(session(tmp_path, "work"), request, None, TWO)
+    _validate(tmp_path, request)
     file, *_ = (tmp_path / "work").glob("*.safetensors")
-    code = f"""
-from pathlib import Path
-from greenadapt.storage.locks import lock
-from greenadapt.storage.files import beside
-with lock(beside(Path({str(file)!r}), "lock")):
-    print("held", flush=True)
-    input()
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(ConflictError, match=file.name):
-            cross_validate(session(tmp_path, "work"), request, None, TWO)
-        other.communicate("\n")
+    with held(beside(file, "lock")), pytest.raises(ConflictError, match=file.name):
+        _validate(tmp_path, request)
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_seconds_of_training_do_not_include_imports(tiny_model: TinyModel, tmp_path: Path) -> None:
-    ours = adapted(tiny_model)
-    facts_file(ours)
+def test_seconds_of_training_do_not_include_imports(ours: Path, tmp_path: Path) -> None:
     train = ner_file(tmp_path / "train.tsv", 8)
     code = f"""
 import sys
@@ -353,82 +329,73 @@ sys.exit("nothing was trained")
 
 
 @pytest.mark.slow
-def test_a_model_with_itself_is_unclear(tiny_model: TinyModel, tmp_path: Path) -> None:
-    ours = adapted(tiny_model)
+def test_a_model_with_itself_is_unclear(ours: Path, tmp_path: Path) -> None:
     request = _request(ours, texts_file(tmp_path / "train.jsonl"), task=TaskConfig("classification", max_length=64))
-    found = cross_validate(session(tmp_path, "work"), request, str(ours), TWO)
-    assert [found["rows"][1][name] for name in ("difference", "low", "high")] == [0, 0, 0]
-    assert found["verdict"] == "unclear"
-    assert found["resampled"] == "examples"
+    result = _validate(tmp_path, request, str(ours))
+    assert [result["rows"][1][name] for name in ("difference", "low", "high")] == [0, 0, 0]
+    assert result["verdict"] == "unclear"
+    assert result["resampled"] == "examples"
 
 
 @pytest.mark.slow
-def test_questions_are_resampled_by_context(tiny_model: TinyModel, tmp_path: Path) -> None:
-    ours = adapted(tiny_model)
+def test_questions_are_resampled_by_context(ours: Path, tmp_path: Path) -> None:
     request = _request(ours, qa_file(tmp_path / "qa.json", 24), task=TaskConfig("qa", max_length=64))
-    found = cross_validate(session(tmp_path, "work"), request, str(ours.parent / "base"), TWO)
-    assert found["resampled"] == "contexts"
-    assert found["examples"] == 24
+    result = _validate(tmp_path, request, str(ours.parent / "base"))
+    assert result["resampled"] == "contexts"
+    assert result["examples"] == 24
 
 
 def test_what_is_refused_before_any_training(tiny_model: TinyModel, tmp_path: Path) -> None:
     ours, train = adapted(tiny_model), ner_file(tmp_path / "train.tsv", 4)
-    here = session(tmp_path, "work")
     with pytest.raises(UsageError, match="no added words"):
-        cross_validate(here, _request(ours.parent / "base", train), None, TWO)
+        _validate(tmp_path, _request(ours.parent / "base", train))
     with pytest.raises(UsageError, match="--base"):
-        cross_validate(here, _request(ours, train), None, TWO)
+        _validate(tmp_path, _request(ours, train))
     facts_file(ours)
     with pytest.raises(UsageError, match="--folds is 5, but there are only 4 examples"):
-        cross_validate(here, _request(ours, train), None, AssessConfig(folds=5))
+        _validate(tmp_path, _request(ours, train), folds=5)
     (tmp_path / "bad.tsv").write_text("one\n")
     with pytest.raises(InputError, match=r"bad\.tsv"):
-        cross_validate(here, _request(ours, tmp_path / "bad.tsv"), None, TWO)
+        _validate(tmp_path, _request(ours, tmp_path / "bad.tsv"))
     assert not (tmp_path / "work").exists()
 
 
-def test_a_base_model_that_changed(tiny_model: TinyModel, tmp_path: Path) -> None:
-    ours = adapted(tiny_model)
-    facts_file(ours)
+def test_a_base_model_that_changed(ours: Path, tmp_path: Path) -> None:
     base = ours.parent / "base"
-    made = Manifest(EXPAND, {}, {"model": model_input(find_model(str(base)))})
-    write_json(ours / MANIFEST, asdict(made))
-    here, request = session(tmp_path, "work"), _request(ours, ner_file(tmp_path / "train.tsv", 4))
+    manifest = Manifest(EXPAND, {}, {"model": model_input(find_model(str(base)))})
+    write_json(ours / MANIFEST, asdict(manifest))
+    request = _request(ours, ner_file(tmp_path / "train.tsv", 4))
     passed = pytest.raises(UsageError, match="only 4 examples")  # what is refused next
     with passed:
-        cross_validate(here, request, None, AssessConfig(folds=5))
+        _validate(tmp_path, request, folds=5)
     trained(base)
     with pytest.raises(InputError, match=f"{base} changed .*--base"):
-        cross_validate(here, request, None, AssessConfig(folds=5))
+        _validate(tmp_path, request, folds=5)
     with passed:
-        cross_validate(here, request, str(base), AssessConfig(folds=5))
+        _validate(tmp_path, request, str(base), folds=5)
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "model.safetensors", "notes.txt"])
-def test_a_folder_with_other_files_is_refused(tiny_model: TinyModel, tmp_path: Path, name: str) -> None:
-    ours = adapted(tiny_model)
-    facts_file(ours)
+def test_a_folder_with_other_files_is_refused(ours: Path, tmp_path: Path, name: str) -> None:
     request, out = _request(ours, ner_file(tmp_path / "train.tsv", 4)), tmp_path / "work"
     out.mkdir()
     (out / name).write_text("{}")
     with pytest.raises(ConflictError, match=f"{out} .*{name}"):
-        cross_validate(session(tmp_path, "work"), request, None, TWO)
+        _validate(tmp_path, request)
     with pytest.raises(ConflictError, match=f"{out / name} "):
-        cross_validate(session(out, name), request, None, TWO)
+        cross_validate(session(out, name), request, None, AssessConfig(folds=2))
     assert [path.name for path in out.iterdir()] == [name]
 
 
 @pytest.mark.slow
-def test_the_command(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    ours = adapted(tiny_model)
-    facts_file(ours)
+def test_the_command(run_alone: Run, ours: Path, tmp_path: Path) -> None:
     train = ner_file(tmp_path / "train.tsv", 16)
     command = ("assess", "-m", ours, "--task", "ner", "--train", train, "--folds", 2, "--max-steps", 2, "--lr", 7e-3)
-    found = json.loads(run_alone(*command, "--json").stdout)
-    shown = run_alone(*command).stdout
-    [row] = [line for line in shown.splitlines() if "both tokenizers" in line]
-    assert f"{100 * found['rows'][1]['score']:.2f}" in row
-    assert {"helps": "helps", "unclear": "No clear", "hurts": "hurts"}[found["verdict"]] in shown
+    result = json.loads(run_alone(*command, "--json").stdout)
+    table = run_alone(*command).stdout
+    [row] = [line for line in table.splitlines() if "both tokenizers" in line]
+    assert f"{100 * result['rows'][1]['score']:.2f}" in row
+    assert {"helps": "helps", "unclear": "No clear", "hurts": "hurts"}[result["verdict"]] in table
     assert "--train" in run_alone("assess", "-m", ours, "--epochs", 3, code=2).stderr
     assert "--words" in run_alone(*command, "--words", 3, code=2).stderr
     assert "--task" in run_alone("assess", "-m", ours, "--train", train, code=2).stderr

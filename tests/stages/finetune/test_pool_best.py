@@ -10,7 +10,6 @@ from typer.testing import Result
 
 from greenadapt.config import TrainConfig
 from greenadapt.errors import UsageError
-from greenadapt.stages.finetune.compare import compare
 from greenadapt.stages.finetune.train import finetune, read_scores
 from tests.support.small_multitask import entry, task_file
 from tests.support.small_multitask import request as request_of_many
@@ -35,18 +34,18 @@ def test_every_seed_is_used_with_the_best_pool_on_dev(
     folder = finetune(session(tmp_path), request).path
     scores, settings = read_json(folder / "scores.json"), read_json(folder / "task.json")
 
-    found = json.loads(run_alone("evaluate", "-m", folder, "--test", dev, "--pool", "mean", "--json").stdout)
+    evaluated = json.loads(run_alone("evaluate", "-m", folder, "--test", dev, "--pool", "mean", "--json").stdout)
     pools = {}
-    for one, trained in zip(found["seeds"], scores["seeds"], strict=True):
-        views = one["test"]["views"]
-        pools[one["seed"]] = max(COST, key=lambda pool: views[pool]["f1"])
-        assert trained["dev"] == {**views[pools[one["seed"]]], "pool": pools[one["seed"]]}
+    for seed_scores, trained in zip(evaluated["seeds"], scores["seeds"], strict=True):
+        views = seed_scores["test"]["views"]
+        pools[seed_scores["seed"]] = max(COST, key=lambda pool: views[pool]["f1"])
+        assert trained["dev"] == {**views[pools[seed_scores["seed"]]], "pool": pools[seed_scores["seed"]]}
     assert len(set(pools.values())) > 1  # the seeds differ, else this says little
     assert settings["pools"] == {str(seed): pool for seed, pool in pools.items()}
     assert settings["pool"] == pools[0]
 
-    for one in scores["seeds"]:
-        seed, scored = one["seed"], one["test"]
+    for seed_scores in scores["seeds"]:
+        seed, scored = seed_scores["seed"], seed_scores["test"]
         pool = pools[seed]
         assert scored == {**scored["views"][pool], "views": scored["views"], "pool": pool}
         command = ["predict", "-m", folder, "-i", test, "--format", "conll", "--seed", seed]
@@ -55,10 +54,12 @@ def test_every_seed_is_used_with_the_best_pool_on_dev(
         rows = lines(folder / "seeds" / str(seed) / "predictions.jsonl")
         assert [labels(json.loads(line)) for line in predicted.splitlines()] == [labels(row) for row in rows]
 
-    shown = run_alone("evaluate", "-m", folder, "--test", test)
-    assert all(text in shown.stdout for text in ("best on the dev set", "logits of", "95 % interval"))
+    table = run_alone("evaluate", "-m", folder, "--test", test)
+    assert all(text in table.stdout for text in ("best on the dev set", "logits of", "95 % interval"))
     (again,) = [json.loads(run_alone("evaluate", "-m", folder, "--test", test, "--json").stdout)]
-    assert [one["test"] for one in again["seeds"]] == [one["test"] for one in scores["seeds"]]
+    assert [seed_scores["test"] for seed_scores in again["seeds"]] == [
+        seed_scores["test"] for seed_scores in scores["seeds"]
+    ]
     low, high = again["intervals"]["best"]
     assert low < again["mean"]["f1"] == scores["mean"]["f1"] < high
     card = (folder / "README.md").read_text("utf-8")
@@ -71,19 +72,18 @@ def test_the_best_epoch_is_that_of_the_best_pool(tiny_model: TinyModel, tmp_path
     training = replace(BEST, keep="best")
     dev = str(tmp_path / "dev.tsv")
     result = finetune(session(tmp_path), ner_request(tmp_path, adapted(tiny_model), dev=dev, training=training))
-    [one] = read_scores(result)["seeds"]
+    [seed] = read_scores(result)["seeds"]
     history = lines(result.folder / "seeds" / "0" / "history.jsonl")
     best = max(history, key=lambda row: row["dev"]["f1"])
-    assert (one["epoch"], one["dev"]) == (best["epoch"], best["dev"])
-    assert read_json(result.folder / "task.json")["pool"] == one["test"]["pool"] == best["dev"]["pool"]
+    assert (seed["epoch"], seed["dev"]) == (best["epoch"], best["dev"])
+    assert read_json(result.folder / "task.json")["pool"] == seed["test"]["pool"] == best["dev"]["pool"]
 
 
 @pytest.mark.slow
 def test_a_model_of_one_view_has_nothing_to_choose(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = adapted(tiny_model)
-    request = ner_request(tmp_path, model, dev=str(tmp_path / "dev.tsv"), training=BEST)
-    base = compare(session(tmp_path), request, [str(model.parent / "base")]).results[1]
-    assert read_json(base.folder / "task.json")["pool"] == "base"
+    training = replace(BEST, epochs=1)
+    request = ner_request(tmp_path, tiny_model(), dev=str(tmp_path / "dev.tsv"), training=training)
+    assert read_json(finetune(session(tmp_path), request).folder / "task.json")["pool"] == "base"
 
 
 def test_it_needs_a_development_set_and_one_task(tiny_model: TinyModel, tmp_path: Path) -> None:

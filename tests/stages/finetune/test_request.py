@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.stages.finetune.request import Start, check_seeds, read_task_data, summary
+from greenadapt.stages.finetune.request import FinetuneRequest, Start, read_task_data, summary
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
@@ -17,16 +18,40 @@ from tests.support.small_multitask import entry, request, task_file
 from tests.support.small_tasks import TinyModel, adapted, facts_file, session
 
 
-def test_requests_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
-    model = tiny_model()
-    with pytest.raises(UsageError, match="no tasks"):
-        request(tmp_path, model, ())
-    with pytest.raises(UsageError, match="--keep best needs a development set"):
-        request(tmp_path, model, training=TrainConfig(keep="best"))
-    with pytest.raises(UsageError, match="--patience needs a development set"):
-        request(tmp_path, model, training=TrainConfig(patience=1))
-    with pytest.raises(UsageError, match="--strategy logits shares a single head"):
-        request(tmp_path, model, memory="base", memory_config=MemoryConfig(strategy="logits"))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tasks": ()}, "no tasks"),
+        ({"training": TrainConfig(keep="best")}, "--keep best needs a development set: give one of the tasks"),
+        ({"training": TrainConfig(patience=1)}, "--patience needs a development set: give one of the tasks"),
+        (
+            {"memory": "base", "memory_config": MemoryConfig(strategy="logits")},
+            "--strategy logits shares a single head",
+        ),
+    ],
+)
+def test_requests_for_many_tasks_that_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        request(tmp_path, tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": ()}, "nothing to train on"),
+        ({"training": TrainConfig(keep="best")}, "--keep best needs a development set: give --dev FILE"),
+        ({"training": TrainConfig(patience=1)}, "--patience needs a development set: give --dev FILE"),
+        ({"save_logits": True}, "--save-logits needs a test set: give --test FILE"),
+        ({"seeds": ()}, "need at least one seed, without repetition"),
+        ({"seeds": (1, 2, 1)}, "need at least one seed, without repetition"),
+        ({"seeds": (-1,)}, "--seed is -1, must be from 0 to 4294967295"),
+        ({"seeds": (0, 2**32)}, "--seed is 4294967296, must be from 0 to 4294967295"),
+    ],
+)
+def test_requests_for_one_task_that_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        FinetuneRequest.of_one(**{"model": "m", "train": ("t",), **changes})
+    FinetuneRequest.of_one("m", ("t",), seeds=(0, 2**32 - 1))
 
 
 def reported(model: Path) -> Notes:
@@ -55,21 +80,6 @@ def test_a_model_that_had_a_memory(tiny_model: TinyModel) -> None:
     assert start.memory is not None
 
 
-@pytest.mark.parametrize(
-    ("seeds", "message"),
-    [
-        ((), "need at least one seed, without repetition"),
-        ((1, 2, 1), "need at least one seed, without repetition"),
-        ((-1,), "--seed is -1, must be from 0 to 4294967295"),
-        ((0, 2**32), "--seed is 4294967296, must be from 0 to 4294967295"),
-    ],
-)
-def test_seeds_that_are_refused(seeds: tuple[int, ...], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        check_seeds(seeds)
-    check_seeds((0, 2**32 - 1))
-
-
 METRICS = {"a": "f1", "b": "by_class.x.f1"}
 
 
@@ -81,18 +91,18 @@ def test_mean_and_deviation_over_the_seeds() -> None:
             "seed": seed,
             "average": {"test": average},
             "tasks": {
-                "a": {"test": {"m": {"f1": one, "em": 0.0}, "mm": {"f1": other}}},
+                "a": {"test": {"m": {"f1": first, "em": 0.0}, "mm": {"f1": second}}},
                 "b": {"test": {"test": {"by_class": {"x": {"f1": of_class}}}}},
             },
         }
-        for seed, (one, other, of_class, average) in enumerate(numbers.tolist())
+        for seed, (first, second, of_class, average) in enumerate(numbers.tolist())
     ]
-    made = summary("mean", METRICS, finished)
-    tasks = made["tasks"]
-    found = [tasks["a"]["test"]["m"], tasks["a"]["test"]["mm"], tasks["b"]["test"]["test"], made["average"]["test"]]
-    assert [one["mean"] for one in found] == pytest.approx(numbers.mean(0).tolist(), rel=1e-12)
-    assert [one["std"] for one in found] == pytest.approx(numbers.std(0, ddof=1).tolist(), rel=1e-12)
-    assert (made["pool"], made["metrics"], made["seeds"]) == ("mean", METRICS, finished)
+    scores = summary("mean", METRICS, finished)
+    tasks = scores["tasks"]
+    values = [tasks["a"]["test"]["m"], tasks["a"]["test"]["mm"], tasks["b"]["test"]["test"], scores["average"]["test"]]
+    assert [first["mean"] for first in values] == pytest.approx(numbers.mean(0).tolist(), rel=1e-12)
+    assert [first["std"] for first in values] == pytest.approx(numbers.std(0, ddof=1).tolist(), rel=1e-12)
+    assert (scores["pool"], scores["metrics"], scores["seeds"]) == ("mean", METRICS, finished)
     alone = summary("mean", METRICS, finished[:1])
     assert alone["average"]["test"] == {"mean": numbers[0, 3]}  # one seed does not deviate
 
@@ -102,9 +112,9 @@ def test_a_score_that_a_seed_does_not_have() -> None:
         {"average": {"dev": average}, "tasks": {"a": {"dev": {"dev": scores}}}}
         for average, scores in ((0.5, {"f1": 0.5}), (None, {}))
     ]
-    made = summary("base", METRICS, finished)
-    nothing = {"mean": None, "std": None}
-    assert (made["average"]["dev"], made["tasks"]["a"]["dev"]["dev"]) == (nothing, nothing)
+    result = summary("base", METRICS, finished)
+    missing = {"mean": None, "std": None}
+    assert (result["average"]["dev"], result["tasks"]["a"]["dev"]["dev"]) == (missing, missing)
 
 
 def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
@@ -117,29 +127,29 @@ def test_data_that_cannot_be(tmp_path: Path, tiny_model: TinyModel) -> None:
         ({"test": {"far": str(empty)}}, "task ner: test far has no examples"),
         ({"metric": "by_type.Nothing.f1"}, "task ner: tasks file: metric .* Nothing, which no training example has"),
     ):
-        wanted = request(tmp_path, model, tasks=(entry(tmp_path, "ner", **changes),))
+        bad_request = request(tmp_path, model, tasks=(entry(tmp_path, "ner", **changes),))
         with pytest.raises(InputError, match=message):
-            finetune(session(tmp_path), wanted)
+            finetune(session(tmp_path), bad_request)
 
 
 @pytest.mark.parametrize(
-    ("name", "other", "lacks"),
+    ("name", "content", "lacks"),
     [
         ("ner", "cell\tB-Other\nheart\tO\n", "other lacks Disease, Gene"),
         ("ill.1", '{"text": "heart", "label": "well"}\n{"text": "cell", "label": "Ill"}\n', "other lacks ill"),
     ],
 )
 def test_training_files_that_differ_in_their_labels(
-    tmp_path: Path, tiny_model: TinyModel, name: str, other: str, lacks: str
+    tmp_path: Path, tiny_model: TinyModel, name: str, content: str, lacks: str
 ) -> None:
-    file, told = tmp_path / "other", Notes()
-    file.write_text(other)
+    file, notes = tmp_path / "other", Notes()
+    file.write_text(content)
     train = task_file(tmp_path, name, "train")
     checkpoint = Checkpoint.open(tiny_model())
-    read_task_data(entry(tmp_path, name, train=(str(train), str(train))), checkpoint, AdapterConfig(), told)
-    assert told.warnings == []
-    read_task_data(entry(tmp_path, name, train=(str(train), str(file))), checkpoint, AdapterConfig(), told)
-    first, second = (line for line in told.warnings if "differ in their labels" in line)
+    read_task_data(entry(tmp_path, name, train=(str(train), str(train))), checkpoint, AdapterConfig(), notes)
+    assert notes.warnings == []
+    read_task_data(entry(tmp_path, name, train=(str(train), str(file))), checkpoint, AdapterConfig(), notes)
+    first, second = (line for line in notes.warnings if "differ in their labels" in line)
     assert first.startswith(f"{name}: ")
     assert first.endswith(f"{train} lacks {'Ill' if name == 'ill.1' else 'Other'}")
     assert second.endswith(lacks)
@@ -148,9 +158,9 @@ def test_training_files_that_differ_in_their_labels(
 def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: Path, tiny_model: TinyModel) -> None:
     (tmp_path / "broken.tsv").write_text("a word without a tag\n", "utf-8")
     broken = entry(tmp_path, "ner", test={"test": str(tmp_path / "broken.tsv")})
-    wanted = request(tmp_path, tiny_model(), tasks=(broken,), adapter=AdapterConfig(size=10, form="reference"))
+    bad_request = request(tmp_path, tiny_model(), tasks=(broken,), adapter=AdapterConfig(size=10, form="reference"))
     with pytest.raises(UsageError, match="width is 10, not a multiple of the 6 heads"):
-        finetune(session(tmp_path), wanted)
+        finetune(session(tmp_path), bad_request)
 
 
 @pytest.mark.parametrize("kind", ["train", "test"])

@@ -19,10 +19,10 @@ from tests.support.small_tasks import TinyModel, adapted, read_json, session
 
 @pytest.mark.slow
 def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: Path) -> None:
-    wanted = request(tmp_path, adapted(tiny_model), seeds=(0, 1))
-    own = session(tmp_path, "many")
-    folder = finetune(own, wanted).folder
-    add_tasks(own, folder, request(tmp_path, folder, ("number",)))
+    trained_together = request(tmp_path, adapted(tiny_model), seeds=(0, 1))
+    in_folder = session(tmp_path, "many")
+    folder = finetune(in_folder, trained_together).folder
+    add_tasks(in_folder, folder, request(tmp_path, folder, ("number",)))
     before = files_of(folder)
     answers = {(name, seed): said(folder, name, seed) for name, seed in (("ill.1", 0), ("ill.1", 1), ("number", 0))}
     remove_task(folder, "ner")
@@ -32,9 +32,9 @@ def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: 
     assert {(name, seed): said(folder, name, seed) for name, seed in answers} == answers
     with pytest.raises(MissingError, match=r"has no task 'ner': it has ill\.1, number"):
         remove_task(folder, "ner")
-    again = finetune(own, wanted)
+    again = finetune(in_folder, trained_together)
     assert not verified(again).fresh
-    notes = own.progress
+    notes = in_folder.progress
     assert isinstance(notes, Notes)
     assert notes.warnings[-1].endswith("many had ner, too, until removed: train it again with --force")
     assert files_of(folder) == after
@@ -46,10 +46,10 @@ def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: 
     ]
     remove_task(folder, "number")
     assert {name: digest for name, digest in after.items() if "number" not in name} == files_of(folder)
-    add_tasks(own, folder, request(tmp_path, folder, ("ner",)))
-    assert [(one.name, one.is_added) for one in list_tasks(folder)] == [("ner", True), ("ill.1", False)]
+    add_tasks(in_folder, folder, request(tmp_path, folder, ("ner",)))
+    assert [(task.name, task.is_added) for task in list_tasks(folder)] == [("ner", True), ("ill.1", False)]
     remove_task(folder, "ner")
-    assert finetune(replace(own, force=True), wanted).fresh
+    assert finetune(replace(in_folder, force=True), trained_together).fresh
     assert len(list_tasks(folder)) == 2
 
 
@@ -70,11 +70,11 @@ def test_a_killed_removal_is_ended_by_the_next(two_tasks: Path, monkeypatch: pyt
         patched.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             remove_task(two_tasks, "ner")
-    assert [one.name for one in list_tasks(two_tasks)] == ["ill.1"]
+    assert [task.name for task in list_tasks(two_tasks)] == ["ill.1"]
     assert said(two_tasks, "ill.1") == before
     assert list(two_tasks.rglob(".*"))
-    wanted = request(two_tasks.parent, two_tasks.parent / "adapted")
-    assert not finetune(session(two_tasks.parent, "many"), wanted).fresh
+    trained_together = request(two_tasks.parent, two_tasks.parent / "adapted")
+    assert not finetune(session(two_tasks.parent, "many"), trained_together).fresh
     assert not list(two_tasks.rglob(".*"))
     assert said(two_tasks, "ill.1") == before
 
@@ -83,13 +83,13 @@ def test_what_is_listed(two_tasks: Path, tiny_model: TinyModel) -> None:
     ner, ill = list_tasks(two_tasks)
     assert (ner.name, ner.kind, ner.adapter, ner.metric, ner.is_added) == ("ner", "ner", "pals", "f1", False)
     assert (ill.name, ill.kind) == ("ill.1", "classification")
-    for one in (ner, ill):
-        file = two_tasks / "tasks" / one.name / "weights.safetensors"
-        assert one.bytes == file.stat().st_size
-        assert one.weights == sum(array.size for array in load_file(file).values())
-        assert one.scores == read_json(two_tasks / "scores.json")["tasks"][one.name]
-    other = tiny_model()
-    for use in (lambda: list_tasks(other), lambda: remove_task(other, "ner")):
+    for task in (ner, ill):
+        file = two_tasks / "tasks" / task.name / "weights.safetensors"
+        assert task.bytes == file.stat().st_size
+        assert task.weights == sum(array.size for array in load_file(file).values())
+        assert task.scores == read_json(two_tasks / "scores.json")["tasks"][task.name]
+    plain = tiny_model()
+    for use in (lambda: list_tasks(plain), lambda: remove_task(plain, "ner")):
         with pytest.raises(UsageError, match="has no tasks that share an encoder: give the folder that finetune --tas"):
             use()
 

@@ -23,6 +23,7 @@ from greenadapt.models.machine import Machine
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.session import Session
 from greenadapt.storage.results import Result, verified
 from greenadapt.training.finetune import FinetuneRun
 from tests.support.small_tasks import (
@@ -43,6 +44,10 @@ from tests.support.small_tasks import (
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHORT = TaskConfig(max_length=64)
+
+
+def noted(tmp_path: Path, notes: Notes, out: str = "run") -> Session:
+    return replace(session(tmp_path, out), progress=notes)
 
 
 def predicted(folder: Path, source: Path, **options: Any) -> list[Json]:
@@ -83,6 +88,14 @@ def check_folder(result: Result, request: FinetuneRequest, labels: list[str]) ->
     assert f"{100 * seed['test'][scores['main']]:.2f}" in card
     assert result.manifest.counts["rows_used"] < result.manifest.counts["rows"]
     return scores
+
+
+def tuned(model: Path, train: Path, test: Path, labels: list[str], **task: Any) -> tuple[Result, Json]:
+    """A model that is fine-tuned and checked, with the scores of its only seed."""
+    request = FinetuneRequest.of_one(str(model), (str(train),), None, str(test), replace(SHORT, **task), TRAIN)
+    result = finetune(session(train.parent), request)
+    (seed,) = check_folder(result, request, labels)["seeds"]
+    return result, seed
 
 
 @pytest.mark.slow
@@ -131,10 +144,8 @@ def test_classes(tiny_model: TinyModel, tmp_path: Path, pair: bool) -> None:
 
     files = {name: texts_file(tmp_path / f"{name}.jsonl", 40, seed, pair=pair) for seed, name in enumerate("ab")}
     fields = ("text", "second") if pair else ("text",)
-    task = replace(SHORT, task="classification", text_fields=fields)
-    request = FinetuneRequest.of_one(str(adapted(tiny_model)), (str(files["a"]),), None, str(files["b"]), task, TRAIN)
-    result = finetune(session(tmp_path), request)
-    (seed,) = check_folder(result, request, ["ill", "well"])["seeds"]
+    task: Json = {"task": "classification", "text_fields": fields}
+    result, seed = tuned(adapted(tiny_model), files["a"], files["b"], ["ill", "well"], **task)
     gold = [row["label"] for row in lines(files["b"])]
     guesses = [row["label"] for row in lines(result.folder / "seeds" / "0" / "predictions.jsonl")]
     scores = seed["test"]
@@ -143,11 +154,11 @@ def test_classes(tiny_model: TinyModel, tmp_path: Path, pair: bool) -> None:
     assert scores["mcc"] == pytest.approx(matthews_corrcoef(gold, guesses))
 
     model, tokenizer = plain(result.folder, "SequenceClassification")
-    for row, found in zip(lines(files["b"]), predicted(result.path, files["b"], pool="base"), strict=True):
+    for row, prediction in zip(lines(files["b"]), predicted(result.path, files["b"], pool="base"), strict=True):
         inputs = tokenizer(*(row[name] for name in fields), return_tensors="pt")
         with torch.no_grad():
             shares = torch.softmax(model(**inputs).logits[0].double(), -1)
-        assert list(found["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-5)
+        assert list(prediction["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-5)
 
 
 @pytest.mark.slow
@@ -155,22 +166,17 @@ def test_numbers(tiny_model: TinyModel, tmp_path: Path) -> None:
     from scipy.stats import pearsonr, spearmanr
 
     train, test = (texts_file(tmp_path / f"{seed}.jsonl", 40, seed, numbers=True) for seed in (0, 1))
-    task = replace(SHORT, task="classification")
-    request = FinetuneRequest.of_one(str(adapted(tiny_model)), (str(train),), None, str(test), task, TRAIN)
-    result = finetune(session(tmp_path), request)
-    (seed,) = check_folder(result, request, [])["seeds"]
+    result, seed = tuned(adapted(tiny_model), train, test, [], task="classification")
     gold = [row["label"] for row in lines(test)]
     values = [row["value"] for row in lines(result.folder / "seeds" / "0" / "predictions.jsonl")]
     expected = [float(score(gold, values).statistic) for score in (pearsonr, spearmanr)]
     assert [seed["test"][name] for name in ("pearson", "spearman")] == pytest.approx(expected)
     model, tokenizer = plain(result.folder, "SequenceClassification")
     assert model.config.problem_type == "regression"
-    found = predicted(result.path, test, pool="base")
-    for row, one in zip(lines(test), found, strict=True):
+    for row, prediction in zip(lines(test), predicted(result.path, test, pool="base"), strict=True):
         with torch.no_grad():
-            assert one["value"] == pytest.approx(
-                model(**tokenizer(row["text"], return_tensors="pt")).logits.item(), abs=1e-4
-            )
+            logits = model(**tokenizer(row["text"], return_tensors="pt")).logits
+        assert prediction["value"] == pytest.approx(logits.item(), abs=1e-4)
 
 
 @pytest.mark.slow
@@ -179,11 +185,7 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
     from torchmetrics.functional.text import squad
 
     train, test = (qa_file(tmp_path / f"{seed}.json", 20, seed, impossible=impossible) for seed in (0, 1))
-    request = FinetuneRequest.of_one(
-        str(adapted(tiny_model)), (str(train),), None, str(test), replace(SHORT, task="qa"), TRAIN
-    )
-    result = finetune(session(tmp_path), request)
-    (seed,) = check_folder(result, request, [])["seeds"]
+    result, seed = tuned(adapted(tiny_model), train, test, [], task="qa")
     assert read_json(result.folder / "task.json")["has_null"] == impossible
     questions = [passage["qas"][0] for passage in read_json(test)["data"][0]["paragraphs"]]
     rows = lines(result.folder / "seeds" / "0" / "predictions.jsonl")
@@ -201,9 +203,11 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
         return
     model, tokenizer = plain(result.folder, "QuestionAnswering")
     contexts = [passage["context"] for passage in read_json(test)["data"][0]["paragraphs"]]
-    asked = tmp_path / "asked.jsonl"
-    asked.write_text("".join(f'{{"question": "what heart", "context": "{context}"}}\n' for context in contexts))
-    for found, context in zip(predicted(result.path, asked, pool="base"), contexts, strict=True):
+    questions_file = tmp_path / "asked.jsonl"
+    questions_file.write_text(
+        "".join(f'{{"question": "what heart", "context": "{context}"}}\n' for context in contexts)
+    )
+    for prediction, context in zip(predicted(result.path, questions_file, pool="base"), contexts, strict=True):
         inputs = tokenizer("what heart", context, return_tensors="pt")
         with torch.no_grad():
             output = model(**inputs)
@@ -211,9 +215,9 @@ def test_answers(tiny_model: TinyModel, tmp_path: Path, impossible: bool) -> Non
         starts, ends = (output[name][0, begin:-1] for name in ("start_logits", "end_logits"))
         of_word = torch.tensor(inputs.word_ids()[begin:-1])
         n_words = len(context.split())
-        best = [torch.stack([each[of_word == word].max() for word in range(n_words)]) for each in (starts, ends)]
+        best = [torch.stack([logits[of_word == word].max() for word in range(n_words)]) for logits in (starts, ends)]
         sums = torch.triu(best[0][:, None] + best[1]) + torch.tril(torch.full((n_words,) * 2, -torch.inf), -1)
-        assert found["logit"] == pytest.approx(float(sums.max()), abs=1e-3)
+        assert prediction["logit"] == pytest.approx(float(sums.max()), abs=1e-3)
 
 
 @pytest.mark.slow
@@ -223,39 +227,39 @@ def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_mod
     again = finetune(session(tmp_path), replace(request, run=RunConfig(max_tokens=512)))
     assert (first.fresh, again.fresh) == (True, False)
     assert again.manifest == first.manifest
-    other = replace(request, training=replace(TRAIN, epochs=1), seeds=(0, 1))
+    changed = replace(request, training=replace(TRAIN, epochs=1), seeds=(0, 1))
     with pytest.raises(
         ConflictError, match=r"\(epochs: 3 → 1, seeds: \[0\] → \[0, 1\]\): keep both with another --out"
     ):
-        finetune(session(tmp_path), other)
+        finetune(session(tmp_path), changed)
     assert read_scores(first)["seeds"][0]["epochs"] == 3
-    forced = finetune(session(tmp_path, force=True), other)
+    forced = finetune(session(tmp_path, force=True), changed)
     assert [seed["epochs"] for seed in read_scores(forced)["seeds"]] == [1, 1]
     ner_file(tmp_path / "train.tsv", 30, seed=5)
     with pytest.raises(ConflictError, match="is finished, but train 1 changed since: train it again with --force"):
-        finetune(session(tmp_path), other)
-    assert finetune(session(tmp_path, force=True), other).manifest.counts["train"] == 30
+        finetune(session(tmp_path), changed)
+    assert finetune(session(tmp_path, force=True), changed).manifest.counts["train"] == 30
 
 
 @pytest.mark.slow
 def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
-    wanted = partial(ner_request, tmp_path, model, training=replace(TRAIN, epochs=1))
-    request = wanted()
+    make_request = partial(ner_request, tmp_path, model, training=replace(TRAIN, epochs=1))
+    request = make_request()
     weights = finetune(session(tmp_path), request).folder / "model.safetensors"
     before = weights.read_bytes()
-    other = tmp_path / "elsewhere"
-    other.mkdir()
-    train, test = ner_file(other / "train.tsv", seed=7), ner_file(other / "test.tsv", seed=8)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    train, test = ner_file(folder / "train.tsv", seed=7), ner_file(folder / "test.tsv", seed=8)
     with pytest.raises(ConflictError, match=rf"\(train 1: {request.tasks[0].train[0]} → {train}\): keep both with"):
-        finetune(session(tmp_path), wanted(train=(str(train),)))
+        finetune(session(tmp_path), make_request(train=(str(train),)))
     evaluate = f"greenadapt evaluate --model {tmp_path / 'run'} --test {test}"
     with pytest.raises(ConflictError, match=rf"\(test: .* → {test}\): score the model on it with {evaluate}, or"):
-        finetune(session(tmp_path), wanted(test=str(test)))
+        finetune(session(tmp_path), make_request(test=str(test)))
     with pytest.raises(ConflictError, match=r"\(model: .*adapted → .*base\)"):
         finetune(session(tmp_path), replace(request, model=str(tmp_path / "base")))
     with pytest.raises(MissingError, match=r"nowhere\.tsv does not exist"):
-        finetune(session(tmp_path), wanted(train=(str(tmp_path / "nowhere.tsv"),)))
+        finetune(session(tmp_path), make_request(train=(str(tmp_path / "nowhere.tsv"),)))
     assert weights.read_bytes() == before
 
 
@@ -267,13 +271,13 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert [seed["seed"] for seed in scores["seeds"]] == [4, 5, 6]
     for part, summary in (("test", scores), ("dev", scores["dev"])):
         for name in ("f1", "precision", "recall"):
-            each = [seed[part][name] for seed in scores["seeds"]]
-            assert summary["mean"][name] == pytest.approx(np.mean(each))
-            assert summary["std"][name] == pytest.approx(np.std(each, ddof=1))
+            values = [seed[part][name] for seed in scores["seeds"]]
+            assert summary["mean"][name] == pytest.approx(np.mean(values))
+            assert summary["std"][name] == pytest.approx(np.std(values, ddof=1))
     assert len({seed["test"]["f1"] for seed in scores["seeds"]}) > 1
     names = {"scores.json", "predictions.jsonl", "history.jsonl"}
-    for seed, more in ((4, set()), (5, {"rows.safetensors", "weights.safetensors"})):
-        assert {path.name for path in (result.folder / "seeds" / str(seed)).iterdir()} == names | more
+    for seed, extra_names in ((4, set()), (5, {"rows.safetensors", "weights.safetensors"})):
+        assert {path.name for path in (result.folder / "seeds" / str(seed)).iterdir()} == names | extra_names
     words = [line.split("\t")[0] for line in (tmp_path / "test.tsv").read_text().splitlines()]
     source = tmp_path / "text.txt"
     source.write_text(" ".join(word or "\n" for word in words).replace(" \n ", "\n") + "\n")
@@ -331,15 +335,14 @@ def test_seeds_do_not_share_memory_and_trackers_take_no_step_twice(
 @pytest.mark.slow
 def test_several_training_files_and_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model()
-    both = (str(ner_file(tmp_path / "one.tsv", 20, 3)), str(ner_file(tmp_path / "two.tsv", 10, 4)))
-    own = session(tmp_path)
-    result = finetune(own, ner_request(tmp_path, model, train=both, test=None))
+    files = (str(ner_file(tmp_path / "one.tsv", 20, 3)), str(ner_file(tmp_path / "two.tsv", 10, 4)))
+    notes = Notes()
+    result = finetune(noted(tmp_path, notes), ner_request(tmp_path, model, train=files, test=None))
     assert result.manifest.counts["train"] == 30
     scores = read_scores(result)
     assert "mean" not in scores
     assert "test" not in scores["seeds"][0]
-    assert isinstance(own.progress, Notes)
-    assert any("has no added words: both tokenizations are the same" in note for note in own.progress.notes)
+    assert any("has no added words: both tokenizations are the same" in note for note in notes.notes)
     tested = finetune(session(tmp_path, "tested"), ner_request(tmp_path, model))
     assert set(read_scores(tested)["seeds"][0]["test"]["views"]) == {"base"}
     assert not (tested.folder / "words.safetensors").exists()
@@ -383,12 +386,11 @@ def test_a_finished_seed_is_not_trained_again(
     for name in (".state", "..state.new"):
         (work / "seeds/0" / name).mkdir()
     (work / "seeds/0/.best.safetensors").write_bytes(b"")
-    again = session(tmp_path)
+    notes = Notes()
     with trained_seeds(monkeypatch) as trained:
-        result = finetune(again, request)
+        result = finetune(noted(tmp_path, notes), request)
     assert trained == [1]
-    assert isinstance(again.progress, Notes)
-    assert [note for note in again.progress.notes if "resuming" in note] == ["seed 1: resuming from step 15"]
+    assert [note for note in notes.notes if "resuming" in note] == ["seed 1: resuming from step 15"]
     names = {name for name in whole.manifest.files if name.endswith((".safetensors", "predictions.jsonl"))}
     assert len(names) == 7
     for name in (*names, "scores.json"):
@@ -437,33 +439,14 @@ def test_training_files_that_are_refused(
 
 def test_what_is_not_there(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model()
-    for changes in ({"train": ("none.tsv",)}, {"test": "none.tsv"}, {"dev": "none.tsv"}):
-        with pytest.raises(MissingError, match=r"none\.tsv"):
-            finetune(session(tmp_path), ner_request(tmp_path, model, **changes))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingError, match=r"owner/name:test does not exist, .* needs datasets, not installed"):
         finetune(session(tmp_path), ner_request(tmp_path, model, test="owner/name:test"))
     with pytest.raises(InputError, match="--test has no examples"):
         finetune(session(tmp_path), ner_request(tmp_path, model, test=_broken(tmp_path, "empty.tsv", "\n")))
-    with pytest.raises(MissingError, match="no model folder"):
-        finetune(session(tmp_path), ner_request(tmp_path, tmp_path / "no model"))
     with pytest.raises(UsageError, match=r"--max-length is 200, but .* reads at most 160"):
         finetune(session(tmp_path), ner_request(tmp_path, model, task=TaskConfig(max_length=200)))
     assert not (tmp_path / "run").exists()
-
-
-def test_requests_that_make_no_sense() -> None:
-    with pytest.raises(UsageError, match="--keep best needs a development set"):
-        FinetuneRequest.of_one("m", ("t",), training=replace(TRAIN, keep="best"))
-    with pytest.raises(UsageError, match="--patience needs a development set"):
-        FinetuneRequest.of_one("m", ("t",), training=replace(TRAIN, patience=1))
-    with pytest.raises(UsageError, match="--save-logits needs a test set: give --test FILE"):
-        FinetuneRequest.of_one("m", ("t",), save_logits=True)
-    with pytest.raises(UsageError, match="nothing to train on"):
-        FinetuneRequest.of_one("m", ())
-    for seeds, message in (((), "at least one seed"), ((1, 1), "without repetition"), ((-1,), "--seed is -1")):
-        with pytest.raises(UsageError, match=message):
-            FinetuneRequest.of_one("m", ("t",), seeds=seeds)
 
 
 @pytest.mark.slow
@@ -472,12 +455,11 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     rows = "virus\tB-Disease\n\u200b\tO\ncell\tB-Plant\n\n\n\n\u200b\tB-Plant\n\nheart\tO\n"
     test = _broken(tmp_path, "odd.tsv", rows)
     dev = _broken(tmp_path, "o.tsv", "heart\tO\nrate\tO\n\nof\tO\n")
-    own = session(tmp_path)
+    notes = Notes()
     training = replace(TRAIN, keep="best", patience=2)
     request = ner_request(tmp_path, adapted(tiny_model), test=test, dev=dev, training=training)
-    result = finetune(own, request)
-    assert isinstance(own.progress, Notes)
-    assert any("types that no training sentence has (Plant): they count as missed" in w for w in own.progress.warnings)
+    result = finetune(noted(tmp_path, notes), request)
+    assert any("types that no training sentence has (Plant): they count as missed" in w for w in notes.warnings)
     (seed,) = read_scores(result)["seeds"]
     assert seed["test"]["support"] == 3
     assert seed["test"]["by_type"]["Plant"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
@@ -487,14 +469,12 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
 
     texts = _broken(tmp_path, "texts.jsonl", '{"text": "\u200b", "label": "well"}\n{"text": "", "label": "new"}\n')
     train = texts_file(tmp_path / "train.jsonl")
-    own = session(tmp_path, "texts")
     request = FinetuneRequest.of_one(
         request.model, (str(train),), None, texts, replace(SHORT, task="classification"), TRAIN
     )
-    (seed,) = read_scores(finetune(own, request))["seeds"]
+    (seed,) = read_scores(finetune(noted(tmp_path, notes, "texts"), request))["seeds"]
     assert seed["test"]["unseen_labels"] == 1
-    assert isinstance(own.progress, Notes)
-    assert any("labels that no training example has" in warning for warning in own.progress.warnings)
+    assert any("labels that no training example has" in warning for warning in notes.warnings)
 
 
 def test_a_dev_set_that_says_nothing_cannot_choose(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -522,21 +502,13 @@ def test_none_of_a_folders_code_is_run(tiny_model: TinyModel, tmp_path: Path) ->
         (folder / "evil.py").write_text(f"{code}class Evil: pass\n")
 
     poison(model)
-    own = session(tmp_path)
-    result = finetune(own, ner_request(tmp_path, model))
+    notes = Notes()
+    result = finetune(noted(tmp_path, notes), ner_request(tmp_path, model))
     assert "auto_map" not in read_json(result.folder / "config.json")
-    assert any("left out auto_map" in note for note in own.progress.notes)  # type: ignore[attr-defined]
+    assert any("left out auto_map" in note for note in notes.notes)
     assert not (result.folder / "evil.py").exists()
     poison(result.folder)
     source = tmp_path / "text.txt"
     source.write_text("heart\n")
     assert len(predicted(result.path, source)) == 1
     assert not marker.exists()
-
-
-def test_a_foreign_folder_is_left_alone(tiny_model: TinyModel, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("x")
-    with pytest.raises(ConflictError, match="is not empty and holds no greenadapt result"):
-        finetune(session(tmp_path, "mine"), ner_request(tmp_path, tiny_model()))
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]

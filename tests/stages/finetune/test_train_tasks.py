@@ -10,7 +10,7 @@ import transformers
 from sklearn.metrics import f1_score
 
 from greenadapt.config import MemoryConfig
-from greenadapt.errors import ConflictError, UsageError
+from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.add_task import add_tasks
 from greenadapt.stages.finetune.tasks import list_tasks, remove_task
@@ -27,12 +27,12 @@ NAMES = tuple(CONFIGS)
 @pytest.mark.slow
 def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
-    wanted = request(tmp_path, model, NAMES, seeds=(4, 9))
+    of_all_kinds = request(tmp_path, model, NAMES, seeds=(4, 9))
     dev = {"a": str(task_file(tmp_path, "ill.1", "dev")), "b": str(task_file(tmp_path, "ill.1", "test"))}
-    chosen = replace(wanted.tasks[1], dev=dev, metric="by_class.ill.f1")
-    wanted = replace(wanted, tasks=(wanted.tasks[0], chosen, *wanted.tasks[2:]))
-    own = session(tmp_path, "many")
-    result = finetune(own, wanted)
+    chosen = replace(of_all_kinds.tasks[1], dev=dev, metric="by_class.ill.f1")
+    of_all_kinds = replace(of_all_kinds, tasks=(of_all_kinds.tasks[0], chosen, *of_all_kinds.tasks[2:]))
+    in_folder = session(tmp_path, "many")
+    result = finetune(in_folder, of_all_kinds)
     folder, scores = verified(result).folder, read_scores(result)
     assert not list(folder.rglob(".*"))
     for name in NAMES:
@@ -45,17 +45,17 @@ def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     plain = transformers.AutoModel.from_pretrained(folder)
     assert plain.config.architectures == ["BertModel"]
     assert result.manifest.counts["train"] == 4 * 24
-    assert not finetune(own, wanted).fresh
+    assert not finetune(in_folder, of_all_kinds).fresh
     with pytest.raises(ConflictError, match=r"another configuration \(learning_rate: 0.007 → 0.001\)"):
-        finetune(own, replace(wanted, training=replace(wanted.training, learning_rate=1e-3)))
+        finetune(in_folder, replace(of_all_kinds, training=replace(of_all_kinds.training, learning_rate=1e-3)))
 
 
 def _check_scores(two_tasks: Path, scores: Json) -> None:
     """Against what the seeds' files say, and one score against scikit-learn's."""
-    each = {seed: read_json(two_tasks / "seeds" / str(seed) / "scores.json")["tasks"] for seed in (4, 9)}
+    of_seeds = {seed: read_json(two_tasks / "seeds" / str(seed) / "scores.json")["tasks"] for seed in (4, 9)}
     gold = [row["label"] == "ill" for row in lines(task_file(two_tasks.parent, "ill.1", "test"))]
     columns = []
-    for seed, tasks in each.items():
+    for seed, tasks in of_seeds.items():
         rows = lines(two_tasks / "seeds" / str(seed) / "tasks" / "ill.1" / "predictions-test.jsonl")
         f1 = tasks["ill.1"]["test"]["test"]["by_class"]["ill"]["f1"]
         assert f1 == pytest.approx(f1_score(gold, [row["label"] == "ill" for row in rows]))
@@ -70,19 +70,19 @@ def _check_scores(two_tasks: Path, scores: Json) -> None:
 
 @pytest.mark.slow
 def test_training_anew_takes_no_added_task_away(two_tasks: Path, tmp_path: Path) -> None:
-    own = session(tmp_path, "many")
-    add_tasks(own, two_tasks, request(tmp_path, two_tasks, ("number",)))
-    before, wanted = files_of(two_tasks), request(tmp_path, two_tasks.parent / "adapted")
+    in_folder = session(tmp_path, "many")
+    add_tasks(in_folder, two_tasks, request(tmp_path, two_tasks, ("number",)))
+    before, trained_together = files_of(two_tasks), request(tmp_path, two_tasks.parent / "adapted")
     with pytest.raises(ConflictError, match=r"has tasks that were added to it \(number\)"):
-        finetune(replace(own, force=True), wanted)
+        finetune(replace(in_folder, force=True), trained_together)
     task_file(tmp_path, "ner", "train").write_text("virus\tB-Disease\n\nthe\tO\n")
     with pytest.raises(ConflictError, match=r"added to it \(number\).*: give another --out, or remove them"):
-        finetune(own, wanted)
+        finetune(in_folder, trained_together)
     assert files_of(two_tasks) == before
     remove_task(two_tasks, "number")
     with pytest.raises(ConflictError, match="is finished, but ner: train 1 changed since: train it again with --force"):
-        finetune(own, wanted)
-    assert finetune(replace(own, force=True), wanted).fresh
+        finetune(in_folder, trained_together)
+    assert finetune(replace(in_folder, force=True), trained_together).fresh
 
 
 @pytest.mark.slow
@@ -91,16 +91,14 @@ def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path
     model = adapted(tiny_model)
     facts_file(model)
     options: Json = {"memory": "base", "memory_config": MemoryConfig(strategy="single", frozen=frozen)}
-    own = session(tmp_path, "many")
-    folder = finetune(own, request(tmp_path, model, **options)).folder
+    in_folder = session(tmp_path, "many")
+    folder = finetune(in_folder, request(tmp_path, model, **options)).folder
     memory = read_json(folder / "multitask.json")["memory"]
     assert (memory["strategy"], memory["frozen"]) == ("single", frozen)
     before = files_of(folder)
     for name in ("ner", "ill.1"):
         assert same(folder, name, None, folder / "seeds" / "0" / "tasks" / name / "predictions-test.jsonl")
-    with pytest.raises(UsageError, match="use the encoder's memory, if it has one: leave out --memory"):
-        add_tasks(own, folder, request(tmp_path, folder, ("number",), memory="base"))
-    add_tasks(own, folder, request(tmp_path, folder, ("number",)))
+    add_tasks(in_folder, folder, request(tmp_path, folder, ("number",)))
     after = files_of(folder)
     assert {name: after[name] for name in before} == before
     assert not any("memory" in name for name in set(after) - set(before))
@@ -109,8 +107,8 @@ def test_a_memory_goes_along(frozen: bool, tiny_model: TinyModel, tmp_path: Path
 
 @pytest.mark.slow
 def test_runs_of_the_same_request_are_alike(two_tasks: Path, tmp_path: Path) -> None:
-    other = finetune(session(tmp_path, "other"), request(tmp_path, two_tasks.parent / "adapted"))
-    assert digests(two_tasks) == digests(other.folder)
+    again = finetune(session(tmp_path, "other"), request(tmp_path, two_tasks.parent / "adapted"))
+    assert digests(two_tasks) == digests(again.folder)
 
 
 @pytest.mark.slow
@@ -118,9 +116,9 @@ def test_other_stages_take_the_encoder_and_what_is_trained_on_it(two_tasks: Path
     """One task is fine-tuned on it, and others share it anew."""
     alone = finetune(session(tmp_path, "one"), ner_request(tmp_path, two_tasks))
     assert TaskFolder.open(str(alone.folder)).name is None
-    more = finetune(session(tmp_path, "more"), request(tmp_path, two_tasks, ("number",)))
-    assert [one.name for one in list_tasks(more.folder)] == ["number"]
-    assert read_scores(more)["metrics"] == {"number": "pearson"}
+    further = finetune(session(tmp_path, "more"), request(tmp_path, two_tasks, ("number",)))
+    assert [task.name for task in list_tasks(further.folder)] == ["number"]
+    assert read_scores(further)["metrics"] == {"number": "pearson"}
 
 
 @pytest.mark.slow
