@@ -273,10 +273,10 @@ class TaskModel(ModelFolder):
         return TaskFolder.find(str(self.folder), self._reading.seed, name)
 
     def _request(self, source: str) -> Any:
-        from greenadapt.inference.predictor import PredictRequest
+        from greenadapt.inference.predictor import PredictionRequest
 
         names = tuple(name for name in self._names if name is not None)
-        return PredictRequest((str(self.folder),), source, reading=self._reading, tasks=names)
+        return PredictionRequest((str(self.folder),), source, reading=self._reading, tasks=names)
 
     @cached_property
     def _words(self) -> "Words":

@@ -25,7 +25,7 @@ from greenadapt.models import graph_export
 from greenadapt.models.forward import outputs
 from greenadapt.models.graph_export import Exported
 from greenadapt.models.graphs import GraphRunner, open_graph
-from greenadapt.models.streaming import Inference
+from greenadapt.models.streaming import Inference, stream_task
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import open_task_model
 from greenadapt.stages.compile import compile_model
@@ -109,7 +109,7 @@ def test_threads_are_those_that_openmp_uses(
     served: Path, monkeypatch: pytest.MonkeyPatch, said: str, wanted: int | None
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", said)
-    opened = OpenedModel.open(TaskFolder.open(str(served)), ReadingOptions()).opened
+    opened = OpenedModel.open(TaskFolder.open(str(served)), ReadingOptions()).runner
     assert isinstance(opened, GraphRunner)
     assert opened.threads == (wanted or usable_cores())
 
@@ -251,7 +251,7 @@ def test_every_architecture(family: str, tmp_path: Path) -> None:
     run = Inference(64, graph.pad_id, pool="base")
     examples = list(examples_of(model.checkpoint, head))
     expected = outputs(model.model, model.rows, examples, run)
-    for ours, torchs in zip(graph.outputs(examples, run), expected, strict=True):
+    for ours, torchs in zip(stream_task(graph, examples, run), expected, strict=True):
         np.testing.assert_allclose(ours.base, torchs.base, atol=1e-4, rtol=0)
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.models import check_alike
-from greenadapt.inference.predictor import PredictRequest
+from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.train import finetune
 from tests.conftest import last_line
@@ -69,7 +69,7 @@ def test_an_ensemble_needs_several_models(runs: dict[str, Path]) -> None:
         assert told.exit_code == 2
         assert f"--ensemble {rule} needs several models, there is one: give each with" in last_line(told)
     with pytest.raises(UsageError, match="--ensemble logits needs several models"):
-        PredictRequest(("a",), ensemble="logits")
+        PredictionRequest(("a",), ensemble="logits")
 
 
 def test_models_that_differ_are_no_ensemble(runs: dict[str, Path]) -> None:

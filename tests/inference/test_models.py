@@ -20,7 +20,7 @@ from greenadapt.cli import app
 from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.models import OpenedModel, combined, one_process, second_look
-from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.streaming import ViewOutputs
@@ -36,6 +36,7 @@ from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
+from tests.support.predictions import predict
 from tests.support.small_tasks import TinyModel, expand
 
 A, B = np.array([[10, 9.5, 0]], np.float32), np.array([[0, 2, 3]], np.float32)
@@ -281,7 +282,7 @@ def test_the_ends(n_models: int, margin: float, pool: Any, make_model: Callable[
     source.write_text("".join(f"{line}\n" for line in LINES))
 
     def tags(**options: Any) -> list[list[str]]:
-        request = PredictRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options))
+        request = PredictionRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options))
         return [one.result["tags"] for one in predict(request, Silent())]
 
     assert tags(margin=margin) == tags(pool=pool)
@@ -338,7 +339,7 @@ def test_of_long_contexts_only_windows_with_an_answer_are_read_again(make_model:
     model = opened(make_model(task))
     asked = [Question("1", "what is the heart ?", CONTEXT), Question("2", "which virus ?", CONTEXT)]
     inputs = list(model.inputs(asked))
-    full = list(model.outputs(asked))
+    full = list(model.outputs(model.inputs(asked)))
     reading, margin = Reading(model), 0.05
     found = list(second_look(task, inputs, margin, reading, N_PIECES))
     assert all(0 < n < len(one.base) for n, one in zip(reading.read["base"], inputs, strict=True))
@@ -428,7 +429,7 @@ def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> Non
 
     def refused(folder: Path, match: str, **options: Any) -> None:
         with pytest.raises(UsageError, match=match):
-            list(predict(PredictRequest((str(folder),), str(source), reading=ReadingOptions(**options)), Silent()))
+            list(predict(PredictionRequest((str(folder),), str(source), reading=ReadingOptions(**options)), Silent()))
 
     refused(make_model(TEXTS), "reads only the base one", margin=0.5, pool="base")
     refused(make_model(TEXTS, name="one", pool="expanded"), "reads only the expanded one", margin=0.5)

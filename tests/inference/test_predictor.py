@@ -18,7 +18,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.cli import app
 from greenadapt.config import AdapterConfig, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.models.adapters.multitask import head_spec, open_multitask
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
@@ -28,6 +28,7 @@ from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tokenization.export import copy_tokenizers
 from tests.support.endless import Endless
+from tests.support.predictions import predict
 from tests.support.small_multitask import write_multitask
 from tests.support.small_tasks import Json, TinyModel, expand
 
@@ -63,7 +64,7 @@ def make(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
 
 def results(*folders: Path, source: Path, **options: Any) -> list[Json]:
     asked = {name: options.pop(name) for name in ("format", "tasks") if name in options}
-    request = PredictRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options), **asked)
+    request = PredictionRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options), **asked)
     return [prediction.as_dict() for prediction in predict(request, Silent())]
 
 
@@ -216,7 +217,7 @@ def test_the_order_and_every_line_are_kept(make: Callable[..., Path], tmp_path: 
 def test_the_first_rows_are_out_before_the_end(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = Endless("heart")
     monkeypatch.setattr("sys.stdin", pipe.as_stdin())
-    rows = predict(PredictRequest((str(make(TEXTS, is_expanded=False)),)), Silent())
+    rows = predict(PredictionRequest((str(make(TEXTS, is_expanded=False)),)), Silent())
     assert next(rows).as_dict()["line"] == 1
     assert pipe.taken <= 1024
 
@@ -504,7 +505,7 @@ def test_tasks_that_are_refused(several: Path, make: Callable[..., Path], tmp_pa
 def test_the_first_rows_of_several_tasks_are_out_before_the_end(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = Endless("heart")
     monkeypatch.setattr("sys.stdin", pipe.as_stdin())
-    rows = predict(PredictRequest((str(several),), tasks=("mood", "diseases")), Silent())
+    rows = predict(PredictionRequest((str(several),), tasks=("mood", "diseases")), Silent())
     assert next(rows).as_dict()["line"] == 1
     assert pipe.taken <= 1024
 

@@ -47,13 +47,14 @@ def test_every_seed_is_as_each_task_alone(trained: str) -> None:
     for seed in (None, 4):
         options = ReadingOptions(seed=seed)
         folders = {name: TaskFolder.open(trained, seed, name) for name in TASKS}
-        model = OpenedModel.open_all([*folders.values()], options)
+        first, *more = folders.values()
+        model = OpenedModel.open(first, options, *more)
         assert {name: encoder.max_length for name, encoder in model.encoders.items()} == {"mood": 160, "diseases": 32}
         seen: list[int] = []
-        count = model.opened.model.encoder.get_submodule("encoder.layer.0").register_forward_pre_hook
+        count = model.runner.model.encoder.get_submodule("encoder.layer.0").register_forward_pre_hook
         count(lambda _, inputs, seen=seen: seen.append(len(inputs[0])))
         examples = [{name: folder.task.example(text, "") for name, folder in folders.items()} for text in TEXTS]
-        together = list(model.logits_of_all(examples, {name: Counter() for name in TASKS}))
+        together = list(model.shared_logits(examples, {name: Counter() for name in TASKS}))
         made[seed] = {name: [one[name][1] for one in together] for name in TASKS}
         n_words = 3  # texts whose two views differ
         assert sum(seen) == len(TEXTS) + n_words
@@ -72,9 +73,10 @@ def test_each_task_is_pooled_as_it_was_trained(trained: str) -> None:
     folder.write_text(json.dumps({**json.loads(folder.read_text()), "pool": "expanded"}))
     folders = {name: TaskFolder.open(trained, None, name) for name in TASKS}
     for names in (TASKS, TASKS[::-1]):
-        model = OpenedModel.open_all([folders[name] for name in names], ReadingOptions())
+        first, *more = (folders[name] for name in names)
+        model = OpenedModel.open(first, ReadingOptions(), *more)
         examples = [{name: folders[name].task.example(text, "") for name in names} for text in TEXTS]
-        together = list(model.logits_of_all(examples, {name: Counter() for name in names}))
+        together = list(model.shared_logits(examples, {name: Counter() for name in names}))
         for name in names:
             alone = OpenedModel.open(folders[name], ReadingOptions())
             assert alone.run.pool == ("expanded" if name == "mood" else "mean")

@@ -19,7 +19,7 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, TaskConfig
-from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import Answering, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Silent
@@ -29,6 +29,7 @@ from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
 from tests.conftest import save_tokenizer, unigram_tokenizer
 from tests.support.plain_qa import PlainQa, assert_same_answers
+from tests.support.predictions import predict
 from tests.support.small_tasks import TRAIN, Json, TinyModel, lines, ner_request, qa_file, session, texts_file
 
 SPECIALS = {
@@ -197,7 +198,7 @@ def model(tiny_model: TinyModel) -> Path:
 
 
 def predicted(folder: Path, source: Path) -> list[Json]:
-    request = PredictRequest((str(folder),), str(source), reading=ReadingOptions(precision="float32"))
+    request = PredictionRequest((str(folder),), str(source), reading=ReadingOptions(precision="float32"))
     return [row.as_dict() for row in predict(request, Silent())]
 
 

@@ -126,7 +126,7 @@ class QaModel:
 
     def found(self, questions: Iterable[Question]) -> Iterator[dict[str, AnswerCandidates]]:
         """What the model says about each question on its context, in order."""
-        for output in self.model.outputs(questions):
+        for output in self.model.outputs(self.model.inputs(questions)):
             yield {name: self._located(output.example, pooled(output, pool)) for name, pool in self.sets.items()}
 
     def _located(self, question: Question, logits: Array) -> AnswerCandidates:

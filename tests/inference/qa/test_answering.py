@@ -16,7 +16,7 @@ from torchmetrics.functional.text import squad
 
 from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.errors import ConflictError, InputError, UsageError
-from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import MEASURES, Answering, QaRequest, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Bar, Silent
@@ -25,6 +25,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.tasks.metrics import FEWEST
 from greenadapt.tasks.spans import score_answer
 from tests.conftest import Notes
+from tests.support.predictions import predict
 from tests.support.small_tasks import Json, adapted, expand, lines, qa_file, read_json, sentences, session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -80,7 +81,7 @@ def assert_alike(found: Any, expected: Any) -> None:
 def test_answers_are_those_that_predict_gives(model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 6)
     (model / "task.json").write_text(json.dumps({"task": "qa", "max_length": 32, "pool": "mean"}))
-    theirs = [row.as_dict() for row in predict(PredictRequest((str(model),), str(data)), Silent())]
+    theirs = [row.as_dict() for row in predict(PredictionRequest((str(model),), str(data)), Silent())]
     for found, expected in zip(rows_of(request(model, data, reading=ReadingOptions())), theirs, strict=True):
         assert_alike({name: found[name] for name in expected}, expected)
 

@@ -18,13 +18,14 @@ import transformers
 
 from greenadapt.config import ReadingOptions, RunConfig, TaskConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
-from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.models.machine import Machine
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.storage.results import Result, verified
 from greenadapt.training.finetune import FinetuneRun
+from tests.support.predictions import predict
 from tests.support.small_tasks import (
     TRAIN,
     Json,
@@ -46,7 +47,7 @@ SHORT = TaskConfig(max_length=64)
 
 
 def predicted(folder: Path, source: Path, **options: Any) -> list[Json]:
-    request = PredictRequest((str(folder),), str(source), reading=ReadingOptions(**options))
+    request = PredictionRequest((str(folder),), str(source), reading=ReadingOptions(**options))
     return [row.as_dict() for row in predict(request, Silent())]
 
 
