@@ -95,7 +95,7 @@ class Ours:
         """The best answers to each question."""
         opened = replace(self.opened, run=replace(self.opened.run, pool=pool))
         task: Any = opened.task
-        for _ in QaModel(opened, task, {"answers": pool}, QaConfig()).found(questions):
+        for _ in QaModel(opened, task, {"answers": pool}, QaConfig()).find(questions):
             pass
 
 

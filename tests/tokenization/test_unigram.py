@@ -20,7 +20,7 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, TaskConfig
 from greenadapt.inference.predictor import PredictionRequest
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -273,7 +273,7 @@ def test_answers(model: Path, tmp_path: Path) -> None:
     slow = shutil.copytree(result.path, tmp_path / "slow")
     save_tokenizer(unigram_tokenizer(), slow / "base_tokenizer", "XLMRobertaTokenizer", **SPECIALS)
     theirs = PlainQa(slow, 32, "punct")
-    for row, context in zip(Answering(request, Silent()).rows(), contexts, strict=True):
+    for row, context in zip(Answerer(request, Silent()).rows(), contexts, strict=True):
         expected = theirs.answers("what heart?", context)
         assert_same_answers(row["answers"], expected[: len(row["answers"])], context)
         assert len(row["answers"]) == len(expected)

@@ -12,7 +12,7 @@ from greenadapt.config import Count, SampleBy, SearchBy
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import checked_call
-from greenadapt.inference.entries import Context, Names, read_texts
+from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.paragraphs import paragraphs
 from greenadapt.inference.search.store import (
     AGAIN,
@@ -255,7 +255,7 @@ class Builder:
         counts = {name: self._counts[name] for name in ("added", "changed", "removed", "unchanged")}
         return {"documents": len(seen), **counts, "paragraphs": len(self._index)}
 
-    def _contexts(self) -> Iterator[Context]:
+    def _contexts(self) -> Iterator[NamedText]:
         facts, names = self._index.facts, Names()
         how = facts.config.format, facts.config.fields, names
         by = self._sample_by if facts.config.sample_by == "line" else facts.config.sample_by
@@ -265,7 +265,7 @@ class Builder:
                 yield replace(context, name=given + context.name.removeprefix(path)) if is_path else context
         names.note_lines(self._progress)
 
-    def _compared(self, seen: set[int], *, is_empty: bool) -> Iterator[tuple[Context, DocumentKey, Change]]:
+    def _compared(self, seen: set[int], *, is_empty: bool) -> Iterator[tuple[NamedText, DocumentKey, Change]]:
         """Every document with what it is, compared with the index; in ``seen`` the hashed names of all."""
         for block in grouped(self._contexts(), lambda one: len(one.text), _BLOCK_CHARACTERS, _BLOCK):
             keys = [DocumentKey(_hash(one.name), _hash(one.name, one.title, one.text)) for one in block]
@@ -284,7 +284,7 @@ class Builder:
         )
         return grouped(documents, lambda one: len(one.entries), most, most)
 
-    def _document(self, context: Context, key: DocumentKey, *, is_new: bool) -> _Document:
+    def _document(self, context: NamedText, key: DocumentKey, *, is_new: bool) -> _Document:
         entries, texts = [], []
         for start, end in paragraphs(context.text, self._config.paragraph_chars):
             text = context.text[start:end]

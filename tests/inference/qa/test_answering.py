@@ -17,7 +17,7 @@ from torchmetrics.functional.text import squad
 from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.inference.predictor import PredictionRequest
-from greenadapt.inference.qa.answering import MEASURES, Answering, QaRequest, compare_rows, score_rows
+from greenadapt.inference.qa.answering import MEASURES, Answerer, QaRequest, compare_rows, score_rows
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Bar, Silent
 from greenadapt.stages.qa import answer, read_answers, read_summary
@@ -56,12 +56,12 @@ def request(model: Path, data: Path | None = None, **changes: Any) -> QaRequest:
 
 def of_documents(folder: Path, *questions: str) -> InquirySources:
     return InquirySources(
-        documents=(str(folder),), asked=questions or ("what virus", "the heart"), sample_by="document"
+        documents=(str(folder),), question_texts=questions or ("what virus", "the heart"), sample_by="document"
     )
 
 
 def rows_of(asked: QaRequest, progress: Notes | None = None) -> list[Json]:
-    return list(Answering(asked, progress or Notes()).rows())
+    return list(Answerer(asked, progress or Notes()).rows())
 
 
 def assert_alike(found: Any, expected: Any) -> None:
@@ -89,8 +89,8 @@ def test_answers_are_those_that_predict_gives(model: Path, tmp_path: Path) -> No
 def test_a_row_has_the_answer_in_its_sentence_and_its_scores(model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 4)
     contexts = [paragraph["context"] for paragraph in read_json(data)["data"][0]["paragraphs"]]
-    answering = Answering(request(model, data, config=QaConfig(top=3)), Notes())
-    rows = list(answering.rows())
+    answerer = Answerer(request(model, data, config=QaConfig(top=3)), Notes())
+    rows = list(answerer.rows())
     assert [row["id"] for row in rows] == ["0", "1", "2", "3"]
     for row, context in zip(rows, contexts, strict=True):
         assert len(row["answers"]) == 3
@@ -105,10 +105,10 @@ def test_a_row_has_the_answer_in_its_sentence_and_its_scores(model: Path, tmp_pa
         assert row["gold"] == ["tachycardia"]
         scores = score_answer(row["answer"], row["gold"], is_second=False)
         assert (row["em"], row["f1"], row["substr"]) == (scores.em, scores.f1, scores.substr)
-    scores = answering.summary()["scores"]
+    scores = answerer.summary()["scores"]
     assert scores["questions"] == 4
     assert scores["f1"] == pytest.approx(np.mean([row["f1"] for row in rows]))
-    assert "comparison" not in answering.summary()
+    assert "comparison" not in answerer.summary()
 
 
 @pytest.mark.slow
@@ -130,10 +130,10 @@ def test_documents_answer_as_their_texts_alone_do(model: Path, documents: Path, 
 
 
 def test_documents_that_change_while_they_are_read(model: Path, documents: Path) -> None:
-    answering = Answering(request(model, sources=of_documents(documents)), Notes())
+    answerer = Answerer(request(model, sources=of_documents(documents)), Notes())
     (documents / "3.txt").write_text("the virus")
     with pytest.raises(InputError, match="the documents changed while they were read"):
-        list(answering.rows())
+        list(answerer.rows())
 
 
 def test_each_context_is_read_once_for_all_its_questions(
@@ -165,8 +165,8 @@ def test_each_context_is_read_once_for_all_its_questions(
 def test_compared_with_its_base_model(model: Path, tmp_path: Path) -> None:
     base = model.parent / "base"
     data = qa_file(tmp_path / "data.json", 12)
-    answering = Answering(request(model, data, compare=str(base)), Notes())
-    rows = list(answering.rows())
+    answerer = Answerer(request(model, data, compare=str(base)), Notes())
+    rows = list(answerer.rows())
     for pool in ("base", "expanded"):
         one_view = rows_of(request(model, data, reading=replace(SHORT, pool=pool)))
         assert [row["compared"][pool]["answer"] for row in rows] == [row["answer"] for row in one_view]
@@ -175,7 +175,7 @@ def test_compared_with_its_base_model(model: Path, tmp_path: Path) -> None:
         row["compared"]["base_model"]["answer"] for row in rows
     ]
     assert [row["answer"] for row in rows] == [row["answer"] for row in rows_of(request(model, data))]
-    comparison = answering.summary()["comparison"]
+    comparison = answerer.summary()["comparison"]
     assert [one["name"] for one in comparison["models"]] == ["base_model", "base", "expanded", "mean"]
     assert comparison["models"][1]["differences"]["f1"]["difference"] == 0
     assert comparison["changed"] == sum(row["answer"] != row["compared"]["base_model"]["answer"] for row in rows) > 0
@@ -251,7 +251,7 @@ def test_a_second_run_does_nothing_and_what_changed_is_noticed(model: Path, docu
     (model / "task.json").write_text(json.dumps({"task": "qa", "max_answer_chars": 9}))
     assert answer(here, asked).fresh
     assert not answer(here, asked).fresh
-    piped = replace(asked, sources=InquirySources(documents=("-",), asked=("what",)))
+    piped = replace(asked, sources=InquirySources(documents=("-",), question_texts=("what",)))
     with pytest.raises(UsageError, match="standard input is read once"):
         answer(session(tmp_path, "piped"), piped)
 
@@ -269,10 +269,10 @@ def test_there_may_be_no_answer(model: Path, tmp_path: Path) -> None:
         assert row["gold"] == ([] if int(row["id"]) % 3 == 0 else ["tachycardia"])
     for changes, option in (({"null_odds": True}, "odds"), ({"config": QaConfig(null_threshold=1.0)}, "threshold")):
         with pytest.raises(UsageError, match=f"--null-{option}, but the model always answers: give --no-answer"):
-            Answering(request(model, data, **changes), Notes())
-    answering = Answering(request(model, data, config=QaConfig(no_answer=True)), Notes())
-    list(answering.rows())
-    scores = answering.summary()["scores"]
+            Answerer(request(model, data, **changes), Notes())
+    answerer = Answerer(request(model, data, config=QaConfig(no_answer=True)), Notes())
+    list(answerer.rows())
+    scores = answerer.summary()["scores"]
     assert (scores["has_answer"]["questions"], scores["no_answer"]["questions"]) == (6, 3)
 
 
@@ -306,16 +306,16 @@ def test_labels_are_needed_for_scores_alone(model: Path, tmp_path: Path) -> None
         "answers": {"text": ["virus"], "answer_start": [4]},
     }
     data.write_text(json.dumps({"id": 1, "question": "what", "context": "the heart"}) + "\n" + json.dumps(labelled))
-    answering = Answering(request(model, data), Notes())
-    first, second = answering.rows()
+    answerer = Answerer(request(model, data), Notes())
+    first, second = answerer.rows()
     assert "gold" not in first
     assert second["gold"] == ["virus"]
-    scores = answering.summary()["scores"]
+    scores = answerer.summary()["scores"]
     assert (scores["questions"], scores["unlabelled"]) == (1, 1)
     data.write_text(json.dumps({"id": 1, "question": "what", "context": "the heart"}))
-    answering = Answering(request(model, data), Notes())
-    assert len(list(answering.rows())) == 1
-    assert answering.summary() == {}
+    answerer = Answerer(request(model, data), Notes())
+    assert len(list(answerer.rows())) == 1
+    assert answerer.summary() == {}
 
 
 def test_an_expanded_model_stays_what_it_was_trained_for(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -338,10 +338,14 @@ def test_pipes_are_read_once(model: Path, documents: Path, tmp_path: Path) -> No
 
     text = (documents / "0.txt").read_text()
     [expected] = rows_of(
-        request(model, sources=InquirySources(documents=(str(documents / "0.txt"),), asked=("who",), single=True))
+        request(
+            model, sources=InquirySources(documents=(str(documents / "0.txt"),), question_texts=("who",), single=True)
+        )
     )
     [row] = rows_of(
-        request(model, sources=InquirySources(documents=(piped(text),), asked=("who",), format="text", single=True))
+        request(
+            model, sources=InquirySources(documents=(piped(text),), question_texts=("who",), format="text", single=True)
+        )
     )
     assert (row["answer"], row["start"]) == (expected["answer"], expected["start"])
     rows = rows_of(

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
-from greenadapt.inference.entries import Context, Names, read_texts
+from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.qa.inquiry import read_asked
 from greenadapt.progress import Silent
 from tests.conftest import Notes
@@ -53,7 +53,7 @@ def rows(*records: Any) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def texts(source: str, *more: Any, **options: Any) -> list[Context]:
+def texts(source: str, *more: Any, **options: Any) -> list[NamedText]:
     return list(read_texts(source, *more or (Silent(),), **{"sample_by": "document", **options}))
 
 
@@ -189,10 +189,10 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     notes = Notes()
     assert texts("papers/", notes) == [
-        Context("papers/a.nxml", "First part.\nSecond."),
-        Context("papers/b.txt", "two\nlines"),
-        Context("papers/sub/c.jsonl:1", "row"),
-        Context("papers/z.txt.gz", "packed"),
+        NamedText("papers/a.nxml", "First part.\nSecond."),
+        NamedText("papers/b.txt", "two\nlines"),
+        NamedText("papers/sub/c.jsonl:1", "row"),
+        NamedText("papers/z.txt.gz", "packed"),
     ]
     assert notes.warnings == [
         "papers/: skipped 2 files of unknown kinds; name theirs with --format",

@@ -7,7 +7,7 @@ import pytest
 
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.errors import UsageError
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
@@ -42,14 +42,14 @@ def papers(tmp_path: Path) -> Path:
 
 def rows_of(model: Path, sources: InquirySources, config: QaConfig = WHOLE, **how: object) -> list[Json]:
     request = QaRequest(str(model), sources, config, ReadingOptions(max_length=64), retrieval=RetrievalConfig(**how))  # type: ignore[arg-type]
-    return [*Answering(request, Silent()).rows()]
+    return [*Answerer(request, Silent()).rows()]
 
 
 def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_document(
     model: Path, papers: Path, tmp_path: Path
 ) -> None:
     question = "virus coronavirus"
-    [row] = rows_of(model, InquirySources(index=str(papers), asked=(question,)), passages=2, search_weight=0)
+    [row] = rows_of(model, InquirySources(index=str(papers), question_texts=(question,)), passages=2, search_weight=0)
     found = Index(papers).search(question, top=2)
     assert len(found) == 2
     texts = {line["id"]: line["text"] for line in lines(tmp_path / "papers.jsonl")}
@@ -72,7 +72,7 @@ def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_documen
 
 
 def test_the_score_of_the_search_counts_as_much_as_it_is_weighed(model: Path, papers: Path) -> None:
-    sources = InquirySources(index=str(papers), asked=("virus coronavirus tachycardia",))
+    sources = InquirySources(index=str(papers), question_texts=("virus coronavirus tachycardia",))
     [plain] = rows_of(model, sources, passages=3, search_weight=0)
     [weighed] = rows_of(model, sources, passages=3, search_weight=1000)
     found = Index(papers).search("virus coronavirus tachycardia", top=3)
@@ -84,7 +84,7 @@ def test_the_score_of_the_search_counts_as_much_as_it_is_weighed(model: Path, pa
 
 
 def test_a_paragraph_is_kept_once_however_many_questions_find_it(papers: Path) -> None:
-    sources = InquirySources(index=str(papers), asked=("virus coronavirus", "coronavirus tachycardia"))
+    sources = InquirySources(index=str(papers), question_texts=("virus coronavirus", "coronavirus tachycardia"))
     inquiry = read_inquiry(sources, Silent(), RetrievalConfig(passages=20))
     read = [*inquiry.lookups()]
     assert len(read) == sum(inquiry.n_lookups.values()) > inquiry.n_contexts
@@ -112,8 +112,8 @@ def test_questions_of_data_are_put_to_the_index_and_scored(
 
 def test_what_does_not_go_together_is_refused(papers: Path, model: Path) -> None:
     with pytest.raises(UsageError, match="own documents"):
-        InquirySources(index=str(papers), documents=("a.txt",), asked=("what",))
+        InquirySources(index=str(papers), documents=("a.txt",), question_texts=("what",))
     with pytest.raises(UsageError, match="need questions"):
         InquirySources(index=str(papers))
     with pytest.raises(UsageError, match="give --index"):
-        rows_of(model, InquirySources(documents=("a.txt",), asked=("what",)), by="hybrid")
+        rows_of(model, InquirySources(documents=("a.txt",), question_texts=("what",)), by="hybrid")

@@ -51,8 +51,8 @@ def test_questions_on_one_context_are_looked_up_together_and_answered_in_order(t
     contexts = ["bats", "mice", "bats", "camels", "mice", "bats"]
     rows = [{"id": i, "question": f"q{i}", "context": context} for i, context in enumerate(contexts)]
     found = inquiry(data=records(tmp_path / "data.jsonl", *rows))
-    assert [*found.asked] == ["0", "1", "2", "3", "4", "5"]
-    assert [one.context for one in found.asked.values()] == contexts
+    assert [*found.questions] == ["0", "1", "2", "3", "4", "5"]
+    assert [one.context for one in found.questions.values()] == contexts
     assert [(one.id, one.question, one.context) for one in found.lookups()] == [
         (str(i), f"q{i}", contexts[i]) for i in (0, 2, 5, 1, 4, 3)
     ]
@@ -72,8 +72,8 @@ def test_gold_answers_are_those_that_count(tmp_path: Path) -> None:
 
 
 def test_each_question_is_asked_of_each_document(two: tuple[str, ...]) -> None:
-    found = inquiry(documents=two, asked=("who", "when", "who"))
-    assert [(name, one.question, one.context) for name, one in found.asked.items()] == [
+    found = inquiry(documents=two, question_texts=("who", "when", "who"))
+    assert [(name, one.question, one.context) for name, one in found.questions.items()] == [
         ("1", "who", ""),
         ("2", "when", ""),
         ("3", "who", ""),  # asked twice, answered twice
@@ -97,7 +97,7 @@ def test_questions_of_a_file_have_its_ids(two: tuple[str, ...], tmp_path: Path) 
 def test_documents_have_names_of_their_own_the_same_each_time(tmp_path: Path) -> None:
     rows = [{"id": "x", "text": "bats"}, {"id": "y", "text": "mice"}]
     sources = tuple(records(tmp_path / name, *rows) for name in ("a.jsonl", "b.jsonl"))
-    found = inquiry(documents=sources, asked=("who",))
+    found = inquiry(documents=sources, question_texts=("who",))
     names = [one.document for one in found.lookups()]
     assert names == ["x", "y", f"{sources[1]}:1", f"{sources[1]}:2"]
     assert [one.document for one in found.lookups()] == names
@@ -105,16 +105,16 @@ def test_documents_have_names_of_their_own_the_same_each_time(tmp_path: Path) ->
 
 
 def test_one_document_where_one_is_wanted(two: tuple[str, ...], tmp_path: Path) -> None:
-    assert inquiry(documents=two[:1], asked=("who",), single=True).n_contexts == 1
+    assert inquiry(documents=two[:1], question_texts=("who",), single=True).n_contexts == 1
     rows = records(tmp_path / "rows.jsonl", {"text": "bats"}, {"text": "mice"})
     with pytest.raises(UsageError, match=r"--context .*rows\.jsonl holds 2 documents: give them with --documents"):
-        inquiry(documents=(rows,), asked=("who",), single=True)
-    assert inquiry(documents=(rows,), asked=("who",)).n_contexts == 2
+        inquiry(documents=(rows,), question_texts=("who",), single=True)
+    assert inquiry(documents=(rows,), question_texts=("who",)).n_contexts == 2
 
 
 def test_nothing_is_given_twice(two: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match=r"b\.txt is given twice"):
-        inquiry(documents=(*two, two[0]), asked=("who",))
+        inquiry(documents=(*two, two[0]), question_texts=("who",))
     with pytest.raises(UsageError, match="standard input is given twice"):
         inquiry(documents=("-",), questions="-")
 
@@ -122,7 +122,7 @@ def test_nothing_is_given_twice(two: tuple[str, ...]) -> None:
 def test_a_document_from_standard_input_is_read_once_and_kept(stdin: io.BytesIO, two: tuple[str, ...]) -> None:
     stdin.write("of bäts\n".encode())
     stdin.seek(0)
-    found = inquiry(documents=(two[1], "-"), asked=("who",))
+    found = inquiry(documents=(two[1], "-"), question_texts=("who",))
     assert stdin.read() == b""
     for _ in range(2):
         assert [one.context for one in found.lookups()] == ["of camels", "of bäts\n"]
@@ -133,25 +133,25 @@ def test_questions_from_standard_input(stdin: io.BytesIO, two: tuple[str, ...]) 
     stdin.write(b"who\n\nwhen\n")
     stdin.seek(0)
     found = inquiry(documents=two, questions="-")
-    assert [one.question for one in found.asked.values()] == ["who", "when"]
+    assert [one.question for one in found.questions.values()] == ["who", "when"]
     assert len([*found.lookups()]) == len([*found.lookups()]) == 4
 
 
-def test_what_is_broken_is_said_before_anything_is_looked_up(two: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_is_broken_is_said_before_anything_is_look_up(two: tuple[str, ...], tmp_path: Path) -> None:
     broken = text(tmp_path / "z.jsonl", '{"text": "bats"}\n{"text" "mice"}\n')
     with pytest.raises(InputError, match=r"z\.jsonl, line 2, column 9 is not JSON"):
-        inquiry(documents=(*two, broken), asked=("who",))
+        inquiry(documents=(*two, broken), question_texts=("who",))
     twice = records(tmp_path / "twice.jsonl", *[{"id": 1, "question": "who", "context": "bats"}] * 2)
     with pytest.raises(InputError, match=r"twice\.jsonl:2 has the id '1', as .*twice\.jsonl:1 has"):
         inquiry(data=twice)
     with pytest.raises(UsageError, match="--question number 2 is empty"):
-        inquiry(documents=two, asked=("who", " \n"))
+        inquiry(documents=two, question_texts=("who", " \n"))
 
 
 def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     rows = records(tmp_path / "rows.jsonl", {"text": "bats"}, {"text": " "}, {"text": "mice"})
     notes = Notes()
-    found = read_inquiry(InquirySources(documents=(rows,), asked=("who",)), notes)
+    found = read_inquiry(InquirySources(documents=(rows,), question_texts=("who",)), notes)
     assert found.n_contexts == 2
     assert len([*found.lookups()]) == 2
     assert [line for line in notes.lines if "without text" in line] == [f"{rows}: left out 1 document without text"]
@@ -163,12 +163,15 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     [
         ({}, "either questions with their contexts, or documents"),
         ({"data": "x", "documents": ("y",)}, "either questions with their contexts, or documents"),
-        ({"data": "x", "asked": ("y",)}, "--data has its own questions"),
+        ({"data": "x", "question_texts": ("y",)}, "--data has its own questions"),
         ({"data": "-"}, "not read from a pipe"),
         ({"documents": ("x",)}, "either --question TEXT or --questions FILE"),
-        ({"documents": ("x",), "asked": ("y",), "questions": "z"}, "either --question TEXT or --questions FILE"),
+        (
+            {"documents": ("x",), "question_texts": ("y",), "questions": "z"},
+            "either --question TEXT or --questions FILE",
+        ),
         ({"documents": ("-",), "questions": "-"}, "standard input is given twice"),
-        ({"documents": ("",), "asked": ("y",)}, "a path is empty"),
+        ({"documents": ("",), "question_texts": ("y",)}, "a path is empty"),
     ],
 )
 def test_what_contradicts_itself_is_refused(given: dict[str, Any], message: str) -> None:
@@ -177,8 +180,10 @@ def test_what_contradicts_itself_is_refused(given: dict[str, Any], message: str)
 
 
 def test_bytes_that_are_no_text_are_replaced(two: tuple[str, ...], tmp_path: Path) -> None:
-    assert [one.question for one in inquiry(documents=two, asked=("wh\udcff",)).asked.values()] == ["wh\ufffd"]
+    assert [one.question for one in inquiry(documents=two, question_texts=("wh\udcff",)).questions.values()] == [
+        "wh\ufffd"
+    ]
     data = tmp_path / "data.json"
     qas = [{"id": "a\ud800", "question": "who"}]
     data.write_text(json.dumps({"data": [{"paragraphs": [{"context": "bats", "qas": qas}]}]}))
-    assert [*inquiry(data=str(data)).asked] == ["a\ufffd"]
+    assert [*inquiry(data=str(data)).questions] == ["a\ufffd"]

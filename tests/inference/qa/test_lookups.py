@@ -17,7 +17,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_inquiry
-from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, read_journal, sentence_around
+from greenadapt.inference.qa.lookups import AnswerCollector, Lookup, QaModel, look_up, read_journal, sentence_around
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.tasks.qa import QuestionTask
@@ -75,7 +75,7 @@ class Portions:
     def __init__(self) -> None:
         self.seen: list[Sequence[Question]] = []
 
-    def found(self, questions: Sequence[Question]) -> Iterator[dict[str, AnswerCandidates]]:
+    def find(self, questions: Sequence[Question]) -> Iterator[dict[str, AnswerCandidates]]:
         self.seen.append(questions)
         for one in questions:
             yield {f"of {id(self)}": AnswerCandidates((Candidate(one.id, 0, 1, 0.0),))}
@@ -96,7 +96,7 @@ def test_all_models_answer_a_portion_that_fits_before_the_next_is_read(contexts:
 
     models: list[Any] = [Portions(), Portions()]
     lookups = []
-    for lookup in looked_up(models, questions()):
+    for lookup in look_up(models, questions()):
         lookups.append(lookup)
         assert n_read <= len(lookups) + 256
     assert [one.id for one in lookups] == [f"{number}.{i}" for number, (_, n) in enumerate(texts) for i in range(n)]
@@ -115,59 +115,46 @@ def test_all_models_answer_a_portion_that_fits_before_the_next_is_read(contexts:
 
 @pytest.mark.slow
 @given(st.integers(1, 4), st.integers(1, 4), st.booleans(), st.data())
-def test_questions_are_told_in_order_once_found_everywhere(n: int, m: int, has_null: bool, data: st.DataObject) -> None:
-    asked = {str(i): Question(str(i), "", "") for i in range(n)}
+def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null: bool, data: st.DataObject) -> None:
+    questions = {str(i): Question(str(i), "", "") for i in range(n)}
     logits = iter(data.draw(st.permutations(range(n * m * 3))))
-    each = [
-        Lookup(
-            name,
-            str(document),
-            {
-                model: AnswerCandidates(
-                    tuple(
-                        Candidate(str(logit % 3), 0, 1, float(logit), str(document))
-                        for logit in sorted((next(logits) for _ in range(3)), reverse=True)
-                    )
-                    if model == "mean"
-                    else (),
-                    float(document) if has_null else None,
-                )
-                for model in ("mean", "base")
-            },
-        )
-        for document in range(m)
-        for name in asked
-    ]
-    arrive = data.draw(st.permutations(each))
-    waiting = Waiting(Inquiry(asked, dict.fromkeys(asked, m), m, lambda: iter(())), 5)
-    told: list[Lookup] = []
-    left = dict.fromkeys(asked, m)
-    for lookup in arrive:
-        waiting.add(lookup)
-        left[lookup.id] -= 1
-        told += waiting.complete()
-        n_ready = next((i for i, count in enumerate(left.values()) if count), n)
-        assert [one.id for one in told] == [*asked][:n_ready]
-    for one in told:
-        for model, found in one.found.items():
-            parts = [each.found[model] for each in arrive if each.id == one.id]
-            assert found == together(parts, 5)
-            assert found.null == (0.0 if has_null else None)
-            all_of_it = [one for part in parts for one in part.candidates]
-            best = {(one.document, one.text): one.logit for one in sorted(all_of_it, key=lambda one: one.logit)}
-            assert [one.logit for one in found.candidates] == sorted(best.values(), reverse=True)[:5]
-    assert [*waiting.complete()] == []
+
+    def candidates(document: int) -> tuple[Candidate, ...]:
+        highest = sorted((next(logits) for _ in range(3)), reverse=True)
+        return tuple(Candidate(str(logit % 3), 0, 1, float(logit), str(document)) for logit in highest)
+
+    lookups = []
+    for document in range(m):
+        null = float(document) if has_null else None
+        for name in questions:
+            sets = {"mean": AnswerCandidates(candidates(document), null), "base": AnswerCandidates((), null)}
+            lookups.append(Lookup(name, str(document), sets))
+    lookups = data.draw(st.permutations(lookups))
+    collector = AnswerCollector(Inquiry(questions, dict.fromkeys(questions, m), m, lambda: iter(())), 5)
+    complete: list[Lookup] = []
+    n_missing = dict.fromkeys(questions, m)
+    for lookup in lookups:
+        complete += collector.add(lookup)
+        n_missing[lookup.id] -= 1
+        n_ready = next((i for i, count in enumerate(n_missing.values()) if count), n)
+        assert [lookup.id for lookup in complete] == [*questions][:n_ready]
+    for answers in complete:
+        for name, best in answers.found.items():
+            parts = [lookup.found[name] for lookup in lookups if lookup.id == answers.id]
+            assert best == together(parts, 5)
+            assert best.null == (0.0 if has_null else None)
+            by_logit = sorted((c for part in parts for c in part.candidates), key=lambda c: c.logit)
+            highest = {(c.document, c.text): c.logit for c in by_logit}
+            assert [c.logit for c in best.candidates] == sorted(highest.values(), reverse=True)[:5]
+    assert [*collector.collect([])] == []
 
 
 def test_no_question_waits_for_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the virus")
-    found = read_inquiry(InquirySources(documents=(str(tmp_path / "a.txt"),), asked=("who", "when")), Silent())
-    waiting = Waiting(found, 20)
-    assert [*waiting.complete()] == []
-    waiting.add(Lookup("2", "a", {"mean": AnswerCandidates(())}))
-    assert [*waiting.complete()] == []
-    waiting.add(Lookup("1", "a", {"mean": AnswerCandidates(())}))
-    assert [one.id for one in waiting.complete()] == ["1", "2"]
+    sources = InquirySources(documents=(str(tmp_path / "a.txt"),), question_texts=("who", "when"))
+    collector = AnswerCollector(read_inquiry(sources, Silent()), 20)
+    assert [*collector.add(Lookup("2", "a", {"mean": AnswerCandidates(())}))] == []
+    assert [one.id for one in collector.add(Lookup("1", "a", {"mean": AnswerCandidates(())}))] == ["1", "2"]
 
 
 @pytest.fixture
@@ -184,7 +171,7 @@ def reader(tiny_model: TinyModel) -> Callable[..., QaModel]:
 def test_sentences_are_kept_of_what_may_be_told(reader: Callable[..., QaModel]) -> None:
     context = "The heart rate.\nIt was isolated from the virus. A protein is in the cell."
     questions = [Question(str(i), f"what {i}", context, document="a.txt") for i in range(3)]
-    for sets in reader(top=2).found(questions):
+    for sets in reader(top=2).find(questions):
         assert [*sets] == ["mean", "base"]
         for found in sets.values():
             assert len(found.candidates) == 20

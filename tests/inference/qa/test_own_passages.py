@@ -8,7 +8,7 @@ import pytest
 import greenadapt
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.search.store import TextSearch
 from greenadapt.inference.search.words import plain_words
@@ -39,7 +39,7 @@ def papers(tmp_path: Path) -> str:
 def rows_of(model: Path, sources: InquirySources, top: int = 20, **how: object) -> list[Json]:
     retrieval = RetrievalConfig(**how)  # type: ignore[arg-type]
     request = QaRequest(str(model), sources, QaConfig(top=top), ReadingOptions(max_length=64), retrieval=retrieval)
-    return [*Answering(request, Silent()).rows()]
+    return [*Answerer(request, Silent()).rows()]
 
 
 def alone(model: Path, tmp_path: Path, context: str) -> list[Json]:
@@ -50,9 +50,9 @@ def alone(model: Path, tmp_path: Path, context: str) -> list[Json]:
 
 
 def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers: str, tmp_path: Path) -> None:
-    sources = InquirySources(documents=(papers,), asked=(QUESTION, "patient"))
+    sources = InquirySources(documents=(papers,), question_texts=(QUESTION, "patient"))
     request = QaRequest(str(model), sources, retrieval=RetrievalConfig(passages=2, search_weight=0))
-    inquiry = Answering(request, Silent()).inquiry
+    inquiry = Answerer(request, Silent()).inquiry
     assert (inquiry.n_lookups, inquiry.n_contexts) == ({"1": 4, "2": 4}, 2)
     row = rows_of(model, sources, passages=2, search_weight=0)[0]
     expected: dict[tuple[str, str], tuple[float, str, int]] = {}
@@ -73,7 +73,7 @@ def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers:
 
 
 def test_a_worse_paragraph_costs_its_answers_the_weight(model: Path, papers: str) -> None:
-    sources = InquirySources(documents=(papers,), asked=(QUESTION,))
+    sources = InquirySources(documents=(papers,), question_texts=(QUESTION,))
     [row] = rows_of(model, sources, passages=4, search_weight=1000)
     best = [TextSearch(text, plain_words).best(QUESTION, 1)[0].text for text in TEXTS]
     assert {each["paragraph"] for each in row["answers"]} <= {*best}
@@ -98,7 +98,7 @@ def test_a_context_without_words_has_no_answer_either_way(model: Path, tmp_path:
     for passages in (None, 3):
         retrieval = RetrievalConfig(passages=passages)
         request = QaRequest(str(model), sources, QaConfig(no_answer=True), retrieval=retrieval)
-        found.append([row["answers"] for row in Answering(request, Silent()).rows()])
+        found.append([row["answers"] for row in Answerer(request, Silent()).rows()])
     assert found[0] == found[1]
     assert [[(one["answer"], one["score"]) for one in each] for each in found[1]] == [[("", 1.0)], [("", 1.0)]]
 
@@ -130,7 +130,7 @@ def test_questions_of_data_are_scored_kept_and_the_same_from_python(
 
 
 def test_what_is_for_an_index_or_for_paragraphs_is_refused(model: Path, papers: str) -> None:
-    sources = InquirySources(documents=(papers,), asked=(QUESTION,))
+    sources = InquirySources(documents=(papers,), question_texts=(QUESTION,))
     with pytest.raises(UsageError, match="--by is for an index"):
         rows_of(model, sources, by="dense", passages=2)
     with pytest.raises(UsageError, match="give --passages"):
@@ -146,28 +146,28 @@ def test_an_answer_of_the_same_text_is_told_once(model: Path) -> None:
 
 
 def test_it_says_if_a_document_changed_before_it_was_read(model: Path, papers: str) -> None:
-    sources = InquirySources(documents=(papers,), asked=(QUESTION,))
+    sources = InquirySources(documents=(papers,), question_texts=(QUESTION,))
     request = QaRequest(str(model), sources, retrieval=RetrievalConfig(passages=3))
-    answering = Answering(request, Silent())
+    answerer = Answerer(request, Silent())
     Path(papers).write_text("".join(json.dumps({"id": f"p{i}", "text": "a virus"}) + "\n" for i in range(2)))
     with pytest.raises(InputError, match="changed while they were read"):
-        [*answering.rows()]
+        [*answerer.rows()]
 
 
 def test_it_goes_on_from_a_journal_and_compares(model: Path, papers: str, tmp_path: Path) -> None:
     rows = [{"id": "p", "question": QUESTION, "context": TEXTS[0]}, {"id": "q", "question": "x", "context": " "}]
     (tmp_path / "two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for sources in (
-        InquirySources(documents=(papers,), asked=(QUESTION, "patient")),
+        InquirySources(documents=(papers,), question_texts=(QUESTION, "patient")),
         InquirySources(data=str(tmp_path / "two.jsonl")),
     ):
         request = QaRequest(str(model), sources, compare=str(model), retrieval=RetrievalConfig(passages=2))
-        whole = [*Answering(request, Silent()).rows()]
+        whole = [*Answerer(request, Silent()).rows()]
         journal = tmp_path / "journal"
-        assert [*Answering(request, Silent()).rows(journal)] == whole
+        assert [*Answerer(request, Silent()).rows(journal)] == whole
         kept = journal.read_text().splitlines(keepends=True)
         journal.write_text("".join(kept[:1]))
-        again = [*Answering(request, Silent()).rows(journal)]
+        again = [*Answerer(request, Silent()).rows(journal)]
         assert [(row["id"], row["answer"], row["start"]) for row in again] == [
             (row["id"], row["answer"], row["start"]) for row in whole
         ]

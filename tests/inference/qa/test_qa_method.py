@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, WordUnit
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.forward import outputs
 from greenadapt.models.rows import Rows
@@ -141,7 +141,7 @@ def test_rows_of_the_command_are_those_of_the_slow_reading(folder: Path, tmp_pat
         compare=str(folder.parent / "base"),
     )
     theirs = PlainQa(folder, 32, "whitespace")
-    for row, (text, context) in zip(Answering(request, Silent()).rows(), asked, strict=True):
+    for row, (text, context) in zip(Answerer(request, Silent()).rows(), asked, strict=True):
         assert_same_row(row, theirs.answers(text, context), context)
         words = words_of(context, "whitespace")
         views = dict(zip(["base", "expanded"], VIEWS, strict=True)) | {"base_model": "base_tokenizer"}
@@ -159,8 +159,8 @@ def test_documents_are_read_as_if_they_were_one(folder: Path, tmp_path: Path) ->
     for path, context in contexts.items():
         Path(path).write_text(context, "utf-8")
     reading = ReadingOptions(max_length=64, precision="float32")
-    sources = InquirySources(documents=tuple(contexts), asked=("what heart?",), sample_by="document")
-    [row] = Answering(QaRequest(str(folder), sources, QaConfig(top=20), reading), Silent()).rows()
+    sources = InquirySources(documents=tuple(contexts), question_texts=("what heart?",), sample_by="document")
+    [row] = Answerer(QaRequest(str(folder), sources, QaConfig(top=20), reading), Silent()).rows()
     theirs = PlainQa(folder, 64, "punct")
     found = [
         (logit, text, path)
