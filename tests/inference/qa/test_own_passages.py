@@ -11,13 +11,14 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.search.store import TextSearch
-from greenadapt.inference.search.words import plain_words
+from greenadapt.inference.search.words import in_normal_form, raw_words
 from greenadapt.progress import Silent
 from tests.conftest import Run
 from tests.support.small_tasks import Json, TinyModel, adapted, lines, sentences
 
 pytest.importorskip("tantivy", reason="NOT TESTED: passages of a text, without tantivy")
 pytestmark = pytest.mark.usefixtures("one_thread")
+WORDS_OF_TEXT = in_normal_form(raw_words)
 QUESTION = "virus coronavirus"
 TEXTS = ["\n\n".join(" ".join(" ".join(words) + "." for words in sentences(25, seed=10 * k + i)) for i in range(5))
          for k in range(2)]  # fmt: skip
@@ -57,7 +58,7 @@ def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers:
     row = rows_of(model, sources, passages=2, search_weight=0)[0]
     expected: dict[tuple[str, str], tuple[float, str, int]] = {}
     for name, text in zip(("p0", "p1"), TEXTS, strict=True):
-        search = TextSearch(text, plain_words)  # the words of these texts are plain
+        search = TextSearch(text, WORDS_OF_TEXT)  # the words of these texts are plain
         assert len(search.passages) > 2
         for one in search.best(QUESTION, 2):
             for each in alone(model, tmp_path, one.text):
@@ -75,7 +76,7 @@ def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers:
 def test_a_worse_paragraph_costs_its_answers_the_weight(model: Path, papers: str) -> None:
     sources = InquirySources(documents=(papers,), question_texts=(QUESTION,))
     [row] = rows_of(model, sources, passages=4, search_weight=1000)
-    best = [TextSearch(text, plain_words).best(QUESTION, 1)[0].text for text in TEXTS]
+    best = [TextSearch(text, WORDS_OF_TEXT).best(QUESTION, 1)[0].text for text in TEXTS]
     assert {each["paragraph"] for each in row["answers"]} <= {*best}
 
 
