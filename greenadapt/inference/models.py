@@ -29,8 +29,6 @@ from greenadapt.workers import ahead, grouped, launched_processes
 if TYPE_CHECKING:
     from greenadapt.models.forward import TorchRunner
     from greenadapt.models.graph_export import Exported
-    from greenadapt.models.machine import Machine
-    from greenadapt.models.memory.cache import MemoryReader
 
 
 ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
@@ -114,7 +112,7 @@ class OpenedModel:
             from greenadapt.models.adapters.multitask import open_tasks
             from greenadapt.models.forward import TorchRunner
             from greenadapt.models.machine import Machine
-            from greenadapt.models.weights import open_task_model
+            from greenadapt.models.weights import open_task_model, read_memory
 
             memory = MemoryChoice.of_task(folder, options.memory)
             machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision, ())
@@ -138,8 +136,10 @@ class OpenedModel:
         if backend == "torch":
             run = replace(run, autocast=machine.autocast)
             if memory is not None:
-                host = model.model.encoder if names else model.model
-                run = replace(run, memory=attached(memory, host, folder.weights, encoder, machine))
+                host, general = model.model.encoder if names else model.model, memory.open()
+                general.attach(host, encoder, machine, seed=0)
+                read_memory(host, folder.weights)
+                run = replace(run, memory=general.reader(encoder))
             runner = TorchRunner(model.model.to(machine.device), model.rows, run, is_shared=bool(more))
         else:
             runner = model
@@ -249,18 +249,6 @@ def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:
         raise UsageError(
             f"{folder.folder} has a memory (G-MAP), which --backend {backend} does not run", "use --backend torch"
         )
-
-
-def attached(memory: MemoryChoice, host: Any, weights: Path, encoder: Encoder, machine: "Machine") -> "MemoryReader":
-    """Give ``host``, which was trained with ``memory``, the general model and what was learnt about it, which lies in
-    the folder ``weights``; returns how that model reads what ``encoder`` does.
-    """
-    from greenadapt.models.weights import read_memory
-
-    general = memory.open()
-    general.attach(host, encoder, machine, seed=0)
-    read_memory(host, weights)
-    return general.reader(encoder)
 
 
 def one_process(command: str) -> None:

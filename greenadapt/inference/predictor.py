@@ -27,12 +27,12 @@ from greenadapt.tasks.questions import Question
 from greenadapt.workers import ahead
 
 ReadBlock = Callable[[Sequence[Any]], Callable[[], Iterator[Json]]]
-"""Tokenizes the examples of a block, and returns what predicts for them."""
+"""Tokenizes the examples of a block, and returns a function that predicts for them."""
 
 
 @dataclass(frozen=True)
 class PredictionRequest:
-    """What to predict, and by which models."""
+    """The models, the input and the options of a prediction."""
 
     models: tuple[str, ...]
     """Task folders; several are an ensemble."""
@@ -41,9 +41,9 @@ class PredictionRequest:
     format: EntryFormat | None = None
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     ensemble: EnsembleRule | None = None
-    """What is averaged of several models; ``None`` is ``logits``."""
+    """The average of several models; ``None`` is ``logits``."""
     tasks: tuple[str, ...] = ()
-    """The tasks to predict, by name, of a model of several; none for the only task of a model."""
+    """Names of tasks of a multitask model; empty for the only task of a model."""
     glue: bool = False
     """Whether ``source`` is a test table as GLUE publishes it, whatever ``format`` is."""
 
@@ -74,8 +74,8 @@ class PredictionRequest:
 class EntryPrediction:
     """The models' prediction for one entry of the input.
 
-    Of one task ``result`` is what its ``decode`` gives. Of several it has that of each by its name in ``tasks``, and
-    the entry's ``example`` is one of each task, by name.
+    For one task ``result`` is the output of its ``decode``. For several, ``result["tasks"]`` and the entry's
+    ``example`` have a result and an example of each task, by name.
     """
 
     entry: Entry
@@ -83,11 +83,8 @@ class EntryPrediction:
 
     def as_dict(self) -> Json:
         """``line`` and ``id``, if known, and the result."""
-        known = {"line": self.entry.line, "id": self.entry.id}
-        return {
-            **{name: value for name, value in known.items() if value is not None},
-            **_without_id(self.result),
-        }
+        entry = {"line": self.entry.line, "id": self.entry.id}
+        return {name: value for name, value in entry.items() if value is not None} | _without_id(self.result)
 
     def shown(self, *, tags: bool = False) -> Json:
         """The same without NER's ``tags``, or with them and ``words``."""
@@ -98,7 +95,6 @@ class EntryPrediction:
 
 
 def _shown(result: Json, example: Any, tags: bool) -> Json:
-    """The part of a task's ``result`` that is shown."""
     if "tags" in result and tags:
         return {**result, "words": example.words}
     return {name: value for name, value in result.items() if name != "tags"}
@@ -117,7 +113,7 @@ class _SharedReader:
 
     @property
     def name(self) -> str:
-        """The kinds of the tasks, of which an input has to suit all."""
+        """The kinds of the tasks; an input has to suit all of them."""
         return " and ".join(dict.fromkeys(task.name for task in self.tasks.values()))
 
     def example(self, record: str | Json, where: str) -> dict[str, Any]:
@@ -222,13 +218,9 @@ class Predictor:
         return list(self._read_block(examples)()), [counts.pop("cut", 0) for counts in self._cut]
 
     def digest(self) -> str:
-        """A hash of all that decides the predictions of a file: the request, and the content of models and file."""
+        """A hash of the request and of the content of models and file, which decide the predictions."""
         models = [adapted_input(find_model(model))["sha256"] for model in self._request.models]
         return hash_json([plain(asdict(self._request)), models, source_input(self._request.source)["sha256"]])
-
-    def open(self) -> None:
-        """Load the models now, instead of before the first block."""
-        _ = self._read_block
 
     @cached_property
     def members(self) -> list[OpenedModel]:
@@ -286,7 +278,7 @@ class Predictor:
 def _open_predictor(request: PredictionRequest) -> Callable[[Sequence[Any]], tuple[list[Json], list[int]]]:
     """``predict_block`` of a predictor whose models are open."""
     predictor = Predictor(request)
-    predictor.open()
+    _ = predictor._read_block
     return predictor.predict_block
 
 

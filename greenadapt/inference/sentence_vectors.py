@@ -55,7 +55,13 @@ class SentenceEncoder:
                 checkpoint, modules, "bfloat16" if quantize == "bf16" else options.precision
             )
             return cls(outputs, encoder, modules, replace(run, autocast=autocast))
-        graph = open_graph(folder, partial(_exported, folder), backend, quantize)
+
+        def export() -> "Exported":
+            from greenadapt.models.graph_export import Exported
+
+            return Exported.of_sentences(folder)
+
+        graph = open_graph(folder, export, backend, quantize)
         if graph.head is not None:
             raise UsageError(
                 f"{folder} was compiled for its task, not for sentence vectors", "compile the encoder itself"
@@ -94,14 +100,8 @@ class SentenceEncoder:
         return Feature(ids, types, _UNIT)
 
 
-def _exported(folder: Path) -> "Exported":
-    from greenadapt.models.graph_export import Exported
-
-    return Exported.of_sentences(folder)
-
-
 def _open_torch(checkpoint: Checkpoint, modules: SentenceModules, precision: Precision) -> tuple[Any, Any]:
-    """What gives the outputs of inputs, and the context in which it runs."""
+    """A function from inputs to outputs, and the context in which it runs."""
     from greenadapt.models.forward import outputs
     from greenadapt.models.machine import Machine
     from greenadapt.models.sentence_vectors import open_sentence_model

@@ -40,17 +40,16 @@ from greenadapt.tasks.spans import AnswerCandidates, ranked, score_answer
 
 MEASURES = ("em", "f1", "substr")
 BASE_MODEL, OURS = "base_model", "mean"
-"""Names of the answers of the model that another is compared with, and of that other's."""
+"""Names of the answers of the base model, and of the model that is compared with it."""
 _N_SHOWN = 5
 
 
 def score_rows(rows: Sequence[Json], groups: Sequence[str]) -> Json:
-    """Means of ``em``, ``f1`` and ``substr`` over the rows that have them, and their 95 % ``intervals``.
+    """Means of ``em``, ``f1`` and ``substr`` over the labelled rows, and their 95 % ``intervals``.
 
-    ``groups`` says of each row which context it is on, and ``resampled`` whether contexts or questions were drawn (see
-    ``bootstrap.resampled``). ``questions`` and ``contexts`` are how many were scored, ``unlabelled`` how many rows have
-    nothing to score with. Where there are questions without answer, those of either kind alone are in ``has_answer``
-    and ``no_answer``.
+    ``groups`` has the context of each row; ``resampled`` says whether the bootstrap drew contexts or questions (see
+    ``metrics.resampled``). ``questions`` and ``contexts`` count the scored ones, ``unlabelled`` the rows without gold
+    answers. If some questions have no answer, ``has_answer`` and ``no_answer`` have the scores of either kind.
     """
     labelled = [(row, group) for row, group in zip(rows, groups, strict=True) if "em" in row]
     kinds = {"": labelled}
@@ -63,13 +62,13 @@ def score_rows(rows: Sequence[Json], groups: Sequence[str]) -> Json:
 
 
 def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str, str]) -> Json:
-    """What ``score_rows`` counts, and each model's scores, the first of them the base model's.
+    """The counts of ``score_rows``, and the scores of each of ``models``, of which the first is the base model.
 
-    ``names`` are those of the models, ``base_model`` and ``mean``. The others of ``models`` are the model's
-    tokenizations alone and its answers, ``mean``; they have ``differences`` to the base model, each with the 95 %
-    percentile interval of a paired bootstrap. ``changed`` is how many of all rows have an answer of another text than
-    the base model's; of those with a gold answer ``better``, ``worse`` and ``equal`` in F1, and ``best`` and ``worst``
-    are the largest gains and losses. Where no row has a gold answer ``first`` has the first that changed instead.
+    ``names`` has the names of the models ``base_model`` and ``mean``. The other entries of ``models`` are each
+    tokenization alone and their ``mean``; they have ``differences`` to the base model, each with the 95 % percentile
+    interval of a paired bootstrap. ``changed`` counts the answers whose text differs from the base model's; of those
+    with a gold answer ``better``, ``worse`` and ``equal`` count by F1, and ``best`` and ``worst`` are the largest gains
+    and losses. Without any gold answer ``first`` has the first changed answers instead.
     """
     labelled = [(row, group) for row, group in zip(rows, groups, strict=True) if "em" in row]
     changed = [row for row in rows if row["answer"] != row["compared"][BASE_MODEL]["answer"]]
@@ -142,7 +141,7 @@ def _answer_of(row: Json, model: str) -> Json:
 
 
 def _gains(changed: Sequence[Json]) -> Json:
-    """How many of the answers that changed are better, and which most."""
+    """Counts of the changed answers that are better, worse and equal, and the largest gains and losses."""
     changes = [_change(row) for row in changed if "em" in row]
     better = [change for change in changes if change["gain"] > 0]
     worse = [change for change in changes if change["gain"] < 0]
@@ -156,7 +155,7 @@ def _gains(changed: Sequence[Json]) -> Json:
 
 
 def _change(row: Json) -> Json:
-    """A question with both models' answers; where it has a gold answer also that and the gain in F1."""
+    """A question with both models' answers, its gold answer and the gain in F1, if it has one."""
     base = row["compared"][BASE_MODEL]
     change = {"id": row["id"], "question": row["question"], BASE_MODEL: base["answer"], OURS: row["answer"]}
     return change | ({"gold": row["gold"], "gain": row["f1"] - base["f1"]} if "em" in row else {})
@@ -211,16 +210,16 @@ class Answerer:
         check_memories(folders, request.reading.memory)
         self.model: PretrainedModel = self._models[OURS].source
         """The one that answers."""
-        retrieval, own = request.retrieval, None
+        retrieval, finder = request.retrieval, None
         if request.sources.index is None and retrieval.passages is not None:
-            own = OwnPassages(words_of(self.model.folder), retrieval.passages, retrieval.search_weight)
-        self.inquiry = read_inquiry(request.sources, progress, retrieval, own)
+            finder = OwnPassages(words_of(self.model.folder), retrieval.passages, retrieval.search_weight)
+        self.inquiry = read_inquiry(request.sources, progress, retrieval, finder)
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []
         self._impossible: list[str] = []
 
     def rows(self, journal: Path | None = None) -> Iterator[Json]:
-        """One row per question, in order, each as soon as it and those before it have been looked up everywhere.
+        """One row per question, in order, each as soon as it and all before it have been looked up in every context.
 
         With a ``journal`` the lookups are written there, and those that it has already are not repeated. Raises at once
         what opening the models raises.
@@ -237,10 +236,10 @@ class Answerer:
     def _look_up_on_nodes(self, questions: Iterator[Question]) -> Iterator[Lookup]:
         """On the nodes of a cluster."""
         assert self._spread is not None
-        shown = set[str]()
+        seen = set[str]()
         for lookups, warnings in self._spread.over(_open_look_up, in_blocks(questions), self._request, self._texts()):
-            for warning in [warning for warning in warnings if warning not in shown]:
-                shown.add(warning)
+            for warning in [warning for warning in warnings if warning not in seen]:
+                seen.add(warning)
                 self._progress.warn(warning)
             yield from lookups
 
@@ -256,17 +255,17 @@ class Answerer:
 
     def _lookups(self, find: LookUp, journal: Path | None) -> Iterator[Lookup]:
         """The lookups in the journal, then the others, which are added to it."""
-        done: set[tuple[str, str, int]] = set()
+        finished: set[tuple[str, str, int]] = set()
         for lookup in read_journal(journal):
-            done.add((lookup.id, lookup.document, lookup.start))
+            finished.add((lookup.id, lookup.document, lookup.start))
             yield lookup
         total = sum(self.inquiry.n_lookups.values())
         unit = "questions" if total == len(self.inquiry.questions) else "lookups"
-        if done:
-            self._progress.note(f"{len(done):,} of {total:,} {unit} are done already")
-        pending = (question for question in self.inquiry.lookups() if lookup_key(question) not in done)
+        if finished:
+            self._progress.note(f"{len(finished):,} of {total:,} {unit} are done already")
+        pending = (question for question in self.inquiry.lookups() if lookup_key(question) not in finished)
         with ExitStack() as stack:
-            bar = stack.enter_context(self._progress.bar("qa", total - len(done), unit))
+            bar = stack.enter_context(self._progress.bar("qa", total - len(finished), unit))
             file = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
             for lookup in find(pending):
                 if file is not None:

@@ -219,10 +219,10 @@ def read_inquiry(
     sources: InquirySources,
     progress: Progress,
     retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
-    own: OwnPassages | None = None,
+    passages: OwnPassages | None = None,
 ) -> Inquiry:
     """Read the questions, and look through all documents once, or search the index, so that broken files are reported
-    before work begins. Without an index contexts are read whole, or with ``own`` their best paragraphs.
+    before work begins. Without an index contexts are read whole, or with ``passages`` their best paragraphs.
 
     Raises ``InputError`` if a file is broken, two questions share an id or a document is empty, ``MissingError``
     if one is not there, ``UsageError`` for a question without text and for several documents with ``single``.
@@ -241,7 +241,7 @@ def read_inquiry(
     if index is not None:
         return _searched(questions, index, retrieval, progress)
     if sources.data is not None:
-        return on_contexts(questions, own)
+        return on_contexts(questions, passages)
     documents = _Documents(sources, progress)
     by_id = {question.id: question for question in questions}
 
@@ -250,7 +250,7 @@ def read_inquiry(
             for question in questions:
                 yield replace(question, context=text.text, document=text.name, title=text.title)
 
-    return _narrowed(Inquiry(by_id, dict.fromkeys(by_id, documents.n), documents.n, lookups), own)
+    return _narrowed(Inquiry(by_id, dict.fromkeys(by_id, documents.n), documents.n, lookups), passages)
 
 
 def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
@@ -275,20 +275,20 @@ def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalC
     return Inquiry({question.id: question for question in questions}, n_lookups, len(passages), lookups)
 
 
-def _narrowed(inquiry: Inquiry, own: OwnPassages | None) -> Inquiry:
+def _narrowed(inquiry: Inquiry, passages: OwnPassages | None) -> Inquiry:
     """The same, with the best paragraphs of each context instead of all of it."""
-    if own is None:
+    if passages is None:
         return inquiry
     n_lookups = dict.fromkeys(inquiry.questions, 0)
     for context, group in groupby(inquiry.lookups(), key=attrgetter("context")):
-        n = min(own.n, n_paragraphs(context))
+        n = min(passages.n, n_paragraphs(context))
         for question in group:
             n_lookups[question.id] += n
-    return Inquiry(inquiry.questions, n_lookups, inquiry.n_contexts, lambda: own.questions(inquiry.lookups()))
+    return Inquiry(inquiry.questions, n_lookups, inquiry.n_contexts, lambda: passages.questions(inquiry.lookups()))
 
 
-def on_contexts(questions: Sequence[Question], own: OwnPassages | None = None) -> Inquiry:
-    """Each question on its own context, or with ``own`` on the best paragraphs of that; their ids differ."""
+def on_contexts(questions: Sequence[Question], passages: OwnPassages | None = None) -> Inquiry:
+    """Each question on its own context, or with ``passages`` on the best paragraphs of that; their ids differ."""
     by_context: dict[str, list[Question]] = {}
     for question in questions:
         by_context.setdefault(question.context, []).append(question)
@@ -298,7 +298,7 @@ def on_contexts(questions: Sequence[Question], own: OwnPassages | None = None) -
             yield from (replace(question, context=context) for question in group)
 
     by_id = {question.id: question for question in questions}
-    return _narrowed(Inquiry(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups), own)
+    return _narrowed(Inquiry(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups), passages)
 
 
 class _Documents:
