@@ -17,15 +17,7 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
 from greenadapt.inference.models import OpenedModel, check_reading, one_process
 from greenadapt.inference.qa.inquiry import InquirySources, OwnPassages, read_inquiry
-from greenadapt.inference.qa.lookups import (
-    AnswerCollector,
-    Lookup,
-    QaModel,
-    in_blocks,
-    look_up,
-    lookup_key,
-    read_journal,
-)
+from greenadapt.inference.qa.lookups import Lookup, QaModel, collect, in_blocks, look_up, lookup_key, read_journal
 from greenadapt.inference.search.index import index_input
 from greenadapt.inference.search.words import words_of
 from greenadapt.models.memory.choice import check_memories
@@ -244,8 +236,8 @@ class Answerer:
             yield from lookups
 
     def _rows(self, find: LookUp, journal: Path | None) -> Iterator[Json]:
-        collector = AnswerCollector(self.inquiry, self._request.config.n_best)
-        yield from map(self._row, collector.collect(self._lookups(find, journal)))
+        lookups = self._lookups(find, journal)
+        yield from map(self._row, collect(lookups, self.inquiry.n_lookups, self._request.config.n_best))
         if impossible := self._impossible:
             self._progress.warn(
                 f"questions without any possible answer: {len(impossible):,}, such as {impossible[0]}; nothing was "

@@ -250,7 +250,8 @@ def read_inquiry(
             for question in questions:
                 yield replace(question, context=text.text, document=text.name, title=text.title)
 
-    return _narrowed(Inquiry(by_id, dict.fromkeys(by_id, documents.n), documents.n, lookups), passages)
+    inquiry = Inquiry(by_id, dict.fromkeys(by_id, documents.n), documents.n, lookups)
+    return inquiry if passages is None else _narrowed(inquiry, passages)
 
 
 def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
@@ -275,10 +276,8 @@ def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalC
     return Inquiry({question.id: question for question in questions}, n_lookups, len(passages), lookups)
 
 
-def _narrowed(inquiry: Inquiry, passages: OwnPassages | None) -> Inquiry:
+def _narrowed(inquiry: Inquiry, passages: OwnPassages) -> Inquiry:
     """The same, with the best paragraphs of each context instead of all of it."""
-    if passages is None:
-        return inquiry
     n_lookups = dict.fromkeys(inquiry.questions, 0)
     for context, group in groupby(inquiry.lookups(), key=attrgetter("context")):
         n = min(passages.n, n_paragraphs(context))
@@ -298,7 +297,8 @@ def on_contexts(questions: Sequence[Question], passages: OwnPassages | None = No
             yield from (replace(question, context=context) for question in group)
 
     by_id = {question.id: question for question in questions}
-    return _narrowed(Inquiry(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups), passages)
+    inquiry = Inquiry(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups)
+    return inquiry if passages is None else _narrowed(inquiry, passages)
 
 
 class _Documents:

@@ -4,6 +4,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from greenadapt.config import Pool, QaConfig
@@ -116,7 +117,7 @@ class QaModel:
 
     def find(self, questions: Iterable[Question]) -> Iterator[dict[str, AnswerCandidates]]:
         """The model's candidates for each question on its context, by the name of the set, in order."""
-        for output in self.model.outputs(self.model.inputs(questions)):
+        for output in self.model.outputs(self.task.inference(questions, self.model.encoder)):
             sets = {}
             for name, pool in self.sets.items():
                 best = self.task.find_candidates(output.example, pooled(output, pool), self.config.n_best)
@@ -126,12 +127,6 @@ class QaModel:
                 )
                 sets[name] = AnswerCandidates(tuple(located), best.null)
             yield sets
-
-    def ranked_answers(self, lookup: Lookup) -> list[Json]:
-        """The best answers among its candidates; its sets are one."""
-        candidates = next(iter(lookup.found.values()), AnswerCandidates(()))
-        best = ranked(candidates, self.task.null_threshold)[: self.config.top]
-        return [answer.candidate.as_dict(answer.score) for answer in best]
 
     def warn_long(self, questions: dict[str, str], progress: Progress) -> None:
         """Warn of questions that leave no room for the context; text → id."""
@@ -197,43 +192,34 @@ def in_blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
 
 def answers(model: QaModel, inquiry: Inquiry) -> Iterator[list[Json]]:
     """The ``top`` best answers of the model to each question, in order, see ``Candidate.as_dict``."""
-    collector = AnswerCollector(inquiry, model.config.n_best)
-    return map(model.ranked_answers, collector.collect(look_up([model], inquiry.lookups())))
+    lookups = look_up([model], inquiry.lookups())
+    for lookup in collect(lookups, inquiry.n_lookups, model.config.n_best):
+        candidates = next(iter(lookup.found.values()), AnswerCandidates(()))  # of the model's only set
+        best = ranked(candidates, model.task.null_threshold)[: model.config.top]
+        yield [answer.candidate.as_dict(answer.score) for answer in best]
 
 
-class AnswerCollector:
-    """Puts the candidates of questions together that are looked up in several contexts, in the order of questions."""
+def collect(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_best: int) -> Iterator[Lookup]:
+    """The ``n_best`` candidates for each question from all its contexts, in the order of ``n_lookups``, which has the
+    number of contexts by the id of the question. A question comes as soon as it and all before it are complete.
 
-    def __init__(self, inquiry: Inquiry, n_best: int) -> None:
-        self._n_best = n_best
-        self._missing = dict(inquiry.n_lookups)
-        self._order = deque(self._missing)
-        self._candidates: dict[str, dict[str, AnswerCandidates]] = {}
-
-    def collect(self, lookups: Iterable[Lookup]) -> Iterator[Lookup]:
-        """Each question as soon as it and those before it have been looked up in all their contexts.
-
-        Raises ``InputError`` at the end if lookups are missing, or there were more.
-        """
-        for lookup in lookups:
-            yield from self.add(lookup)
-        yield from self._complete()  # nothing was read for the last ones
-        if self._order or self._candidates:
-            raise InputError("the documents changed while they were read", "run the command again")
-
-    def add(self, lookup: Lookup) -> Iterator[Lookup]:
-        """Add a lookup; returns the questions that are complete with it."""
-        before = self._candidates.get(lookup.id) or dict.fromkeys(lookup.found, AnswerCandidates(()))
-        self._candidates[lookup.id] = {
-            name: together([before[name], answers], self._n_best) for name, answers in lookup.found.items()
-        }
-        self._missing[lookup.id] -= 1
-        return self._complete()
-
-    def _complete(self) -> Iterator[Lookup]:
-        while self._order and not self._missing[self._order[0]]:
-            name = self._order.popleft()
-            yield Lookup(name, "", self._candidates.pop(name, {}))
+    Raises ``InputError`` at the end if there were fewer lookups, or more.
+    """
+    n_missing = dict(n_lookups)
+    order = deque(n_missing)
+    sets: dict[str, dict[str, AnswerCandidates]] = {}
+    for lookup in chain(lookups, [None]):  # after the last lookup come questions without contexts
+        if lookup is not None:
+            before = sets.get(lookup.id) or dict.fromkeys(lookup.found, AnswerCandidates(()))
+            sets[lookup.id] = {
+                name: together([before[name], candidates], n_best) for name, candidates in lookup.found.items()
+            }
+            n_missing[lookup.id] -= 1
+        while order and not n_missing[order[0]]:
+            name = order.popleft()
+            yield Lookup(name, "", sets.pop(name, {}))
+    if order or sets:
+        raise InputError("the documents changed while they were read", "run the command again")
 
 
 def read_journal(journal: Path | None) -> Iterator[Lookup]:

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import QaConfig, ReadingOptions
+from greenadapt.errors import InputError
 from greenadapt.inference.models import OpenedModel
-from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_inquiry
-from greenadapt.inference.qa.lookups import AnswerCollector, Lookup, QaModel, look_up, read_journal, sentence_around
+from greenadapt.inference.qa.lookups import Lookup, QaModel, collect, look_up, read_journal, sentence_around
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.progress import Silent
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, Candidate, together
@@ -116,7 +115,7 @@ def test_all_models_answer_a_portion_that_fits_before_the_next_is_read(contexts:
 @pytest.mark.slow
 @given(st.integers(1, 4), st.integers(1, 4), st.booleans(), st.data())
 def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null: bool, data: st.DataObject) -> None:
-    questions = {str(i): Question(str(i), "", "") for i in range(n)}
+    questions = [str(i) for i in range(n)]
     logits = iter(data.draw(st.permutations(range(n * m * 3))))
 
     def candidates(document: int) -> tuple[Candidate, ...]:
@@ -130,14 +129,19 @@ def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null:
             sets = {"mean": AnswerCandidates(candidates(document), null), "base": AnswerCandidates((), null)}
             lookups.append(Lookup(name, str(document), sets))
     lookups = data.draw(st.permutations(lookups))
-    collector = AnswerCollector(Inquiry(questions, dict.fromkeys(questions, m), m, lambda: iter(())), 5)
     complete: list[Lookup] = []
     n_missing = dict.fromkeys(questions, m)
-    for lookup in lookups:
-        complete += collector.add(lookup)
-        n_missing[lookup.id] -= 1
-        n_ready = next((i for i, count in enumerate(n_missing.values()) if count), n)
-        assert [lookup.id for lookup in complete] == [*questions][:n_ready]
+
+    def arriving() -> Iterator[Lookup]:
+        for lookup in lookups:
+            yield lookup
+            n_missing[lookup.id] -= 1
+            n_ready = next((i for i, count in enumerate(n_missing.values()) if count), n)
+            assert [answers.id for answers in complete] == [*questions][:n_ready]
+
+    for answers in collect(arriving(), dict.fromkeys(questions, m), 5):
+        complete.append(answers)
+    assert len(complete) == n
     for answers in complete:
         for name, best in answers.found.items():
             parts = [lookup.found[name] for lookup in lookups if lookup.id == answers.id]
@@ -146,15 +150,13 @@ def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null:
             by_logit = sorted((c for part in parts for c in part.candidates), key=lambda c: c.logit)
             highest = {(c.document, c.text): c.logit for c in by_logit}
             assert [c.logit for c in best.candidates] == sorted(highest.values(), reverse=True)[:5]
-    assert [*collector.collect([])] == []
 
 
-def test_no_question_waits_for_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("the virus")
-    sources = InquirySources(documents=(str(tmp_path / "a.txt"),), question_texts=("who", "when"))
-    collector = AnswerCollector(read_inquiry(sources, Silent()), 20)
-    assert [*collector.add(Lookup("2", "a", {"mean": AnswerCandidates(())}))] == []
-    assert [one.id for one in collector.add(Lookup("1", "a", {"mean": AnswerCandidates(())}))] == ["1", "2"]
+@pytest.mark.parametrize("n_found", [1, 3])
+def test_fewer_or_more_lookups_than_contexts_are_refused(n_found: int) -> None:
+    lookups = [Lookup("1", "a", {"mean": AnswerCandidates(())})] * n_found
+    with pytest.raises(InputError, match="changed while they were read"):
+        [*collect(lookups, {"1": 2}, 20)]
 
 
 @pytest.fixture
