@@ -19,7 +19,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.cli import app
 from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.models import OpenedModel, combined, one_process, second_look
+from greenadapt.inference.models import OpenedModel, combined, second_look
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
@@ -206,13 +206,6 @@ def test_options_that_cannot_be() -> None:
         ReadingOptions(max_tokens=0)
     with pytest.raises(UsageError, match="--max-length is 15"):
         ReadingOptions(max_length=15)
-
-
-def test_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_process("qa")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match="qa runs in one process"):
-        one_process("qa")
 
 
 TAGGER = NerTask(("O", "B-Disease", "I-Disease"), chunk=4)

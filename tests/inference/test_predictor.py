@@ -557,8 +557,6 @@ def test_a_submission_to_glue(several: Path, make: Callable[..., Path], tmp_path
     for arguments, error in (
         ((*asked, "-i", table, "--glue", "--json"), "--glue and --json write different lines"),
         ((*asked, "-i", table, "--glue", "--format", "jsonl"), "--glue reads a table, --format is jsonl"),
-        ((*asked, "--glue"), "a table of GLUE is read from a file"),
-        (("-m", make(NER), "-i", table, "--glue"), "--glue is for classification, the model is for ner"),
     ):
         refused = run(*arguments, code=2)
         assert error in refused.stderr

@@ -22,7 +22,6 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Bar, Silent
 from greenadapt.stages.qa import answer, read_answers, read_summary
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.metrics import FEWEST
 from greenadapt.tasks.spans import score_answer
 from tests.conftest import Notes
 from tests.support.predictions import predict
@@ -109,24 +108,6 @@ def test_a_row_has_the_answer_in_its_sentence_and_its_scores(model: Path, tmp_pa
     assert scores["questions"] == 4
     assert scores["f1"] == pytest.approx(np.mean([row["f1"] for row in rows]))
     assert "comparison" not in answerer.summary()
-
-
-@pytest.mark.slow
-def test_documents_answer_as_their_texts_alone_do(model: Path, documents: Path, tmp_path: Path) -> None:
-    rows = rows_of(request(model, sources=of_documents(documents), config=QaConfig(top=20)))
-    assert [row["id"] for row in rows] == ["1", "2"]
-    for row in rows:
-        alone = []
-        for file in sorted(documents.iterdir()):
-            record = {"id": file.name, "question": row["question"], "context": file.read_text("utf-8")}
-            (tmp_path / "one.jsonl").write_text(json.dumps(record))
-            [one] = rows_of(request(model, tmp_path / "one.jsonl", config=QaConfig(top=20)))
-            alone += [{**each, "document": str(file)} for each in one["answers"]]
-        alone.sort(key=lambda one: -one["logit"])
-        assert [one["document"] for one in row["answers"]] == [one["document"] for one in alone[:20]]
-        assert [one["answer"] for one in row["answers"]] == [one["answer"] for one in alone[:20]]
-        weights = np.exp([one["logit"] for one in alone[:20]])
-        assert [one["score"] for one in row["answers"]] == pytest.approx((weights / weights.sum()).tolist(), rel=1e-4)
 
 
 def test_documents_that_change_while_they_are_read(model: Path, documents: Path) -> None:
@@ -362,19 +343,6 @@ def test_pipes_are_read_once(model: Path, documents: Path, tmp_path: Path) -> No
         answer(session(tmp_path, "piped"), kept)
 
 
-def test_a_damaged_journal_is_cut_off_there(model: Path, tmp_path: Path) -> None:
-    asked = request(model, qa_file(tmp_path / "data.json", 6))
-    with pytest.raises(Killed):
-        answer(replace(session(tmp_path, "killed"), progress=Interrupted(4)), asked)
-    [journal] = tmp_path.glob(".killed.work/lookups*")
-    whole = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([*whole[:2], b"\0" * 20 + whole[2][20:], *whole[3:]]))
-    again = Interrupted(0)
-    result = answer(replace(session(tmp_path, "killed"), progress=again), asked)
-    assert again.total == 4
-    assert [row["id"] for row in read_answers(result)] == [str(i) for i in range(6)]
-
-
 def test_other_spellings_of_a_path_are_other_names(
     model: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,25 +461,6 @@ def test_whole_contexts_are_resampled(rows: list[Json], groups: list[str]) -> No
     ).confidence_interval
     width = expected.high - expected.low
     assert scores["intervals"]["f1"] == pytest.approx([expected.low, expected.high], abs=0.08 * width)
-
-
-def test_questions_on_one_context_that_are_alike_make_the_interval_wider() -> None:
-    right, wrong = row(0, {"mean": "virus"}, ["virus"]), row(1, {"mean": "bats"}, ["virus"])
-    rows = [*[right] * 50, *[wrong] * 50]
-    by_context = score_rows(rows, [str(i // 5) for i in range(100)])["intervals"]["em"]
-    by_question = score_rows(rows, [str(i) for i in range(100)])["intervals"]["em"]
-    # The standard error of a mean of 20 contexts is √5 times that of one of 100 questions.
-    assert np.ptp(by_context) / np.ptp(by_question) == pytest.approx(5**0.5, rel=0.15)
-
-
-def test_questions_are_resampled_where_contexts_are_few(rows: list[Json]) -> None:
-    few = score_rows(rows, [str(i % (FEWEST - 1)) for i in range(120)])
-    enough = score_rows(rows, [str(i % FEWEST) for i in range(120)])
-    each = score_rows(rows, [str(i) for i in range(120)])
-    assert (few["resampled"], few["contexts"]) == ("questions", FEWEST - 1)
-    assert (enough["resampled"], enough["contexts"]) == ("contexts", FEWEST)
-    assert few["intervals"] == each["intervals"]
-    assert enough["intervals"] != each["intervals"]
 
 
 def test_questions_without_gold_are_left_out_and_counted(rows: list[Json], groups: list[str]) -> None:

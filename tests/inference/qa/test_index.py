@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
-from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.search.index import Index
@@ -108,12 +107,3 @@ def test_questions_of_data_are_put_to_the_index_and_scored(
     (tmp_path / "papers.jsonl").write_text('{"id": "p9", "text": "the virus was isolated"}\n')
     run_alone("index", "--documents", tmp_path / "papers.jsonl", "-o", papers)
     assert json.loads(run_alone("qa", *options, "--json").stdout)["status"] == "done"
-
-
-def test_what_does_not_go_together_is_refused(papers: Path, model: Path) -> None:
-    with pytest.raises(UsageError, match="own documents"):
-        InquirySources(index=str(papers), documents=("a.txt",), question_texts=("what",))
-    with pytest.raises(UsageError, match="need questions"):
-        InquirySources(index=str(papers))
-    with pytest.raises(UsageError, match="give --index"):
-        rows_of(model, InquirySources(documents=("a.txt",), question_texts=("what",)), by="hybrid")

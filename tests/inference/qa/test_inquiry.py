@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from greenadapt.config import RetrievalConfig
 from greenadapt.errors import InputError, UsageError
+from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_inquiry
 from greenadapt.progress import Silent
 from tests.conftest import Notes
@@ -171,12 +173,28 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
             "either --question TEXT or --questions FILE",
         ),
         ({"documents": ("-",), "questions": "-"}, "standard input is given twice"),
+        ({"index": "x", "documents": ("y",), "question_texts": ("z",)}, "own documents"),
+        ({"index": "x"}, "need questions"),
         ({"documents": ("",), "question_texts": ("y",)}, "a path is empty"),
     ],
 )
 def test_what_contradicts_itself_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         InquirySources(**given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": "dense", "passages": 2}, "--by is for an index"),
+        ({"by": "hybrid"}, "give --index"),
+        ({"search_weight": 2}, "give --passages"),
+    ],
+)
+def test_options_of_a_search_need_one(options: dict[str, Any], message: str) -> None:
+    sources = InquirySources(documents=("a.txt",), question_texts=("what",))
+    with pytest.raises(UsageError, match=message):
+        QaRequest("model", sources, retrieval=RetrievalConfig(**options))
 
 
 def test_bytes_that_are_no_text_are_replaced(two: tuple[str, ...], tmp_path: Path) -> None:

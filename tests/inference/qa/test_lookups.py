@@ -54,6 +54,13 @@ def test_the_journal_holds_all_that_was_found(journal: Path) -> None:
     assert not journal.with_name("none").exists()
 
 
+def test_a_journal_is_cut_off_at_a_damaged_line(journal: Path) -> None:
+    whole = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([whole[0], b"\0" * 20 + whole[1][20:], whole[2]]))
+    assert [*read_journal(journal)] == LOOKUPS[:1]
+    assert journal.read_bytes() == whole[0]
+
+
 @given(st.integers(1, 1_000_000))
 def test_a_line_that_it_was_killed_in_is_cut_off(tmp_path_factory: pytest.TempPathFactory, n: int) -> None:
     whole = "".join(one.as_line() for one in LOOKUPS).encode()

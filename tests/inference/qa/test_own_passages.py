@@ -7,7 +7,7 @@ import pytest
 
 import greenadapt
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.search.store import TextSearch
@@ -73,13 +73,6 @@ def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers:
         assert text[each["paragraph_start"] :].startswith(each["paragraph"])
 
 
-def test_a_worse_paragraph_costs_its_answers_the_weight(model: Path, papers: str) -> None:
-    sources = InquirySources(documents=(papers,), question_texts=(QUESTION,))
-    [row] = rows_of(model, sources, passages=4, search_weight=1000)
-    best = [TextSearch(text, WORDS_OF_TEXT).best(QUESTION, 1)[0].text for text in TEXTS]
-    assert {each["paragraph"] for each in row["answers"]} <= {*best}
-
-
 def test_a_short_context_is_read_as_without(model: Path, tmp_path: Path) -> None:
     text = "a patient with tachycardia had the virus."
     sources = InquirySources(data=str(tmp_path / "one.jsonl"))
@@ -128,31 +121,6 @@ def test_questions_of_data_are_scored_kept_and_the_same_from_python(
         assert {name: row[name] for name in ours} == ours
     with pytest.raises(UsageError, match="passages"):
         loaded.answer("a", "b", passages=0)
-
-
-def test_what_is_for_an_index_or_for_paragraphs_is_refused(model: Path, papers: str) -> None:
-    sources = InquirySources(documents=(papers,), question_texts=(QUESTION,))
-    with pytest.raises(UsageError, match="--by is for an index"):
-        rows_of(model, sources, by="dense", passages=2)
-    with pytest.raises(UsageError, match="give --passages"):
-        rows_of(model, sources, search_weight=2)
-
-
-def test_an_answer_of_the_same_text_is_told_once(model: Path) -> None:
-    loaded = greenadapt.load(model, max_length=64)
-    assert isinstance(loaded, greenadapt.TaskModel)
-    text = "\n\n".join("the virus of mice. " * 50 for _ in range(4))
-    found = loaded.answer("virus", text, top=8, passages=4)
-    assert len({one["answer"] for one in found}) == len(found) > 4
-
-
-def test_it_says_if_a_document_changed_before_it_was_read(model: Path, papers: str) -> None:
-    sources = InquirySources(documents=(papers,), question_texts=(QUESTION,))
-    request = QaRequest(str(model), sources, retrieval=RetrievalConfig(passages=3))
-    answerer = Answerer(request, Silent())
-    Path(papers).write_text("".join(json.dumps({"id": f"p{i}", "text": "a virus"}) + "\n" for i in range(2)))
-    with pytest.raises(InputError, match="changed while they were read"):
-        [*answerer.rows()]
 
 
 def test_it_goes_on_from_a_journal_and_compares(model: Path, papers: str, tmp_path: Path) -> None:

@@ -223,6 +223,7 @@ def test_damaged_vectors_of_another_origin_are_refused(tmp_path: Path) -> None:
     whole = file.read_bytes()
     graph = 8 + 400 * 16
     for at, changed, said in (
+        (7, b"", "is not a file of usearch"),
         (0, b"\xff\xff\xff\x7f", "cut"),
         (graph, b"\0", "usearch"),
         (graph + 64, b"\x91\x01", "sizes"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenadapt.errors import InputError, ResourceError
+from greenadapt.errors import ResourceError
 from greenadapt.inference.search.vectors import VectorFiles
 from tests.integration.test_full_disk import full_at
 
@@ -54,9 +54,3 @@ def test_a_full_disk_leaves_the_vectors_before(tmp_path: Path, missing: int) -> 
     assert len(VectorFiles(tmp_path / "full")) == 0
     files.add(range(500), vectors)
     assert (tmp_path / "full" / whole.name).read_bytes() == whole.read_bytes()
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "00000001.usearch").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="00000001"):
-        VectorFiles(tmp_path)
