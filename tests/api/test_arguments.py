@@ -103,19 +103,19 @@ def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp
         from datasets import Dataset
 
         forms.append(Dataset.from_dict({"text": texts})["text"])
-    wanted = model.encode(texts, batch_size=np.int64(2), progress=np.bool_(False))  # type: ignore[arg-type]
+    expected = model.encode(texts, batch_size=np.int64(2), progress=np.bool_(False))  # type: ignore[arg-type]
     for form in forms:
-        np.testing.assert_allclose(model.encode(form), wanted, atol=1e-6)
+        np.testing.assert_allclose(model.encode(form), expected, atol=1e-6)
     (tmp_path / "a.txt").write_text("the virus was here\n")
     run_alone("index", "--documents", "a.txt", "-o", "ix")
     index = greenadapt.Index(tmp_path / "ix")
-    assert [one.document for one in index.search("virus", np.int64(3))] == ["a.txt:1"]  # type: ignore[arg-type]
+    assert [passage.document for passage in index.search("virus", np.int64(3))] == ["a.txt:1"]  # type: ignore[arg-type]
     for value in (1.5, float("nan"), None):
         with pytest.raises(UsageError, match=r"top is .*, must be a whole number, at least 1"):
             index.search("virus", value)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="by is 'sense', must be one of bm25"):
         index.search("virus", by="sense")  # type: ignore[arg-type]
-    assert [one.document for one in index.search("virus \ud800")] == ["a.txt:1"]
+    assert [passage.document for passage in index.search("virus \ud800")] == ["a.txt:1"]
 
 
 def test_lone_surrogates_are_replaced_in_every_method_as_in_files(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_lone_surrogates_are_replaced_in_every_method_as_in_files(tmp_path: Path
     folder = adapted(partial(tiny_model_in, tmp_path))
     model = greenadapt.EncoderModel(folder)
     with pytest.warns(UserWarning, match=r"1 .* not UTF-8, replaced by U\+FFFD"):
-        found = model.encode("the \ud800 virus")
-    np.testing.assert_array_equal(found, model.encode("the \ufffd virus"))
+        vectors = model.encode("the \ud800 virus")
+    np.testing.assert_array_equal(vectors, model.encode("the \ufffd virus"))
     request = FinetuneRequest.of_one(str(folder), (str(qa_file(tmp_path / "qa.json", 4)),), task=_qa(), **_quick())
     qa = greenadapt.TaskModel(finetune(session(tmp_path, "qa"), request).path)
     with pytest.warns(UserWarning, match="replaced"):
@@ -146,9 +146,9 @@ def test_neighbours_of_what_is_no_word_is_a_usage_error(tiny_model: TinyModel, t
     text = f"the virus {NEW[0]}\n" * 60
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the few words
-        made = greenadapt.adapt(text, model, out=tmp_path / "out", workspace=tmp_path / "ws", **settings)
+        model_of_text = greenadapt.adapt(text, model, out=tmp_path / "out", workspace=tmp_path / "ws", **settings)
     with pytest.raises(UsageError, match="0 words"):
-        made.neighbours("\ud800")
+        model_of_text.neighbours("\ud800")
 
 
 def _qa() -> Any:

@@ -32,13 +32,13 @@ def by_hand(folder: Path, texts: list[str], view: str) -> Array:
     checkpoint = Checkpoint.open(folder)
     model: Any = open_encoder(checkpoint, checkpoint.n_rows)
     tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)
-    special, found = tokenizer.special, []
+    special, vectors = tokenizer.special, []
     for text in texts:
         pieces = getattr(tokenizer.encode(text), view).ids.tolist()
         ids = torch.tensor([[special.cls, *pieces, special.sep]])
         with torch.inference_mode():
-            found.append(model(input_ids=ids).last_hidden_state[0].mean(dim=0).numpy())
-    return np.stack(found)
+            vectors.append(model(input_ids=ids).last_hidden_state[0].mean(dim=0).numpy())
+    return np.stack(vectors)
 
 
 def test_without_files_for_sentences_it_is_the_mean_over_pieces_of_each_view(tiny_model: TinyModel) -> None:
@@ -114,8 +114,8 @@ def test_each_view_is_what_sentence_transformers_computes(
     if "Normalize" in kinds:
         mean /= np.linalg.norm(mean, axis=1, keepdims=True)
     assert_allclose(model.encode(TEXTS), mean, atol=1e-5)
-    both = model.to_sentence_transformers(device="cpu")
-    assert_allclose(both.encode(TEXTS, batch_size=3), mean, atol=1e-5)
+    combined = model.to_sentence_transformers(device="cpu")
+    assert_allclose(combined.encode(TEXTS, batch_size=3), mean, atol=1e-5)
 
 
 def test_old_dense_layers_are_read_and_become_safetensors(tiny_model: TinyModel) -> None:
@@ -145,10 +145,10 @@ def test_a_model_with_both_views_is_saved_and_loaded_by_either_library(tiny_mode
     model = greenadapt.AdaptedModel(expand(base, base.parent / "adapted"))
     saved = tmp_path / "saved"
     model.to_sentence_transformers(device="cpu").save_pretrained(str(saved))
-    wanted = model.encode(TEXTS)
+    expected = model.encode(TEXTS)
     with pytest.raises(ValueError, match="trust_remote_code"):
         SentenceTransformer(str(saved), device="cpu")  # which would import greenadapt
     again = SentenceTransformer(str(saved), device="cpu", trust_remote_code=True)
-    assert_allclose(again.encode(TEXTS), wanted, atol=1e-5)
+    assert_allclose(again.encode(TEXTS), expected, atol=1e-5)
     assert not [*saved.rglob("*.py")]
-    assert_allclose(greenadapt.load(saved).encode(TEXTS), wanted, atol=1e-5)  # type: ignore[union-attr]
+    assert_allclose(greenadapt.load(saved).encode(TEXTS), expected, atol=1e-5)  # type: ignore[union-attr]

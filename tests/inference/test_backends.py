@@ -46,15 +46,15 @@ NEEDS_OPENVINO = pytest.mark.skipif(
 @pytest.fixture(scope="session", autouse=True)
 def exported_once() -> Iterator[None]:
     """A model is exported once in a session; quantizing and running it is done each time."""
-    made: dict[Path, bytes] = {}
+    graphs: dict[Path, bytes] = {}
     export = graph_export.export_plain
 
     def once(exported: Exported, inputs: tuple[str, ...], file: Path) -> None:
         folder = exported.checkpoint.folder
-        if folder not in made:
+        if folder not in graphs:
             export(exported, inputs, file)
-            made[folder] = file.read_bytes()
-        file.write_bytes(made[folder])
+            graphs[folder] = file.read_bytes()
+        file.write_bytes(graphs[folder])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_export, "export_plain", once)
@@ -86,8 +86,8 @@ TEXTS = [" ".join(words) for words in sentences(30, 0)]
 
 
 def predicted(folder: Path, **options: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = greenadapt.load(folder, **options).predict(TEXTS, tags=True)
-    return found
+    rows: list[dict[str, Any]] = greenadapt.load(folder, **options).predict(TEXTS, tags=True)
+    return rows
 
 
 def logits_of(folder: Path, task: str | None = None, **options: Any) -> list[np.ndarray]:
@@ -104,14 +104,14 @@ def test_a_compiled_model_gives_the_same_logits_in_both_views(tagger: Path, serv
     assert any(np.abs(base - expanded).max() > 0.1 for base, expanded in different)
 
 
-@pytest.mark.parametrize(("said", "wanted"), [("3", 3), ("3,2", 3), ("many", None), ("0", None), ("", None)])
+@pytest.mark.parametrize(("variable", "n_threads"), [("3", 3), ("3,2", 3), ("many", None), ("0", None), ("", None)])
 def test_threads_are_those_that_openmp_uses(
-    served: Path, monkeypatch: pytest.MonkeyPatch, said: str, wanted: int | None
+    served: Path, monkeypatch: pytest.MonkeyPatch, variable: str, n_threads: int | None
 ) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
     opened = OpenedModel.open(TaskFolder.open(str(served)), ReadingOptions()).runner
     assert isinstance(opened, GraphRunner)
-    assert opened.threads == (wanted or usable_cores())
+    assert opened.threads == (n_threads or usable_cores())
 
 
 def test_the_graph_names_no_file_of_the_machine(served: Path) -> None:
@@ -140,20 +140,20 @@ def test_it_is_read_and_scored_without_torch(tagger: Path, served: Path, tmp_pat
         "sys.modules |= dict.fromkeys(('torch', 'transformers', 'accelerate', 'sklearn', 'onnx'))\n"  # not installed
         f"for command in {commands}:\n try: app(command)\n except SystemExit as end: print(end.code)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    predicting, scores, *codes = done.stdout.splitlines()
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    predicting, scores, *codes = finished.stdout.splitlines()
     assert [predicting, *codes] == ["0", "0", "1"]
     assert len((tmp_path / "tags.jsonl").read_text().splitlines()) == len(TEXTS)
     torchs = greenadapt.load(tagger).evaluate(tmp_path / "gold.jsonl")
     assert json.loads(scores)["mean"] == torchs["mean"]
-    assert "scikit-learn" in done.stderr
+    assert "scikit-learn" in finished.stderr
 
 
 def test_plain_onnxruntime_loads_the_graph(tagger: Path, served: Path) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(served / "model.onnx")
-    assert [one.name for one in session.get_outputs()] == ["logits"]
+    assert [output.name for output in session.get_outputs()] == ["logits"]
     model = transformers.AutoModelForTokenClassification.from_pretrained(tagger).eval()
     inputs = {"attention_mask": np.array([[1] * 7, [1] * 4 + [0] * 3]), "token_type_ids": np.zeros((2, 7), np.int64)}
     ids = torch.arange(14).reshape(2, 7) + 5
@@ -189,7 +189,7 @@ def test_a_piece_with_large_numbers_does_not_spoil_the_others(tagger: Path, tmp_
     outliers = shutil.copytree(tagger, tmp_path / "outliers")
     model.save_pretrained(outliers)
     ours, torchs = (
-        logits_of(one, pool="base") for one in (compiled(outliers, tmp_path / "int8", quantize="int8"), outliers)
+        logits_of(folder, pool="base") for folder in (compiled(outliers, tmp_path / "int8", quantize="int8"), outliers)
     )
     errors = np.concatenate([np.abs(a - b).max(axis=1) for a, b in zip(ours, torchs, strict=True)])
     assert np.median(errors) < 0.1
@@ -207,7 +207,9 @@ def test_sums_of_large_products_do_not_overflow(tagger: Path, tmp_path: Path) ->
         model.classifier.weight.fill_(1)
     large = shutil.copytree(tagger, tmp_path / "large")
     model.save_pretrained(large)
-    ours, torchs = (logits_of(one, pool="base") for one in (compiled(large, tmp_path / "int8", quantize="int8"), large))
+    ours, torchs = (
+        logits_of(folder, pool="base") for folder in (compiled(large, tmp_path / "int8", quantize="int8"), large)
+    )
     for a, b in zip(ours, torchs, strict=True):
         np.testing.assert_allclose(a, b, atol=0.2, rtol=0)
 
@@ -232,7 +234,9 @@ def examples_of(checkpoint: Checkpoint, head: str) -> Iterator[Input]:
         yield Input(feature, feature, len(units))
 
 
-HEAD_OF = {family: [head for one, head in TASK_MODELS if one == family][i % 3 - 1] for i, family in enumerate(FAMILIES)}
+HEAD_OF = {
+    family: [head for name, head in TASK_MODELS if name == family][i % 3 - 1] for i, family in enumerate(FAMILIES)
+}
 
 
 @pytest.mark.long
@@ -255,7 +259,7 @@ def test_sentence_vectors(tagger: Path, tmp_path: Path) -> None:
     encoder = expand(tiny_model_in(tmp_path, "BertModel"), tmp_path / "encoder")
     folder = compiled(encoder, tmp_path / "served")
     for view in ("mean", "base"):
-        ours, torchs = (greenadapt.load(each).encode(TEXTS, view=view) for each in (folder, encoder))
+        ours, torchs = (greenadapt.load(path).encode(TEXTS, view=view) for path in (folder, encoder))
         np.testing.assert_allclose(ours, torchs, atol=1e-4)
 
 
@@ -286,8 +290,10 @@ def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_p
     with pytest.raises(UsageError, match=r"name one with --task"):
         compiled(two_tasks, tmp_path / "several")
     (tmp_path / "texts.txt").write_text("A text.")
-    both = run_alone("predict", "-m", two_tasks, "-i", "texts.txt", "--task", "ner,ill.1", "--backend", "onnx", code=2)
-    assert "name one task" in both.stderr
+    failed = run_alone(
+        "predict", "-m", two_tasks, "-i", "texts.txt", "--task", "ner,ill.1", "--backend", "onnx", code=2
+    )
+    assert "name one task" in failed.stderr
     with pytest.raises(UsageError, match="no bfloat16"):
         compiled(tagger, tmp_path / "bf16", quantize="bf16")
     with pytest.raises(UsageError, match="int8 needs a compiled model"):

@@ -18,14 +18,14 @@ SENTENCES = [Sentence(("a", "b")), Sentence(("c",)), Sentence(("d", "e", "f"))]
 def test_each_seed_is_averaged_with_the_next_one(tmp_path: Path, n_seeds: int) -> None:
     logits = np.random.default_rng(1).normal(size=(n_seeds, 6, 3)).astype(np.float32)
     files = [tmp_path / f"{seed}.safetensors" for seed in range(n_seeds)]
-    for file, one in zip(files, logits, strict=True):
+    for file, prediction in zip(files, logits, strict=True):
         # The expanded tokenization's are there too where a model has one, and are no part of it.
-        write_arrays(file, {"base": one, "expanded": one + 9, "offsets": np.array([0, 2, 3, 6])})
+        write_arrays(file, {"base": prediction, "expanded": prediction + 9, "offsets": np.array([0, 2, 3, 6])})
     averages = averaged_over_seeds(TASK, SENTENCES, files)
     assert len(averages) == n_seeds
     for seed, average in enumerate(averages):
         mean = (logits[seed].astype(float) + logits[(seed + 1) % n_seeds]) / 2
         labels = [TASK.labels[i] for i in mean.argmax(axis=1)]
-        assert [len(one["tags"]) for one in average] == [2, 1, 3]
-        tags = [tag for one in average for tag in one["tags"]]
+        assert [len(prediction["tags"]) for prediction in average] == [2, 1, 3]
+        tags = [tag for prediction in average for tag in prediction["tags"]]
         assert [tag[-1] for tag in tags] == [label[-1] for label in labels]  # IOB2 turns some I into B

@@ -48,16 +48,16 @@ def by_hand(runs: dict[str, Path]) -> torch.Tensor:
 @pytest.mark.parametrize("rule", ["logits", "probabilities"])
 def test_the_command_predicts_the_mean(runs: dict[str, Path], rule: str) -> None:
     source, labels = runs["plain"].parent / "test.jsonl", TaskFolder.open(str(runs["plain"])).task.labels
-    each = by_hand(runs)
-    means = torch.softmax(each.mean(0), -1) if rule == "logits" else torch.softmax(each, -1).mean(0)
+    logits = by_hand(runs)
+    means = torch.softmax(logits.mean(0), -1) if rule == "logits" else torch.softmax(logits, -1).mean(0)
     models = [argument for path in runs.values() for argument in ("-m", str(path))]
-    told = CliRunner().invoke(app, ["predict", *models, "-i", str(source), "--ensemble", rule])
-    assert told.exit_code == 0, told.stderr
-    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    result = CliRunner().invoke(app, ["predict", *models, "-i", str(source), "--ensemble", rule])
+    assert result.exit_code == 0, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["label"] for row in rows] == [labels[i] for i in means.argmax(-1)]
     np.testing.assert_allclose([list(row["probabilities"].values()) for row in rows], means, atol=1e-5)
     usual = CliRunner().invoke(app, ["predict", *models, "-i", str(source)])
-    assert (usual.stdout == told.stdout) == (rule == "logits")
+    assert (usual.stdout == result.stdout) == (rule == "logits")
 
 
 def test_an_ensemble_needs_several_models() -> None:

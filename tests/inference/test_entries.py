@@ -105,9 +105,9 @@ def test_a_broken_line_comes_after_what_stands_before_it(content: str, message: 
 def test_a_truncated_file_and_none(tmp_path: Path) -> None:
     lines = "".join(f"line {i} {i * 7919 % 997}\n" for i in range(3000))
     (tmp_path / "t.txt.gz").write_bytes(gzip.compress(lines.encode())[:-500])
-    found = []
+    sizes = []
     with pytest.raises(InputError, match=r"t\.txt\.gz is truncated or damaged"):
-        found += [len(block) for block in in_blocks(read_entries(TEXTS, str(tmp_path / "t.txt.gz"), None, Silent()))]
+        sizes += [len(block) for block in in_blocks(read_entries(TEXTS, str(tmp_path / "t.txt.gz"), None, Silent()))]
     with pytest.raises(MissingError, match="does not exist"):
         read(TEXTS, str(tmp_path / "none.txt"))
     with pytest.raises(InputError, match="is text, not a JSON object"):
@@ -124,7 +124,7 @@ def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("task", "kind", "written", "found"),
+    ("task", "kind", "written", "blocks_of_lines"),
     [
         (TEXTS, None, ["a\n", "\n", "b\nc\nd", "d\n"], [[1], [2], [3, 4], [5]]),
         (TEXTS, "jsonl", ['{"text": "a"}\n\n', '{"text": "b"}\n{"text": "c"}\n'], [[1], [3, 4]]),
@@ -134,7 +134,7 @@ def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeyp
 )
 @pytest.mark.parametrize("source", ["-", "/dev/fd"])
 def test_what_a_pipe_has_is_a_block_at_once(
-    task: Any, kind: EntryFormat, written: list[str], found: list[list[int]], source: str, monkeypatch: Any
+    task: Any, kind: EntryFormat, written: list[str], blocks_of_lines: list[list[int]], source: str, monkeypatch: Any
 ) -> None:
     end, begin = os.pipe()
     with open(end, "rb") as stream, closing(os.fdopen(begin, "wb", 0)) as pipe:
@@ -142,7 +142,7 @@ def test_what_a_pipe_has_is_a_block_at_once(
         rescue = threading.Timer(20, pipe.close)  # a reader that waits for more than a line gets the end
         rescue.start()
         blocks = in_blocks(read_entries(task, source if source == "-" else f"{source}/{end}", kind, Silent()))
-        for text, lines in zip(written, found, strict=True):
+        for text, lines in zip(written, blocks_of_lines, strict=True):
             pipe.write(text.encode())
             assert [entry.line for entry in next(blocks)] == lines
         rescue.cancel()

@@ -80,7 +80,7 @@ def test_what_has_no_place_on_the_leaderboard(tmp_path: Path) -> None:
 
 def test_a_submission(tmp_path: Path) -> None:
     predictions = [{"label": "not_entailment", "score": 0.9}, {"label": "entailment", "score": 0.6}]
-    lines = [GLUE_HEADER, *(glue_line(i, one) for i, one in enumerate(predictions))]
+    lines = [GLUE_HEADER, *(glue_line(i, prediction) for i, prediction in enumerate(predictions))]
     path = Path(write(tmp_path / "RTE.tsv", "\n".join(lines) + "\n"))
     with open(path, newline="") as file:
         assert list(csv.DictReader(file, delimiter="\t")) == [

@@ -59,21 +59,21 @@ def of_documents(folder: Path, *questions: str) -> InquirySources:
     )
 
 
-def rows_of(asked: QaRequest, progress: Notes | None = None) -> list[Json]:
-    return list(Answerer(asked, progress or Notes()).rows())
+def rows_of(query: QaRequest, progress: Notes | None = None) -> list[Json]:
+    return list(Answerer(query, progress or Notes()).rows())
 
 
-def assert_alike(found: Any, expected: Any) -> None:
+def assert_alike(actual: Any, expected: Any) -> None:
     """The same, but for rounding: other inputs in a batch change a logit's last digits."""
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        assert_alike([*found.values()], [*expected.values()])
+        assert actual.keys() == expected.keys()
+        assert_alike([*actual.values()], [*expected.values()])
     elif isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_alike(one, other)
+        assert len(actual) == len(expected)
+        for a, b in zip(actual, expected, strict=True):
+            assert_alike(a, b)
     else:
-        assert found == (pytest.approx(expected, rel=1e-4) if isinstance(expected, float) else expected)
+        assert actual == (pytest.approx(expected, rel=1e-4) if isinstance(expected, float) else expected)
 
 
 @pytest.mark.slow
@@ -81,8 +81,8 @@ def test_answers_are_those_that_predict_gives(model: Path, tmp_path: Path) -> No
     data = qa_file(tmp_path / "data.json", 6)
     (model / "task.json").write_text(json.dumps({"task": "qa", "max_length": 32, "pool": "mean"}))
     theirs = [row.as_dict() for row in predict(PredictionRequest((str(model),), str(data)), Silent())]
-    for found, expected in zip(rows_of(request(model, data, reading=ReadingOptions())), theirs, strict=True):
-        assert_alike({name: found[name] for name in expected}, expected)
+    for row, expected in zip(rows_of(request(model, data, reading=ReadingOptions())), theirs, strict=True):
+        assert_alike({name: row[name] for name in expected}, expected)
 
 
 def test_a_row_has_the_answer_in_its_sentence_and_its_scores(model: Path, tmp_path: Path) -> None:
@@ -94,13 +94,13 @@ def test_a_row_has_the_answer_in_its_sentence_and_its_scores(model: Path, tmp_pa
     for row, context in zip(rows, contexts, strict=True):
         assert len(row["answers"]) == 3
         assert {name: row[name] for name in row["answers"][0]} == row["answers"][0]
-        assert [one["logit"] for one in row["answers"]] == sorted(
-            (one["logit"] for one in row["answers"]), reverse=True
+        assert [entry["logit"] for entry in row["answers"]] == sorted(
+            (entry["logit"] for entry in row["answers"]), reverse=True
         )
-        for one in row["answers"]:
-            assert context[one["start"] : one["end"]] == one["answer"]
-            begin = one["start"] - one["sentence_start"]
-            assert one["sentence"][begin : begin + len(one["answer"])] == one["answer"]
+        for entry in row["answers"]:
+            assert context[entry["start"] : entry["end"]] == entry["answer"]
+            begin = entry["start"] - entry["sentence_start"]
+            assert entry["sentence"][begin : begin + len(entry["answer"])] == entry["answer"]
         assert row["gold"] == ["tachycardia"]
         scores = score_answer(row["answer"], row["gold"], is_second=False)
         assert (row["em"], row["f1"], row["substr"]) == (scores.em, scores.f1, scores.substr)
@@ -157,7 +157,7 @@ def test_compared_with_its_base_model(model: Path, tmp_path: Path) -> None:
     ]
     assert [row["answer"] for row in rows] == [row["answer"] for row in rows_of(request(model, data))]
     comparison = answerer.summary()["comparison"]
-    assert [one["name"] for one in comparison["models"]] == ["base_model", "base", "expanded", "mean"]
+    assert [entry["name"] for entry in comparison["models"]] == ["base_model", "base", "expanded", "mean"]
     assert comparison["models"][1]["differences"]["f1"]["difference"] == 0
     assert comparison["changed"] == sum(row["answer"] != row["compared"]["base_model"]["answer"] for row in rows) > 0
     with pytest.raises(UsageError, match="leave out --pool"):
@@ -201,18 +201,18 @@ class Interrupted(Notes):
 @pytest.mark.parametrize("kind", ["data", "documents"])
 def test_a_killed_run_goes_on_from_the_last_question(kind: str, model: Path, documents: Path, tmp_path: Path) -> None:
     if kind == "data":
-        asked = request(model, qa_file(tmp_path / "data.json", 6), compare=str(model.parent / "base"))
+        query = request(model, qa_file(tmp_path / "data.json", 6), compare=str(model.parent / "base"))
     else:
-        asked = request(model, sources=of_documents(documents))
-    whole = answer(session(tmp_path, "whole"), asked)
+        query = request(model, sources=of_documents(documents))
+    whole = answer(session(tmp_path, "whole"), query)
     killed = replace(session(tmp_path, "killed"), progress=Interrupted(4))
     with pytest.raises(Killed):
-        answer(killed, asked)
+        answer(killed, query)
     [journal] = tmp_path.glob(".killed.work/lookups*")
     with open(journal, "a") as file:
         file.write('{"id": "5", "docu')  # the line that it was killed in
     again = Interrupted(0)
-    result = answer(replace(killed, progress=again), asked)
+    result = answer(replace(killed, progress=again), query)
     assert again.total == 2
     assert "4 of 6" in " ".join(again.notes)
     assert_alike([*read_answers(result)], [*read_answers(whole)])
@@ -222,17 +222,17 @@ def test_a_killed_run_goes_on_from_the_last_question(kind: str, model: Path, doc
 
 
 def test_a_second_run_does_nothing_and_what_changed_is_noticed(model: Path, documents: Path, tmp_path: Path) -> None:
-    asked, here = request(model, sources=of_documents(documents)), session(tmp_path)
-    assert answer(here, asked).fresh
-    assert not answer(here, asked).fresh
+    query, run = request(model, sources=of_documents(documents)), session(tmp_path)
+    assert answer(run, query).fresh
+    assert not answer(run, query).fresh
     with pytest.raises(ConflictError, match=r"another configuration \(top: 1 → 2\)"):
-        answer(here, replace(asked, config=QaConfig(top=2)))
+        answer(run, replace(query, config=QaConfig(top=2)))
     (documents / "0.txt").write_text("the virus")
-    assert answer(here, asked).fresh
+    assert answer(run, query).fresh
     (model / "task.json").write_text(json.dumps({"task": "qa", "max_answer_chars": 9}))
-    assert answer(here, asked).fresh
-    assert not answer(here, asked).fresh
-    piped = replace(asked, sources=InquirySources(documents=("-",), question_texts=("what",)))
+    assert answer(run, query).fresh
+    assert not answer(run, query).fresh
+    piped = replace(query, sources=InquirySources(documents=("-",), question_texts=("what",)))
     with pytest.raises(UsageError, match="standard input is read once"):
         answer(session(tmp_path, "piped"), piped)
 
@@ -272,10 +272,10 @@ def test_what_is_odd_is_said_and_answered(model: Path, tmp_path: Path) -> None:
     assert rows["long"]["answer"] in records[0]["context"]
     for name in ("empty", "word"):
         assert (rows[name]["answer"], rows[name]["start"], rows[name]["score"]) == ("", None, 0.0)
-    said = " ".join(notes.warnings)
-    assert "longer than the 27 pieces that the model reads beside a context: 1; they are cut" in said
-    assert "the first is long with 100" in said
-    assert "without any possible answer: 2, such as empty;" in said
+    warnings = " ".join(notes.warnings)
+    assert "longer than the 27 pieces that the model reads beside a context: 1; they are cut" in warnings
+    assert "the first is long with 100" in warnings
+    assert "without any possible answer: 2, such as empty;" in warnings
 
 
 def test_labels_are_needed_for_scores_alone(model: Path, tmp_path: Path) -> None:
@@ -335,12 +335,12 @@ def test_pipes_are_read_once(model: Path, documents: Path, tmp_path: Path) -> No
             sources=InquirySources(documents=(str(documents),), questions=piped("who\nwhat\n"), sample_by="document"),
         )
     )
-    assert [one["question"] for one in rows] == ["who", "what"]
+    assert [entry["question"] for entry in rows] == ["who", "what"]
     with pytest.raises(UsageError, match="not read from a pipe"):
         InquirySources(piped("{}"))
-    kept = request(model, sources=InquirySources(documents=(str(documents),), questions=piped("who")))
+    saved = request(model, sources=InquirySources(documents=(str(documents),), questions=piped("who")))
     with pytest.raises(UsageError, match=r"--out keeps what can be made again, and /dev/fd/\d+ is read once"):
-        answer(session(tmp_path, "piped"), kept)
+        answer(session(tmp_path, "piped"), saved)
 
 
 def test_other_spellings_of_a_path_are_other_names(
@@ -390,10 +390,15 @@ def scored_answer(text: str, gold: list[str] | None) -> Json:
 
 
 def row(number: int, texts: dict[str, str], gold: list[str] | None) -> Json:
-    told = {name: scored_answer(text, gold) for name, text in texts.items()}
-    ours = told.pop("mean")
-    asked = {"id": f"q{number}", "question": f"What is {number}?"}
-    return {**asked, **ours, **({} if gold is None else {"gold": gold}), **({"compared": told} if told else {})}
+    answers = {name: scored_answer(text, gold) for name, text in texts.items()}
+    ours = answers.pop("mean")
+    question = {"id": f"q{number}", "question": f"What is {number}?"}
+    return {
+        **question,
+        **ours,
+        **({} if gold is None else {"gold": gold}),
+        **({"compared": answers} if answers else {}),
+    }
 
 
 def some_text(random: np.random.Generator, n: int = 4) -> str:
@@ -404,13 +409,13 @@ def some_text(random: np.random.Generator, n: int = 4) -> str:
 def rows() -> list[Json]:
     """120 questions, a tenth of them without answer, to which four models have answers."""
     random = np.random.default_rng(0)
-    found = []
+    questions = []
     for number in range(120):
         gold = [] if number % 10 == 0 else [some_text(random), some_text(random)]
         texts = {name: some_text(random) for name in ("base_model", "base", "expanded", "mean")}
         texts["mean"] = random.choice([texts["base_model"], texts["mean"], *gold, ""])
-        found.append(row(number, texts, gold))
-    return found
+        questions.append(row(number, texts, gold))
+    return questions
 
 
 @pytest.fixture
@@ -449,8 +454,10 @@ def test_the_parts_are_there_only_where_questions_have_no_answer(rows: list[Json
 def test_whole_contexts_are_resampled(rows: list[Json], groups: list[str]) -> None:
     scores = score_rows(rows, groups)
     assert (scores["resampled"], scores["contexts"]) == ("contexts", len(set(groups)))
-    by_context = [np.array([row["f1"] for row, one in zip(rows, groups, strict=True) if one == g]) for g in set(groups)]
-    sums, counts = (np.array([function(each) for each in by_context]) for function in (np.sum, len))
+    by_context = [
+        np.array([row["f1"] for row, name in zip(rows, groups, strict=True) if name == g]) for g in set(groups)
+    ]
+    sums, counts = (np.array([function(part) for part in by_context]) for function in (np.sum, len))
     expected = stats.bootstrap(
         (sums, counts),
         lambda total, n, axis: total.sum(axis) / n.sum(axis),
@@ -490,16 +497,16 @@ def test_every_model_is_compared_with_the_base_model(rows: list[Json], groups: l
     for model in models[1:]:
         for measure in MEASURES:
             expected = values(answers[model["name"]], measure).mean() - values(base, measure).mean()
-            found = model["differences"][measure]
-            assert found["difference"] == pytest.approx(expected)
-            assert found["low"] < expected < found["high"]
-    of_context = {g: [i for i, one in enumerate(groups) if one == g] for g in groups}
+            difference = model["differences"][measure]
+            assert difference["difference"] == pytest.approx(expected)
+            assert difference["low"] < expected < difference["high"]
+    of_context = {g: [i for i, name in enumerate(groups) if name == g] for g in groups}
     gains = values(rows, "f1") - values(base, "f1")
     sums, counts = (np.array([f(gains[i]) for i in of_context.values()]) for f in (np.sum, len))
     drawn = np.random.default_rng(3).integers(len(sums), size=(20_000, len(sums)))
     low, high = np.percentile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [2.5, 97.5])
-    found = models[3]["differences"]["f1"]
-    assert [found["low"], found["high"]] == pytest.approx([low, high], abs=0.08 * (high - low))
+    difference = models[3]["differences"]["f1"]
+    assert [difference["low"], difference["high"]] == pytest.approx([low, high], abs=0.08 * (high - low))
 
 
 def test_changed_answers_are_counted_and_the_largest_gains_listed(rows: list[Json], groups: list[str]) -> None:
@@ -511,9 +518,9 @@ def test_changed_answers_are_counted_and_the_largest_gains_listed(rows: list[Jso
     assert comparison["worse"] == sum(gain < 0 for gain in gains)
     assert comparison["equal"] == sum(gain == 0 for gain in gains) > 0
     order = np.argsort(-np.array(gains), kind="stable")
-    assert [one["id"] for one in comparison["best"]] == [changed[i]["id"] for i in order[:5]]
+    assert [change["id"] for change in comparison["best"]] == [changed[i]["id"] for i in order[:5]]
     backwards = np.argsort(np.array(gains), kind="stable")
-    assert [one["id"] for one in comparison["worst"]] == [changed[i]["id"] for i in backwards[:5]]
+    assert [change["id"] for change in comparison["worst"]] == [changed[i]["id"] for i in backwards[:5]]
     first = next(row for row in changed if row["id"] == comparison["best"][0]["id"])
     assert comparison["best"][0] == {
         "id": first["id"],
@@ -529,8 +536,8 @@ def test_only_gains_are_best_and_only_losses_worst() -> None:
     texts = [("virus", "bats"), ("bats", "virus"), ("bats", "camels"), ("virus", "virus")]
     rows = [row(i, {"base_model": base, "mean": ours}, ["virus"]) for i, (base, ours) in enumerate(texts)]
     comparison = compare_rows(rows, ["one"] * 4, NAMES)
-    assert [one["id"] for one in comparison["best"]] == ["q1"]
-    assert [one["id"] for one in comparison["worst"]] == ["q0"]
+    assert [change["id"] for change in comparison["best"]] == ["q1"]
+    assert [change["id"] for change in comparison["worst"]] == ["q0"]
     assert [comparison[name] for name in ("changed", "better", "worse", "equal")] == [3, 1, 1, 1]
     assert [model["name"] for model in comparison["models"]] == ["base_model", "mean"]
 
@@ -551,6 +558,6 @@ def test_without_gold_answers_what_changed_is_told() -> None:
 
 
 def test_a_changed_answer_without_gold_is_neither_better_nor_worse(rows: list[Json], groups: list[str]) -> None:
-    more = [row(900, {"base_model": "virus", "base": "a", "expanded": "b", "mean": "bats"}, None)]
-    whole, part = compare_rows([*rows, *more], [*groups, "far"], NAMES), compare_rows(rows, groups, NAMES)
+    unlabelled = [row(900, {"base_model": "virus", "base": "a", "expanded": "b", "mean": "bats"}, None)]
+    whole, part = compare_rows([*rows, *unlabelled], [*groups, "far"], NAMES), compare_rows(rows, groups, NAMES)
     assert whole == {**part, "unlabelled": 1, "changed": part["changed"] + 1}

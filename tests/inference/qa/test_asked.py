@@ -16,14 +16,14 @@ from tests.conftest import Notes
 from tests.inference.qa.test_documents import SQUAD, rows, write
 
 
-def asked(path: Path, content: Any) -> list[Question]:
+def questions_of(path: Path, content: Any) -> list[Question]:
     return read_asked(write(path, content), Silent())
 
 
 @pytest.mark.parametrize("name", ["q.txt", "q.txt.gz", "q"])
 def test_a_line_of_text_is_a_question(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
-    assert asked(path, "\ufeff\n When was it? \r\n\n[1] or {2}?") == [
+    assert questions_of(path, "\ufeff\n When was it? \r\n\n[1] or {2}?") == [
         Question(f"{path}:2", "When was it?", ""), Question(f"{path}:4", "[1] or {2}?", "")
     ]  # fmt: skip
 
@@ -40,12 +40,12 @@ def test_records_with_questions(tmp_path: Path) -> None:
     for name in ("q.jsonl", "q.txt"):
         path = tmp_path / name
         expected = [Question("7", "When?", ""), Question(f"{path}:3", " Where? ", ""), Question("x", "?", "")]
-        assert asked(path, rows(RECORDS[0]) + "\n" + rows(*RECORDS[1:])) == expected
+        assert questions_of(path, rows(RECORDS[0]) + "\n" + rows(*RECORDS[1:])) == expected
     path = tmp_path / "q.json"
     expected[1] = Question(f"{path}, entry 2", " Where? ", "")
-    assert asked(path, RECORDS) == expected
-    assert asked(path, json.dumps(RECORDS, indent=1)) == expected
-    assert asked(tmp_path / "q.csv", "question,id\nWho?,5\n") == [Question("5", "Who?", "")]
+    assert questions_of(path, RECORDS) == expected
+    assert questions_of(path, json.dumps(RECORDS, indent=1)) == expected
+    assert questions_of(tmp_path / "q.csv", "question,id\nWho?,5\n") == [Question("5", "Who?", "")]
 
 
 def test_questions_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_questions_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_what_are_no_questions(name: str, content: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
-        asked(tmp_path / name, content)
+        questions_of(tmp_path / name, content)
 
 
 def test_a_missing_file_of_questions(tmp_path: Path) -> None:
@@ -92,5 +92,5 @@ def test_a_missing_file_of_questions(tmp_path: Path) -> None:
 def test_broken_characters_of_questions_are_said(tmp_path: Path) -> None:
     notes = Notes()
     source = write(tmp_path / "q.txt", b"Wh\xffn?\n")
-    assert [one.question for one in read_asked(source, notes)] == ["Wh\ufffdn?"]
+    assert [question.question for question in read_asked(source, notes)] == ["Wh\ufffdn?"]
     assert notes.warnings == [f"{source}: 1 byte sequence or character is not UTF-8, replaced by U+FFFD"]

@@ -49,36 +49,40 @@ def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_documen
 ) -> None:
     question = "virus coronavirus"
     [row] = rows_of(model, InquirySources(index=str(papers), question_texts=(question,)), passages=2, search_weight=0)
-    found = Index(papers).search(question, top=2)
-    assert len(found) == 2
+    passages = Index(papers).search(question, top=2)
+    assert len(passages) == 2
     texts = {line["id"]: line["text"] for line in lines(tmp_path / "papers.jsonl")}
     expected = []
-    for one in found:
-        record = {"id": 1, "question": question, "context": one.text}
+    for passage in passages:
+        record = {"id": 1, "question": question, "context": passage.text}
         (tmp_path / "one.jsonl").write_text(json.dumps(record))
         [alone] = rows_of(model, InquirySources(data=str(tmp_path / "one.jsonl")))
-        expected += [(each["logit"], one.document, one.start + each["start"]) for each in alone["answers"]]
+        expected += [
+            (answer["logit"], passage.document, passage.start + answer["start"]) for answer in alone["answers"]
+        ]
     expected = sorted(expected, reverse=True)[:20]
-    assert [each["logit"] for each in row["answers"]] == pytest.approx([logit for logit, *_ in expected], rel=1e-4)
-    assert [(each["document"], each["start"]) for each in row["answers"]] == [(name, at) for _, name, at in expected]
-    for each in row["answers"]:
-        text = texts[each["document"]]
-        assert text[each["start"] : each["end"]] == each["answer"]
+    assert [answer["logit"] for answer in row["answers"]] == pytest.approx([logit for logit, *_ in expected], rel=1e-4)
+    assert [(answer["document"], answer["start"]) for answer in row["answers"]] == [
+        (name, at) for _, name, at in expected
+    ]
+    for answer in row["answers"]:
+        text = texts[answer["document"]]
+        assert text[answer["start"] : answer["end"]] == answer["answer"]
         for name in ("sentence", "paragraph"):
-            begin = each[f"{name}_start"]
-            assert text[begin : begin + len(each[name])] == each[name]
-        assert each["title"] == f"Paper {each['document'][1:]}"
+            begin = answer[f"{name}_start"]
+            assert text[begin : begin + len(answer[name])] == answer[name]
+        assert answer["title"] == f"Paper {answer['document'][1:]}"
 
 
 def test_the_score_of_the_search_counts_as_much_as_it_is_weighed(model: Path, papers: Path) -> None:
     sources = InquirySources(index=str(papers), question_texts=("virus coronavirus tachycardia",))
     [plain] = rows_of(model, sources, passages=3, search_weight=0)
     [weighed] = rows_of(model, sources, passages=3, search_weight=1000)
-    found = Index(papers).search("virus coronavirus tachycardia", top=3)
-    assert weighed["paragraph"] == found[0].text
-    of_best = [each for each in plain["answers"] if each["paragraph"] == found[0].text]
+    passages = Index(papers).search("virus coronavirus tachycardia", top=3)
+    assert weighed["paragraph"] == passages[0].text
+    of_best = [answer for answer in plain["answers"] if answer["paragraph"] == passages[0].text]
     assert weighed["logit"] == pytest.approx(of_best[0]["logit"], rel=1e-5)  # which competes with "no answer"
-    n_shown = [len({each["paragraph"] for each in row["answers"]}) for row in (plain, weighed)]
+    n_shown = [len({answer["paragraph"] for answer in row["answers"]}) for row in (plain, weighed)]
     assert n_shown[0] > n_shown[1]
 
 
@@ -87,7 +91,7 @@ def test_a_paragraph_is_kept_once_however_many_questions_find_it(papers: Path) -
     inquiry = read_inquiry(sources, Silent(), RetrievalConfig(passages=20))
     read = [*inquiry.lookups()]
     assert len(read) == sum(inquiry.n_lookups.values()) > inquiry.n_contexts
-    assert len({id(one.context) for one in read}) == inquiry.n_contexts
+    assert len({id(question.context) for question in read}) == inquiry.n_contexts
 
 
 def test_questions_of_data_are_put_to_the_index_and_scored(

@@ -21,9 +21,9 @@ def inquiry(**sources: Any) -> Inquiry:
     return read_inquiry(InquirySources(**{"sample_by": "document", **sources}), Silent())
 
 
-def asked_of(found: Inquiry) -> list[Pair]:
+def asked_of(inquired: Inquiry) -> list[Pair]:
     """Id of the question and name of the document, of each lookup."""
-    return [(one.id, one.document) for one in found.lookups()]
+    return [(question.id, question.document) for question in inquired.lookups()]
 
 
 def records(path: Path, *rows: dict[str, Any]) -> str:
@@ -52,14 +52,14 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
 def test_questions_on_one_context_are_looked_up_together_and_answered_in_order(tmp_path: Path) -> None:
     contexts = ["bats", "mice", "bats", "camels", "mice", "bats"]
     rows = [{"id": i, "question": f"q{i}", "context": context} for i, context in enumerate(contexts)]
-    found = inquiry(data=records(tmp_path / "data.jsonl", *rows))
-    assert [*found.questions] == ["0", "1", "2", "3", "4", "5"]
-    assert [one.context for one in found.questions.values()] == contexts
-    assert [(one.id, one.question, one.context) for one in found.lookups()] == [
+    inquired = inquiry(data=records(tmp_path / "data.jsonl", *rows))
+    assert [*inquired.questions] == ["0", "1", "2", "3", "4", "5"]
+    assert [question.context for question in inquired.questions.values()] == contexts
+    assert [(question.id, question.question, question.context) for question in inquired.lookups()] == [
         (str(i), f"q{i}", contexts[i]) for i in (0, 2, 5, 1, 4, 3)
     ]
-    assert [*found.n_lookups.values()] == [1] * 6
-    assert [*found.lookups()] == [*found.lookups()]  # as often as they are wanted
+    assert [*inquired.n_lookups.values()] == [1] * 6
+    assert [*inquired.lookups()] == [*inquired.lookups()]  # as often as they are wanted
 
 
 def test_gold_answers_are_those_that_count(tmp_path: Path) -> None:
@@ -74,36 +74,36 @@ def test_gold_answers_are_those_that_count(tmp_path: Path) -> None:
 
 
 def test_each_question_is_asked_of_each_document(two: tuple[str, ...]) -> None:
-    found = inquiry(documents=two, question_texts=("who", "when", "who"))
-    assert [(name, one.question, one.context) for name, one in found.questions.items()] == [
+    inquired = inquiry(documents=two, question_texts=("who", "when", "who"))
+    assert [(name, question.question, question.context) for name, question in inquired.questions.items()] == [
         ("1", "who", ""),
         ("2", "when", ""),
         ("3", "who", ""),  # asked twice, answered twice
     ]
-    assert asked_of(found) == [(str(i), name) for name in two for i in (1, 2, 3)]
-    assert (found.n_contexts, [*found.n_lookups.values()]) == (2, [2, 2, 2])
-    each = [*found.lookups()]
-    assert [one.context for one in each[::3]] == ["of bats\n\n of mice", "of camels"]  # verbatim
-    assert each[0].context is each[1].context  # so that it is tokenized once
-    assert asked_of(found) == asked_of(found)
-    assert found.golds() == {}
+    assert asked_of(inquired) == [(str(i), name) for name in two for i in (1, 2, 3)]
+    assert (inquired.n_contexts, [*inquired.n_lookups.values()]) == (2, [2, 2, 2])
+    lookups = [*inquired.lookups()]
+    assert [question.context for question in lookups[::3]] == ["of bats\n\n of mice", "of camels"]  # verbatim
+    assert lookups[0].context is lookups[1].context  # so that it is tokenized once
+    assert asked_of(inquired) == asked_of(inquired)
+    assert inquired.golds() == {}
 
 
 def test_questions_of_a_file_have_its_ids(two: tuple[str, ...], tmp_path: Path) -> None:
     questions = records(tmp_path / "q.jsonl", {"id": "x", "question": "who"}, {"question": "when"})
-    found = inquiry(documents=two[:1], questions=questions)
-    assert asked_of(found) == [("x", two[0]), (f"{questions}:2", two[0])]
-    assert [one.question for one in found.lookups()] == ["who", "when"]
+    inquired = inquiry(documents=two[:1], questions=questions)
+    assert asked_of(inquired) == [("x", two[0]), (f"{questions}:2", two[0])]
+    assert [question.question for question in inquired.lookups()] == ["who", "when"]
 
 
 def test_documents_have_names_of_their_own_the_same_each_time(tmp_path: Path) -> None:
     rows = [{"id": "x", "text": "bats"}, {"id": "y", "text": "mice"}]
     sources = tuple(records(tmp_path / name, *rows) for name in ("a.jsonl", "b.jsonl"))
-    found = inquiry(documents=sources, question_texts=("who",))
-    names = [one.document for one in found.lookups()]
+    inquired = inquiry(documents=sources, question_texts=("who",))
+    names = [question.document for question in inquired.lookups()]
     assert names == ["x", "y", f"{sources[1]}:1", f"{sources[1]}:2"]
-    assert [one.document for one in found.lookups()] == names
-    assert [one.context for one in found.lookups()] == ["bats", "mice", "bats", "mice"]
+    assert [question.document for question in inquired.lookups()] == names
+    assert [question.context for question in inquired.lookups()] == ["bats", "mice", "bats", "mice"]
 
 
 def test_one_document_where_one_is_wanted(two: tuple[str, ...], tmp_path: Path) -> None:
@@ -124,19 +124,19 @@ def test_nothing_is_given_twice(two: tuple[str, ...]) -> None:
 def test_a_document_from_standard_input_is_read_once_and_kept(stdin: io.BytesIO, two: tuple[str, ...]) -> None:
     stdin.write("of bäts\n".encode())
     stdin.seek(0)
-    found = inquiry(documents=(two[1], "-"), question_texts=("who",))
+    inquired = inquiry(documents=(two[1], "-"), question_texts=("who",))
     assert stdin.read() == b""
     for _ in range(2):
-        assert [one.context for one in found.lookups()] == ["of camels", "of bäts\n"]
-    assert len({*asked_of(found)}) == 2
+        assert [question.context for question in inquired.lookups()] == ["of camels", "of bäts\n"]
+    assert len({*asked_of(inquired)}) == 2
 
 
 def test_questions_from_standard_input(stdin: io.BytesIO, two: tuple[str, ...]) -> None:
     stdin.write(b"who\n\nwhen\n")
     stdin.seek(0)
-    found = inquiry(documents=two, questions="-")
-    assert [one.question for one in found.questions.values()] == ["who", "when"]
-    assert len([*found.lookups()]) == len([*found.lookups()]) == 4
+    inquired = inquiry(documents=two, questions="-")
+    assert [question.question for question in inquired.questions.values()] == ["who", "when"]
+    assert len([*inquired.lookups()]) == len([*inquired.lookups()]) == 4
 
 
 def test_what_is_broken_is_said_before_anything_is_look_up(two: tuple[str, ...], tmp_path: Path) -> None:
@@ -153,15 +153,15 @@ def test_what_is_broken_is_said_before_anything_is_look_up(two: tuple[str, ...],
 def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     rows = records(tmp_path / "rows.jsonl", {"text": "bats"}, {"text": " "}, {"text": "mice"})
     notes = Notes()
-    found = read_inquiry(InquirySources(documents=(rows,), question_texts=("who",)), notes)
-    assert found.n_contexts == 2
-    assert len([*found.lookups()]) == 2
+    inquired = read_inquiry(InquirySources(documents=(rows,), question_texts=("who",)), notes)
+    assert inquired.n_contexts == 2
+    assert len([*inquired.lookups()]) == 2
     assert [line for line in notes.lines if "without text" in line] == [f"{rows}: left out 1 document without text"]
     assert len(notes.lines) == 1
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("sources", "message"),
     [
         ({}, "either questions with their contexts, or documents"),
         ({"data": "x", "documents": ("y",)}, "either questions with their contexts, or documents"),
@@ -178,9 +178,9 @@ def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
         ({"documents": ("",), "question_texts": ("y",)}, "a path is empty"),
     ],
 )
-def test_what_contradicts_itself_is_refused(given: dict[str, Any], message: str) -> None:
+def test_what_contradicts_itself_is_refused(sources: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        InquirySources(**given)
+        InquirySources(**sources)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,9 @@ def test_options_of_a_search_need_one(options: dict[str, Any], message: str) -> 
 
 
 def test_bytes_that_are_no_text_are_replaced(two: tuple[str, ...], tmp_path: Path) -> None:
-    assert [one.question for one in inquiry(documents=two, question_texts=("wh\udcff",)).questions.values()] == [
-        "wh\ufffd"
-    ]
+    assert [
+        question.question for question in inquiry(documents=two, question_texts=("wh\udcff",)).questions.values()
+    ] == ["wh\ufffd"]
     data = tmp_path / "data.json"
     qas = [{"id": "a\ud800", "question": "who"}]
     data.write_text(json.dumps({"data": [{"paragraphs": [{"context": "bats", "qas": qas}]}]}))

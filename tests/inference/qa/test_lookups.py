@@ -41,7 +41,7 @@ LOOKUPS = [
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     path = tmp_path / "journal"
-    path.write_text("".join(one.as_line() for one in LOOKUPS), "ascii")
+    path.write_text("".join(lookup.as_line() for lookup in LOOKUPS), "ascii")
     return path
 
 
@@ -63,7 +63,7 @@ def test_a_journal_is_cut_off_at_a_damaged_line(journal: Path) -> None:
 
 @given(st.integers(1, 1_000_000))
 def test_a_line_that_it_was_killed_in_is_cut_off(tmp_path_factory: pytest.TempPathFactory, n: int) -> None:
-    whole = "".join(one.as_line() for one in LOOKUPS).encode()
+    whole = "".join(lookup.as_line() for lookup in LOOKUPS).encode()
     path = tmp_path_factory.getbasetemp() / "torn"
     n %= len(whole) + 1
     path.write_bytes(whole[:n])
@@ -71,7 +71,7 @@ def test_a_line_that_it_was_killed_in_is_cut_off(tmp_path_factory: pytest.TempPa
     assert [*read_journal(path)] == LOOKUPS[:n_sound]
     assert path.read_bytes() == b"".join(line + b"\n" for line in whole.split(b"\n")[:n_sound])
     with open(path, "a") as file:
-        file.writelines(one.as_line() for one in LOOKUPS[n_sound:])
+        file.writelines(lookup.as_line() for lookup in LOOKUPS[n_sound:])
     assert [*read_journal(path)] == LOOKUPS
 
 
@@ -83,8 +83,8 @@ class Portions:
 
     def find(self, questions: Sequence[Question]) -> Iterator[dict[str, AnswerCandidates]]:
         self.seen.append(questions)
-        for one in questions:
-            yield {f"of {id(self)}": AnswerCandidates((Candidate(one.id, 0, 1, 0.0),))}
+        for question in questions:
+            yield {f"of {id(self)}": AnswerCandidates((Candidate(question.id, 0, 1, 0.0),))}
 
 
 @pytest.mark.slow
@@ -105,17 +105,19 @@ def test_all_models_answer_a_portion_that_fits_before_the_next_is_read(contexts:
     for lookup in look_up(models, questions()):
         lookups.append(lookup)
         assert n_read <= len(lookups) + 256
-    assert [one.id for one in lookups] == [f"{number}.{i}" for number, (_, n) in enumerate(texts) for i in range(n)]
-    for one in lookups:
-        assert [each.candidates[0].text for each in one.found.values()] == [one.id, one.id]
+    assert [lookup.id for lookup in lookups] == [
+        f"{number}.{i}" for number, (_, n) in enumerate(texts) for i in range(n)
+    ]
+    for lookup in lookups:
+        assert [answers.candidates[0].text for answers in lookup.found.values()] == [lookup.id, lookup.id]
     first, second = (model.seen for model in models)
     assert first == second
     for portion in first:
-        held = {one.document: len(one.context) for one in portion}
+        held = {lookup.document: len(lookup.context) for lookup in portion}
         assert len(portion) <= 256
         assert sum(held.values()) <= 1 << 22 or len(held) == 1
     for portion, after in pairwise(first):  # no smaller than they have to be
-        held = {one.document: len(one.context) for one in [*portion, after[0]]}
+        held = {lookup.document: len(lookup.context) for lookup in [*portion, after[0]]}
         assert len(portion) == 256 or sum(held.values()) > 1 << 22
 
 
@@ -182,30 +184,32 @@ def test_sentences_are_kept_of_what_may_be_told(reader: Callable[..., QaModel]) 
     questions = [Question(str(i), f"what {i}", context, document="a.txt") for i in range(3)]
     for sets in reader(top=2).find(questions):
         assert [*sets] == ["mean", "base"]
-        for found in sets.values():
-            assert len(found.candidates) == 20
-            for one in found.candidates[:2]:
-                assert one.start is not None
-                assert one.sentence_start is not None
-                assert (context[one.start :].startswith(one.text), one.document) == (True, "a.txt")
-                assert one.sentence[one.start - one.sentence_start :].startswith(one.text)
-                assert context[one.sentence_start :].startswith(one.sentence)
-            assert {one.sentence for one in found.candidates[2:]} == {""}
+        for answers in sets.values():
+            assert len(answers.candidates) == 20
+            for candidate in answers.candidates[:2]:
+                assert candidate.start is not None
+                assert candidate.sentence_start is not None
+                assert (context[candidate.start :].startswith(candidate.text), candidate.document) == (True, "a.txt")
+                assert candidate.sentence[candidate.start - candidate.sentence_start :].startswith(candidate.text)
+                assert context[candidate.sentence_start :].startswith(candidate.sentence)
+            assert {candidate.sentence for candidate in answers.candidates[2:]} == {""}
             assert json.loads(Lookup("1", "", sets).as_line())
 
 
 def test_questions_that_fill_the_window_are_named(reader: Callable[..., QaModel]) -> None:
-    def said(*questions: str) -> list[str]:
+    def warnings_of(*questions: str) -> list[str]:
         notes = Notes()
         reader().warn_long({text: f"q{i}" for i, text in enumerate(questions)}, notes)
         return notes.warnings
 
-    assert said() == said("heart " * 27) == []  # 32 pieces, of which 3 are special and 2 are left for the context
-    (warning,) = said("heart " * 27, "heart " * 28, "virus " * 40)
+    assert (
+        warnings_of() == warnings_of("heart " * 27) == []
+    )  # 32 pieces, of which 3 are special and 2 are left for the context
+    (warning,) = warnings_of("heart " * 27, "heart " * 28, "virus " * 40)
     assert "longer than the 27 pieces that the model reads beside a context: 2;" in warning
     assert "the first is q1 with 28" in warning
     # One piece with the new words, several without: the longer counts.
-    (warning,) = said("tachycardia " * 20)
+    (warning,) = warnings_of("tachycardia " * 20)
     assert int(warning.rsplit(" ", 1)[1]) > 20 + 20
 
 
@@ -244,33 +248,35 @@ def test_the_answer_is_always_inside_and_the_rest_within_bounds(
     text: str, data: st.DataObject | None, max_chars: int
 ) -> None:
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2))) if data else (0, 0)
-    found = sentence_around(text, start, end, max_chars)
-    stop = found.start + len(found.text)
-    assert text[found.start : stop] == found.text
-    assert found.start <= start <= end <= stop
-    assert found.text[start - found.start : end - found.start] == text[start:end]
-    assert len(found.text) <= max(max_chars, end - start)
+    excerpt = sentence_around(text, start, end, max_chars)
+    stop = excerpt.start + len(excerpt.text)
+    assert text[excerpt.start : stop] == excerpt.text
+    assert excerpt.start <= start <= end <= stop
+    assert excerpt.text[start - excerpt.start : end - excerpt.start] == text[start:end]
+    assert len(excerpt.text) <= max(max_chars, end - start)
     # Never within a word that the answer does not begin or end in itself.
-    assert found.start in (0, start) or text[found.start - 1].isspace() or text[found.start - 1] in "。」”"
+    assert excerpt.start in (0, start) or text[excerpt.start - 1].isspace() or text[excerpt.start - 1] in "。」”"
     assert stop in (len(text), end) or text[stop].isspace() or text[stop - 1] in "。」”"
     # No white space around it but the answer's own.
-    assert found.start == start or not found.text[0].isspace()
-    assert stop == end or not found.text[-1].isspace()
+    assert excerpt.start == start or not excerpt.text[0].isspace()
+    assert stop == end or not excerpt.text[-1].isspace()
     # An empty line on either side of an answer that is no white space itself is never inside.
     if text[start:end] and text[start:end] == text[start:end].strip():
-        assert "\n\n" not in found.text[: start - found.start]
-        assert "\n\n" not in found.text[end - found.start :]
+        assert "\n\n" not in excerpt.text[: start - excerpt.start]
+        assert "\n\n" not in excerpt.text[end - excerpt.start :]
 
 
 @given(TEXTS, TEXTS, st.data())
-def test_only_what_is_near_decides(text: str, other: str, data: st.DataObject) -> None:
+def test_only_what_is_near_decides(text: str, far_text: str, data: st.DataObject) -> None:
     """The same answer in the same surroundings has the same sentence, whatever the context is beyond them."""
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
     far = "x" * 400
-    longer = sentence_around(f"{other}{far}\n\n{text}\n\n{far}{other}", *(len(other) + 402 + i for i in (start, end)))
+    longer = sentence_around(
+        f"{far_text}{far}\n\n{text}\n\n{far}{far_text}", *(len(far_text) + 402 + i for i in (start, end))
+    )
     alone = sentence_around(f"\n\n{text}\n\n", start + 2, end + 2)
     assert longer.text == alone.text
-    assert longer.start - alone.start == len(other) + 400
+    assert longer.start - alone.start == len(far_text) + 400
 
 
 @pytest.mark.parametrize(
@@ -307,14 +313,18 @@ def test_an_answer_of_several_sentences_has_them_all() -> None:
 def test_a_long_sentence_is_cut_between_words_on_both_sides() -> None:
     words = [f"word{i}" for i in range(1000)]
     text = " ".join(words)
-    found = around(text, "word500", max_chars=100)
-    assert found.split() == words[words.index(found.split()[0]) :][: len(found.split())]
-    assert 100 - 2 * len(" word500") < len(found) <= 100
-    assert abs(found.index("word500") - (100 - 7) // 2) < 10
+    sentence = around(text, "word500", max_chars=100)
+    assert sentence.split() == words[words.index(sentence.split()[0]) :][: len(sentence.split())]
+    assert 100 - 2 * len(" word500") < len(sentence) <= 100
+    assert abs(sentence.index("word500") - (100 - 7) // 2) < 10
     assert around(text, "word0", max_chars=30) == "word0 word1 word2 word3 word4"  # what the left leaves is the right's
     assert around(text, "word999", max_chars=31) == "word996 word997 word998 word999"
     assert around(text, "word50 word51 word52", max_chars=10) == "word50 word51 word52"
-    assert [sentence_around("x" * 30, place, place, max_chars=20).text for place in (0, 15, 30)] == ["", "", ""]
+    assert [sentence_around("x" * 30, position, position, max_chars=20).text for position in (0, 15, 30)] == [
+        "",
+        "",
+        "",
+    ]
 
 
 def test_a_context_of_three_megabytes_is_neither_copied_nor_searched() -> None:
@@ -341,8 +351,8 @@ def test_a_context_of_three_megabytes_is_neither_copied_nor_searched() -> None:
 def test_runs_of_anything_take_no_longer_than_their_length(gap: str) -> None:
     text = gap * 100_000
     begin = time.perf_counter()
-    found = sentence_around(text, len(text) // 2, len(text) // 2 + 1, max_chars=40_000)
-    assert len(found.text) <= 40_000
+    excerpt = sentence_around(text, len(text) // 2, len(text) // 2 + 1, max_chars=40_000)
+    assert len(excerpt.text) <= 40_000
     assert time.perf_counter() - begin < 2  # quadratic, it would be minutes
 
 

@@ -60,17 +60,17 @@ def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers:
     for name, text in zip(("p0", "p1"), TEXTS, strict=True):
         search = TextSearch(text, WORDS_OF_TEXT)  # the words of these texts are plain
         assert len(search.passages) > 2
-        for one in search.best(QUESTION, 2):
-            for each in alone(model, tmp_path, one.text):
-                found = (each["logit"], name, one.start + each["start"])
-                expected[name, each["answer"]] = max(found, expected.get((name, each["answer"]), found))
+        for passage in search.best(QUESTION, 2):
+            for answer in alone(model, tmp_path, passage.text):
+                match = (answer["logit"], name, passage.start + answer["start"])
+                expected[name, answer["answer"]] = max(match, expected.get((name, answer["answer"]), match))
     best = sorted(expected.values(), reverse=True)[:20]
-    assert [each["logit"] for each in row["answers"]] == pytest.approx([logit for logit, *_ in best], rel=1e-4)
-    assert [(each["document"], each["start"]) for each in row["answers"]] == [(name, at) for _, name, at in best]
-    for each in row["answers"]:
-        text = TEXTS[int(each["document"][1:])]
-        assert text[each["start"] : each["end"]] == each["answer"]
-        assert text[each["paragraph_start"] :].startswith(each["paragraph"])
+    assert [answer["logit"] for answer in row["answers"]] == pytest.approx([logit for logit, *_ in best], rel=1e-4)
+    assert [(answer["document"], answer["start"]) for answer in row["answers"]] == [(name, at) for _, name, at in best]
+    for answer in row["answers"]:
+        text = TEXTS[int(answer["document"][1:])]
+        assert text[answer["start"] : answer["end"]] == answer["answer"]
+        assert text[answer["paragraph_start"] :].startswith(answer["paragraph"])
 
 
 def test_a_short_context_is_read_as_without(model: Path, tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_a_short_context_is_read_as_without(model: Path, tmp_path: Path) -> None
     sources = InquirySources(data=str(tmp_path / "one.jsonl"))
     whole = alone(model, tmp_path, text)
     [row] = rows_of(model, sources, passages=3)
-    shown = ("answer", "start", "end", "score", "logit", "sentence", "sentence_start")
-    assert [[each[name] for name in shown] for each in row["answers"]] == [
-        [each[name] for name in shown] for each in whole
+    fields = ("answer", "start", "end", "score", "logit", "sentence", "sentence_start")
+    assert [[answer[name] for name in fields] for answer in row["answers"]] == [
+        [answer[name] for name in fields] for answer in whole
     ]
 
 
@@ -88,36 +88,41 @@ def test_a_context_without_words_has_no_answer_either_way(model: Path, tmp_path:
     rows = [{"id": i, "question": "virus", "context": context} for i, context in enumerate(("", " \n"))]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sources = InquirySources(data=str(tmp_path / "data.jsonl"))
-    found = []
+    answers = []
     for passages in (None, 3):
         retrieval = RetrievalConfig(passages=passages)
         request = QaRequest(str(model), sources, QaConfig(no_answer=True), retrieval=retrieval)
-        found.append([row["answers"] for row in Answerer(request, Silent()).rows()])
-    assert found[0] == found[1]
-    assert [[(one["answer"], one["score"]) for one in each] for each in found[1]] == [[("", 1.0)], [("", 1.0)]]
+        answers.append([row["answers"] for row in Answerer(request, Silent()).rows()])
+    assert answers[0] == answers[1]
+    assert [[(answer["answer"], answer["score"]) for answer in answers_of_row] for answers_of_row in answers[1]] == [
+        [("", 1.0)],
+        [("", 1.0)],
+    ]
 
 
 def test_questions_of_data_are_scored_kept_and_the_same_from_python(
     model: Path, tmp_path: Path, run_alone: Run
 ) -> None:
     answers = [{"text": TEXTS[0][:9], "answer_start": 0}]
-    asked = [QUESTION, "patient", QUESTION, "?"]
-    rows: list[Json] = [{"id": i, "question": one, "context": TEXTS[i // 2]} for i, one in enumerate(asked)]
+    questions = [QUESTION, "patient", QUESTION, "?"]
+    rows: list[Json] = [
+        {"id": i, "question": question, "context": TEXTS[i // 2]} for i, question in enumerate(questions)
+    ]
     for row in rows[:2]:
         row["answers"] = answers
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("-m", model, "--data", data, "--max-length", 64, "-o", "answers", "--json")
-    done = json.loads(run_alone("qa", *options, "--passages", 2).stdout)
-    assert (done["status"], done["config"]["passages"], done["scores"]["questions"]) == ("done", 2, 2)
-    found = lines(tmp_path / "answers" / "answers.jsonl")
-    assert [row["id"] for row in found] == ["0", "1", "2", "3"]
+    result = json.loads(run_alone("qa", *options, "--passages", 2).stdout)
+    assert (result["status"], result["config"]["passages"], result["scores"]["questions"]) == ("done", 2, 2)
+    answered = lines(tmp_path / "answers" / "answers.jsonl")
+    assert [row["id"] for row in answered] == ["0", "1", "2", "3"]
     assert json.loads(run_alone("qa", *options, "--passages", 2).stdout)["status"] == "up to date"
     assert "passages" in run_alone("qa", *options, "--passages", 3, code=1).stderr
     loaded = greenadapt.load(model, max_length=64)
     assert isinstance(loaded, greenadapt.TaskModel)
-    same = loaded.answer([row["question"] for row in rows], [row["context"] for row in rows], passages=2)
-    for ours, row in zip(same, found, strict=True):
+    from_python = loaded.answer([row["question"] for row in rows], [row["context"] for row in rows], passages=2)
+    for ours, row in zip(from_python, answered, strict=True):
         assert {name: row[name] for name in ours} == ours
     with pytest.raises(UsageError, match="passages"):
         loaded.answer("a", "b", passages=0)
@@ -134,15 +139,15 @@ def test_it_goes_on_from_a_journal_and_compares(model: Path, papers: str, tmp_pa
         whole = [*Answerer(request, Silent()).rows()]
         journal = tmp_path / "journal"
         assert [*Answerer(request, Silent()).rows(journal)] == whole
-        kept = journal.read_text().splitlines(keepends=True)
-        journal.write_text("".join(kept[:1]))
+        written = journal.read_text().splitlines(keepends=True)
+        journal.write_text("".join(written[:1]))
         again = [*Answerer(request, Silent()).rows(journal)]
         assert [(row["id"], row["answer"], row["start"]) for row in again] == [
             (row["id"], row["answer"], row["start"]) for row in whole
         ]
         assert again[0]["logit"] == pytest.approx(whole[0]["logit"], rel=1e-4)
         read = journal.read_text().splitlines(keepends=True)
-        assert (read[0], len(read)) == (kept[0], len(kept))
+        assert (read[0], len(read)) == (written[0], len(written))
         journal.unlink()
     assert whole[0]["compared"]["base_model"]["answer"] == whole[0]["answer"]
     assert (whole[1]["answer"], whole[1]["start"]) == ("", None)  # there was nothing to read

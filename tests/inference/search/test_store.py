@@ -23,20 +23,20 @@ def test_it_finds_what_an_index_of_the_text_finds_with_the_same_scores(tmp_path:
     on_disk = Index(tmp_path / "px")
     ours = TextSearch(TEXT, WORDS_OF_TEXT, "paper")
     assert most_paragraphs(TEXT) >= len(ours.passages) == len(on_disk) == n_paragraphs(TEXT) > 5
-    wanted = on_disk.search(QUERY, top=4)
-    assert wanted[0].score > wanted[-1].score > 0
-    assert ours.best(QUERY, 4) == wanted
+    expected = on_disk.search(QUERY, top=4)
+    assert expected[0].score > expected[-1].score > 0
+    assert ours.best(QUERY, 4) == expected
 
 
 def test_paragraphs_without_the_words_follow_in_order() -> None:
     text = "\n\n".join([*(f"{name} " + "of mice " * 100 for name in ("first", "second", "third")), "a virus " * 100])
     search = TextSearch(text, WORDS_OF_TEXT)
-    found = search.best("virus", 3)
-    assert [one.text.split()[0] for one in found] == ["a", "first", "second"]
-    assert found[0].score > 0
-    assert [one.score for one in found[1:]] == [0, 0]
+    passages = search.best("virus", 3)
+    assert [passage.text.split()[0] for passage in passages] == ["a", "first", "second"]
+    assert passages[0].score > 0
+    assert [passage.score for passage in passages[1:]] == [0, 0]
     assert search.best("?", 10) == search.passages
-    assert [one.score for one in search.best("mice", 4)][3] == 0  # all but the last, which has none
+    assert [passage.score for passage in search.best("mice", 4)][3] == 0  # all but the last, which has none
 
 
 def test_a_text_without_words_is_its_own_paragraph() -> None:

@@ -21,9 +21,9 @@ def test_batches_are_merged_into_few_files_that_find_the_nearest(tmp_path: Path)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     for query in (0, 57, 199):
         cosines = unit @ unit[query]
-        found = reader.search(vectors[query], 5)
-        assert [key for key, _ in found] == np.argsort(-cosines)[:5].tolist()
-        assert [cosine for _, cosine in found] == pytest.approx(np.sort(-cosines)[:5] * -1, abs=2e-3)
+        nearest = reader.search(vectors[query], 5)
+        assert [key for key, _ in nearest] == np.argsort(-cosines)[:5].tolist()
+        assert [cosine for _, cosine in nearest] == pytest.approx(np.sort(-cosines)[:5] * -1, abs=2e-3)
     assert 57 in reader
     assert 200 not in reader
 
@@ -37,7 +37,7 @@ def test_batches_are_merged_into_few_files_that_find_the_nearest(tmp_path: Path)
         files.drop(lambda keys: keys < 0)
         files.add([key], vectors[[key]])
         reader.refresh()
-        assert [found for found, _ in reader.search(vectors[key], 5)] == [key]
+        assert [nearest for nearest, _ in reader.search(vectors[key], 5)] == [key]
 
 
 @pytest.mark.parametrize("missing", [300, 20_000])
