@@ -3,7 +3,6 @@
 import importlib.util
 import warnings
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,9 @@ import numpy as np
 import pytest
 
 import greenadapt
-from greenadapt.config import MemoryConfig
 from greenadapt.errors import MissingError, UsageError
-from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune
-from tests.conftest import Run, tiny_model_in
-from tests.support.small_tasks import NEW, TinyModel, adapted, qa_file, session, worded_model
+from tests.conftest import Run
+from tests.support.small_tasks import NEW, TinyModel, worded_model
 
 NOWHERE = "/nowhere"
 TASK, ADAPTED = greenadapt.TaskModel(NOWHERE), greenadapt.AdaptedModel(NOWHERE)
@@ -118,15 +114,13 @@ def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp
     assert [passage.document for passage in index.search("virus \ud800")] == ["a.txt:1"]
 
 
-def test_lone_surrogates_are_replaced_in_every_method_as_in_files(tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced_in_every_method_as_in_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     """And a warning counts them, where texts are data."""
-    folder = adapted(partial(tiny_model_in, tmp_path))
-    model = greenadapt.EncoderModel(folder)
+    model = greenadapt.EncoderModel(tiny_model())
     with pytest.warns(UserWarning, match=r"1 .* not UTF-8, replaced by U\+FFFD"):
         vectors = model.encode("the \ud800 virus")
     np.testing.assert_array_equal(vectors, model.encode("the \ufffd virus"))
-    request = FinetuneRequest.of_one(str(folder), (str(qa_file(tmp_path / "qa.json", 4)),), task=_qa(), **_quick())
-    qa = greenadapt.TaskModel(finetune(session(tmp_path, "qa"), request).path)
+    qa = greenadapt.TaskModel(tiny_model("BertForQuestionAnswering", name="qa", initializer_range=0.3))
     with pytest.warns(UserWarning, match="replaced"):
         found_answer = qa.answer("which \ud800", "the \ud800 virus")
     assert found_answer == qa.answer("which \ufffd", "the \ufffd virus")
@@ -149,15 +143,3 @@ def test_neighbours_of_what_is_no_word_is_a_usage_error(tiny_model: TinyModel, t
         model_of_text = greenadapt.adapt(text, model, out=tmp_path / "out", workspace=tmp_path / "ws", **settings)
     with pytest.raises(UsageError, match="0 words"):
         model_of_text.neighbours("\ud800")
-
-
-def _qa() -> Any:
-    from greenadapt.config import TaskConfig
-
-    return TaskConfig(task="qa", max_length=48)
-
-
-def _quick() -> dict[str, Any]:
-    from greenadapt.config import TrainConfig
-
-    return {"training": TrainConfig(epochs=1, batch_size=4), "memory_config": MemoryConfig()}

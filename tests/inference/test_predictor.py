@@ -63,7 +63,7 @@ def make(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
 
 
 def results(*folders: Path, source: Path, **options: Any) -> list[Json]:
-    arguments = {name: options.pop(name) for name in ("format", "tasks") if name in options}
+    arguments = {name: options.pop(name) for name in ("format", "tasks", "ensemble") if name in options}
     request = PredictionRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options), **arguments)
     return [prediction.as_dict() for prediction in predict(request, Silent())]
 
@@ -114,27 +114,29 @@ def test_entities_are_those_of_plain_transformers(pool: Any, make: Callable[...,
             assert entity["score"] == pytest.approx(score, abs=1e-5)
 
 
-def test_the_two_views_differ_and_the_folder_says_which_is_read(make: Callable[..., Path], tmp_path: Path) -> None:
-    folder, source = make(NER, pool="expanded"), text_file(tmp_path / "text.txt", SENTENCES)
-    assert results(folder, source=source) == results(folder, source=source, pool="expanded")
-    assert results(folder, source=source) != results(folder, source=source, pool="base")
-
-
 @pytest.mark.slow
-def test_classes_and_the_mean_of_several_models(make: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", ["logits", "probabilities"])
+def test_classes_and_the_mean_of_several_models(rule: str, make: Callable[..., Path], tmp_path: Path) -> None:
     folders = [make(TEXTS, "one"), make(TEXTS, "two", seed=1)]
     source = text_file(tmp_path / "text.txt", SENTENCES)
-    logits = []
-    for folder in folders:
-        run = plain_model(folder, "SequenceClassification")
-        logits.append(np.stack([run(sentence)[1].logits[0].numpy() for sentence in SENTENCES]))
-    for used in ([0], [0, 1]):
-        predictions = results(*(folders[i] for i in used), source=source, pool="base")
-        shares = torch.softmax(torch.from_numpy(np.mean([logits[i] for i in used], axis=0)), -1).numpy()
-        for row, expected in zip(predictions, shares, strict=True):
-            assert list(row["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
-            assert row["label"] == TEXTS.labels[expected.argmax()]
-    assert np.abs(logits[0] - logits[1]).max() > 0.1
+    runs = [plain_model(folder, "SequenceClassification") for folder in folders]
+    logits = torch.stack([torch.stack([run(sentence)[1].logits[0] for sentence in SENTENCES]) for run in runs])
+    alone = results(folders[0], source=source, pool="base")
+    together = results(*folders, source=source, pool="base", ensemble=rule)
+    shares = logits.softmax(-1)
+    mean = shares.mean(0) if rule == "probabilities" else logits.mean(0).softmax(-1)
+    for rows, expected in ((alone, shares[0].tolist()), (together, mean.tolist())):
+        for row, probabilities in zip(rows, expected, strict=True):
+            assert list(row["probabilities"].values()) == pytest.approx(probabilities, abs=1e-5)
+            assert row["label"] == TEXTS.labels[int(np.argmax(probabilities))]
+    assert (results(*folders, source=source, pool="base") == together) == (rule == "logits")
+    assert (logits[0] - logits[1]).abs().max() > 0.1
+
+
+def test_an_ensemble_needs_several_models() -> None:
+    for rule in ("logits", "probabilities"):
+        error = run("-m", "a", "--ensemble", rule, stdin=b"heart\n", code=2).stderr
+        assert f"--ensemble {rule} needs several models, there is one: give each with" in error
 
 
 def test_answers(make: Callable[..., Path], tmp_path: Path) -> None:
@@ -170,7 +172,7 @@ def test_several_models_answer_together(make: Callable[..., Path], tmp_path: Pat
 
 @pytest.mark.slow
 def test_what_was_cut_is_said_once(make: Callable[..., Path], tmp_path: Path) -> None:
-    source = text_file(tmp_path / "text.txt", ["virus " * 600, "heart", *["cell " * 600] * 1030])
+    source = text_file(tmp_path / "text.txt", ["virus " * 20, "heart", *["cell " * 20] * 1030])
     folder = make(TEXTS, is_expanded=False, max_length=16)
     errors = run("-m", folder, "-m", folder, "-i", source).stderr
     assert errors.count("were cut") == 1

@@ -202,9 +202,8 @@ def test_questions_that_fill_the_window_are_named(reader: Callable[..., QaModel]
         reader().warn_long({text: f"q{i}" for i, text in enumerate(questions)}, notes)
         return notes.warnings
 
-    assert (
-        warnings_of() == warnings_of("heart " * 27) == []
-    )  # 32 pieces, of which 3 are special and 2 are left for the context
+    # 32 pieces, of which 3 are special and 2 are for the context
+    assert warnings_of() == warnings_of("heart " * 27) == []
     (warning,) = warnings_of("heart " * 27, "heart " * 28, "virus " * 40)
     assert "longer than the 27 pieces that the model reads beside a context: 2;" in warning
     assert "the first is q1 with 28" in warning
@@ -213,26 +212,8 @@ def test_questions_that_fill_the_window_are_named(reader: Callable[..., QaModel]
     assert int(warning.rsplit(" ", 1)[1]) > 20 + 20
 
 
-WORDS = st.sampled_from(
-    [
-        "virus",
-        "The",
-        "e.g.",
-        "Fig.",
-        "3",
-        "al.",
-        "2012.",
-        "isolated!",
-        "A.",
-        "\n",
-        "\n\n",
-        " ",
-        "。",
-        "“Yes.”",
-        "(x)",
-        "—",
-    ]
-)
+ABBREVIATIONS = ["e.g.", "Fig.", "al.", "A.", "2012.", "“Yes.”"]
+WORDS = st.sampled_from([*ABBREVIATIONS, "virus", "The", "3", "isolated!", "\n", "\n\n", " ", "。", "(x)", "—"])
 TEXTS = st.lists(WORDS | st.text(max_size=4), max_size=60).map(" ".join)
 
 
