@@ -159,7 +159,7 @@ class TaskModel(ModelFolder):
         else:
             rows = _cleaned(rows_of(data, "data", takes_texts=True), progress)
             blocks = self._predictor.predict_records(rows, progress)
-        return (prediction.shown(tags=tags) for block in blocks for prediction in block)
+        return (prediction.row(tags=tags) for block in blocks for prediction in block)
 
     @checked_call
     def answer(

@@ -190,7 +190,7 @@ class _Style:
             elif self.glue:
                 yield glue_line(prediction.entry.id, prediction.result) + "\n"
             else:
-                yield json.dumps(prediction.shown(tags=self.tags), ensure_ascii=is_ascii) + "\n"
+                yield json.dumps(prediction.row(tags=self.tags), ensure_ascii=is_ascii) + "\n"
 
 
 def _bio_lines(prediction: "EntryPrediction") -> Iterator[str]:

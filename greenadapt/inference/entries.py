@@ -218,8 +218,8 @@ class Names:
         """The document's own id; where another has that, or it has none, its place, such as ``a.jsonl:3``; and where
         another has that too, such as the second article of an XML file, its place and ``#2``.
         """
-        own, where = (Decoder().without_surrogates(name, name) for name in (document.id, document.name))
-        name = next((name for name in (own, where) if name and name not in self.taken), "")
+        names = [Decoder().without_surrogates(name, name) for name in (document.id, document.name)]
+        name, where = next((name for name in names if name and name not in self.taken), ""), names[1]
         while not name or name in self.taken:
             self._repeats[where] += 1
             name = f"{where}#{self._repeats[where] + 1}"
@@ -257,10 +257,10 @@ def read_texts(
 
 def _kind(source: str, format: str | None) -> str:  # noqa: A002  (the option's name)
     """The format of a source that is there."""
-    known = tuple(name for name in DOCUMENT_FORMATS if name != "auto") if source == STDIN else DOCUMENT_FORMATS
-    if format is not None and format not in known:
-        kind = "standard input" if source == STDIN else "a document"
-        raise UsageError(f"{format!r} is not a format of {kind}", f"the formats are {', '.join(known)}")
+    formats = tuple(name for name in DOCUMENT_FORMATS if name != "auto") if source == STDIN else DOCUMENT_FORMATS
+    if format is not None and format not in formats:
+        medium = "standard input" if source == STDIN else "a document"
+        raise UsageError(f"{format!r} is not a format of {medium}", f"the formats are {', '.join(formats)}")
     if source == STDIN:
         return format or "text"
     if "://" not in source:
@@ -271,7 +271,7 @@ def _kind(source: str, format: str | None) -> str:  # noqa: A002  (the option's 
     if not kind:
         raise InputError(
             f"{source}: cannot tell the format from the name",
-            f"give a file named {_SUFFIXES}, or say --format, one of {', '.join(known)}",
+            f"give a file named {_SUFFIXES}, or say --format, one of {', '.join(formats)}",
         )
     return kind
 

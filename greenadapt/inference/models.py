@@ -98,13 +98,13 @@ class OpenedModel:
     """Of one task: the margin below which a unit is read in the base view, too; ``None`` reads both views of all."""
 
     @classmethod
-    def open(cls, folder: TaskFolder, options: ReadingOptions, *more: TaskFolder) -> "OpenedModel":
-        """Load a model, with its memory if it has one, for a task and for ``more`` tasks that share its encoder.
+    def open(cls, folder: TaskFolder, options: ReadingOptions, *siblings: TaskFolder) -> "OpenedModel":
+        """Load a model, with its memory if it has one, for a task and for its ``siblings``, which share the encoder.
 
         Raises ``InputError`` if its head is not the task's, ``UsageError`` if a backend does not run it, and what
         ``open_tasks``, ``MemoryChoice.of_task`` and ``chosen`` raise.
         """
-        folders = (folder, *more)
+        folders = (folder, *siblings)
         names = [task.name for task in folders if task.name is not None]
         backend, quantize = chosen(folder.folder, options)
         model: Any
@@ -131,7 +131,7 @@ class OpenedModel:
         encoder = encoders[folder.name]
         pools = {task.name: pool_of(task, options) for task in folders}
         pool: Pool = pools[folder.name] if len(set(pools.values())) == 1 else "mean"  # which computes both views
-        run = Inference(options.max_tokens, encoder.special.pad, pool=pool, task=None if more else folder.name)
+        run = Inference(options.max_tokens, encoder.special.pad, pool=pool, task=None if siblings else folder.name)
         runner: TorchRunner | GraphRunner
         if backend == "torch":
             run = replace(run, autocast=machine.autocast)
@@ -140,7 +140,7 @@ class OpenedModel:
                 general.attach(host, encoder, machine, seed=0)
                 read_memory(host, folder.weights)
                 run = replace(run, memory=general.reader(encoder))
-            runner = TorchRunner(model.model.to(machine.device), model.rows, run, is_shared=bool(more))
+            runner = TorchRunner(model.model.to(machine.device), model.rows, run, is_shared=bool(siblings))
         else:
             runner = model
         return cls({task.name: task for task in folders}, encoders, pools, runner, run, options.margin)

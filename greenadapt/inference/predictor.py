@@ -81,20 +81,18 @@ class EntryPrediction:
     entry: Entry
     result: Json
 
-    def as_dict(self) -> Json:
-        """``line`` and ``id``, if known, and the result."""
-        entry = {"line": self.entry.line, "id": self.entry.id}
-        return {name: value for name, value in entry.items() if value is not None} | _without_id(self.result)
-
-    def shown(self, *, tags: bool = False) -> Json:
-        """The same without NER's ``tags``, or with them and ``words``."""
-        row, example = self.as_dict(), self.entry.example
+    def row(self, *, tags: bool = False) -> Json:
+        """``line`` and ``id``, if known, and the result; of NER with ``tags`` also ``tags`` and ``words``."""
+        entry, example = {"line": self.entry.line, "id": self.entry.id}, self.entry.example
+        row = {name: value for name, value in entry.items() if value is not None} | _without_id(self.result)
         if "tasks" not in row:
-            return _shown(row, example, tags)
-        return row | {"tasks": {name: _shown(result, example[name], tags) for name, result in row["tasks"].items()}}
+            return _with_words(row, example, tags)
+        results = row["tasks"].items()
+        return row | {"tasks": {name: _with_words(result, example[name], tags) for name, result in results}}
 
 
-def _shown(result: Json, example: Any, tags: bool) -> Json:
+def _with_words(result: Json, example: Any, tags: bool) -> Json:
+    """A task's ``result`` with the words of its tags, or without tags."""
     if "tags" in result and tags:
         return {**result, "words": example.words}
     return {name: value for name, value in result.items() if name != "tags"}
@@ -263,8 +261,7 @@ class Predictor:
 
     def _open_shared(self) -> ReadBlock:
         """The model of several tasks."""
-        first, *more = self._folders
-        model = OpenedModel.open(first, self._request.reading, *more)
+        model = OpenedModel.open(self._folders[0], self._request.reading, *self._folders[1:])
         counts = dict(zip(self.tasks, self._cut, strict=True))
 
         def predict(examples: Sequence[Any]) -> Iterator[Json]:

@@ -65,7 +65,7 @@ def make(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
 def results(*folders: Path, source: Path, **options: Any) -> list[Json]:
     arguments = {name: options.pop(name) for name in ("format", "tasks", "ensemble") if name in options}
     request = PredictionRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options), **arguments)
-    return [prediction.as_dict() for prediction in predict(request, Silent())]
+    return [prediction.row(tags=True) for prediction in predict(request, Silent())]
 
 
 def text_file(path: Path, lines: list[str]) -> Path:
@@ -220,7 +220,7 @@ def test_the_first_rows_are_out_before_the_end(make: Callable[..., Path], monkey
     pipe = Endless("heart")
     monkeypatch.setattr("sys.stdin", pipe.as_stdin())
     rows = predict(PredictionRequest((str(make(TEXTS, is_expanded=False)),)), Silent())
-    assert next(rows).as_dict()["line"] == 1
+    assert next(rows).row()["line"] == 1
     assert pipe.taken <= 1024
 
 
@@ -508,7 +508,7 @@ def test_the_first_rows_of_several_tasks_are_out_before_the_end(several: Path, m
     pipe = Endless("heart")
     monkeypatch.setattr("sys.stdin", pipe.as_stdin())
     rows = predict(PredictionRequest((str(several),), tasks=("mood", "diseases")), Silent())
-    assert next(rows).as_dict()["line"] == 1
+    assert next(rows).row()["line"] == 1
     assert pipe.taken <= 1024
 
 

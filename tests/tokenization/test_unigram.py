@@ -199,7 +199,7 @@ def model(tiny_model: TinyModel) -> Path:
 
 def predicted(folder: Path, source: Path) -> list[Json]:
     request = PredictionRequest((str(folder),), str(source), reading=ReadingOptions(precision="float32"))
-    return [row.as_dict() for row in predict(request, Silent())]
+    return [prediction.row(tags=True) for prediction in predict(request, Silent())]
 
 
 def opened(folder: Path, head: str) -> tuple[Any, Callable[..., Any]]:

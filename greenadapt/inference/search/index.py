@@ -262,10 +262,10 @@ class Builder:
     def _texts(self) -> Iterator[NamedText]:
         config, names = self._config, Names()
         by = self._sample_by if config.sample_by == "line" else config.sample_by
-        for path, shown in self._index.facts.documents.items():
+        for path, prefix in self._index.facts.documents.items():
             for text in read_texts(path, self._progress, config.format, config.fields, names, by):
                 is_path = text.name.startswith(path)
-                yield replace(text, name=shown + text.name.removeprefix(path)) if is_path else text
+                yield replace(text, name=prefix + text.name.removeprefix(path)) if is_path else text
         names.note_lines(self._progress)
 
     def _compared(self, seen: set[int], *, is_empty: bool) -> Iterator[tuple[NamedText, DocumentKey, Change]]:

@@ -1,7 +1,7 @@
 """The paragraphs of an index in tantivy, found by BM25: in a folder, or in memory for a single text.
 
-What is searched, what is shown and what is in the index already all lie in it, so that a commit of tantivy is the only
-moment at which anything changes: a process that is killed leaves what was committed last.
+The words, the texts and the states of documents all lie in it, so that nothing changes but by a commit of tantivy: a
+killed process leaves the last commit.
 """
 
 import json
@@ -233,8 +233,8 @@ class FolderStore:
 
     def _damaged(self, differences: Sequence[str]) -> InputError:
         n_more = len(differences) - _NAMED
-        more = f", and {counted(n_more, 'more file')}" if n_more > 0 else ""
-        return InputError(f"{self.place} is damaged: {'; '.join(differences[:_NAMED])}{more}", AGAIN)
+        end = f", and {counted(n_more, 'more file')}" if n_more > 0 else ""
+        return InputError(f"{self.place} is damaged: {'; '.join(differences[:_NAMED])}{end}", AGAIN)
 
     def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
         """Put an empty index in place of what is there, all of it at once, with the tokenizer of this model's folder.
@@ -532,7 +532,7 @@ def n_paragraphs(text: str) -> int:
 
 
 def most_paragraphs(text: str) -> int:
-    """No text of so many characters has more: neighbouring paragraphs together are longer than one may be."""
+    """The maximum for a text of this length: two neighbouring paragraphs are longer than one may be."""
     return 1 + 2 * len(text) // IndexConfig.paragraph_chars
 
 

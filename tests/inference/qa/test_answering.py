@@ -80,7 +80,9 @@ def assert_alike(actual: Any, expected: Any) -> None:
 def test_answers_are_those_that_predict_gives(model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 6)
     (model / "task.json").write_text(json.dumps({"task": "qa", "max_length": 32, "pool": "mean"}))
-    theirs = [row.as_dict() for row in predict(PredictionRequest((str(model),), str(data)), Silent())]
+    theirs = [
+        prediction.row(tags=True) for prediction in predict(PredictionRequest((str(model),), str(data)), Silent())
+    ]
     for row, expected in zip(rows_of(request(model, data, reading=ReadingOptions())), theirs, strict=True):
         assert_alike({name: row[name] for name in expected}, expected)
 

@@ -48,7 +48,7 @@ SHORT = TaskConfig(max_length=64)
 
 def predicted(folder: Path, source: Path, **options: Any) -> list[Json]:
     request = PredictionRequest((str(folder),), str(source), reading=ReadingOptions(**options))
-    return [row.as_dict() for row in predict(request, Silent())]
+    return [prediction.row(tags=True) for prediction in predict(request, Silent())]
 
 
 def plain(folder: Path, head: str) -> tuple[Any, Any]:
