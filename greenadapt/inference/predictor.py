@@ -240,11 +240,9 @@ class Predictor:
 
     @cached_property
     def _read_block(self) -> ReadBlock:
-        """The opened models."""
         return self._open_members() if len(self.tasks) == 1 else self._open_shared()
 
     def _open_members(self) -> ReadBlock:
-        """The models of one task, whose outputs are averaged."""
         [task] = self.tasks.values()
         rule = self._request.ensemble or "logits"
         members = self.members
@@ -260,7 +258,6 @@ class Predictor:
         return read
 
     def _open_shared(self) -> ReadBlock:
-        """The model of several tasks."""
         model = OpenedModel.open(self._folders[0], self._request.reading, *self._folders[1:])
         counts = dict(zip(self.tasks, self._cut, strict=True))
 

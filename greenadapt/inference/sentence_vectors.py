@@ -11,7 +11,7 @@ import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
-from greenadapt.config import Pool, Precision, ReadingOptions
+from greenadapt.config import Pool, ReadingOptions
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.graphs import chosen, open_graph
@@ -51,10 +51,14 @@ class SentenceEncoder:
             encoder = replace(encoder, max_length=min(modules.max_length, encoder.max_length))
         run = Inference(0, encoder.special.pad)
         if backend == "torch":
-            outputs, autocast = _open_torch(
-                checkpoint, modules, "bfloat16" if quantize == "bf16" else options.precision
-            )
-            return cls(outputs, encoder, modules, replace(run, autocast=autocast))
+            from greenadapt.models.forward import outputs
+            from greenadapt.models.machine import Machine
+            from greenadapt.models.sentence_vectors import open_sentence_model
+
+            machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision)
+            model, rows = open_sentence_model(checkpoint, modules)
+            model.to(machine.device)
+            return cls(partial(outputs, model, rows), encoder, modules, replace(run, autocast=machine.autocast))
 
         def export() -> "Exported":
             from greenadapt.models.graph_export import Exported
@@ -98,18 +102,6 @@ class SentenceEncoder:
     def _feature(self, pieces: IntArray) -> Feature:
         ids, types, _ = self.encoder.single(pieces[: self.encoder.max_length - 2])
         return Feature(ids, types, _UNIT)
-
-
-def _open_torch(checkpoint: Checkpoint, modules: SentenceModules, precision: Precision) -> tuple[Any, Any]:
-    """A function from inputs to outputs, and the context in which it runs."""
-    from greenadapt.models.forward import outputs
-    from greenadapt.models.machine import Machine
-    from greenadapt.models.sentence_vectors import open_sentence_model
-
-    machine = Machine.start(precision)
-    model, rows = open_sentence_model(checkpoint, modules)
-    model.to(machine.device)
-    return partial(outputs, model, rows), machine.autocast
 
 
 def check_texts(texts: Iterable[Any], progress: Progress) -> list[str]:

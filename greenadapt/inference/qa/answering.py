@@ -226,7 +226,6 @@ class Answerer:
         return {question.question: question.id for question in self.inquiry.questions.values()}
 
     def _look_up_on_nodes(self, questions: Iterator[Question]) -> Iterator[Lookup]:
-        """On the nodes of a cluster."""
         assert self._spread is not None
         seen = set[str]()
         for lookups, warnings in self._spread.over(_open_look_up, in_blocks(questions), self._request, self._texts()):
@@ -370,7 +369,7 @@ def _open_models(
 def _open_look_up(
     request: QaRequest, questions: dict[str, str]
 ) -> Callable[[Sequence[Question]], tuple[list[Lookup], list[str]]]:
-    """A function that looks a block of questions up, and returns warnings, too."""
+    """A function that returns the lookups of a block of questions, and the warnings."""
     progress = Warnings()
     models = _open_models(request, _find_models(request), questions, progress)
     return lambda block: ([*look_up(models, iter(block))], progress.warnings)

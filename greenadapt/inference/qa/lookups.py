@@ -25,7 +25,7 @@ MAX_CHARS = 300
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A piece of a context, ``start`` its first character in there."""
+    """A part of a context, from its character ``start`` on."""
 
     text: str
     start: int
@@ -34,11 +34,11 @@ class Excerpt:
 def sentence_around(context: str, start: int, end: int, max_chars: int = MAX_CHARS) -> Excerpt:
     """The sentence, or the sentences, that hold the characters ``start`` to before ``end`` of ``context``.
 
-    For where sentences end see ``sentence_gaps``. What has more than ``max_chars`` characters is
-    cut between words on both sides of the span, of which nothing is ever left out.
+    ``sentence_gaps`` finds the ends of sentences. An excerpt of more than ``max_chars`` characters is cut between words
+    on both sides of the span, which is always whole.
 
-    Looks at ``max_chars`` characters on either side, however long the context is. Raises ``ValueError`` for a span that
-    is none of the context's.
+    Only ``max_chars`` characters on either side are read, however long the context is. Raises ``ValueError`` for a span
+    outside of the context.
     """
     if not 0 <= start <= end <= len(context):
         raise ValueError(f"characters {start} to {end} of a context that has {len(context)}")
@@ -50,16 +50,16 @@ def sentence_around(context: str, start: int, end: int, max_chars: int = MAX_CHA
             last = gap_start
             break
     first, last = _cut(context, (first, start), (end, last), max_chars)
-    while first < start and context[first].isspace():
-        first += 1
-    while last > end and context[last - 1].isspace():
-        last -= 1
+    first = start - len(context[first:start].lstrip())
+    last = end + len(context[end:last].rstrip())
     return Excerpt(context[first:last], first)
 
 
 def _cut(context: str, before: tuple[int, int], after: tuple[int, int], max_chars: int) -> tuple[int, int]:
-    """First character of ``before`` and the one after the last of ``after``, so that with what is between them there
-    are at most ``max_chars``: half of the room on either side, and what one side does not need is for the other.
+    """Shorten the spans ``before`` and ``after`` of an answer so that all have at most ``max_chars`` characters.
+
+    Each side gets half of the room, and what the other side does not need. Returns the first character, and the one
+    after the last.
     """
     (first, start), (end, last) = before, after
     room = max(0, max_chars - (end - start))

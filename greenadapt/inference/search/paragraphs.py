@@ -106,9 +106,5 @@ def _parts(text: str, span: Span, most: int, level: int) -> Iterator[Span]:
 
 
 def _stripped(text: str, span: Span) -> Span:
-    start, end = span
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return start, end
+    part = text[slice(*span)]
+    return span[0] + len(part) - len(part.lstrip()), span[0] + len(part.rstrip())

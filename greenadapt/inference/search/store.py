@@ -553,8 +553,9 @@ class TextSearch:
         """
         if len(self.passages) < 2:
             return self.passages[:top]
-        hits = best(self._index, self._searcher, self._words(query), len(self.passages))
-        numbers = self._searcher.fast_field_values("number", [address for _, address in hits])
+        searcher = self._index.searcher()
+        hits = best(self._index, searcher, self._words(query), len(self.passages))
+        numbers = searcher.fast_field_values("number", [address for _, address in hits])
         scores = {number: score for number, (score, _) in zip(numbers, hits, strict=True)}
         order = sorted(range(len(self.passages)), key=lambda number: (-scores.get(number, 0.0), number))
         return [replace(self.passages[number], score=scores.get(number, 0.0)) for number in order[:top]]
@@ -578,11 +579,7 @@ class TextSearch:
         index.reload()
         return index
 
-    @cached_property
-    def _searcher(self) -> "tantivy.Searcher":
-        return self._index.searcher()
-
 
 def _spans(text: str) -> list[Span]:
-    """Where each paragraph is; a text without words is one, so that it is read, too."""
+    """The spans of the paragraphs; a text without words is a paragraph, so that it is read, too."""
     return paragraphs(text, IndexConfig.paragraph_chars) or [(0, len(text))]
