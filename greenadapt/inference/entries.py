@@ -1,4 +1,4 @@
-"""What is predicted on, from a file or a pipe: labelled rows, GLUE's tables, whole documents."""
+"""The input of predictions, from a file or a pipe: rows, GLUE's tables, whole documents."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ _AS_PUBLISHED = TableFormat(quotes=False)
 
 
 class Reader(Protocol):
-    """What makes examples of the input: a ``Task``, or several that read the same."""
+    """Makes examples of the input: a ``Task``, or several that read the same input."""
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ class Entry:
     line: int | None
     """Counted from 1; of a sentence its first."""
     id: Any
-    """That of the record, ``None`` if it has none."""
+    """The record's id, ``None`` without one."""
     example: Any
     size: int
     """About how many characters it has."""

@@ -1,7 +1,7 @@
 """Fine-tuned models opened for prediction: of one task or several, of several seeds, in one tokenization or both.
 
-Reading a text in two tokenizations takes two passes, and averaging helps by itself. So the control of equal cost is one
-model's logits averaged over two seeds: what the second tokenization is worth shows only beside that.
+A text in two tokenizations takes two passes, and averaging helps by itself. The control of equal cost is one model's
+logits averaged over two seeds; only the difference to it is due to the second tokenization.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
-"""Puts inputs through a model in one view."""
+"""A function that puts inputs through a model in one view."""
 
 
 def second_look(
@@ -156,7 +156,7 @@ class OpenedModel:
         return next(iter(self.encoders.values()))
 
     def inputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Input]:
-        """What the only task's model reads of each example, see ``Task.inference``."""
+        """The only task's inputs for each example, see ``Task.inference``."""
         return self.task.inference(examples, self.encoder, counts)
 
     def read(self, inputs: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
@@ -199,9 +199,8 @@ def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
 
 
 def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> None:
-    """Raise what ``chosen`` raises for a model, and ``UsageError`` if there is a precision of other numbers than those
-    that the model computes with, or if there is a margin and a model does not read both tokenizations, or has no
-    probabilities to compare.
+    """Raise the errors of ``chosen``, and ``UsageError`` for a precision that the model does not compute in, or for a
+    margin if a model does not read both tokenizations or has no probabilities.
     """
     for folder in folders:
         backend, quantize = chosen(folder.folder, options)
@@ -230,7 +229,7 @@ def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> Non
 
 
 def exported(folder: TaskFolder) -> "Exported":
-    """The torch model of a task, which is to be written as a graph."""
+    """The torch model of a task, to be written as a graph."""
     if folder.name is not None:
         from greenadapt.models.adapters.multitask import exported_task
 
@@ -241,7 +240,7 @@ def exported(folder: TaskFolder) -> "Exported":
 
 
 def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:
-    """Raise ``UsageError`` for what no graph is made of: several tasks at once, or a model with a memory."""
+    """Raise ``UsageError`` for several tasks at once or a model with a memory, which have no graph."""
     folder = folders[0]
     if len(folders) > 1:
         raise UsageError(f"--backend {backend} runs one task, --task has {len(folders)}", "name one task")
@@ -252,7 +251,7 @@ def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:
 
 
 def one_process(command: str) -> None:
-    """Raise ``UsageError`` if a launcher started several processes: all would do the same."""
+    """Raise ``UsageError`` if a launcher started several processes, which would all do the same work."""
     if launched_processes()[1] > 1:
         raise UsageError(f"{command} runs in one process", "start it without a launcher, a part of the input each")
 
@@ -262,8 +261,8 @@ def combined(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
 
     ``logits`` takes their mean; ``probabilities`` the logarithm of the mean of their probabilities (arXiv 2212.03613,
     section 4, "Ensemble LMs"), so that its softmax is that mean. The probabilities are over the classes, of
-    ``QuestionAnswering`` over the units, of start and end each. A ``head`` of one output has no classes, it gives a
-    number, and the mean is taken. A unit that no piece speaks for has the logit -inf, and probability 0 in that model.
+    ``QuestionAnswering`` over the units, of start and end each. A ``head`` of one output predicts a
+    number, for which either rule takes the mean. A unit without pieces has the logit -inf, and probability 0.
 
     Raises ``InputError`` if the models do not read the same units.
     """

@@ -167,7 +167,7 @@ class Predictor:
         )
 
     def predict_records(self, records: Iterable[str | Json], progress: Progress) -> Iterator[list[EntryPrediction]]:
-        """The same for texts and records of a program instead of the request's source."""
+        """Predictions for texts and records of a program instead of the request's source."""
         return self._predicted(map(self._entry, count(), records), progress)
 
     def _entry(self, number: int, record: str | Json) -> Entry:
@@ -193,7 +193,7 @@ class Predictor:
     def _spread(
         self, spread: Spread, entries: Iterator[Entry], skipped: int, progress: Progress
     ) -> Iterator[list[EntryPrediction]]:
-        """The same on the nodes of a cluster."""
+        """Predictions on the nodes of a cluster."""
         sent = deque[list[Entry]]()
 
         def examples() -> Iterator[list[Any]]:

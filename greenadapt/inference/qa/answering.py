@@ -87,7 +87,7 @@ def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str
 
 @dataclass(frozen=True)
 class _Scored:
-    """One model's scores: ``sums`` (n, 4) of ``MEASURES`` and of questions, each over what is resampled."""
+    """One model's scores: ``sums`` (n, 4) of ``MEASURES`` and of questions, over each context or question."""
 
     sums: Array
     n_contexts: int
@@ -108,7 +108,7 @@ class _Scored:
         return {**means, "intervals": {name: [measure.low, measure.high] for name, measure in measures.items()}}
 
     def differences(self, base: "_Scored") -> Json:
-        """Of each measure, this model's mean less the base model's on the same questions."""
+        """Each measure's mean less the base model's on the same questions."""
         differences = {}
         for i, name in enumerate(MEASURES):
             entries = asdict(paired(self.sums[np.newaxis], base.sums[np.newaxis], _mean_of(i)))
@@ -127,7 +127,7 @@ def _mean_of(column: int) -> Callable[[Array], Array]:
 
 
 def _answer_of(row: Json, model: str) -> Json:
-    # Where the search found nothing, tokenizations have no answers of their own: no model has one.
+    # If the search found nothing, there are no answers of single tokenizations, and no model has an answer.
     answer: Json = row if model == OURS else row["compared"].get(model, row["compared"][BASE_MODEL])
     return answer
 
@@ -161,18 +161,18 @@ class QaRequest:
     """The questions, the model and how answers are chosen."""
 
     model: str
-    """What ``finetune --task qa`` wrote, or any extractive model, adapted or not."""
+    """A folder of ``finetune --task qa``, or any extractive model, adapted or not."""
     sources: InquirySources
     config: QaConfig = field(default_factory=QaConfig)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     compare: str | None = None
     """The model before it was adapted."""
     null_odds: bool = False
-    """Whether every row has to have ``null_odds``."""
+    """Whether every row needs ``null_odds``."""
     task: str | None = None
-    """Which task answers, of a model of several."""
+    """The task of a multitask model that answers."""
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
-    """How paragraphs are found, of an index or of contexts."""
+    """The search for paragraphs, in an index or in contexts."""
 
     def __post_init__(self) -> None:
         self.retrieval.check_index(self.sources.index)

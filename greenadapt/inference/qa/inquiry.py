@@ -1,4 +1,4 @@
-"""Which question is put to which contexts: its own, each document, or the paragraphs that match it best."""
+"""Questions with their contexts: their own, each document, or the paragraphs that match best."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -117,7 +117,7 @@ class OwnPassages:
     """
 
     words: Words
-    """What splits text into the words that are compared."""
+    """Splits text into the words that a search compares."""
     n: int
     """How many paragraphs of a context are read, at most."""
     weight: float
@@ -151,15 +151,15 @@ class InquirySources:
     """A file, see ``read_asked``."""
     question_texts: tuple[str, ...] = ()
     format: str | None = None
-    """Of the documents, where their names do not say it."""
+    """The documents' format, if their names do not show it."""
     fields: tuple[str, ...] = ("text",)
-    """Of the documents, in JSON lines and tables."""
+    """The documents' fields, in JSON lines and tables."""
     sample_by: SampleBy | None = None
-    """What a document is in plain text; ``None`` is a line, or all of it where it has to be one text."""
+    """The unit of plain text that is a document; ``None``: a line, or the whole file with ``single``."""
     single: bool = False
-    """Whether ``documents`` has to be one text."""
+    """Whether ``documents`` must be one text."""
     index: str | None = None
-    """What ``index`` wrote; its paragraphs take the place of the contexts."""
+    """The folder of an index, whose paragraphs are the contexts."""
 
     def __post_init__(self) -> None:
         if self.index is not None and self.documents:
@@ -184,7 +184,7 @@ class InquirySources:
 
     @property
     def sampled_by(self) -> SampleBy | None:
-        """What a document is in plain text, ``None`` if the user left it open: with ``single`` the file is one."""
+        """``sample_by``, which is ``document`` by default with ``single``."""
         return "document" if self.single and self.sample_by is None else self.sample_by
 
     def paths(self) -> list[str]:
@@ -277,7 +277,7 @@ def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalC
 
 
 def _narrowed(inquiry: Inquiry, passages: OwnPassages) -> Inquiry:
-    """The same, with the best paragraphs of each context instead of all of it."""
+    """``inquiry`` on the best paragraphs of each context instead of all of it."""
     n_lookups = dict.fromkeys(inquiry.questions, 0)
     for context, group in groupby(inquiry.lookups(), key=attrgetter("context")):
         n = min(passages.n, n_paragraphs(context))

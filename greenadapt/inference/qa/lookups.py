@@ -88,7 +88,7 @@ class Lookup:
     document: str
     found: dict[str, AnswerCandidates]
     start: int = 0
-    """First character of what was read of the document."""
+    """The first character of the document that was read."""
 
     def as_line(self) -> str:
         """As a line of JSON."""
@@ -96,7 +96,7 @@ class Lookup:
 
     @classmethod
     def of_line(cls, line: bytes, path: Path) -> "Lookup":
-        """What ``as_line`` wrote into the file ``path``; raises ``InputError`` for anything else."""
+        """The lookup in a line of ``as_line`` in the file ``path``; raises ``InputError`` for any other line."""
         values = parse_own_object(line, cls, path, "run the command again")
         sets = {
             name: AnswerCandidates(tuple(Candidate(**fields) for fields in answers["candidates"]), answers["null"])
@@ -223,7 +223,7 @@ def collect(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_best: int
 
 
 def read_journal(journal: Path | None) -> Iterator[Lookup]:
-    """What an earlier attempt looked up; from a line on that is not whole or damaged, the file is cut off."""
+    """The lookups of an earlier run; the file is cut off at the first line that is damaged or not whole."""
     if journal is None or not journal.is_file():
         return
     n_sound = 0

@@ -49,7 +49,7 @@ def index_input(place: str) -> Json:
 
 
 class Index:
-    """An index that ``greenadapt index`` wrote; searches see what another process commits meanwhile.
+    """An index that ``greenadapt index`` wrote; searches see the commits of other processes.
 
     Raises ``MissingError`` if there is no index or a package is missing, ``InputError`` if it is damaged.
 
@@ -71,7 +71,7 @@ class Index:
         if facts is None:
             raise MissingError(f"{self.place} is not a search index", "make one with greenadapt index")
         self.facts = facts
-        """What it was made from, and how, when it was last searched."""
+        """Its sources and settings at the last search."""
         self._model = model
 
     def __repr__(self) -> str:
@@ -95,17 +95,16 @@ class Index:
         """
         query = Decoder().without_surrogates(query, "query")
         self._refresh()
-        n = max(top, _DEEP) if by == "hybrid" else top
-        rankings = []
-        if by != "dense":
-            rankings.append(self.store.search(self.words_of_query(query), n))
-        if by != "bm25":
-            rankings.append(self._by_vector(query, n))
-        return _fused(rankings)[:top] if by == "hybrid" else rankings[0]
+        if by == "bm25":
+            return self.store.search(self.words_of_query(query), top)
+        if by == "dense":
+            return self._by_vector(query, top)
+        n = max(top, _DEEP)
+        return _fused([self.store.search(self.words_of_query(query), n), self._by_vector(query, n)])[:top]
 
     @cached_property
     def vectors(self) -> VectorFiles:
-        """Those of the paragraphs; raises ``UsageError`` if there are none."""
+        """The vectors of the paragraphs; raises ``UsageError`` if there are none."""
         if not self.facts.config.vectors:
             raise UsageError(f"{self.place} has no vectors", "search --by bm25, or index with --vectors")
         return VectorFiles(self.store.folder / VECTORS, self.store)
@@ -121,13 +120,13 @@ class Index:
 
     @cached_property
     def words(self) -> Words:
-        """What splits a paragraph into the words that are compared."""
+        """Splits a paragraph into the words that a search compares."""
         words = self._raw_words
         return words if self.facts.normal_form is None else in_normal_form(words)
 
     @cached_property
     def words_of_query(self) -> Words:
-        """The same of a query: in an index of version 0.2.0, whose words are as in the text, in every form."""
+        """Splits a query; for an index of version 0.2.0, whose words are as in the text, into words of every form."""
         return in_any_form(self._raw_words) if self.facts.normal_form is None else self.words
 
     @cached_property
@@ -160,7 +159,7 @@ class Index:
             )
 
     def _refresh(self) -> None:
-        """See whether another process made the index again meanwhile, with another model or configuration."""
+        """Forget what is cached if another process made the index again, with another model or configuration."""
         facts = self.store.facts()
         if facts is None or facts == self.facts:
             return
@@ -319,7 +318,7 @@ class Builder:
         writer.commit()
 
     def _drop_vectors(self) -> None:
-        """Of paragraphs that are no longer there, once these are a quarter of all."""
+        """Drop the vectors of removed paragraphs, once they are a quarter of all."""
         if not self._config.vectors:
             return
         index = self._index

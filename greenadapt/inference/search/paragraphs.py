@@ -87,7 +87,7 @@ def _matches(pattern: "re.Pattern[str]") -> Callable[[str, int, int], Iterator[S
 
 
 _GAPS = (_matches(_BLANK_LINES), _matches(_LINE_BREAK), sentence_gaps, _matches(_SPACE))
-"""What parts are cut at, from the clearest to the last resort."""
+"""Where parts are cut, from the clearest place to the last resort."""
 
 
 def _parts(text: str, span: Span, most: int, level: int) -> Iterator[Span]:

@@ -74,7 +74,7 @@ class IndexModel:
 
 @dataclass(frozen=True)
 class IndexFacts:
-    """What an index was made from, and how."""
+    """The sources and the settings of an index."""
 
     documents: dict[str, str]
     """Absolute path of each file or folder → the path as the user first wrote it, which begins its documents' names.
@@ -82,7 +82,7 @@ class IndexFacts:
     config: IndexSettings
     model: IndexModel | None = None
     counts: dict[str, int] | None = None
-    """What ``index`` counted when it last went through all documents; ``None`` until then."""
+    """The counts of the last ``index`` that went through all documents; ``None`` before."""
     version: int = FORMAT
     normal_form: Literal["NFC"] | None = None
     """The Unicode form of the words; ``None`` in indexes of version 0.2.0, whose words are as in the text."""
@@ -91,11 +91,11 @@ class IndexFacts:
     are there only while no ``index`` is at work.
     """
     seal: str | None = None
-    """Hash of all else, where ``files`` are there."""
+    """Hash of all other fields, if ``files`` are known."""
 
     @classmethod
     def of(cls, content: bytes | str, place: str) -> "IndexFacts":
-        """Those in the ``content`` of ``place``; raises ``InputError`` if they are broken, or of a search server."""
+        """The facts in the ``content`` of ``place``; raises ``InputError`` if they are broken or of a search server."""
         facts = parse_own(content, cls, place, AGAIN)
         if parse_own_object(content, dict[str, Any], place, AGAIN)["config"].get("shards") is not None:
             raise InputError(f"{place} is that of an index on a search server, greenadapt reads folders only", AGAIN)
@@ -106,12 +106,12 @@ class IndexFacts:
         return facts
 
     def sealed(self) -> "IndexFacts":
-        """The same with its ``seal``."""
+        """The facts with their ``seal``."""
         return replace(self, seal=hash_json(asdict(replace(self, seal=None))))
 
 
 Change = Literal["added", "changed", "unchanged"]
-"""What a document is, compared with an index."""
+"""The difference of a document to the index."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Passage:
     end: int
     text: str
     score: float = 0.0
-    """How well it matches; what the number means depends on how it was searched, see ``Index.search``."""
+    """How well it matches; the scale depends on the search, see ``Index.search``."""
 
     def as_dict(self) -> dict[str, Any]:
         """Its fields."""
@@ -136,10 +136,10 @@ class StoredParagraph:
     """A paragraph as it is stored."""
 
     key: int
-    """Of 63 bits: its id, and that of its vector."""
+    """63 bits: the id of the paragraph and of its vector."""
     passage: Passage
     words: str
-    """What it is found by, separated by spaces."""
+    """The words of title and paragraph, separated by spaces."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class FolderStore:
         """Marks of tantivy's files, of which most never change, so that they are read once."""
 
     def facts(self) -> IndexFacts | None:
-        """Those in ``index.json``, ``None`` without it; raises ``InputError`` naming a file that is missing or damaged.
+        """The facts in ``index.json``, ``None`` without it; raises ``InputError`` naming a missing or damaged file.
 
         Of large files only the ends are compared: ``require_whole`` compares everything.
         """
@@ -342,7 +342,7 @@ class FolderStore:
             return {key for block in blocks for key in self._addresses(searcher, block)}
 
     def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
-        """What each document is, compared with what was committed: each was as a whole."""
+        """The difference of each document to what was committed."""
         return [
             "unchanged" if self._has("state", key.state) else "changed" if self._has("name", key.name) else "added"
             for key in documents
@@ -360,7 +360,7 @@ class FolderStore:
 
     @cached_property
     def index(self) -> "tantivy.Index":
-        """That of tantivy."""
+        """The index of tantivy."""
         import tantivy
 
         with self.reading():
@@ -370,7 +370,7 @@ class FolderStore:
             return index
 
     def forget_deletions(self) -> None:
-        """Remove files that say what a writer deleted that was killed before its commit.
+        """Remove the lists of deletions of a writer that was killed before its commit.
 
         tantivy names them after the number of the operation, so that the next writer could not write its own.
         """
@@ -414,7 +414,7 @@ class FolderStore:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Raise ``InputError`` for whatever tantivy raises, or what is read through it is: it expects whole files."""
+        """Raise ``InputError`` for any error of tantivy, which expects whole files."""
         try:
             yield
         except (GreenadaptError, OSError, MemoryError):

@@ -106,7 +106,7 @@ class VectorFiles:
         self._record = record
         self._open: dict[str, usearch.index.Index] = {}
         self._seen: dict[str, tuple[int, int]] = {}
-        """Inode and time of each file: those of an index that is made again have the same names."""
+        """Inode and time of each file, since files of an index that is made again have the same names."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -132,7 +132,7 @@ class VectorFiles:
         return dict.fromkeys(path.name for path in self._folder.glob(f"*{_SUFFIX}")) if marks is None else marks
 
     def remove_others(self) -> None:
-        """Remove what a killed process left: files that are not, or no longer, in the record."""
+        """Remove the files of a killed process, which are not in the record."""
         for path in [*self._folder.glob("*.part"), *self._folder.glob(f"*{_SUFFIX}")]:
             if path.name not in self._open:
                 path.unlink()
@@ -182,7 +182,7 @@ class VectorFiles:
         self._save(merged, self._number() + 1, names)
 
     def _number(self) -> int:
-        """Of the newest file."""
+        """The number of the newest file."""
         return int([*self._open][-1].removesuffix(_SUFFIX)) if self._open else 0
 
     def _save(self, graph: "usearch.index.Index", number: int, replaced: list[str]) -> None:

@@ -39,7 +39,7 @@ def in_any_form(words: Words) -> Words:
 
 
 def model_words(tokenizer: Tokenizer) -> Words:
-    """The words that a model's tokenizer splits text into, in lower case, without those of punctuation alone.
+    """Splits text into the words of a model's tokenizer, in lower case, without words of punctuation alone.
 
     ``raw_words`` for a tokenizer whose words are not known.
     """
