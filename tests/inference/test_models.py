@@ -19,7 +19,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.cli import app
 from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.models import OpenedModel, combined, second_look
+from greenadapt.inference.models import OpenedModel, averaged_over_seeds, combined, second_look
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
@@ -30,9 +30,11 @@ from greenadapt.server.models import Asked, FoundModel, ServedModel
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
 from greenadapt.stages.session import Session
+from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import make_task, margins
 from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
@@ -439,3 +441,27 @@ def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> Non
     assert result.exit_code == 2
     assert "1.5" in result.stderr
     assert "--margin" in result.stderr
+
+
+# The base model at equal cost: averages over pairs of seeds
+
+
+SEED_TASK = NerTask(("O", "B-X", "I-X"))
+SEED_SENTENCES = [Sentence(("a", "b")), Sentence(("c",)), Sentence(("d", "e", "f"))]
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2, 3])
+def test_each_seed_is_averaged_with_the_next_one(tmp_path: Path, n_seeds: int) -> None:
+    logits = np.random.default_rng(1).normal(size=(n_seeds, 6, 3)).astype(np.float32)
+    files = [tmp_path / f"{seed}.safetensors" for seed in range(n_seeds)]
+    for file, prediction in zip(files, logits, strict=True):
+        # The expanded tokenization's are there too where a model has one, and are no part of it.
+        write_arrays(file, {"base": prediction, "expanded": prediction + 9, "offsets": np.array([0, 2, 3, 6])})
+    averages = averaged_over_seeds(SEED_TASK, SEED_SENTENCES, files)
+    assert len(averages) == n_seeds
+    for seed, average in enumerate(averages):
+        mean = (logits[seed].astype(float) + logits[(seed + 1) % n_seeds]) / 2
+        labels = [SEED_TASK.labels[i] for i in mean.argmax(axis=1)]
+        assert [len(prediction["tags"]) for prediction in average] == [2, 1, 3]
+        tags = [tag for prediction in average for tag in prediction["tags"]]
+        assert [tag[-1] for tag in tags] == [label[-1] for label in labels]  # IOB2 turns some I into B
