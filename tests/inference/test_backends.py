@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import open_task_model
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
+from greenadapt.storage.arrays import Array
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import Feature, Input, make_task
 from greenadapt.workers import usable_cores
@@ -178,39 +179,42 @@ def test_int8_is_smaller_and_near(tagger: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(alone, logits, atol=1e-4)
 
 
+def int8_and_torch(tagger: Path, folder: Path, change: Callable[[Any], None]) -> Iterator[tuple[Array, Array]]:
+    """The logits of the changed model in int8, and in torch."""
+    model = transformers.BertForTokenClassification.from_pretrained(tagger).eval()
+    with torch.no_grad():
+        change(model)
+    shutil.copytree(tagger, folder)
+    model.save_pretrained(folder)
+    small = compiled(folder, folder.with_name("int8"), quantize="int8")
+    return zip(logits_of(small, pool="base"), logits_of(folder, pool="base"), strict=True)
+
+
 @pytest.mark.slow
 def test_a_piece_with_large_numbers_does_not_spoil_the_others(tagger: Path, tmp_path: Path) -> None:
-    model = transformers.BertForTokenClassification.from_pretrained(tagger).eval()
-    last = model.bert.encoder.layer[-1]
-    with torch.no_grad():  # a number that is large in the pieces where the first one before it is negative, else 0
+    def change(model: Any) -> None:
+        """A number is large in the pieces where the first one before it is negative, else 0."""
+        last = model.bert.encoder.layer[-1]
         last.intermediate.dense.weight[0] = torch.eye(model.config.hidden_size)[0] * -3000
         last.intermediate.dense.bias[0] = 0
         last.output.dense.weight[:, 0] = 0
-    outliers = shutil.copytree(tagger, tmp_path / "outliers")
-    model.save_pretrained(outliers)
-    ours, torchs = (
-        logits_of(folder, pool="base") for folder in (compiled(outliers, tmp_path / "int8", quantize="int8"), outliers)
-    )
-    errors = np.concatenate([np.abs(a - b).max(axis=1) for a, b in zip(ours, torchs, strict=True)])
-    assert np.median(errors) < 0.1
+
+    pairs = int8_and_torch(tagger, tmp_path / "outliers", change)
+    assert np.median(np.concatenate([np.abs(a - b).max(axis=1) for a, b in pairs])) < 0.1
 
 
 @pytest.mark.slow
 def test_sums_of_large_products_do_not_overflow(tagger: Path, tmp_path: Path) -> None:
     """On x86 without VNNI ONNX Runtime's fast kernel adds two products, of up to 255 · 127, in 16 bits."""
-    model = transformers.BertForTokenClassification.from_pretrained(tagger).eval()
-    norm = model.bert.encoder.layer[-1].output.LayerNorm
-    with torch.no_grad():
+
+    def change(model: Any) -> None:
+        norm = model.bert.encoder.layer[-1].output.LayerNorm
         norm.weight.fill_(0.01)
         norm.bias.fill_(1)
         norm.bias[0] = 0
         model.classifier.weight.fill_(1)
-    large = shutil.copytree(tagger, tmp_path / "large")
-    model.save_pretrained(large)
-    ours, torchs = (
-        logits_of(folder, pool="base") for folder in (compiled(large, tmp_path / "int8", quantize="int8"), large)
-    )
-    for a, b in zip(ours, torchs, strict=True):
+
+    for a, b in int8_and_torch(tagger, tmp_path / "large", change):
         np.testing.assert_allclose(a, b, atol=0.2, rtol=0)
 
 
@@ -298,13 +302,8 @@ def test_what_is_not_compiled(tagger: Path, served: Path, two_tasks: Path, tmp_p
         compiled(tagger, tmp_path / "bf16", quantize="bf16")
     with pytest.raises(UsageError, match="int8 needs a compiled model"):
         predicted(tagger, quantize="int8")
-    with_memory = tmp_path / "with-memory"
-    with_memory.mkdir()
-    for file in tagger.iterdir():
-        (with_memory / file.name).symlink_to(file)
-    (with_memory / "task.json").unlink()
-    settings = {**NER.settings(), "memory": {"general": {}}}
-    (with_memory / "task.json").write_text(json.dumps(settings))
+    with_memory = shutil.copytree(tagger, tmp_path / "with-memory")
+    (with_memory / "task.json").write_text(json.dumps({**NER.settings(), "memory": {"general": {}}}))
     with pytest.raises(UsageError, match=r"a memory \(G-MAP\)"):
         compiled(with_memory, tmp_path / "gmap")
 

@@ -28,7 +28,7 @@ from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tokenization.export import copy_tokenizers
 from tests.support.endless import Endless
-from tests.support.predictions import predict
+from tests.support.predictions import assert_alike, predict
 from tests.support.small_multitask import write_multitask
 from tests.support.small_tasks import Json, TinyModel, expand
 
@@ -399,25 +399,9 @@ def test_tasks_together_say_what_each_says_alone(pool: Any, several: Path, tmp_p
     alone = {name: results(several, source=source, pool=pool, tasks=(name,)) for name in names}
     for number, row in enumerate(together):
         for name in names:
-            close({"line": row["line"], **row["tasks"][name]}, alone[name][number])
+            assert_alike({"line": row["line"], **row["tasks"][name]}, alone[name][number])
     assert any(row["entities"] for row in alone["diseases"])
     assert len({row["label"] for row in alone["mood"]}) > 1
-
-
-def close(got: Any, expected: Any) -> None:
-    """The same but for rounding."""
-    if isinstance(expected, dict):
-        assert got.keys() == expected.keys()
-        for name in expected:
-            close(got[name], expected[name])
-    elif isinstance(expected, list):
-        assert len(got) == len(expected)
-        for a, b in zip(got, expected, strict=True):
-            close(a, b)
-    elif isinstance(expected, float):
-        assert got == pytest.approx(expected, abs=2e-6)
-    else:
-        assert got == expected
 
 
 def test_the_same_inputs_go_through_the_lower_layers_once(
@@ -457,7 +441,7 @@ def test_questions_together_with_other_tasks(several: Path, tmp_path: Path) -> N
     for name in names:
         alone = results(several, source=source, tasks=(name,))
         for row, expected in zip(together, alone, strict=True):
-            close({"line": row["line"], "id": row["id"], **row["tasks"][name]}, expected)
+            assert_alike({"line": row["line"], "id": row["id"], **row["tasks"][name]}, expected)
     with pytest.raises(InputError, match=r"task asked: .*text.txt:1 is text, not a JSON object"):
         results(several, source=text_file(tmp_path / "text.txt", SENTENCES), tasks=names)
     with pytest.raises(InputError, match=r"task diseases: .* field text is a number, not text"):
@@ -474,13 +458,13 @@ def test_the_questions_of_a_squad_file_for_several_tasks(several: Path, tmp_path
     alone = {name: results(several, source=source, tasks=(name,)) for name in ("asked", "answered")}
     for number, row in enumerate(together):
         for name, rows in alone.items():
-            close({"id": row["id"], **row["tasks"][name]}, rows[number])
+            assert_alike({"id": row["id"], **row["tasks"][name]}, rows[number])
     assert alone["asked"] != alone["answered"]
     written = [
         json.loads(line) for line in run("-m", several, "--task", "asked,answered", "-i", source).stdout.splitlines()
     ]
     for row, expected in zip(written, together, strict=True):
-        close(row, expected)
+        assert_alike(row, expected)
     with pytest.raises(UsageError, match="is for question answering, the model is for qa and classification"):
         results(several, source=source, tasks=("asked", "mood"), format="squad")
 
@@ -532,7 +516,7 @@ def test_the_command_with_several_tasks(several: Path, tmp_path: Path) -> None:
     for number, row in enumerate(rows):
         assert list(row["tasks"]) == ["mood", "diseases"]
         for name, rows_of_task in alone.items():
-            close({"line": number + 1, **row["tasks"][name]}, rows_of_task[number])
+            assert_alike({"line": number + 1, **row["tasks"][name]}, rows_of_task[number])
     tagged = [json.loads(line) for line in run(*options_before, "mood,diseases", "--tags").stdout.splitlines()]
     assert tagged[1]["tasks"]["diseases"]["words"] == ["coronavirus"]
     assert len(tagged[0]["tasks"]["diseases"]["tags"]) == 6

@@ -24,7 +24,7 @@ from greenadapt.stages.qa import answer, read_answers, read_summary
 from greenadapt.storage.arrays import Array
 from greenadapt.tasks.spans import score_answer
 from tests.conftest import Notes
-from tests.support.predictions import predict
+from tests.support.predictions import assert_alike, predict
 from tests.support.small_tasks import Json, adapted, expand, lines, qa_file, read_json, sentences, session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -63,19 +63,6 @@ def rows_of(query: QaRequest, progress: Notes | None = None) -> list[Json]:
     return list(Answerer(query, progress or Notes()).rows())
 
 
-def assert_alike(actual: Any, expected: Any) -> None:
-    """The same, but for rounding: other inputs in a batch change a logit's last digits."""
-    if isinstance(expected, dict):
-        assert actual.keys() == expected.keys()
-        assert_alike([*actual.values()], [*expected.values()])
-    elif isinstance(expected, list):
-        assert len(actual) == len(expected)
-        for a, b in zip(actual, expected, strict=True):
-            assert_alike(a, b)
-    else:
-        assert actual == (pytest.approx(expected, rel=1e-4) if isinstance(expected, float) else expected)
-
-
 @pytest.mark.slow
 def test_answers_are_those_that_predict_gives(model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 6)
@@ -84,7 +71,7 @@ def test_answers_are_those_that_predict_gives(model: Path, tmp_path: Path) -> No
         prediction.row(tags=True) for prediction in predict(PredictionRequest((str(model),), str(data)), Silent())
     ]
     for row, expected in zip(rows_of(request(model, data, reading=ReadingOptions())), theirs, strict=True):
-        assert_alike({name: row[name] for name in expected}, expected)
+        assert_alike({name: row[name] for name in expected}, expected, rel=1e-4)
 
 
 def test_a_row_has_the_answer_in_its_sentence_and_its_scores(model: Path, tmp_path: Path) -> None:
@@ -217,8 +204,8 @@ def test_a_killed_run_goes_on_from_the_last_question(kind: str, model: Path, doc
     result = answer(replace(killed, progress=again), query)
     assert again.total == 2
     assert "4 of 6" in " ".join(again.notes)
-    assert_alike([*read_answers(result)], [*read_answers(whole)])
-    assert_alike(read_summary(result), read_summary(whole))
+    assert_alike([*read_answers(result)], [*read_answers(whole)], rel=1e-4)
+    assert_alike(read_summary(result), read_summary(whole), rel=1e-4)
     assert [*read_answers(result)] == lines(result.folder / "answers.jsonl")
     assert sorted(path.name for path in result.folder.iterdir()) == ["answers.jsonl", "manifest.json", "scores.json"]
 
@@ -257,27 +244,6 @@ def test_there_may_be_no_answer(model: Path, tmp_path: Path) -> None:
     list(answerer.rows())
     scores = answerer.summary()["scores"]
     assert (scores["has_answer"]["questions"], scores["no_answer"]["questions"]) == (6, 3)
-
-
-def test_what_is_odd_is_said_and_answered(model: Path, tmp_path: Path) -> None:
-    records = [
-        {"id": "long", "question": "heart " * 100, "context": "the virus in the blood"},
-        {"id": "empty", "question": "what", "context": ""},
-        {"id": "word", "question": "what", "context": "x" * 5000},
-        {"id": "short", "question": "what", "context": "blood"},
-    ]
-    data = tmp_path / "data.jsonl"
-    data.write_text("".join(json.dumps(record) + "\n" for record in records))
-    notes = Notes()
-    rows = {row["id"]: row for row in rows_of(request(model, data), notes)}
-    assert rows["short"]["answer"] == "blood"
-    assert rows["long"]["answer"] in records[0]["context"]
-    for name in ("empty", "word"):
-        assert (rows[name]["answer"], rows[name]["start"], rows[name]["score"]) == ("", None, 0.0)
-    warnings = " ".join(notes.warnings)
-    assert "longer than the 27 pieces that the model reads beside a context: 1; they are cut" in warnings
-    assert "the first is long with 100" in warnings
-    assert "without any possible answer: 2, such as empty;" in warnings
 
 
 def test_labels_are_needed_for_scores_alone(model: Path, tmp_path: Path) -> None:
