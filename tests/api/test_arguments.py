@@ -1,7 +1,6 @@
 """Wrong arguments of any method are one ``UsageError`` that names them; texts with lone surrogates are read."""
 
 import importlib.util
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import pytest
 import greenadapt
 from greenadapt.errors import MissingError, UsageError
 from tests.conftest import Run
-from tests.support.small_tasks import NEW, TinyModel, worded_model
+from tests.support.small_tasks import TinyModel
 
 NOWHERE = "/nowhere"
 TASK, ADAPTED = greenadapt.TaskModel(NOWHERE), greenadapt.AdaptedModel(NOWHERE)
@@ -132,14 +131,3 @@ def test_lone_surrogates_are_replaced_in_every_method_as_in_files(tiny_model: Ti
     with pytest.warns(UserWarning, match="replaced"):
         [from_file] = qa.predict(tmp_path / "q.jsonl")
     assert {**predicted, "line": 1} == from_file
-
-
-@pytest.mark.slow
-def test_neighbours_of_what_is_no_word_is_a_usage_error(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model, settings = worded_model(tiny_model), {"min_count": 1, "epochs": 1, "workers": 1, "progress": False}
-    text = f"the virus {NEW[0]}\n" * 60
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the few words
-        model_of_text = greenadapt.adapt(text, model, out=tmp_path / "out", workspace=tmp_path / "ws", **settings)
-    with pytest.raises(UsageError, match="0 words"):
-        model_of_text.neighbours("\ud800")

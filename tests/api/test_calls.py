@@ -73,6 +73,8 @@ def test_adapt_writes_what_the_command_writes_and_finds_it_again(
     [first, *_] = ours.neighbours(NEW[0], top=2)
     assert (first.word, len(first.neighbours)) == (NEW[0], 2)
     assert NEW[0] in repr(ours.neighbours(NEW[0]))
+    with pytest.raises(UsageError, match="0 words"):
+        ours.neighbours("\ud800")
 
 
 def frames() -> dict[str, Callable[[list[dict[str, Any]]], Any]]:

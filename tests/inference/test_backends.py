@@ -97,12 +97,20 @@ def logits_of(folder: Path, task: str | None = None, **options: Any) -> list[np.
     return [logits for _, logits in opened.logits(opened.task.example(text, "here") for text in TEXTS)]
 
 
-@pytest.mark.parametrize("pool", ["mean", "base", "expanded"])
-def test_a_compiled_model_gives_the_same_logits_in_both_views(tagger: Path, served: Path, pool: Any) -> None:
-    for ours, torchs in zip(logits_of(served, pool=pool), logits_of(tagger, pool=pool), strict=True):
+@pytest.mark.parametrize("options", [{"pool": "mean"}, {"pool": "base"}, {"pool": "expanded"}, {"margin": 0.3}])
+def test_a_compiled_model_gives_the_same_logits(tagger: Path, served: Path, options: dict[str, Any]) -> None:
+    for ours, torchs in zip(logits_of(served, **options), logits_of(tagger, **options), strict=True):
         np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
-    different = zip(logits_of(tagger, pool="base"), logits_of(tagger, pool="expanded"), strict=True)
-    assert any(np.abs(base - expanded).max() > 0.1 for base, expanded in different)
+
+
+def test_both_views_differ_and_a_margin_is_between(tagger: Path) -> None:
+    base, expanded, mean = (np.concatenate(logits_of(tagger, pool=pool)) for pool in ("base", "expanded", "mean"))
+    assert np.abs(base - expanded).max() > 0.1
+    doubtful = np.concatenate(logits_of(tagger, margin=0.3))
+    is_mean, is_expanded = (np.isclose(doubtful, logits, atol=1e-5).all(axis=1) for logits in (mean, expanded))
+    assert (is_mean | is_expanded).all()
+    assert not is_mean.all()
+    assert not is_expanded.all()
 
 
 @pytest.mark.parametrize(("variable", "n_threads"), [("3", 3), ("3,2", 3), ("many", None), ("0", None), ("", None)])

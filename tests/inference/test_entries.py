@@ -191,9 +191,8 @@ def test_a_terminal_is_told_that_text_is_awaited(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
-    for name in ("a.txt.gz", "a.jsonl.gz"):
-        with pytest.raises(InputError, match=r"line 1: a document of over 134\.2 MB .*: split it, or check that it is"):
-            read(TEXTS, write_endless(tmp_path / name))
+    with pytest.raises(InputError, match=r"line 1: a document of over 134\.2 MB .*: split it, or check that it is"):
+        read(TEXTS, write_endless(tmp_path / "a.txt.gz"))
 
 
 # Published test tables of GLUE, and submissions to its leaderboard

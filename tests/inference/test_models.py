@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.cli import app
-from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
+from greenadapt.config import ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.models import OpenedModel, averaged_over_seeds, combined, second_look
 from greenadapt.inference.predictor import PredictionRequest
@@ -27,11 +27,8 @@ from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.server.models import Asked, FoundModel, ServedModel
-from greenadapt.stages.compile import compile_model
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
-from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import write_arrays
-from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import make_task, margins
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.conll import Sentence
@@ -292,17 +289,6 @@ def test_a_model_without_added_words_reads_all_it_has(make_model: Callable[..., 
         for margin in (None, 0.5)
     ]
     np.testing.assert_allclose(*logits, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_compiled_model(make_model: Callable[..., Path], tmp_path: Path) -> None:
-    folder, out = make_model(TEXTS), tmp_path / "compiled"
-    compile_model(Session(Workspace(tmp_path / "ws"), Silent(), out=out), str(folder), CompileConfig())
-    expanded = np.stack([logits for _, logits in opened(folder, pool="expanded").logits(examples(TEXTS))])[:, 0]
-    margin = float(np.median(margins(expanded)))
-    torch_read, graph_read = ([*opened(path, margin=margin).logits(examples(TEXTS))] for path in (folder, out))
-    for (_, expected), (_, logits) in zip(torch_read, graph_read, strict=True):
-        np.testing.assert_allclose(logits, expected, atol=1e-3)
 
 
 class Reading:
