@@ -31,7 +31,7 @@ from tables import aligned, with_interval
 
 from greenadapt.checkpoints.provenance import adapted_input, starting_model
 from greenadapt.config import ReadingOptions, RetrievalConfig, SearchBy
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.qa.lookups import read_journal
 from greenadapt.inference.search.index import Index
@@ -239,11 +239,11 @@ def answered(request: QaRequest, asked: Sequence[Question], journal: Path) -> Js
     What was looked up is kept in ``journal``, and a call that was stopped goes on from there; the seconds are then
     those of the rest, as if all of it took as long.
     """
-    answering = Answering(request, Silent())
-    n_lookups = sum(answering.inquiry.n_lookups.values())
+    answerer = Answerer(request, Silent())
+    n_lookups = sum(answerer.inquiry.n_lookups.values())
     n_left = n_lookups - sum(1 for _ in read_journal(journal))
     begin = time.perf_counter(), time.process_time()
-    answers = {row["id"]: row["answer"] for row in answering.rows(journal)}
+    answers = {row["id"]: row["answer"] for row in answerer.rows(journal)}
     spent = np.array([time.perf_counter(), time.process_time()]) - begin
     seconds, cpu = (spent / max(n_left, 1) * n_lookups / len(asked)).tolist()
     scores = [score_answer(answers[one.id], gold_texts(one, is_second=False), is_second=False) for one in asked]

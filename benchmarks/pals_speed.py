@@ -33,10 +33,10 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AdapterConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.models.adapters.multitask import head_spec, open_multitask
-from greenadapt.models.forward import outputs, shared_outputs
+from greenadapt.models.forward import TorchRunner, outputs
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference
+from greenadapt.models.streaming import Inference, streamed
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Input, Task, make_task
@@ -124,7 +124,7 @@ class Setting:
                 yield sum(len(list(outputs(model, self.rows, texts, run))) for model in models)
             else:
                 each = (dict.fromkeys(TASKS, text) for text in texts)
-                yield sum(map(len, shared_outputs(models[0], self.rows, each, run)))
+                yield sum(map(len, streamed(TorchRunner(models[0], self.rows, run, is_shared=True), each, run)))
 
 
 def train(setting: Setting) -> dict[str, list[float]]:

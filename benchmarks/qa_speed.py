@@ -88,14 +88,14 @@ class Ours:
     def open(cls, folder: Path, arguments: argparse.Namespace) -> "Ours":
         options = ReadingOptions("base", None, arguments.precision, arguments.max_tokens)
         ours = cls(OpenedModel.open(TaskFolder.open_questions(find_model(str(folder))), options))
-        ours.clock.watch(ours.opened.opened.model)
+        ours.clock.watch(ours.opened.runner.model)
         return ours
 
     def answer(self, questions: Sequence[Question], pool: Pool = "base") -> None:
         """The best answers to each question."""
         opened = replace(self.opened, run=replace(self.opened.run, pool=pool))
         task: Any = opened.task
-        for _ in QaModel(opened, task, {"answers": pool}, QaConfig()).found(questions):
+        for _ in QaModel(opened, task, {"answers": pool}, QaConfig()).find(questions):
             pass
 
 
@@ -107,7 +107,7 @@ def is_bfloat16(opened: OpenedModel) -> bool:
 
 def device_of(opened: OpenedModel) -> torch.device:
     """Where a model computes."""
-    device: torch.device = next(opened.opened.model.parameters()).device
+    device: torch.device = next(opened.runner.model.parameters()).device
     return device
 
 

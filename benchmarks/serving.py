@@ -185,7 +185,7 @@ def scored_rows(sides: Sequence[Side], examples: Sequence[Any], passages: Sequen
         if side.opened is None or not side.name.endswith(BOTH_VIEWS):
             continue
         kind, opened = side.name.partition(",")[0], side.opened
-        outputs = list(opened.outputs(examples))
+        outputs = list(opened.outputs(opened.inputs(examples)))
         whole = [statistics(opened, examples, predicted(opened, outputs, pool)) for pool in POOLS]
         yield [kind, *(f"{points(opened, each):.2f}" for each in whole), *([""] if passages else [])]
         views = [replace(opened, run=replace(opened.run, pool=pool)) for pool in POOLS]

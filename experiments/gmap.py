@@ -21,7 +21,7 @@ from experiments.command import parse, reproduce
 from greenadapt.checkpoints.layout import LOGITS, SEEDS
 from greenadapt.config import MemoryConfig, PretrainConfig
 from greenadapt.errors import InputError
-from greenadapt.inference.models import combined_units
+from greenadapt.inference.models import combined
 from greenadapt.models.streaming import ViewOutputs, pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
@@ -147,7 +147,7 @@ def ensemble_scores(folders: Sequence[Path], seed: int, test: str) -> Json:
     for model, each in zip(models, logits, strict=True):
         if len(each) != len(examples):
             raise InputError(f"{model.folder} was tested on {len(each)} examples, {test} has {len(examples)}")
-    means = [combined_units(each, "probabilities", task.head) for each in zip(*logits, strict=True)]
+    means = [combined(each, "probabilities", task.head) for each in zip(*logits, strict=True)]
     predictions = [task.decode(*pair) for pair in zip(examples, means, strict=True)]
     return {name: value for name, value in task.score(examples, predictions).items() if isinstance(value, float)}
 

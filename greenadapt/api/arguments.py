@@ -27,11 +27,11 @@ class Arguments:
     def __init__(self, *configs: Any) -> None:
         self.explicit = explicit_arguments()
         """Without the defaults."""
-        known = {field.parameter: field for config in configs for field in option_fields(config).values()}
-        values = {name: field.default for name, field in known.items()} | self.explicit
+        fields = {field.parameter: field for config in configs for field in option_fields(config).values()}
+        values = {name: field.default for name, field in fields.items()} | self.explicit
         for name in self.explicit:
-            if name in known:
-                refuse_without_effect(known[name], values)
+            if name in fields:
+                refuse_without_effect(fields[name], values)
 
     def make(self, config: Any, *, without: Sequence[str] = (), **defaults: Any) -> Any:
         """The configuration of the class ``config``; the fields ``without`` are no arguments of this call, and
@@ -39,28 +39,27 @@ class Arguments:
 
         Raises ``UsageError`` for a value that is not allowed.
         """
-        fields = [field for name, field in option_fields(config).items() if name not in without]
         values = {
-            field.name: _value(field, self.explicit[field.parameter])
-            for field in fields
-            if field.parameter in self.explicit
+            name: _value(field, self.explicit[field.parameter])
+            for name, field in option_fields(config).items()
+            if name not in without and field.parameter in self.explicit
         }
         return config(**{**defaults, **values})
 
     def named(self, config: Any) -> frozenset[str]:
-        """The fields of the class ``config`` that are not left at their defaults."""
+        """The fields of the class ``config`` that are explicit arguments."""
         return frozenset(name for name, field in option_fields(config).items() if field.parameter in self.explicit)
 
 
 def _value(field: Field, value: Any) -> Any:
-    """What a caller gives as the value of a field: a list for a tuple, ``"8G"`` for bytes, a path as text."""
+    """The value of a field for the argument ``value``: a tuple for a list, bytes for ``"8G"``, a path for a text."""
     option, kind = field.option, without_ranges(field.kind)
     kinds = get_args(kind) or (kind,)
     if isinstance(value, str) and option.parse is not None:
         return option.parse(value, field.option_name)
     if get_origin(kind) is tuple and isinstance(value, str | PathLike | list | tuple):
         values = [value] if isinstance(value, str | PathLike) else value
-        return tuple(fspath(one) if isinstance(one, PathLike) else one for one in values)
+        return tuple(fspath(value) if isinstance(value, PathLike) else value for value in values)
     if isinstance(value, str) and Path in kinds:
         return Path(value)
     if type(value) is int and float in kinds:
@@ -69,14 +68,14 @@ def _value(field: Field, value: Any) -> Any:
 
 
 def make_session(options: SessionOptions, progress: bool | Progress) -> "Session":
-    """What the stages of one call share."""
+    """The session of one call, which its stages share."""
     from greenadapt.stages.session import Session
 
     return Session.of(options, shown_progress(progress))
 
 
 def shown_progress(progress: bool | Progress) -> Progress:
-    """Where notes and bars go: as those of the commands to stderr, nowhere, or where the caller says."""
+    """Sends notes and bars to stderr, as the commands do, nowhere, or where the caller says."""
     if not isinstance(progress, bool):
         return progress
     if progress:
@@ -97,44 +96,43 @@ def is_named(data: Data) -> TypeGuard[str | PathLike[str]]:
 
 
 def corpus_of(data: Data, root: Path) -> str:
-    """What the stages know a corpus by: a path or a name as it is, and the name of texts or records, kept in
-    ``root``."""
-    return fspath(data) if is_named(data) else _kept_texts(data, root, "corpus")[0]
+    """The corpus for the stages: a path or a name as it is; texts or records are written into ``root`` under a name."""
+    return fspath(data) if is_named(data) else _write_texts(data, root, "corpus")[0]
 
 
 def text_source(data: Data, root: Path, argument: str) -> str:
-    """A file of texts: a path as it is, and the file of texts or records, kept in ``root``."""
-    return fspath(data) if is_named(data) else str(_kept_texts(data, root, argument)[1])
+    """The file of texts: a path as it is; texts or records are written into ``root``."""
+    return fspath(data) if is_named(data) else str(_write_texts(data, root, argument)[1])
 
 
-def _kept_texts(data: Data, root: Path, argument: str) -> tuple[str, Path]:
+def _write_texts(data: Data, root: Path, argument: str) -> tuple[str, Path]:
     """The name and the file of texts or records in ``root``."""
     texts = [fspath(data)] if isinstance(data, str | PathLike) else data
-    kept = keep_records(_lines(texts, argument, takes_texts=True), root)
-    if kept is None:
+    written = keep_records(_lines(texts, argument, takes_texts=True), root)
+    if written is None:
         raise InputError(f"{argument} has no texts", "give texts, records or a path")
-    return kept
+    return written
 
 
 def labelled_sources(data: Data | None, root: Path, argument: str) -> tuple[str, ...]:
-    """Files (or ids of data sets) of labelled examples: paths as they are, and the file of records, kept in ``root``.
+    """Files (or ids of data sets) of labelled examples: paths as they are; records are written into ``root``.
 
-    ``argument`` is what the caller's argument is called.
+    ``argument`` is the name of the caller's argument, for messages.
     """
     if data is None:
         return ()
     if isinstance(data, str | PathLike):
         return (fspath(data),)
-    if isinstance(data, list | tuple) and data and all(isinstance(one, str | PathLike) for one in data):
+    if isinstance(data, list | tuple) and data and all(isinstance(path, str | PathLike) for path in data):
         return tuple(map(fspath, data))
-    kept = keep_records(_lines(data, argument, takes_texts=False), root)
-    if kept is None:
+    written = keep_records(_lines(data, argument, takes_texts=False), root)
+    if written is None:
         raise InputError(f"{argument} has no examples", "give records such as dictionaries, or a path")
-    return (str(kept[1]),)
+    return (str(written[1]),)
 
 
 def one_labelled_source(data: Data | None, root: Path, argument: str) -> str | None:
-    """The only one of ``labelled_sources``; raises ``UsageError`` if there are several."""
+    """``labelled_sources`` of at most one file; raises ``UsageError`` if there are several."""
     sources = labelled_sources(data, root, argument)
     if len(sources) > 1:
         raise UsageError(f"{argument} has {len(sources)} files", "give one")
@@ -144,22 +142,21 @@ def one_labelled_source(data: Data | None, root: Path, argument: str) -> str | N
 def rows_of(data: Iterable[Any], argument: str, *, takes_texts: bool) -> Iterator[str | Json]:
     """The records of ``data`` in order, read once and lazily; texts are as they are.
 
-    Raises ``UsageError`` for what has none, ``InputError`` for one that is neither a text nor a record.
+    Raises ``UsageError`` for data without records, ``InputError`` for an item that is neither a text nor a record.
     """
-    rows = _rows(data, argument)
-    for number, row in enumerate(rows):
+    for number, row in enumerate(_rows(data, argument)):
         if isinstance(row, str) and takes_texts:
             yield str(row)
         elif isinstance(row, Mapping):
             yield {str(name): value for name, value in row.items()}
         else:
             kind = "a text" if isinstance(row, str) else f"of type {type(row).__name__}"
-            wanted = "a text or a dictionary" if takes_texts else "a dictionary"
-            raise InputError(f"{argument}: item {number} is {kind}, not {wanted}", "give records, or paths")
+            needed = "a text or a dictionary" if takes_texts else "a dictionary"
+            raise InputError(f"{argument}: item {number} is {kind}, not {needed}", "give records, or paths")
 
 
 def _rows(data: Any, argument: str) -> Iterable[Any]:
-    """What to iterate over; libraries are known by what their objects offer, and never imported."""
+    """The rows of ``data``; libraries are recognized by the attributes of their objects, and never imported."""
     if isinstance(data, Mapping):
         named = ", ".join(map(str, list(data)[:5]))
         raise UsageError(f"{argument} is a dictionary ({named})", "give one of its values, or a list of records")
@@ -173,8 +170,8 @@ def _rows(data: Any, argument: str) -> Iterable[Any]:
 
         return named_rows(data)
     if not isinstance(data, Iterable):
-        what = "a lazy frame: call collect() first" if hasattr(data, "collect") else f"of type {type(data).__name__}"
-        raise UsageError(f"{argument} is {what}", "give a path, a list of texts or records, or a data frame")
+        kind = "a lazy frame: call collect() first" if hasattr(data, "collect") else f"of type {type(data).__name__}"
+        raise UsageError(f"{argument} is {kind}", "give a path, a list of texts or records, or a data frame")
     return data
 
 
@@ -182,16 +179,13 @@ def _lines(data: Iterable[Any], argument: str, *, takes_texts: bool) -> Iterator
     """JSON lines."""
     for number, row in enumerate(rows_of(data, argument, takes_texts=takes_texts)):
         try:
-            yield _line({"text": row} if isinstance(row, str) else plain_record(row))
+            record = {"text": row} if isinstance(row, str) else plain_record(row)
         except TypeError as error:
             raise InputError(f"{argument}: item {number} cannot be written as JSON ({error})", "convert it") from None
-
-
-def _line(record: Json) -> bytes:
-    try:
-        return f"{json.dumps(record, ensure_ascii=False)}\n".encode()
-    except UnicodeEncodeError:  # a lone surrogate, which the readers replace and count
-        return f"{json.dumps(record)}\n".encode()
+        try:
+            yield f"{json.dumps(record, ensure_ascii=False)}\n".encode()
+        except UnicodeEncodeError:  # a lone surrogate, which the readers replace and count
+            yield f"{json.dumps(record)}\n".encode()
 
 
 def plain_record(record: Json) -> Json:
@@ -207,9 +201,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if hasattr(value, "tolist"):  # numpy's arrays and numbers
         return _plain(value.tolist())
     if hasattr(value, "isoformat"):

@@ -126,7 +126,7 @@ def adapt(
     """Adapt a pretrained model to text: train word vectors, map them into its embedding, add rows for new words.
 
     It is ``greenadapt adapt``, and writes the same files. A second call with the same text and settings finds the
-    result; a stopped one goes on where it was. The other arguments are the options of the command, with underscores.
+    result; a stopped one resumes where it was. The other arguments are the options of the command, with underscores.
 
     Args:
         corpus: The path of a file or folder, the name of a corpus (``greenadapt corpus list``), a recipe; or texts,
@@ -390,13 +390,13 @@ def load(
     reading = arguments.make(ReadingOptions)
     name = folder_of(model)
     _refuse_other_result(expanded(name))
-    found = find_model(name)
-    folder = expanded(name) if expanded(name).is_dir() else found.folder
+    source = find_model(name)
+    folder = expanded(name) if expanded(name).is_dir() else source.folder
     is_ours = (folder / TASK_FILE).is_file() or is_multitask(folder)
     if is_ours or answers_from_elsewhere(folder):
         opened = TaskModel(folder, task, reading)
-        for one in opened._names:
-            TaskFolder.find(str(folder), reading.seed, one)
+        for task_name in opened._names:
+            TaskFolder.find(str(folder), reading.seed, task_name)
         return opened
     for argument in arguments.explicit:
         if argument not in ("model", "backend", "quantize"):
@@ -408,7 +408,7 @@ def load(
 
 
 def _refuse_other_result(folder: Path) -> None:
-    """Raise ``InputError`` for the folder of a stage that makes no model."""
+    """Raise ``InputError`` for the result of a stage that is no model."""
     from greenadapt.storage.results import MANIFEST, read_manifest
 
     if (folder / MANIFEST).is_file() and not (folder / "config.json").is_file():
@@ -417,7 +417,7 @@ def _refuse_other_result(folder: Path) -> None:
 
 
 def _refuse_other_head(folder: Path) -> None:
-    """Raise ``InputError`` for a classifier or tagger from elsewhere, whose task nobody described."""
+    """Raise ``InputError`` for a classifier or tagger from elsewhere, whose labels and inputs are not described."""
     from greenadapt.checkpoints.reader import Checkpoint
 
     architecture = str((Checkpoint.open(folder).config.get("architectures") or [""])[0])

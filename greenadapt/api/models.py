@@ -1,7 +1,7 @@
 """Models in folders; encoders, adapted or not, and indexes: tokenizations, sentence vectors, neighbours, search."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -195,9 +195,9 @@ class EncoderModel(ModelFolder):
         """
         from greenadapt.inference.sentence_vectors import check_texts
 
-        shown = shown_progress(progress)
-        given = check_texts([texts] if isinstance(texts, str) else texts, shown)
-        vectors = self._encoder.vectors(given, view, batch_size, shown)
+        progress = shown_progress(progress)
+        checked = check_texts([texts] if isinstance(texts, str) else texts, progress)
+        vectors = self._encoder.vectors(checked, view, batch_size, progress)
         return vectors[0] if isinstance(texts, str) else vectors
 
     @cached_property
@@ -236,9 +236,9 @@ class NeighbourList(list["Neighbours"]):
 
     def __repr__(self) -> str:
         lines = []
-        for one in self:
-            near = ", ".join(f"{label} {cosine:.2f}" for label, cosine in one.neighbours)
-            lines.append(f"{one.word}, {one.view}: {near}")
+        for entry in self:
+            neighbours = ", ".join(f"{label} {cosine:.2f}" for label, cosine in entry.neighbours)
+            lines.append(f"{entry.word}, {entry.view}: {neighbours}")
         return "\n".join(lines) or "[]"
 
 
@@ -261,8 +261,8 @@ class AdaptedModel(EncoderModel):
         except MissingError:
             return "\n".join(lines)
         figure = f"R² {quality.r2:.3f}" if quality.recipe == "map" else f"cosine {quality.cosine:.3f}"
-        found = f"{quality.n_heldout:,} held-out words: precision@10 {quality.precision_at_10:.3f}, {figure}"
-        return "\n".join([*lines, f"  --rows {quality.recipe} on {found}"])
+        scores = f"precision@10 {quality.precision_at_10:.3f}, {figure}"
+        return "\n".join([*lines, f"  --rows {quality.recipe} on {quality.n_heldout:,} held-out words: {scores}"])
 
     @cached_property
     def facts(self) -> Json:
@@ -294,8 +294,8 @@ class AdaptedModel(EncoderModel):
         """How well rows as the new ones are predict the rows of held-out words.
 
         Raises:
-            MissingError: If nobody measured such rows: fewer than 50 words could be compared; or, of a model of an
-                earlier version, the map's folder is not where it was.
+            MissingError: If there are no figures: fewer than 50 words could be compared; or, of a model of an earlier
+                version, the map's folder was moved.
 
         Examples:
             >>> adapted.alignment.precision_at_10
@@ -312,11 +312,8 @@ class AdaptedModel(EncoderModel):
         figures = figures_of(rows, heldout)
         if figures is None:
             raise MissingError(f"no figures: {heldout['note']}", "use a larger corpus")
-        names = ("n_heldout", "r2", "cosine")
-        found = figures["base_rows"]["cosine"]
-        ranks = ("precision_at_1", "precision_at_5", "precision_at_10", "mrr")
-        of_figures = {name: figures[name] for name in names}
-        return AlignmentQuality(rows["recipe"], **of_figures, **{name: found[name] for name in ranks})
+        values = {**figures, **figures["base_rows"]["cosine"], "cosine": figures["cosine"], "recipe": rows["recipe"]}
+        return AlignmentQuality(**{field.name: values[field.name] for field in fields(AlignmentQuality)})
 
     @checked_call
     def neighbours(self, *words: str, top: Count = 5, progress: bool | Progress = False) -> NeighbourList:
@@ -383,7 +380,7 @@ class AdaptedModel(EncoderModel):
 
 
 def folder_of(model: Any) -> str:
-    """A path, a hub id or a model of ours, as the stages take it."""
+    """A path, a hub id or a model of this API, as the stages read it."""
     if isinstance(model, PathLike):
         return str(Path(model))
     if isinstance(model, str):

@@ -89,7 +89,7 @@ class TaskModel(ModelFolder):
     @property
     def labels(self) -> list[str]:
         """What the model tells apart: classes, or types of entities; none for numbers and answers."""
-        [name] = self._one("labels")
+        [name] = self._only_task("labels")
         config = self._folder(name).task.head_config().get("id2label", {})
         return list(
             dict.fromkeys(
@@ -149,17 +149,17 @@ class TaskModel(ModelFolder):
             >>> for row in ner.predictions(Path("abstracts.txt.gz")):
             ...     print(row["entities"])
         """
-        shown = shown_progress(progress)
+        progress = shown_progress(progress)
         if isinstance(data, str | Mapping):
             data = [data]
         if isinstance(data, PathLike):
             from greenadapt.inference.predictor import Predictor
 
-            blocks = Predictor(self._request(fspath(data))).predict(shown)
+            blocks = Predictor(self._request(fspath(data))).predict(progress)
         else:
-            rows = _cleaned(rows_of(data, "data", takes_texts=True), shown)
-            blocks = self._predictor.predict_records(rows, shown)
-        return (one.shown(tags=tags) for block in blocks for one in block)
+            rows = _cleaned(rows_of(data, "data", takes_texts=True), progress)
+            blocks = self._predictor.predict_records(rows, progress)
+        return (prediction.row(tags=tags) for block in blocks for prediction in block)
 
     @checked_call
     def answer(
@@ -196,18 +196,21 @@ class TaskModel(ModelFolder):
         config, retrieval = QaConfig(top=top), RetrievalConfig(passages=passages)
         is_one = isinstance(question, str) and isinstance(context, str)
         records = enumerate(_questions(question, context))
-        [name] = self._one("answer")
+        [name] = self._only_task("answer")
         if (kind := self.tasks[name or ""]) != "qa":
             raise UsageError(f"{self.folder} is for {kind}, not for question answering", "use predict")
         from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
         from greenadapt.inference.qa.lookups import QaModel, answers
 
-        own = None if passages is None else OwnPassages(self._words, passages, retrieval.search_weight)
+        finder = None if passages is None else OwnPassages(self._words, passages, retrieval.search_weight)
         [model] = self._predictor.members
         task: Any = model.task
         questions = [replace(task.example(record, f"item {number}"), id=str(number)) for number, record in records]
-        found = list(answers(QaModel(model, task, {"": model.run.pool}, config), on_contexts(questions, own)))
-        rows = [one[0] for one in found] if top == 1 else found
+        rows: list[Any] = list(
+            answers(QaModel(model, task, {"": model.run.pool}, config), on_contexts(questions, finder))
+        )
+        if top == 1:
+            rows = [best[0] for best in rows]
         return rows[0] if is_one else rows
 
     @checked_call
@@ -240,7 +243,7 @@ class TaskModel(ModelFolder):
         from greenadapt.stages.evaluate import EvaluateRequest, evaluate
         from greenadapt.storage.workspace import Workspace
 
-        [name] = self._one("evaluate")
+        [name] = self._only_task("evaluate")
         root = Workspace.find(None if workspace is None else Path(workspace)).root
         fields: Json = {"label_field": label_field} if label_field else {}
         if text_field:
@@ -248,8 +251,8 @@ class TaskModel(ModelFolder):
             fields["text_fields"] = tuple(check_texts(names, shown_progress(False)))
         source = one_labelled_source(data, root, "data")
         request = EvaluateRequest(str(self.folder), (source,) if source else (), name, self._reading, fields)
-        [found] = evaluate(request, shown_progress(progress))
-        return found.scores
+        [evaluated] = evaluate(request, shown_progress(progress))
+        return evaluated.scores
 
     @property
     def _names(self) -> tuple[str | None, ...]:
@@ -259,12 +262,12 @@ class TaskModel(ModelFolder):
             return (self.task_name,)
         return task_names(self.folder)
 
-    def _one(self, what: str) -> tuple[str | None]:
+    def _only_task(self, method: str) -> tuple[str | None]:
         """The only task; raises ``UsageError`` if there are several."""
         names = self._names
         if len(names) != 1:
             named = ", ".join(map(str, names))
-            raise UsageError(f"{what} is for one task, {self.folder} has {len(names)} ({named})", 'load(…, task="…")')
+            raise UsageError(f"{method} is for one task, {self.folder} has {len(names)} ({named})", 'load(…, task="…")')
         return (names[0],)
 
     def _folder(self, name: str | None) -> Any:
@@ -273,14 +276,14 @@ class TaskModel(ModelFolder):
         return TaskFolder.find(str(self.folder), self._reading.seed, name)
 
     def _request(self, source: str) -> Any:
-        from greenadapt.inference.predictor import PredictRequest
+        from greenadapt.inference.predictor import PredictionRequest
 
         names = tuple(name for name in self._names if name is not None)
-        return PredictRequest((str(self.folder),), source, reading=self._reading, tasks=names)
+        return PredictionRequest((str(self.folder),), source, reading=self._reading, tasks=names)
 
     @cached_property
     def _words(self) -> "Words":
-        """What splits text into the words that a search compares."""
+        """Splits text into the words that a search compares."""
         from greenadapt.inference.search.words import words_of
 
         return words_of(self.folder)
@@ -296,18 +299,17 @@ def _questions(question: str | Iterable[str], context: str | Iterable[str]) -> l
     """Records of questions, each with its context."""
     from greenadapt.inference.sentence_vectors import check_texts
 
-    given = [[one] if isinstance(one, str) else list(one) for one in (question, context)]
-    n = max(map(len, given))
-    questions, contexts = (
-        texts * n if isinstance(one, str) else texts for one, texts in zip((question, context), given, strict=True)
-    )
+    questions, contexts = ([texts] if isinstance(texts, str) else list(texts) for texts in (question, context))
+    n = max(len(questions), len(contexts))
+    questions = questions * n if isinstance(question, str) else questions
+    contexts = contexts * n if isinstance(context, str) else contexts
     if len(questions) != len(contexts):
         raise UsageError(
             f"{len(questions)} questions and {len(contexts)} contexts", "give one context, or one for each"
         )
     progress = shown_progress(False)
     pairs = zip(check_texts(questions, progress), check_texts(contexts, progress), strict=True)
-    return [{"question": one, "context": text} for one, text in pairs]
+    return [dict(zip(("question", "context"), pair, strict=True)) for pair in pairs]
 
 
 def _cleaned(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:
@@ -340,12 +342,10 @@ def _score_lines(scores: Json) -> list[str]:
             )
         ]
     main = scores["main"]
-    found = (
-        [f"test {main} {_number({'mean': scores['mean'][main], 'std': scores.get('std', {}).get(main)})}"]
-        if "mean" in scores
-        else []
-    )
-    return ["; ".join([of, *found])]
+    if "mean" not in scores:
+        return [of]
+    value = _number({"mean": scores["mean"][main], "std": scores.get("std", {}).get(main)})
+    return [f"{of}; test {main} {value}"]
 
 
 def _number(value: Mapping[str, float | None]) -> str:

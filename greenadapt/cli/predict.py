@@ -17,7 +17,7 @@ from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Spread
-    from greenadapt.inference.predictor import Prediction, Predictor
+    from greenadapt.inference.predictor import EntryPrediction, Predictor
     from greenadapt.progress import Progress
 
 
@@ -113,10 +113,10 @@ def predict(
 
     from greenadapt.cluster import Spread
     from greenadapt.corpus.opening import is_read_once
-    from greenadapt.inference.predictor import Predictor, PredictRequest
+    from greenadapt.inference.predictor import PredictionRequest, Predictor
 
     names = () if task is None else tuple(name.strip() for name in task.split(","))
-    request = PredictRequest(tuple(model), source, format, reading, ensemble, names, glue)
+    request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, glue)
     predictor, progress, spread = Predictor(request), make_progress(is_read=False), Spread.of(options)
     style = _Style(bio, tags, glue, {name: kind.name for name, kind in predictor.tasks.items()})
     if spread is not None and out is not None and not (is_read_once(source) or is_written_through(out)):
@@ -180,7 +180,7 @@ class _Style:
 
         return [f"{GLUE_HEADER}\n"] if self.glue else []
 
-    def lines(self, block: "Iterable[Prediction]", *, is_ascii: bool) -> Iterator[str]:
+    def lines(self, block: "Iterable[EntryPrediction]", *, is_ascii: bool) -> Iterator[str]:
         """The predictions as lines."""
         from greenadapt.inference.entries import glue_line
 
@@ -190,10 +190,10 @@ class _Style:
             elif self.glue:
                 yield glue_line(prediction.entry.id, prediction.result) + "\n"
             else:
-                yield json.dumps(prediction.shown(tags=self.tags), ensure_ascii=is_ascii) + "\n"
+                yield json.dumps(prediction.row(tags=self.tags), ensure_ascii=is_ascii) + "\n"
 
 
-def _bio_lines(prediction: "Prediction") -> Iterator[str]:
+def _bio_lines(prediction: "EntryPrediction") -> Iterator[str]:
     """One word and its tag per line, then an empty line.
 
     Raises ``InputError`` if a word is empty or has a character that would break its line.

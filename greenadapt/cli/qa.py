@@ -188,7 +188,7 @@ def qa(
         data=data,
         documents=tuple(documents or ([context] if context is not None else [])),
         questions=questions,
-        asked=tuple(question or ()),
+        question_texts=tuple(question or ()),
         format=read.format,
         fields=read.fields or InquirySources.fields,
         sample_by=read.sample_by,
@@ -213,14 +213,14 @@ def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_Scor
     """Answer and print, question by question."""
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.printing import print_answers, print_summary
-    from greenadapt.inference.qa.answering import Answering
+    from greenadapt.inference.qa.answering import Answerer
 
-    answering = Answering(request, make_progress(is_read=is_read), spread)
-    for row in answering.rows():
+    answerer = Answerer(request, make_progress(is_read=is_read), spread)
+    for row in answerer.rows():
         (print_answers if is_read else print_json)(row)
         scorer.add(row)
     scorer.write()
-    summary = answering.summary()
+    summary = answerer.summary()
     if is_read:
         print_summary(summary)
     elif summary:

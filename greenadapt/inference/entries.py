@@ -1,7 +1,7 @@
-"""What is predicted on, from a file or a pipe: labelled rows, GLUE's tables, whole documents."""
+"""The input of predictions, from a file or a pipe: rows, GLUE's tables, whole documents."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -27,7 +27,7 @@ from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageEr
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
-from greenadapt.tasks.conll import ConllRow, conll_sentences
+from greenadapt.tasks.conll import conll_sentences
 from greenadapt.tasks.questions import read_questions, refuse_squad
 from greenadapt.tasks.records import records
 
@@ -42,7 +42,7 @@ _AS_PUBLISHED = TableFormat(quotes=False)
 
 
 class Reader(Protocol):
-    """What makes examples of the input: a ``Task``, or several that read the same."""
+    """Makes examples of the input: a ``Task``, or several that read the same input."""
 
     @property
     def name(self) -> str:
@@ -61,14 +61,14 @@ class Entry:
     line: int | None
     """Counted from 1; of a sentence its first."""
     id: Any
-    """That of the record, ``None`` if it has none."""
+    """The record's id, ``None`` without one."""
     example: Any
     size: int
     """About how many characters it has."""
     where: str
     """File and place in it, for messages."""
     is_last_yet: bool = False
-    """Whether what comes next from a pipe or a terminal was not there yet."""
+    """Whether a pipe or a terminal had nothing more when the entry was read."""
 
 
 def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
@@ -109,23 +109,20 @@ def _entries(reader: Reader, lines: Lines, kind: EntryFormat, name: str, decoder
             where = f"{name}:{number}"
             yield Entry(number, None, reader.example(line.rstrip("\r\n"), where), len(line), where)
     elif kind == "conll":
-        yield from (_sentence(reader, rows, name) for rows in conll_sentences(lines, name))
+        for rows in conll_sentences(lines, name):
+            words, where = [row.columns[0] for row in rows], f"{name}:{rows[0].line}"
+            example = reader.example({"tokens": words}, where)
+            yield Entry(rows[0].line, None, example, sum(map(len, words)), where)
     else:
         for row in json_rows(lines, name, decoder):
             example = reader.example(row.fields, row.where)
             yield Entry(row.line, row.fields.get("id"), example, row.size, row.where)
 
 
-def _sentence(reader: Reader, rows: Sequence[ConllRow], name: str) -> Entry:
-    """A sentence of CoNLL columns."""
-    words, where = [row.columns[0] for row in rows], f"{name}:{rows[0].line}"
-    return Entry(rows[0].line, None, reader.example({"tokens": words}, where), sum(map(len, words)), where)
-
-
 def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """``entries`` in blocks of about a thousand, fewer of long ones, and of a pipe as many as are there.
 
-    An error in reading them is raised only after the block of all that stands before it.
+    An error in reading them is raised only after the block of the entries before it.
     """
     block: list[Entry] = []
     size = 0
@@ -179,8 +176,8 @@ def read_glue_entries(task: Task[Any], source: str, progress: Progress) -> Itera
 
 def glue_line(index: int, prediction: Json) -> str:
     """A line of a submission below ``GLUE_HEADER``, without its end: the class, or the number with three decimals."""
-    written = prediction["label"] if "label" in prediction else f"{prediction['value']:.3f}"
-    return f"{index}\t{written}"
+    value = prediction["label"] if "label" in prediction else f"{prediction['value']:.3f}"
+    return f"{index}\t{value}"
 
 
 DOCUMENT_FORMATS = tuple(name for name in FORMATS if name != "pydocs")
@@ -190,7 +187,7 @@ _SUFFIXES = ".txt, .jsonl, .csv, .tsv, .json (a CORD-19 parse), .xml, .nxml or .
 
 
 @dataclass(frozen=True)
-class Context:
+class NamedText:
     """A document: characters of answers count in ``text``."""
 
     name: str
@@ -200,15 +197,15 @@ class Context:
 
 @dataclass
 class Names:
-    """The names of documents that were given so far."""
+    """The names of the documents so far."""
 
     taken: set[str] = field(default_factory=set)
     _repeats: Counter[str] = field(default_factory=Counter)
     lines: Counter[str] = field(default_factory=Counter)
-    """By source, lines of plain text that are documents because nobody said what is one."""
+    """By source, lines of plain text that are documents by default."""
 
     def note_lines(self, progress: Progress) -> None:
-        """Say once that lines are documents, if that may surprise."""
+        """Say once that lines are documents, if there are several."""
         sources = [source for source, n in self.lines.items() if n > 1]
         if sources:
             where = sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
@@ -221,13 +218,13 @@ class Names:
         """The document's own id; where another has that, or it has none, its place, such as ``a.jsonl:3``; and where
         another has that too, such as the second article of an XML file, its place and ``#2``.
         """
-        known = [Decoder().without_surrogates(name, name) for name in (document.id, document.name)]
-        found = next((name for name in known if name and name not in self.taken), "")
-        while not found or found in self.taken:
-            self._repeats[known[1]] += 1
-            found = f"{known[1]}#{self._repeats[known[1]] + 1}"
-        self.taken.add(found)
-        return found
+        names = [Decoder().without_surrogates(name, name) for name in (document.id, document.name)]
+        name, where = next((name for name in names if name and name not in self.taken), ""), names[1]
+        while not name or name in self.taken:
+            self._repeats[where] += 1
+            name = f"{where}#{self._repeats[where] + 1}"
+        self.taken.add(name)
+        return name
 
 
 def read_texts(
@@ -237,7 +234,7 @@ def read_texts(
     fields: tuple[str, ...] = ("text",),
     names: Names | None = None,
     sample_by: SampleBy | None = None,
-) -> Iterator[Context]:
+) -> Iterator[NamedText]:
     """The documents of a file, a folder, a tar archive, or of standard input for ``-``, lazily.
 
     ``format`` is one of ``DOCUMENT_FORMATS``; ``None`` goes by the suffix, and takes standard input as text. In
@@ -254,105 +251,91 @@ def read_texts(
     ``MissingError`` if nothing is there, ``UsageError`` for an unknown format, and ``InputError`` if the format
     is unknown, a file is broken, there is no text at all, or ``source`` holds questions.
     """
-    kind = _kind(source, format)
-    return _texts(
-        _Source(source, kind, is_by_name=format is None, fields=tuple(fields), sample_by=sample_by),
-        names or Names(),
-        progress,
-    )
+    reader = _TextReader(source, _kind(source, format), format is None, tuple(fields), sample_by, names or Names())
+    return reader.read(progress)
 
 
-@dataclass(frozen=True)
-class _Source:
-    path: str
+def _kind(source: str, format: str | None) -> str:  # noqa: A002  (the option's name)
+    """The format of a source that is there."""
+    formats = tuple(name for name in DOCUMENT_FORMATS if name != "auto") if source == STDIN else DOCUMENT_FORMATS
+    if format is not None and format not in formats:
+        medium = "standard input" if source == STDIN else "a document"
+        raise UsageError(f"{format!r} is not a format of {medium}", f"the formats are {', '.join(formats)}")
+    if source == STDIN:
+        return format or "text"
+    if "://" not in source:
+        if not Path(source).exists():
+            raise MissingError(f"{source} does not exist", "check the path")
+        require_names(source)
+    kind = format or ("auto" if Path(source).is_dir() else format_of(source))
+    if not kind:
+        raise InputError(
+            f"{source}: cannot tell the format from the name",
+            f"give a file named {_SUFFIXES}, or say --format, one of {', '.join(formats)}",
+        )
+    return kind
+
+
+@dataclass
+class _TextReader:
+    """Reads the documents of a source, and counts those that it leaves out."""
+
+    source: str
     kind: str
     is_by_name: bool
     """Whether the kind follows from the name."""
     fields: tuple[str, ...]
     sample_by: SampleBy | None
+    names: Names
+    decoder: Decoder = field(default_factory=Decoder)
 
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return input_name(self.path)
+    def read(self, progress: Progress) -> Iterator[NamedText]:
+        name, counts = input_name(self.source), self.decoder.counts
+        note_terminal(self.source, progress)
+        try:
+            for document in read_whole(self.source, self.kind, self.fields, self.decoder, self.sample_by or "line"):
+                text = self.decoder.without_surrogates("\n".join(document.lines), document.name)
+                is_first = not counts["documents"] + counts["empty"]
+                if is_first and self.is_by_name and self.kind == "text" and text.startswith('{"'):
+                    raise InputError(
+                        f"{name} looks like JSON lines, not like text", "give --format jsonl, or --format text"
+                    )
+                if not text.strip():
+                    counts["empty"] += 1
+                    continue
+                counts["documents"] += 1
+                if self.sample_by is None and self._is_line(document.name):
+                    self.names.lines[name] += 1
+                title = self.decoder.without_surrogates(document.title, document.name)
+                yield NamedText(self.names.name(document), text, title)
+        except InputError:
+            if self.source != STDIN and Path(self.source).is_file() and _is_empty(self.source):
+                raise self._without_text(name, Counter()) from None
+            refuse_squad(self.source)
+            raise
+        if not counts["documents"]:
+            raise self._without_text(name, counts)
+        if skipped := counts["skipped_files"]:
+            progress.warn(f"{name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
+        warn_symlinks(name, counts, progress)
+        if empty := counts["empty"]:
+            progress.warn(f"{name}: left out {counted(empty, 'document')} without text")
+        self.decoder.warn_replaced(name, progress)
 
-    def is_line(self, name: str) -> bool:
+    def _is_line(self, name: str) -> bool:
         """Whether the document of this name is a line of plain text."""
-        kind = {"auto": format_of(name.rpartition(":")[0])}.get(self.kind, self.kind)
+        kind = format_of(name.rpartition(":")[0]) if self.kind == "auto" else self.kind
         return kind == "text"
 
-
-def _kind(source: str, given: str | None) -> str:
-    """The format of a source that is there."""
-    known = tuple(name for name in DOCUMENT_FORMATS if name != "auto") if source == STDIN else DOCUMENT_FORMATS
-    if given is not None and given not in known:
-        what = "standard input" if source == STDIN else "a document"
-        raise UsageError(f"{given!r} is not a format of {what}", f"the formats are {', '.join(known)}")
-    if source == STDIN:
-        return given or "text"
-    is_remote = "://" in source
-    if not is_remote and not Path(source).exists():
-        raise MissingError(f"{source} does not exist", "check the path")
-    if not is_remote:
-        require_names(source)
-    found = given or ("auto" if Path(source).is_dir() else format_of(source))
-    if not found:
-        raise InputError(
-            f"{source}: cannot tell the format from the name",
-            f"give a file named {_SUFFIXES}, or say --format, one of {', '.join(known)}",
-        )
-    return found
-
-
-def _texts(source: _Source, names: Names, progress: Progress) -> Iterator[Context]:
-    decoder = Decoder()
-    counts = decoder.counts
-    note_terminal(source.path, progress)
-    try:
-        for document in read_whole(source.path, source.kind, source.fields, decoder, source.sample_by or "line"):
-            text = decoder.without_surrogates("\n".join(document.lines), document.name)
-            is_first = not counts["documents"] + counts["empty"]
-            if is_first and source.is_by_name and source.kind == "text" and text.startswith('{"'):
-                raise InputError(
-                    f"{source.name} looks like JSON lines, not like text", "give --format jsonl, or --format text"
-                )
-            if text.strip():
-                counts["documents"] += 1
-                if source.sample_by is None and source.is_line(document.name):
-                    names.lines[source.name] += 1
-                yield Context(names.name(document), text, decoder.without_surrogates(document.title, document.name))
-            else:
-                counts["empty"] += 1
-    except InputError:
-        if source.path != STDIN and Path(source.path).is_file() and _is_empty(source.path):
-            raise _without_text(source, Counter()) from None
-        refuse_squad(source.path)
-        raise
-    if not counts["documents"]:
-        raise _without_text(source, counts)
-    _warn(source, decoder, progress)
-
-
-def _without_text(source: _Source, counts: Counter[str]) -> InputError:
-    if skipped := counts["skipped_files"]:
-        return InputError(
-            f"{source.name} has no text: skipped {counted(skipped, 'file')} of unknown kinds",
-            "name theirs with --format",
-        )
-    if counts["empty"] > 1:
-        return InputError(f"{source.name} has no text in {counts['empty']:,} documents", "give some that have text")
-    what = "has no files" if source.kind == "auto" and not counts["empty"] else "is empty"
-    return InputError(f"{source.name} {what}", "give a document with text")
-
-
-def _warn(source: _Source, decoder: Decoder, progress: Progress) -> None:
-    counts = decoder.counts
-    if skipped := counts["skipped_files"]:
-        progress.warn(f"{source.name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
-    warn_symlinks(source.name, counts, progress)
-    if empty := counts["empty"]:
-        progress.warn(f"{source.name}: left out {counted(empty, 'document')} without text")
-    decoder.warn_replaced(source.name, progress)
+    def _without_text(self, name: str, counts: Counter[str]) -> InputError:
+        if skipped := counts["skipped_files"]:
+            return InputError(
+                f"{name} has no text: skipped {counted(skipped, 'file')} of unknown kinds", "name theirs with --format"
+            )
+        if counts["empty"] > 1:
+            return InputError(f"{name} has no text in {counts['empty']:,} documents", "give some that have text")
+        fault = "has no files" if self.kind == "auto" and not counts["empty"] else "is empty"
+        return InputError(f"{name} {fault}", "give a document with text")
 
 
 def _is_empty(path: str) -> bool:

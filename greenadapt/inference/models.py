@@ -1,7 +1,7 @@
 """Fine-tuned models opened for prediction: of one task or several, of several seeds, in one tokenization or both.
 
-Reading a text in two tokenizations takes two passes, and averaging helps by itself. So the control of equal cost is one
-model's logits averaged over two seeds: what the second tokenization is worth shows only beside that.
+A text in two tokenizations takes two passes, and averaging helps by itself. The control of equal cost is one model's
+logits averaged over two seeds; only the difference to it is due to the second tokenization.
 """
 
 from collections import Counter
@@ -15,28 +15,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import logsumexp
 
-from greenadapt.config import Backend, EnsembleRule, Pool, Precision, Quantize, ReadingOptions, TrainConfig
+from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.graphs import GraphRunner, chosen, open_graph
 from greenadapt.models.memory.choice import MemoryChoice
-from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled
+from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled, stream_task, streamed
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.storage.arrays import Array, ArrayFile, IntArray
+from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json
-from greenadapt.tasks.base import Encoder, Feature, Input, Task
+from greenadapt.tasks.base import Encoder, Input, Task
 from greenadapt.workers import ahead, grouped, launched_processes
 
 if TYPE_CHECKING:
-    from greenadapt.models.adapters.multitask import TrainedTasks
+    from greenadapt.models.forward import TorchRunner
     from greenadapt.models.graph_export import Exported
-    from greenadapt.models.machine import Machine
-    from greenadapt.models.memory.cache import MemoryReader
-    from greenadapt.models.streaming import ViewOutputs
-    from greenadapt.models.weights import TrainedModel
 
 
 ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
-"""Puts inputs through a model in one view."""
+"""A function that puts inputs through a model in one view."""
 
 
 def second_look(
@@ -48,45 +44,42 @@ def second_look(
     chunks of a sentence, the windows of a context. For all other units ``base`` has what ``expanded`` has. The expanded
     view comes first, since it has fewer pieces. Inputs go through together that have ``n_pieces``.
     """
-    groups = grouped(inputs, lambda one: sum(map(len, one.expanded)), n_pieces, MOST_EXAMPLES)
+    groups = grouped(inputs, lambda item: sum(map(len, item.expanded)), n_pieces, MOST_EXAMPLES)
     with closing(ahead(groups)) as blocks:
         for block in blocks:
             outputs = [*read(block, "expanded")]
-            again = [_again(task, one, output, margin) for one, output in zip(block, outputs, strict=True)]
-            second = iter([*read([one for one in again if one is not None], "base")])
-            for one, part, output in zip(block, again, outputs, strict=True):
+            parts = [_in_doubt(task, item, output, margin) for item, output in zip(block, outputs, strict=True)]
+            second = iter([*read([part for part in parts if part is not None], "base")])
+            for item, part, output in zip(block, parts, outputs, strict=True):
                 yield replace(
-                    output, base=output.expanded if part is None else _filled(next(second), output, one, part)
+                    output, base=output.expanded if part is None else _filled(next(second), output, item, part)
                 )
 
 
-def _again(task: Task[Any], one: Input, output: ViewOutputs, margin: float) -> Input | None:
-    """The part of an input that is read again, ``None`` where nothing has to be."""
+def _in_doubt(task: Task[Any], item: Input, output: ViewOutputs, margin: float) -> Input | None:
+    """The part of an input to read in the base view, ``None`` if its views are equal or no unit is in doubt."""
     assert output.expanded is not None
-    if _is_same(one):
+    pairs = zip(item.base, item.expanded, strict=False)
+    if len(item.base) == len(item.expanded) and all(np.array_equal(a.ids, b.ids) for a, b in pairs):
         return None
     units = task.in_doubt(output.example, output.expanded, margin)
-    return replace(one, base=[each for each in one.base if np.isin(each.units, units).any()]) if len(units) else None
+    if not len(units):
+        return None
+    return replace(item, base=[feature for feature in item.base if np.isin(feature.units, units).any()])
 
 
-def _filled(second: ViewOutputs, first: ViewOutputs, one: Input, part: Input) -> Array:
-    """The base view's output where ``part`` speaks for a unit, and the expanded one's where only the rest would."""
+def _filled(second: ViewOutputs, first: ViewOutputs, item: Input, part: Input) -> Array:
+    """The base view's output of the units that ``part`` has, and the expanded view's of those that only the rest of
+    ``item`` has.
+    """
     assert second.base is not None
     assert first.expanded is not None
-    is_read, is_whole = (np.isin(np.arange(one.n_units), _units(each.base)) for each in (part, one))
-    filled: Array = np.where((is_whole & ~is_read)[:, None], first.expanded, second.base)
+    in_part, in_item = (
+        np.isin(np.arange(item.n_units), np.concatenate([feature.units for feature in view.base]))
+        for view in (part, item)
+    )
+    filled: Array = np.where((in_item & ~in_part)[:, None], first.expanded, second.base)
     return filled
-
-
-def _units(features: Iterable[Feature]) -> IntArray:
-    units: IntArray = np.concatenate([each.units for each in features])
-    return units
-
-
-def _is_same(one: Input) -> bool:
-    """Whether both views read the same."""
-    pairs = zip(one.base, one.expanded, strict=False)
-    return len(one.base) == len(one.expanded) and all(np.array_equal(a.ids, b.ids) for a, b in pairs)
 
 
 @dataclass(frozen=True)
@@ -99,71 +92,58 @@ class OpenedModel:
     """How each task reads examples; they differ at most in the maximum length."""
     pools: Mapping[str | None, Pool]
     """Whose logits decide for each task."""
-    opened: "TrainedModel | TrainedTasks | GraphRunner"
+    runner: "TorchRunner | GraphRunner"
     run: Inference
     margin: float | None = None
-    """Of one task: what the expanded view leaves in doubt, and so is read in the base view, too; ``None`` is all."""
+    """Of one task: the margin below which a unit is read in the base view, too; ``None`` reads both views of all."""
 
     @classmethod
-    def open(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
-        """Load a model for one task, see ``open_all``."""
-        return cls.open_all([folder], options)
+    def open(cls, folder: TaskFolder, options: ReadingOptions, *siblings: TaskFolder) -> "OpenedModel":
+        """Load a model, with its memory if it has one, for a task and for its ``siblings``, which share the encoder.
 
-    @classmethod
-    def open_all(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
-        """Load one model, with its memory if it has one, for tasks that share its encoder.
-
-        Raises ``InputError`` if its head is not the task's, and what ``open_tasks``, ``MemoryChoice.of_task`` and
-        ``chosen`` raise.
+        Raises ``InputError`` if its head is not the task's, ``UsageError`` if a backend does not run it, and what
+        ``open_tasks``, ``MemoryChoice.of_task`` and ``chosen`` raise.
         """
-        first = folders[0]
-        backend, quantize = chosen(first.folder, options)
-        if backend != "torch":
+        folders = (folder, *siblings)
+        names = [task.name for task in folders if task.name is not None]
+        backend, quantize = chosen(folder.folder, options)
+        model: Any
+        if backend == "torch":
+            from greenadapt.models.adapters.multitask import open_tasks
+            from greenadapt.models.forward import TorchRunner
+            from greenadapt.models.machine import Machine
+            from greenadapt.models.weights import open_task_model, read_memory
+
+            memory = MemoryChoice.of_task(folder, options.memory)
+            machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision, ())
+            model = open_tasks(folder.folder, names, folder.seed) if names else open_task_model(folder.weights)
+        else:
             refuse_uncompiled(folders, backend)
-            opened = open_graph(first.folder, partial(exported, first), backend, quantize)
-            _check_head(first, opened.head)
-            return cls._with_runner(folders, options, opened)
-        if quantize == "bf16":
-            options = replace(options, precision="bfloat16")
-        return cls._with_torch(folders, options)
-
-    @classmethod
-    def _with_runner(
-        cls,
-        folders: Sequence[TaskFolder],
-        options: ReadingOptions,
-        opened: "TrainedModel | TrainedTasks | GraphRunner",
-        **settings: Any,
-    ) -> "OpenedModel":
-        first = folders[0]
-        lengths = {folder.name: options.max_length or folder.settings.get("max_length") for folder in folders}
-        encoders = {name: Encoder.of(opened.checkpoint, length) for name, length in lengths.items()}
-        encoder = encoders[first.name]
-        pools = {folder.name: pool_of(folder, options) for folder in folders}
-        wanted = {*pools.values()}
-        views: Pool = wanted.pop() if len(wanted) == 1 else "mean"  # which computes both views
-        task = first.name if len(folders) == 1 else None
-        run = Inference(options.max_tokens, encoder.special.pad, pool=views, task=task, **settings)
-        return cls({folder.name: folder for folder in folders}, encoders, pools, opened, run, options.margin)
-
-    @classmethod
-    def _with_torch(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
-        from greenadapt.models.adapters.multitask import open_tasks
-        from greenadapt.models.machine import Machine
-
-        first = folders[0]
-        names = [folder.name for folder in folders if folder.name is not None]
-        memory = MemoryChoice.of_task(first, options.memory)
-        machine = Machine.start(options.precision, ())
-        opened = open_tasks(first.folder, names, first.seed) if names else _one_model(first)
-        model: Any = opened.model
-        made = cls._with_runner(folders, options, opened, autocast=machine.autocast)
-        if memory is not None:
-            host = model.encoder if names else model
-            reader = attached(memory, host, first.weights, made.encoder, machine)
-            made = replace(made, run=replace(made.run, memory=reader))
-        model.to(machine.device)
-        return made
+            model = open_graph(folder.folder, partial(exported, folder), backend, quantize)
+        head = getattr(model, "head", folder.task.head)  # of several tasks each has its own
+        if head != folder.task.head:
+            raise InputError(
+                f"{folder.folder} holds a model for {head or 'sentence vectors'}, not for {folder.task.head}",
+                "give a model of the task",
+            )
+        lengths = {task.name: options.max_length or task.settings.get("max_length") for task in folders}
+        encoders = {name: Encoder.of(model.checkpoint, length) for name, length in lengths.items()}
+        encoder = encoders[folder.name]
+        pools = {task.name: pool_of(task, options) for task in folders}
+        pool: Pool = pools[folder.name] if len(set(pools.values())) == 1 else "mean"  # which computes both views
+        run = Inference(options.max_tokens, encoder.special.pad, pool=pool, task=None if siblings else folder.name)
+        runner: TorchRunner | GraphRunner
+        if backend == "torch":
+            run = replace(run, autocast=machine.autocast)
+            if memory is not None:
+                host, general = model.model.encoder if names else model.model, memory.open()
+                general.attach(host, encoder, machine, seed=0)
+                read_memory(host, folder.weights)
+                run = replace(run, memory=general.reader(encoder))
+            runner = TorchRunner(model.model.to(machine.device), model.rows, run, is_shared=bool(siblings))
+        else:
+            runner = model
+        return cls({task.name: task for task in folders}, encoders, pools, runner, run, options.margin)
 
     @property
     def task(self) -> Task[Any]:
@@ -176,63 +156,39 @@ class OpenedModel:
         return next(iter(self.encoders.values()))
 
     def inputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[Input]:
-        """What the only task's model reads of each example, see ``Task.inference``."""
+        """The only task's inputs for each example, see ``Task.inference``."""
         return self.task.inference(examples, self.encoder, counts)
 
-    def outputs(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> "Iterator[ViewOutputs]":
-        """The only task's outputs for each example, in order, by each view that is wanted."""
-        return self.outputs_of(self.inputs(examples, counts))
+    def read(self, inputs: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
+        """The only task's outputs of each input, in order, by the views that ``pool`` needs."""
+        return stream_task(self.runner, inputs, replace(self.run, pool=pool))
 
-    def outputs_of(self, views: Iterable[Input]) -> "Iterator[ViewOutputs]":
-        """The same for what is read already; with a ``margin`` see ``second_look``."""
+    def outputs(self, inputs: Iterable[Input]) -> Iterator[ViewOutputs]:
+        """The only task's outputs of each input, in order, by each view that is needed; for a ``margin`` see
+        ``second_look``.
+        """
         if self.margin is None or self.run.pool != "mean" or not self.encoder.has_words:
-            return self.read(views, self.run.pool)
-        return second_look(self.task, views, self.margin, self.read, self._block_pieces)
+            return stream_task(self.runner, inputs, self.run)
+        return second_look(self.task, inputs, self.margin, self.read, self.runner.block_pieces)
 
-    @property
-    def _block_pieces(self) -> int:
-        if isinstance(self.opened, GraphRunner):
-            return self.opened.block_pieces
-        from greenadapt.models.forward import block_pieces
-
-        return block_pieces(self.opened.model)
-
-    def read(self, views: Iterable[Input], pool: Pool) -> "Iterator[ViewOutputs]":
-        """The only task's outputs by the views that ``pool`` needs, of everything."""
-        run = replace(self.run, pool=pool)
-        if isinstance(self.opened, GraphRunner):
-            return self.opened.outputs(views, run)
-        from greenadapt.models.forward import outputs
-
-        return outputs(self.opened.model, self.opened.rows, views, run)
-
-    def logits(self, examples: Iterable[Any], counts: Counter[str] | None = None) -> Iterator[tuple[Any, Array]]:
+    def logits(self, examples: Iterable[Any]) -> Iterator[tuple[Any, Array]]:
         """Each example of the only task with its pooled logits, (n_units, k) float32, in order."""
-        return self.logits_of(self.inputs(examples, counts))
-
-    def logits_of(self, views: Iterable[Input]) -> Iterator[tuple[Any, Array]]:
-        """The same for what is read already."""
-        for output in self.outputs_of(views):
+        for output in self.outputs(self.inputs(examples)):
             yield output.example, pooled(output, self.run.pool)
 
-    def logits_of_all(
-        self, examples: Sequence[Mapping[str, Any]], cut: Mapping[str, Counter[str]]
+    def shared_logits(
+        self, examples: Sequence[Mapping[str, Any]], counts: Mapping[str, Counter[str]]
     ) -> Iterator[dict[str, tuple[Any, Array]]]:
         """For each entry, by task, its example with its pooled logits, (n_units, k) float32.
 
-        ``cut`` counts for each task what was too long, see ``Task.inference``.
+        ``counts`` counts for each task what was too long, see ``Task.inference``.
         """
-        from greenadapt.models.forward import shared_outputs
-
-        assert not isinstance(self.opened, GraphRunner)  # which has one task
-        views = {
-            name: self.folders[name].task.inference([one[name] for one in examples], self.encoders[name], counts)
-            for name, counts in cut.items()
+        inputs = {
+            name: self.folders[name].task.inference([example[name] for example in examples], self.encoders[name], count)
+            for name, count in counts.items()
         }
-        entries: Iterator[dict[str, Input]] = (
-            dict(zip(views, each, strict=True)) for each in zip(*views.values(), strict=True)
-        )
-        for outputs in shared_outputs(self.opened.model, self.opened.rows, entries, self.run):
+        entries = (dict(zip(inputs, entry, strict=True)) for entry in zip(*inputs.values(), strict=True))
+        for outputs in streamed(self.runner, entries, self.run):
             yield {name: (output.example, pooled(output, self.pools[name])) for name, output in outputs.items()}
 
 
@@ -243,13 +199,21 @@ def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
 
 
 def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> None:
-    """Raise what ``chosen`` raises for a model, and ``UsageError`` if there is a precision of other numbers than those
-    that the model computes with, or if there is a margin and a model does not read both tokenizations, or has no
-    probabilities to compare.
+    """Raise the errors of ``chosen``, and ``UsageError`` for a precision that the model does not compute in, or for a
+    margin if a model does not read both tokenizations or has no probabilities.
     """
     for folder in folders:
         backend, quantize = chosen(folder.folder, options)
-        _check_precision(options.precision, backend, quantize)
+        if options.precision == "auto":
+            continue
+        if backend != "torch":
+            raise UsageError(
+                f"--precision {options.precision} is for --backend torch, this is {backend}", "leave it out"
+            )
+        if quantize == "bf16" and options.precision != "bfloat16":
+            raise UsageError(
+                f"--precision {options.precision} and --quantize bf16 exclude each other", "leave out one of them"
+            )
     if options.margin is None:
         return
     if len({folder.name for folder in folders}) > 1:
@@ -264,17 +228,8 @@ def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> Non
             raise UsageError(f"--margin is between probabilities, and {folder.folder} predicts numbers", "leave it out")
 
 
-def _check_precision(precision: Precision, backend: Backend, quantize: Quantize) -> None:
-    if precision == "auto":
-        return
-    if backend != "torch":
-        raise UsageError(f"--precision {precision} is for --backend torch, this is {backend}", "leave it out")
-    if quantize == "bf16" and precision != "bfloat16":
-        raise UsageError(f"--precision {precision} and --quantize bf16 exclude each other", "leave out one of them")
-
-
 def exported(folder: TaskFolder) -> "Exported":
-    """The torch model of a task, which is to be written as a graph."""
+    """The torch model of a task, to be written as a graph."""
     if folder.name is not None:
         from greenadapt.models.adapters.multitask import exported_task
 
@@ -285,7 +240,7 @@ def exported(folder: TaskFolder) -> "Exported":
 
 
 def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:
-    """Raise ``UsageError`` for what no graph is made of: several tasks at once, or a model with a memory."""
+    """Raise ``UsageError`` for several tasks at once or a model with a memory, which have no graph."""
     folder = folders[0]
     if len(folders) > 1:
         raise UsageError(f"--backend {backend} runs one task, --task has {len(folders)}", "name one task")
@@ -295,36 +250,8 @@ def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:
         )
 
 
-def _check_head(folder: TaskFolder, head: str | None) -> None:
-    if head != folder.task.head:
-        raise InputError(
-            f"{folder.folder} holds a model for {head or 'sentence vectors'}, not for {folder.task.head}",
-            "give a model of the task",
-        )
-
-
-def _one_model(folder: TaskFolder) -> "TrainedModel":
-    from greenadapt.models.weights import open_task_model
-
-    opened = open_task_model(folder.weights)
-    _check_head(folder, opened.head)
-    return opened
-
-
-def attached(memory: MemoryChoice, host: Any, weights: Path, encoder: Encoder, machine: "Machine") -> "MemoryReader":
-    """Give ``host``, which was trained with ``memory``, the general model and what was learnt about it, which lies in
-    the folder ``weights``; returns how that model reads what ``encoder`` does.
-    """
-    from greenadapt.models.weights import read_memory
-
-    general = memory.open()
-    general.attach(host, encoder, machine, seed=0)
-    read_memory(host, weights)
-    return general.reader(encoder)
-
-
 def one_process(command: str) -> None:
-    """Raise ``UsageError`` if a launcher started several processes: all would do the same."""
+    """Raise ``UsageError`` if a launcher started several processes, which would all do the same work."""
     if launched_processes()[1] > 1:
         raise UsageError(f"{command} runs in one process", "start it without a launcher, a part of the input each")
 
@@ -334,53 +261,43 @@ def combined(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
 
     ``logits`` takes their mean; ``probabilities`` the logarithm of the mean of their probabilities (arXiv 2212.03613,
     section 4, "Ensemble LMs"), so that its softmax is that mean. The probabilities are over the classes, of
-    ``QuestionAnswering`` over the units, of start and end each. A ``head`` of one output has no classes, it gives a
-    number, and the mean is taken. A unit that no piece speaks for has the logit -inf, and probability 0 in that model.
-    """
-    values = np.stack(logits).astype(np.float64)
-    if rule == "probabilities" and values.size and values.shape[-1] > 1:
-        values = _log_softmax(values, axis=1 if head == "QuestionAnswering" else 2)
-        return np.asarray(logsumexp(values, axis=0) - np.log(len(logits)), np.float32)
-    return np.asarray(values.mean(axis=0), np.float32)
-
-
-def _log_softmax(values: Array, axis: int) -> Array:
-    """-inf where all along ``axis`` are -inf, for which scipy's has NaN: nothing is known there."""
-    total = logsumexp(values, axis=axis, keepdims=True)
-    return np.asarray(values - np.where(np.isneginf(total), 0, total))
-
-
-def combined_units(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
-    """``combined`` of one example: (n_units, k) float32 from those of each model, (n_units, k).
+    ``QuestionAnswering`` over the units, of start and end each. A ``head`` of one output predicts a
+    number, for which either rule takes the mean. A unit without pieces has the logit -inf, and probability 0.
 
     Raises ``InputError`` if the models do not read the same units.
     """
-    if len({len(each) for each in logits}) > 1:
+    if len({len(model_logits) for model_logits in logits}) > 1:
         raise InputError(
             "the models read a context in different numbers of windows, their logits have no mean",
             "give models of the same base model and --max-length",
         )
-    is_alone = len(logits) == 1 or not len(logits[0])
-    return logits[0] if is_alone else combined(logits, rule, head)
+    if len(logits) == 1 or not len(logits[0]):
+        return logits[0]
+    values = np.stack(logits).astype(np.float64)
+    if rule == "probabilities" and values.shape[-1] > 1:
+        total = logsumexp(values, axis=1 if head == "QuestionAnswering" else 2, keepdims=True)
+        values -= np.where(np.isneginf(total), 0, total)  # log_softmax has NaN where all logits are -inf
+        return np.asarray(logsumexp(values, axis=0) - np.log(len(logits)), np.float32)
+    return np.asarray(values.mean(axis=0), np.float32)
 
 
 def check_alike(models: Sequence[TaskFolder]) -> None:
     """Raise ``InputError`` if models differ in task or labels, and so cannot be an ensemble."""
     first = models[0]
-    for other in models[1:]:
-        if other.task.name != first.task.name:
+    for model in models[1:]:
+        if model.task.name != first.task.name:
             raise InputError(
-                f"{first.folder} is for {first.task.name}, {other.folder} for {other.task.name}",
+                f"{first.folder} is for {first.task.name}, {model.folder} for {model.task.name}",
                 "give models of one task",
             )
-        if other.task.head_config() != first.task.head_config():
+        if model.task.head_config() != first.task.head_config():
             raise InputError(
-                f"{first.folder} has the labels {_labels(first)}, {other.folder} has {_labels(other)}",
+                f"{first.folder} has the labels {_labels(first)}, {model.folder} has {_labels(model)}",
                 "give models that were trained on the same labels",
             )
-        if other.settings.get("has_null") != first.settings.get("has_null"):
+        if model.settings.get("has_null") != first.settings.get("has_null"):
             raise InputError(
-                f"one of {first.folder} and {other.folder} was trained on questions without answer, the other not",
+                f"one of {first.folder} and {model.folder} was trained on questions without answer, the other not",
                 "give models that were trained alike",
             )
 
@@ -392,14 +309,14 @@ def _labels(model: TaskFolder) -> str:
 def averaged_over_seeds(task: Task[Any], examples: Sequence[Any], logits: Sequence[Path]) -> list[list[Json]]:
     """Predictions of each seed's model averaged with the next one's, of the last with the first.
 
-    ``logits`` has one file per seed, as fine-tuning keeps them; the base tokenization's are taken. There are as many
+    ``logits`` has one file per seed, as fine-tuning writes them; the base tokenization's are taken. There are as many
     averages as seeds, so that they can be paired with the seeds' own runs; they share models, and vary less than
-    as many independent ones would. Two seeds have one average, which is given twice.
+    as many independent ones would. Two seeds have one average, which appears twice.
     """
     arrays = [ArrayFile(path) for path in logits]
     averages = []
     for first, second in zip(arrays, [*arrays[1:], arrays[0]], strict=True):
         mean: Array = (first["base"] + second["base"]) / 2
-        each = np.split(mean, first["offsets"][1:-1])
-        averages.append([task.decode(example, one) for example, one in zip(examples, each, strict=True)])
+        pairs = zip(examples, np.split(mean, first["offsets"][1:-1]), strict=True)
+        averages.append([task.decode(example, example_logits) for example, example_logits in pairs])
     return averages

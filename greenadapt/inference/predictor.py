@@ -1,11 +1,11 @@
 """Predictions of fine-tuned models for input of any size, streamed in order."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain, islice, repeat
+from itertools import chain, count, islice, repeat
 from operator import add
 from typing import Any
 
@@ -16,22 +16,23 @@ from greenadapt.config import EnsembleRule, ReadingOptions
 from greenadapt.corpus.opening import STDIN, is_read_once, require_source, source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
-from greenadapt.inference.models import OpenedModel, check_alike, check_reading, combined_units, one_process
+from greenadapt.inference.models import OpenedModel, check_alike, check_reading, combined, one_process
 from greenadapt.models.memory.choice import check_memories
+from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json, plain
 from greenadapt.tasks.base import Input, Task
 from greenadapt.tasks.questions import Question
-from greenadapt.workers import Item, ahead
+from greenadapt.workers import ahead
 
 ReadBlock = Callable[[Sequence[Any]], Callable[[], Iterator[Json]]]
-"""Tokenizes the examples of a block, and returns what predicts for them."""
+"""Tokenizes the examples of a block, and returns a function that predicts for them."""
 
 
 @dataclass(frozen=True)
-class PredictRequest:
-    """What to predict, and by which models."""
+class PredictionRequest:
+    """The models, the input and the options of a prediction."""
 
     models: tuple[str, ...]
     """Task folders; several are an ensemble."""
@@ -40,9 +41,9 @@ class PredictRequest:
     format: EntryFormat | None = None
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     ensemble: EnsembleRule | None = None
-    """What is averaged of several models; ``None`` is ``logits``."""
+    """The average of several models; ``None`` is ``logits``."""
     tasks: tuple[str, ...] = ()
-    """The tasks to predict, by name, of a model of several; none for the only task of a model."""
+    """Names of tasks of a multitask model; empty for the only task of a model."""
     glue: bool = False
     """Whether ``source`` is a test table as GLUE publishes it, whatever ``format`` is."""
 
@@ -70,37 +71,29 @@ class PredictRequest:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class EntryPrediction:
     """The models' prediction for one entry of the input.
 
-    Of one task ``result`` is what its ``decode`` gives. Of several it has that of each by its name in ``tasks``, and
-    the entry's ``example`` is one of each task, by name.
+    For one task ``result`` is the output of its ``decode``. For several, ``result["tasks"]`` and the entry's
+    ``example`` have a result and an example of each task, by name.
     """
 
     entry: Entry
     result: Json
 
-    def as_dict(self) -> Json:
-        """``line`` and ``id``, if known, and the result."""
-        known = {"line": self.entry.line, "id": self.entry.id}
-        return {
-            **{name: value for name, value in known.items() if value is not None},
-            **_without_id(self.result),
-        }
-
-    def shown(self, *, tags: bool = False) -> Json:
-        """The same without NER's ``tags``, or with them and ``words``."""
-        row, example = self.as_dict(), self.entry.example
-        if "tasks" in row:
-            return row | {"tasks": {name: _shown(one, example[name], tags) for name, one in row["tasks"].items()}}
-        return _shown(row, example, tags)
+    def row(self, *, tags: bool = False) -> Json:
+        """``line`` and ``id``, if known, and the result; of NER with ``tags`` also ``tags`` and ``words``."""
+        entry, example = {"line": self.entry.line, "id": self.entry.id}, self.entry.example
+        row = {name: value for name, value in entry.items() if value is not None} | _without_id(self.result)
+        if "tasks" not in row:
+            return _with_words(row, example, tags)
+        results = row["tasks"].items()
+        return row | {"tasks": {name: _with_words(result, example[name], tags) for name, result in results}}
 
 
-def _shown(result: Json, example: Any, tags: bool) -> Json:
-    """The part of a task's ``result`` that is shown."""
-    if "tags" not in result:
-        return result
-    if tags:
+def _with_words(result: Json, example: Any, tags: bool) -> Json:
+    """A task's ``result`` with the words of its tags, or without tags."""
+    if "tags" in result and tags:
         return {**result, "words": example.words}
     return {name: value for name, value in result.items() if name != "tags"}
 
@@ -118,17 +111,17 @@ class _SharedReader:
 
     @property
     def name(self) -> str:
-        """The kinds of the tasks, of which an input has to suit all."""
+        """The kinds of the tasks; an input has to suit all of them."""
         return " and ".join(dict.fromkeys(task.name for task in self.tasks.values()))
 
     def example(self, record: str | Json, where: str) -> dict[str, Any]:
-        made = {}
+        examples = {}
         for name, task in self.tasks.items():
             try:
-                made[name] = task.example(record, where)
+                examples[name] = task.example(record, where)
             except InputError as error:
                 raise InputError(f"task {name}: {error.message}", error.hint) from None
-        return made
+        return examples
 
 
 class Predictor:
@@ -138,7 +131,7 @@ class Predictor:
     differ in their labels.
     """
 
-    def __init__(self, request: PredictRequest) -> None:
+    def __init__(self, request: PredictionRequest) -> None:
         one_process("predict")
         if request.source != STDIN:
             require_source(request.source)
@@ -155,14 +148,16 @@ class Predictor:
             name or "": folder.task for name, folder in zip(names, self._folders, strict=False)
         }
         """By name; the only one of a model has an empty name."""
+        self._reader: Reader = _SharedReader(self.tasks) if len(self.tasks) > 1 else next(iter(self.tasks.values()))
         check_memories(self._folders, request.reading.memory)
 
-    def predict(self, progress: Progress, spread: Spread | None = None, skipped: int = 0) -> Iterator[list[Prediction]]:
+    def predict(
+        self, progress: Progress, spread: Spread | None = None, skipped: int = 0
+    ) -> Iterator[list[EntryPrediction]]:
         """The predictions in the order of the input, a block at a time, so that memory does not grow with the input.
 
-        With ``spread`` they are made on the nodes of a cluster, without the first ``skipped`` blocks. Raises
-        ``InputError`` if the input is broken, once the predictions for all before it are out. Warns of examples that
-        were cut.
+        With ``spread`` the nodes of a cluster make them, without the first ``skipped`` blocks. Raises ``InputError`` if
+        the input is broken, after the predictions for all before it. Warns of examples that were cut.
         """
         entries = self._entries(progress)
         if self._request.source != STDIN:  # a missing file is reported before the models are loaded
@@ -171,28 +166,34 @@ class Predictor:
             self._predicted(entries, progress) if spread is None else self._spread(spread, entries, skipped, progress)
         )
 
-    def predict_records(self, records: Iterable[str | Json], progress: Progress) -> Iterator[list[Prediction]]:
-        """The same for texts and records of a program instead of the request's source."""
-        made = (self._made(number, record) for number, record in enumerate(records))
-        return self._predicted(made, progress)
+    def predict_records(self, records: Iterable[str | Json], progress: Progress) -> Iterator[list[EntryPrediction]]:
+        """Predictions for texts and records of a program instead of the request's source."""
+        return self._predicted(map(self._entry, count(), records), progress)
 
-    def _predicted(self, entries: Iterator[Entry], progress: Progress) -> Iterator[list[Prediction]]:
+    def _entry(self, number: int, record: str | Json) -> Entry:
+        where = f"item {number}"
+        example = self._reader.example(record, where)
+        if isinstance(record, str):
+            return Entry(None, None, example, len(record), where)
+        return Entry(None, record.get("id"), example, sum(map(len, map(str, record.values()))), where)
+
+    def _predicted(self, entries: Iterator[Entry], progress: Progress) -> Iterator[list[EntryPrediction]]:
         read = self._read_block
-        # Of a pipe or a terminal each entry is read when it is wanted, so that Ctrl-C ends the command at once.
-        beside: Any = _in_turn if is_read_once(self._request.source) else ahead
+        # A pipe or a terminal is read only when an entry is needed, so that Ctrl-C ends the command at once.
+        stream: Any = iter if is_read_once(self._request.source) else ahead
         staged = ((block, read([entry.example for entry in block])) for block in in_blocks(entries))
-        with progress.bar("predict", None, "examples") as bar, closing(beside(staged)) as tokenized:
-            predicted = (list(map(Prediction, block, predict())) for block, predict in tokenized)
-            with closing(beside(predicted)) as made:
-                for block in made:
+        with progress.bar("predict", None, "examples") as bar, closing(stream(staged)) as tokenized:
+            predicted = (list(map(EntryPrediction, block, predict())) for block, predict in tokenized)
+            with closing(stream(predicted)) as blocks:
+                for block in blocks:
                     yield block
                     bar.advance(len(block))
         _warn_cut((counts.pop("cut", 0) for counts in self._cut), progress)
 
     def _spread(
         self, spread: Spread, entries: Iterator[Entry], skipped: int, progress: Progress
-    ) -> Iterator[list[Prediction]]:
-        """The same on the nodes of a cluster."""
+    ) -> Iterator[list[EntryPrediction]]:
+        """Predictions on the nodes of a cluster."""
         sent = deque[list[Entry]]()
 
         def examples() -> Iterator[list[Any]]:
@@ -201,44 +202,23 @@ class Predictor:
                 yield [entry.example for entry in block]
 
         cut = [0] * len(self._folders)
-        made = spread.over(_opened, examples(), replace(self._request, source=STDIN))
+        answers = spread.over(_open_predictor, examples(), replace(self._request, source=STDIN))
         with progress.bar("predict", None, "examples") as bar:
-            for results, cut_here in made:
+            for results, cut_in_block in answers:
                 block = sent.popleft()
-                yield list(map(Prediction, block, results))
+                yield list(map(EntryPrediction, block, results))
                 bar.advance(len(block))
-                cut = list(map(add, cut, cut_here))
+                cut = list(map(add, cut, cut_in_block))
         _warn_cut(cut, progress)
 
     def predict_block(self, examples: Sequence[Any]) -> tuple[list[Json], list[int]]:
         """The results for examples that are predicted together, and how many of them each model cut."""
         return list(self._read_block(examples)()), [counts.pop("cut", 0) for counts in self._cut]
 
-    def _made(self, number: int, record: str | Json) -> Entry:
-        where = f"item {number}"
-        example = self._reader.example(record, where)
-        size = len(record) if isinstance(record, str) else sum(map(len, map(str, record.values())))
-        return Entry(None, None if isinstance(record, str) else record.get("id"), example, size, where)
-
-    @property
-    def _reader(self) -> Reader:
-        """What makes examples for the only task, or for all."""
-        return _SharedReader(self.tasks) if len(self.tasks) > 1 else next(iter(self.tasks.values()))
-
     def digest(self) -> str:
-        """A hash of all that decides the predictions of a file: what is asked, and the content of models and file."""
-        asked = self._request
-        models = [adapted_input(find_model(model))["sha256"] for model in asked.models]
-        return hash_json([plain(asdict(asked)), models, source_input(asked.source)["sha256"]])
-
-    def open(self) -> None:
-        """Load the models now, instead of before the first block."""
-        _ = self._read_block
-
-    @cached_property
-    def _read_block(self) -> ReadBlock:
-        """The opened models."""
-        return self._open() if len(self.tasks) == 1 else self._open_shared()
+        """A hash of the request and of the content of models and file, which decide the predictions."""
+        models = [adapted_input(find_model(model))["sha256"] for model in self._request.models]
+        return hash_json([plain(asdict(self._request)), models, source_input(self._request.source)["sha256"]])
 
     @cached_property
     def members(self) -> list[OpenedModel]:
@@ -247,27 +227,30 @@ class Predictor:
 
     def _entries(self, progress: Progress) -> Iterator[Entry]:
         source, kind = self._request.source, self._request.format
-        if len(self.tasks) > 1:
-            return map(self._shared, read_entries(self._reader, source, kind, progress))
         if self._request.glue:
             [task] = self.tasks.values()
             return read_glue_entries(task, source, progress)
-        return read_entries(self._reader, source, kind, progress)
+        entries = read_entries(self._reader, source, kind, progress)
+        return map(self._shared, entries) if len(self.tasks) > 1 else entries
 
     def _shared(self, entry: Entry) -> Entry:
         """``entry`` with an example of each task; SQuAD's JSON has one question for all."""
         is_question = isinstance(entry.example, Question)
         return replace(entry, example=dict.fromkeys(self.tasks, entry.example)) if is_question else entry
 
-    def _open(self) -> ReadBlock:
-        """The models of one task, whose outputs are averaged."""
+    @cached_property
+    def _read_block(self) -> ReadBlock:
+        return self._open_members() if len(self.tasks) == 1 else self._open_shared()
+
+    def _open_members(self) -> ReadBlock:
         [task] = self.tasks.values()
         rule = self._request.ensemble or "logits"
         members = self.members
 
         def predict(inputs: Sequence[Sequence[Input]]) -> Iterator[Json]:
-            for each in zip(*map(OpenedModel.logits_of, members, inputs), strict=True):
-                yield task.decode(each[0][0], combined_units([one for _, one in each], rule, task.head))
+            for outputs in zip(*map(OpenedModel.outputs, members, inputs), strict=True):
+                logits = [pooled(output, member.run.pool) for output, member in zip(outputs, members, strict=True)]
+                yield task.decode(outputs[0].example, combined(logits, rule, task.head))
 
         def read(examples: Sequence[Any]) -> Callable[[], Iterator[Json]]:
             return partial(predict, [*map(list, map(OpenedModel.inputs, members, repeat(examples), self._cut))])
@@ -275,36 +258,24 @@ class Predictor:
         return read
 
     def _open_shared(self) -> ReadBlock:
-        """The model of several tasks."""
-        model = OpenedModel.open_all(self._folders, self._request.reading)
+        model = OpenedModel.open(self._folders[0], self._request.reading, *self._folders[1:])
         counts = dict(zip(self.tasks, self._cut, strict=True))
 
         def predict(examples: Sequence[Any]) -> Iterator[Json]:
-            for read in model.logits_of_all(examples, counts):
-                made = {name: task.decode(*read[name]) for name, task in self.tasks.items()}
-                yield {"tasks": {name: _without_id(each) for name, each in made.items()}}
+            for logits in model.shared_logits(examples, counts):
+                results = {name: task.decode(*logits[name]) for name, task in self.tasks.items()}
+                yield {"tasks": {name: _without_id(result) for name, result in results.items()}}
 
         return lambda examples: partial(predict, examples)
 
 
-def _opened(request: PredictRequest) -> Callable[[Sequence[Any]], tuple[list[Json], list[int]]]:
+def _open_predictor(request: PredictionRequest) -> Callable[[Sequence[Any]], tuple[list[Json], list[int]]]:
     """``predict_block`` of a predictor whose models are open."""
     predictor = Predictor(request)
-    predictor.open()
+    _ = predictor._read_block
     return predictor.predict_block
 
 
 def _warn_cut(cut: Iterable[int], progress: Progress) -> None:
     if n_cut := max(cut):
         progress.warn(f"{n_cut:,} of the examples are longer than the model reads at once, and were cut")
-
-
-def _in_turn(items: Iterator[Item]) -> Generator[Item, None, None]:
-    """``items`` as they are, to be closed as those of ``ahead``."""
-    yield from items
-
-
-def predict(request: PredictRequest, progress: Progress) -> Iterator[Prediction]:
-    """The models' prediction for each entry of the input, in order; see ``Predictor``."""
-    for block in Predictor(request).predict(progress):
-        yield from block

@@ -11,11 +11,11 @@ import numpy as np
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import SentenceModules
-from greenadapt.config import Pool, Precision, ReadingOptions
+from greenadapt.config import Pool, ReadingOptions
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.graphs import chosen, open_graph
-from greenadapt.models.streaming import Inference, ViewOutputs, pooled
+from greenadapt.models.streaming import Inference, ViewOutputs, pooled, stream_task
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.tasks.base import Encoder, Feature, Input
@@ -51,16 +51,26 @@ class SentenceEncoder:
             encoder = replace(encoder, max_length=min(modules.max_length, encoder.max_length))
         run = Inference(0, encoder.special.pad)
         if backend == "torch":
-            outputs, autocast = _open_torch(
-                checkpoint, modules, "bfloat16" if quantize == "bf16" else options.precision
-            )
-            return cls(outputs, encoder, modules, replace(run, autocast=autocast))
-        graph = open_graph(folder, partial(_exported, folder), backend, quantize)
+            from greenadapt.models.forward import outputs
+            from greenadapt.models.machine import Machine
+            from greenadapt.models.sentence_vectors import open_sentence_model
+
+            machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision)
+            model, rows = open_sentence_model(checkpoint, modules)
+            model.to(machine.device)
+            return cls(partial(outputs, model, rows), encoder, modules, replace(run, autocast=machine.autocast))
+
+        def export() -> "Exported":
+            from greenadapt.models.graph_export import Exported
+
+            return Exported.of_sentences(folder)
+
+        graph = open_graph(folder, export, backend, quantize)
         if graph.head is not None:
             raise UsageError(
                 f"{folder} was compiled for its task, not for sentence vectors", "compile the encoder itself"
             )
-        return cls(graph.outputs, encoder, modules, run)
+        return cls(partial(stream_task, graph), encoder, modules, run)
 
     def vectors(self, texts: Sequence[str], view: Pool, batch_size: int, progress: Progress) -> FloatArray:
         """One vector for each text, (n_texts, dim) float32.
@@ -69,24 +79,24 @@ class SentenceEncoder:
         texts of full length go through the model at once, and more short ones.
         """
         run = replace(self.run, pool=view, max_tokens=batch_size * self.encoder.max_length)
-        found: FloatArray = np.empty((len(texts), 0), np.float32)
+        vectors: FloatArray = np.empty((len(texts), 0), np.float32)
         with progress.bar("encode", len(texts), "texts") as bar:
             for i, output in enumerate(self.outputs(self._inputs(texts), run)):
                 [vector] = pooled(output, view)
                 if not i:
-                    found = np.empty((len(texts), len(vector)), np.float32)
-                found[i] = vector
+                    vectors = np.empty((len(texts), len(vector)), np.float32)
+                vectors[i] = vector
                 bar.advance(1)
         if self.modules.normalizes and view == "mean":
-            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
-        return found
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
+        return vectors
 
     def _inputs(self, texts: Iterable[str]) -> Iterator[Input]:
         pending = iter(texts)
         while block := list(islice(pending, _BLOCK)):
-            for both in self.encoder.tokenizer.encode_batch([self.modules.prompt + text for text in block]):
-                base = [self._feature(both.base.ids)]
-                expanded = [self._feature(both.expanded.ids)] if self.encoder.has_words else base
+            for encoding in self.encoder.tokenizer.encode_batch([self.modules.prompt + text for text in block]):
+                base = [self._feature(encoding.base.ids)]
+                expanded = [self._feature(encoding.expanded.ids)] if self.encoder.has_words else base
                 yield Input(base, expanded, 1)
 
     def _feature(self, pieces: IntArray) -> Feature:
@@ -94,33 +104,15 @@ class SentenceEncoder:
         return Feature(ids, types, _UNIT)
 
 
-def _exported(folder: Path) -> "Exported":
-    from greenadapt.models.graph_export import Exported
-
-    return Exported.of_sentences(folder)
-
-
-def _open_torch(checkpoint: Checkpoint, modules: SentenceModules, precision: Precision) -> tuple[Any, Any]:
-    """What gives the outputs of inputs, and the context in which it runs."""
-    from greenadapt.models.forward import outputs
-    from greenadapt.models.machine import Machine
-    from greenadapt.models.sentence_vectors import open_sentence_model
-
-    machine = Machine.start(precision)
-    model, rows = open_sentence_model(checkpoint, modules)
-    model.to(machine.device)
-    return partial(outputs, model, rows), machine.autocast
-
-
 def check_texts(texts: Iterable[Any], progress: Progress) -> list[str]:
     """The texts as a tokenizer takes them: lone surrogates are replaced, with a warning that counts them.
 
     Raises ``InputError`` naming one that is no text.
     """
-    decoder, found = Decoder(), []
+    decoder, checked = Decoder(), []
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"item {number} is of type {type(text).__name__}, not a text", "give texts")
-        found.append(decoder.without_surrogates(text, f"item {number}"))
+        checked.append(decoder.without_surrogates(text, f"item {number}"))
     decoder.warn_replaced("the texts", progress)
-    return found
+    return checked

@@ -21,7 +21,7 @@ class Occurrence:
     ids: IntArray
     position: int
     word: int
-    """Which of the words, by its number among the substituted rows."""
+    """Index of the word's row in the tables of substitutes."""
     split: IntArray
     """The text with the word cut into pieces throughout, (m,)."""
     split_position: int
@@ -40,31 +40,31 @@ def state_cosines(
     cosines = {name: np.empty(len(occurrences), np.float32) for name in (*rows, SPLIT)}
     tables = {name: torch.from_numpy(table) for name, table in rows.items()}
     for batch in _batches(occurrences):
-        own = [occurrences[i] for i in batch]
-        whole = _Texts.of(model, [one.ids for one in own], [one.position for one in own], pad_id)
-        split = _Texts.of(model, [one.split for one in own], [one.split_position for one in own], pad_id)
-        is_word = (whole.ids == whole.ids[whole.places][:, None])[:, :, None]
+        group = [occurrences[i] for i in batch]
+        whole = _Texts.of(model, [item.ids for item in group], [item.position for item in group], pad_id)
+        split = _Texts.of(model, [item.split for item in group], [item.split_position for item in group], pad_id)
+        is_word = (whole.ids == whole.ids[whole.positions][:, None])[:, :, None]
         with torch.inference_mode():
             embedded = whole.embedded()
             original = whole.states(embedded)
             for name, table in tables.items():
-                substitutes = table[[one.word for one in own]][:, None]
+                substitutes = table[[item.word for item in group]][:, None]
                 changed = whole.states(torch.where(is_word, substitutes, embedded))
                 cosines[name][batch] = torch.cosine_similarity(original, changed).numpy()
             in_pieces = split.states(split.embedded())
             cosines[SPLIT][batch] = torch.cosine_similarity(original, in_pieces).numpy()
-        bar.advance(len(own))
+        bar.advance(len(group))
     return cosines
 
 
 @dataclass(frozen=True, eq=False)
 class _Texts:
-    """Padded texts, and a place in each."""
+    """Padded texts, and the position of a piece in each."""
 
     model: Any
     ids: torch.Tensor
     mask: torch.Tensor
-    places: tuple[torch.Tensor, torch.Tensor]
+    positions: tuple[torch.Tensor, torch.Tensor]
 
     @classmethod
     def of(cls, model: Any, texts: Sequence[IntArray], positions: Sequence[int], pad_id: int) -> "_Texts":
@@ -76,23 +76,19 @@ class _Texts:
         return cls(model, ids, mask, (torch.arange(len(texts)), torch.tensor(positions)))
 
     def embedded(self) -> torch.Tensor:
-        found: torch.Tensor = self.model.get_input_embeddings()(self.ids.to(self._device)).cpu()
-        return found
+        embedded: torch.Tensor = self.model.get_input_embeddings()(self.ids.to(self.model.device)).cpu()
+        return embedded
 
     def states(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The last layer's states at the places."""
-        output = self.model(inputs_embeds=inputs.to(self._device), attention_mask=self.mask.to(self._device))
-        found: torch.Tensor = output.last_hidden_state.cpu()[self.places]
-        return found
-
-    @property
-    def _device(self) -> torch.device:
-        device: torch.device = next(self.model.parameters()).device
-        return device
+        """The last layer's states at the positions."""
+        device = self.model.device
+        output = self.model(inputs_embeds=inputs.to(device), attention_mask=self.mask.to(device))
+        states: torch.Tensor = output.last_hidden_state.cpu()[self.positions]
+        return states
 
 
 def _batches(occurrences: Sequence[Occurrence]) -> list[list[int]]:
-    """Numbers of occurrences of about the same length, together at most ``_BATCH_PIECES``, or one."""
+    """Indices of occurrences of about the same length, together at most ``_BATCH_PIECES``, or one."""
     batches: list[list[int]] = []
     for i in sorted(range(len(occurrences)), key=lambda i: len(occurrences[i].ids)):
         if not batches or (len(batches[-1]) + 1) * len(occurrences[i].ids) > _BATCH_PIECES:

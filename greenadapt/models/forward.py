@@ -1,7 +1,7 @@
 """A torch model's outputs for every unit of every example, in both tokenizations, streamed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 
 from greenadapt.models.machine import too_large
 from greenadapt.models.rows import RowMap
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, ViewOutputs, streamed
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, ViewOutputs, stream_task
 from greenadapt.models.weights import takes_segments
 from greenadapt.storage.arrays import Array, IntArray
 from greenadapt.tasks.base import Features, Input
@@ -27,38 +27,9 @@ HeadOutput = Mapping[str, torch.Tensor]
 """``logits``, (b, n, k) or (b, k), or ``start_logits`` and ``end_logits``, (b, n) each."""
 
 
-def outputs(model: Any, row_map: RowMap, views: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
+def outputs(model: Any, row_map: RowMap, inputs: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
     """Put examples through ``model``, in evaluation mode, and yield each one's outputs, in order; see ``streamed``."""
-    named = {} if run.task is None else {"task": run.task}
-
-    def call(_: Sequence[str], arguments: Mapping[str, torch.Tensor]) -> Mapping[str, HeadOutput]:
-        return {"": model(**arguments, **named)}
-
-    with closing(streamed(TorchRunner(model, row_map, call, run), ({"": one} for one in views), run)) as made:
-        for each in made:
-            yield each[""]
-
-
-def shared_outputs(
-    model: Any, row_map: RowMap, examples: Iterable[Mapping[str, Input]], run: Inference
-) -> Iterator[dict[str, ViewOutputs]]:
-    """Put examples, each as an input of every task by its name, through a ``MultitaskModel``; yield outputs by task.
-
-    An input that several tasks read, with the same pieces and segments, goes once through the layers that no adapter of
-    these tasks touches (arXiv 1902.02671, section 2.2: the parameters that tasks share), and from there through each
-    task's own. See ``streamed`` for the rest.
-    """
-
-    def call(tasks: tuple[str, ...], arguments: Mapping[str, torch.Tensor]) -> Mapping[str, HeadOutput]:
-        found: Mapping[str, HeadOutput] = model.each(tasks, **arguments)
-        return found
-
-    return streamed(TorchRunner(model, row_map, call, run), examples, run)
-
-
-def block_pieces(model: Any) -> int:
-    """Pieces of examples whose outputs come together: as many as keep a GPU busy, or a few seconds' work of a CPU."""
-    return _BLOCK_PIECES_GPU if next(model.parameters()).device.type == "cuda" else BLOCK_PIECES_CPU
+    return stream_task(TorchRunner(model, row_map, run), inputs, run)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +41,14 @@ class TorchRunner:
 
     model: Any
     row_map: RowMap
-    call: Callable[[tuple[str, ...], Mapping[str, torch.Tensor]], Mapping[str, HeadOutput]]
-    """Tasks and the arguments of ``forward`` → the output of each task."""
     run: Inference
+    is_shared: bool = False
+    """Whether ``model`` is a ``MultitaskModel`` that all its tasks read together.
+
+    An input that several tasks read, with the same pieces and segments, goes once through the layers that no adapter of
+    these tasks touches (arXiv 1902.02671, section 2.2: the parameters that tasks share), and from there through each
+    task's own.
+    """
 
     def __post_init__(self) -> None:
         if self.device.type == "cpu":
@@ -86,8 +62,8 @@ class TorchRunner:
 
     @property
     def block_pieces(self) -> int:
-        """See ``block_pieces``."""
-        return block_pieces(self.model)
+        """As many as keep a GPU busy, or a few seconds' work of a CPU."""
+        return _BLOCK_PIECES_GPU if self._is_gpu else BLOCK_PIECES_CPU
 
     @property
     def batch_pieces(self) -> int:
@@ -108,6 +84,7 @@ class TorchRunner:
             row_of = np.zeros(block.ids[-1] + 1, np.int64)
             row_of[block.ids] = self.row_map.compact(block.ids)
             has_segments = takes_segments(self.model)
+            named = {} if self.run.task is None else {"task": self.run.task}
 
             def called(tasks: tuple[str, ...], inputs: Features) -> Mapping[str, torch.Tensor]:
                 arguments = _arguments(inputs, row_of, self.run.pad_id, has_segments=has_segments)
@@ -115,7 +92,9 @@ class TorchRunner:
                     arguments |= self.run.memory.read(inputs)
                 try:
                     moved = {name: _moved(tensor, self.device) for name, tensor in arguments.items()}
-                    return {task: _rows(output) for task, output in self.call(tasks, moved).items()}
+                    if not self.is_shared:
+                        return {"": _rows(self.model(**moved, **named))}
+                    return {task: _rows(output) for task, output in self.model.each(tasks, **moved).items()}
                 except torch.cuda.OutOfMemoryError:
                     lengths = inputs.lengths
                     raise too_large(len(lengths), int(lengths[0]), self.run.max_tokens) from None

@@ -1,8 +1,8 @@
 """Compiled models, run by ONNX Runtime or OpenVINO; torch is loaded only to compile one."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +15,9 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Backend, Quantize, ReadingOptions
 from greenadapt.errors import InputError, UsageError, first_line, require, require_torch
 from greenadapt.models.rows import RowTable
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference, ViewOutputs, streamed
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block
 from greenadapt.storage.arrays import Array, Int64Array
-from greenadapt.tasks.base import Features, Input
+from greenadapt.tasks.base import Features
 from greenadapt.workers import usable_cores
 
 if TYPE_CHECKING:
@@ -91,12 +91,6 @@ class GraphRunner:
     def waiter(self) -> Callable[[], None]:
         """Nothing is left to wait for."""
         return lambda: None
-
-    def outputs(self, views: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
-        """Put examples through the graph and yield each one's outputs, in order; see ``streamed``."""
-        with closing(streamed(self, ({"": one} for one in views), run)) as made:
-            for each in made:
-                yield each[""]
 
 
 def graph_inputs(checkpoint: Checkpoint) -> tuple[GraphInput, ...]:

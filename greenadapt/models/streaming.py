@@ -229,12 +229,20 @@ def streamed(
     the runner says so a second thread keeps the model at work while the outputs are used.
     """
     n_pieces = run.block_pieces or runner.block_pieces
-    with closing(ahead(blocks(examples, run.views, run.pad_id, n_pieces))) as read:
-        started = ((block, _start(runner, block, run)) for block in read)
+    with closing(ahead(blocks(examples, run.views, run.pad_id, n_pieces))) as following:
+        started = ((block, _start(runner, block, run)) for block in following)
         with closing(ahead(started) if runner.is_background else started) as running:
-            for block, logits in running:
-                made = {task: one.outputs(logits.arrays(task)) for task, one in block.read.items()}
-                yield from (dict(zip(made, each, strict=True)) for each in zip(*made.values(), strict=True))
+            for block, (filled, wait) in running:
+                wait()
+                outputs = {task: read.outputs(filled[task].arrays()) for task, read in block.read.items()}
+                yield from (dict(zip(outputs, entry, strict=True)) for entry in zip(*outputs.values(), strict=True))
+
+
+def stream_task(runner: Runner, inputs: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
+    """Put inputs of a single task through a model, and yield their outputs in order; see ``streamed``."""
+    with closing(streamed(runner, ({"": item} for item in inputs), run)) as entries:
+        for entry in entries:
+            yield entry[""]
 
 
 @dataclass(frozen=True)
@@ -281,22 +289,8 @@ class _Filled:
         return self._lengths[one.inputs[0]] if self._has_pieces else 1
 
 
-@dataclass(frozen=True, eq=False)
-class _Logits:
-    """The model's output for each input of a block, which may still be computed."""
-
-    filled: dict[str, _Filled]
-    """By task."""
-    wait: Callable[[], None]
-
-    def arrays(self, task: str) -> list[Array]:
-        """See ``_Filled.arrays``."""
-        self.wait()
-        return self.filled[task].arrays()
-
-
-def _start(runner: Runner, block: Block, run: Inference) -> _Logits:
-    """Put the inputs of a block through the model."""
+def _start(runner: Runner, block: Block, run: Inference) -> tuple[dict[str, _Filled], Callable[[], None]]:
+    """Put the inputs of a block through the model: by task what may still be computed, and what waits for that."""
     lengths = [len(feature) for feature in block.inputs]
     limit = min(run.max_tokens, runner.batch_pieces)
     passes = [
@@ -307,7 +301,7 @@ def _start(runner: Runner, block: Block, run: Inference) -> _Logits:
         for one in passes:
             for task, rows in call(one.tasks, Features.of([block.inputs[i] for i in one.inputs])).items():
                 filled[task].add(rows)
-        return _Logits(filled, runner.waiter())
+        return filled, runner.waiter()
 
 
 def _batches(inputs: Sequence[int], lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:

@@ -229,7 +229,8 @@ class ServedModel:
             run = replace(self.opened.run, pool=views[0] if len(views) == 1 else "mean")
             opened = replace(self.opened, run=run, margin=margin)
             numbers = [i for i, one in enumerate(asked) if one.views == views]
-            for i, output in zip(numbers, opened.outputs([asked[i].example for i in numbers]), strict=True):
+            inputs = opened.inputs(asked[i].example for i in numbers)
+            for i, output in zip(numbers, opened.outputs(inputs), strict=True):
                 results[i] = {view: self._result(output.example, pooled(output, view)) for view in views}
         return [results[i] for i in range(len(asked))]
 

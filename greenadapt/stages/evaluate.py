@@ -144,7 +144,7 @@ def _evaluations(
         counts = Counter[str]()
         label = source if folder.seed is None else f"{source}, seed {folder.seed}"
         with progress.bar(label, len(examples), "examples") as bar:
-            outputs = opened.outputs(examples, counts)
+            outputs = opened.outputs(opened.inputs(examples, counts))
             evaluations[source] = Evaluation.of(
                 folder.task, examples, outputs, pool, bar, views=views, keep_logits=request.keep_logits
             )

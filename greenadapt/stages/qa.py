@@ -10,7 +10,7 @@ from greenadapt.checkpoints.provenance import model_facts
 from greenadapt.cluster import Spread
 from greenadapt.corpus.opening import input_name, is_read_once
 from greenadapt.errors import UsageError
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.stages.session import QA, Session
 from greenadapt.storage.files import Json, write_json
 from greenadapt.storage.jobs import Job, Outcome
@@ -37,7 +37,7 @@ def answer(session: Session, request: QaRequest) -> Result:
     config = {name: value for name, value in config.items() if name not in ("backend", "quantize") or value}
     sources = request.sources
     # The rows name documents and questions by the user's paths.
-    config |= {"sources": sources.paths(), "asked": list(sources.asked)}
+    config |= {"sources": sources.paths(), "asked": list(sources.question_texts)}
     retrieval = request.retrieval
     if sources.index is not None:
         config |= {"index": sources.index, **asdict(retrieval), "passages": retrieval.n_passages}
@@ -47,23 +47,23 @@ def answer(session: Session, request: QaRequest) -> Result:
     if sources.documents:
         config["sample_by"] = sources.sampled_by or "line"
     session.check(session.place("", request.model, QA), QA, config)
-    answering = Answering(request, session.progress, Spread.of(session))
-    model = answering.model
+    answerer = Answerer(request, session.progress, Spread.of(session))
+    model = answerer.model
 
     def build(work: Path) -> Outcome:
-        rows = answering.rows(work / _JOURNAL)
+        rows = answerer.rows(work / _JOURNAL)
         part = work / f"{ANSWERS}.part"
         with open(part, "w", encoding="utf-8") as file:
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         part.rename(work / ANSWERS)
-        write_json(work / SCORES, answering.summary())
+        write_json(work / SCORES, answerer.summary())
         (work / _JOURNAL).unlink()
-        counts = {"questions": len(answering.inquiry.asked), "contexts": answering.inquiry.n_contexts}
+        counts = {"questions": len(answerer.inquiry.questions), "contexts": answerer.inquiry.n_contexts}
         return Outcome(counts, {"model": model_facts(model)})
 
     with session.locked(None, model.name):
-        return session.run(session.place("", model.name, QA), Job(QA, config, answering.inputs(), build, resumes=True))
+        return session.run(session.place("", model.name, QA), Job(QA, config, answerer.inputs(), build, resumes=True))
 
 
 def read_answers(result: Result) -> Iterator[Json]:
@@ -72,5 +72,5 @@ def read_answers(result: Result) -> Iterator[Json]:
 
 
 def read_summary(result: Result) -> Json:
-    """The summary of a result, see ``Answering.summary``."""
+    """The summary of a result, see ``Answerer.summary``."""
     return read_described(result.folder / SCORES)

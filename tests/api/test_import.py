@@ -16,8 +16,8 @@ def test_the_import_loads_nothing_heavy_and_the_names_are_there() -> None:
         "greenadapt.load\n"
         "print([name for name in ('torch', 'transformers', 'typer') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[] True", "[]"]
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout.splitlines() == ["[] True", "[]"]
 
 
 def test_every_name_is_what_it_is_called() -> None:

@@ -33,9 +33,9 @@ def test_every_cell_runs(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert {"corpus", "model", "word", "folder"} <= names.keys()
     names |= {"corpus": tmp_path / "papers.txt", "model": worded_model(tiny_model), "word": "tachycardia"}
     names["folder"] = tmp_path / "quickstart"
-    shown = [run(cell, names) for cell in cells]
-    assert all(value is not None for value in shown)
-    adapted, neighbours, f1, entities = shown
+    values = [run(cell, names) for cell in cells]
+    assert all(value is not None for value in values)
+    adapted, neighbours, f1, entities = values
     assert "tachycardia" in adapted.words  # type: ignore[attr-defined]
     assert AutoModel.from_pretrained(tmp_path / "quickstart" / "adapted").config.hidden_size == 32
     assert neighbours

@@ -30,13 +30,13 @@ def model(tiny_model: TinyModel) -> greenadapt.AdaptedModel:
 
 
 def test_a_copy_is_the_same_model(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
-    wanted = files(model.folder)
+    expected = files(model.folder)
     (model.folder / ".cache").mkdir()
     (model.folder / ".cache" / "half").write_text("of a download")
     (model.folder / ".greenadapt").write_text("{}")
     saved = model.save_pretrained(tmp_path / "models" / "medicine")
     assert saved == tmp_path / "models" / "medicine"
-    assert files(saved) == wanted
+    assert files(saved) == expected
     assert [path.name for path in saved.parent.iterdir()] == ["medicine"]
     again = greenadapt.AdaptedModel.from_pretrained(saved)
     np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
@@ -47,12 +47,12 @@ def test_a_copy_is_the_same_model(model: greenadapt.AdaptedModel, tmp_path: Path
 
 
 def test_a_task_model_is_saved_whole_and_predicts_as_before(two_tasks: Path, tmp_path: Path) -> None:
-    one = greenadapt.TaskModel.from_pretrained(two_tasks, task="ill.1")
-    saved = one.save_pretrained(tmp_path / "saved")
+    model = greenadapt.TaskModel.from_pretrained(two_tasks, task="ill.1")
+    saved = model.save_pretrained(tmp_path / "saved")
     assert files(saved) == files(two_tasks)
     assert (saved / "manifest.json").is_file()
     again = greenadapt.TaskModel.from_pretrained(str(saved), task="ill.1", max_length=32)
-    assert again(TEXTS) == again.predict(TEXTS) == one(TEXTS)
+    assert again(TEXTS) == again.predict(TEXTS) == model(TEXTS)
     assert again("the virus") == again.predict("the virus")
     assert list(again.tasks) == ["ill.1"]
     assert list(greenadapt.TaskModel.from_pretrained(saved).tasks) == ["ner", "ill.1"]
@@ -85,9 +85,9 @@ def test_an_earlier_copy_stays_and_anything_else_is_in_the_way(model: greenadapt
 def test_a_model_is_not_written_into_itself(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
     before = files(tmp_path)
     (tmp_path / "link").symlink_to(model.folder)
-    for place in (model.folder, model.folder / "copy", tmp_path / "link", tmp_path / "link" / "copy", tmp_path):
+    for target in (model.folder, model.folder / "copy", tmp_path / "link", tmp_path / "link" / "copy", tmp_path):
         with pytest.raises(UsageError, match="which is an input"):
-            model.save_pretrained(place)
+            model.save_pretrained(target)
     assert {name: content for name, content in files(tmp_path).items() if not name.startswith("link")} == before
 
 
@@ -144,12 +144,12 @@ def test_each_class_opens_its_own_models(tiny_model: TinyModel, model: greenadap
     assert type(greenadapt.EncoderModel.from_pretrained(plain)) is greenadapt.EncoderModel
     assert type(greenadapt.EncoderModel.from_pretrained(model.folder)) is greenadapt.AdaptedModel
     assert type(greenadapt.TaskModel.from_pretrained(qa, max_length=48)) is greenadapt.TaskModel
-    wrong: list[tuple[type[ModelFolder], Path, str]] = [
+    mismatches: list[tuple[type[ModelFolder], Path, str]] = [
         (greenadapt.AdaptedModel, plain, "EncoderModel"),
         (greenadapt.TaskModel, model.folder, "AdaptedModel"),
         (greenadapt.EncoderModel, qa, "TaskModel"),
     ]
-    for cls, folder, kind in wrong:
+    for cls, folder, kind in mismatches:
         with pytest.raises(InputError, match=rf"{folder.name} is no {cls.__name__}: open it with {kind}\.from_pretr"):
             cls.from_pretrained(folder)
     with pytest.raises(UsageError, match="which has no task"):

@@ -72,12 +72,12 @@ def default(field: Field) -> Any:
 
 @pytest.mark.parametrize("function", OPTIONS, ids=lambda function: function.__qualname__)
 def test_arguments_have_the_names_types_and_defaults_of_the_options(function: Callable[..., Any]) -> None:
-    configs, without, others = OPTIONS[function]
+    configs, without, arguments = OPTIONS[function]
     parameters = inspect.signature(function).parameters
     fields = {field.parameter: field for config in reversed(configs) for field in option_fields(config).values()}
     for name in without:
         fields.pop(name, None)
-    assert parameters.keys() == fields.keys() | others
+    assert parameters.keys() == fields.keys() | arguments
     actual = {name: (without_ranges(parameters[name].annotation), parameters[name].default) for name in fields}
     assert actual == {name: (annotation(field), default(field)) for name, field in fields.items()}
 

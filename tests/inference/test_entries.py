@@ -1,3 +1,4 @@
+import csv
 import gzip
 import io
 import json
@@ -11,9 +12,18 @@ import pytest
 
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.entries import Entry, EntryFormat, in_blocks, read_entries
+from greenadapt.inference.entries import (
+    GLUE_HEADER,
+    Entry,
+    EntryFormat,
+    glue_line,
+    in_blocks,
+    read_entries,
+    read_glue_entries,
+)
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import make_task
+from greenadapt.tasks.classification import ClassificationTask, Text
 from tests.conftest import Notes
 from tests.support.endless import Endless, write_endless
 
@@ -105,9 +115,9 @@ def test_a_broken_line_comes_after_what_stands_before_it(content: str, message: 
 def test_a_truncated_file_and_none(tmp_path: Path) -> None:
     lines = "".join(f"line {i} {i * 7919 % 997}\n" for i in range(3000))
     (tmp_path / "t.txt.gz").write_bytes(gzip.compress(lines.encode())[:-500])
-    found = []
+    sizes = []
     with pytest.raises(InputError, match=r"t\.txt\.gz is truncated or damaged"):
-        found += [len(block) for block in in_blocks(read_entries(TEXTS, str(tmp_path / "t.txt.gz"), None, Silent()))]
+        sizes += [len(block) for block in in_blocks(read_entries(TEXTS, str(tmp_path / "t.txt.gz"), None, Silent()))]
     with pytest.raises(MissingError, match="does not exist"):
         read(TEXTS, str(tmp_path / "none.txt"))
     with pytest.raises(InputError, match="is text, not a JSON object"):
@@ -124,7 +134,7 @@ def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("task", "kind", "written", "found"),
+    ("task", "kind", "written", "blocks_of_lines"),
     [
         (TEXTS, None, ["a\n", "\n", "b\nc\nd", "d\n"], [[1], [2], [3, 4], [5]]),
         (TEXTS, "jsonl", ['{"text": "a"}\n\n', '{"text": "b"}\n{"text": "c"}\n'], [[1], [3, 4]]),
@@ -134,7 +144,7 @@ def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeyp
 )
 @pytest.mark.parametrize("source", ["-", "/dev/fd"])
 def test_what_a_pipe_has_is_a_block_at_once(
-    task: Any, kind: EntryFormat, written: list[str], found: list[list[int]], source: str, monkeypatch: Any
+    task: Any, kind: EntryFormat, written: list[str], blocks_of_lines: list[list[int]], source: str, monkeypatch: Any
 ) -> None:
     end, begin = os.pipe()
     with open(end, "rb") as stream, closing(os.fdopen(begin, "wb", 0)) as pipe:
@@ -142,7 +152,7 @@ def test_what_a_pipe_has_is_a_block_at_once(
         rescue = threading.Timer(20, pipe.close)  # a reader that waits for more than a line gets the end
         rescue.start()
         blocks = in_blocks(read_entries(task, source if source == "-" else f"{source}/{end}", kind, Silent()))
-        for text, lines in zip(written, found, strict=True):
+        for text, lines in zip(written, blocks_of_lines, strict=True):
             pipe.write(text.encode())
             assert [entry.line for entry in next(blocks)] == lines
         rescue.cancel()
@@ -181,6 +191,86 @@ def test_a_terminal_is_told_that_text_is_awaited(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
-    for name in ("a.txt.gz", "a.jsonl.gz"):
-        with pytest.raises(InputError, match=r"line 1: a document of over 134\.2 MB .*: split it, or check that it is"):
-            read(TEXTS, write_endless(tmp_path / name))
+    with pytest.raises(InputError, match=r"line 1: a document of over 134\.2 MB .*: split it, or check that it is"):
+        read(TEXTS, write_endless(tmp_path / "a.txt.gz"))
+
+
+# Published test tables of GLUE, and submissions to its leaderboard
+
+
+def write_bytes(path: Path, text: str) -> str:
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def read_table(task: Any, source: str) -> list[Entry]:
+    return list(read_glue_entries(task, source, Silent()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "content", "expected"),
+    [
+        # CoLA's test table has a header, its others have none.
+        (
+            ("sentence",),
+            'index\tsentence\n0\tBill whistled past the house.\n1\t"Who is it?", asked\n',
+            [Text("Bill whistled past the house."), Text('"Who is it?", asked')],
+        ),
+        (
+            ("#1 String", "#2 String"),
+            "\ufeffindex\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+            '0\t1089874\t1089925\tPCCW \'s chief, "Mike" Butcher\tCurrent Chief " Officer\n',
+            [Text('PCCW \'s chief, "Mike" Butcher', 'Current Chief " Officer')],
+        ),
+        (
+            ("question1", "question2"),
+            "id\tquestion1\tquestion2\n0\tWould the idea of Trump?\t\n1\ta\tb\n",
+            [Text("Would the idea of Trump?", ""), Text("a", "b")],
+        ),
+    ],
+)
+def test_tables_as_they_are_published(
+    tmp_path: Path, fields: tuple[str, ...], content: str, expected: list[Text]
+) -> None:
+    task = ClassificationTask(fields, label_kind="classes", labels=("0", "1"))
+    entries = read_table(task, write_bytes(tmp_path / "test.tsv", content))
+    assert [entry.example for entry in entries] == expected
+    assert [(entry.id, entry.line) for entry in entries] == [(i, None) for i in range(len(expected))]
+    assert entries[0].size == sum(len(part or "") for part in (expected[0].text, expected[0].second))
+
+
+def test_nothing_is_left_out(tmp_path: Path) -> None:
+    """The leaderboard wants a prediction for every row, and the training files' own format is not that of the test."""
+    config = TaskConfig("classification", ("sentence",), table=None)
+    task = ClassificationTask.of(config)
+    path = write_bytes(tmp_path / "test.tsv", "index\tsentence\n0\ta\n1\tb\tc\n")
+    with pytest.raises(InputError, match=r"test\.tsv:3 has 3 columns, the header 2"):
+        read_table(task, path)
+    path = write_bytes(tmp_path / "test.tsv", "index\ttext\n0\ta\n")
+    with pytest.raises(InputError, match=r"test\.tsv:2 has no field sentence, it has: index, text"):
+        read_table(task, path)
+    with pytest.raises(MissingError, match="does not exist"):
+        read_table(task, str(tmp_path / "no.tsv"))
+
+
+def test_what_has_no_place_on_the_leaderboard(tmp_path: Path) -> None:
+    path = write_bytes(tmp_path / "test.tsv", "index\tsentence\n0\ta\n")
+    for kind in ("ner", "qa"):
+        with pytest.raises(UsageError, match=f"--glue is for classification, the model is for {kind}: leave out"):
+            read_table(make_task(TaskConfig(kind)), path)
+    with pytest.raises(UsageError, match="is read from a file: name it with --input"):
+        read_table(make_task(TaskConfig("classification")), "-")
+
+
+def test_a_submission(tmp_path: Path) -> None:
+    predictions = [{"label": "not_entailment", "score": 0.9}, {"label": "entailment", "score": 0.6}]
+    lines = [GLUE_HEADER, *(glue_line(i, prediction) for i, prediction in enumerate(predictions))]
+    path = Path(write_bytes(tmp_path / "RTE.tsv", "\n".join(lines) + "\n"))
+    with open(path, newline="") as file:
+        assert list(csv.DictReader(file, delimiter="\t")) == [
+            {"index": "0", "prediction": "not_entailment"},
+            {"index": "1", "prediction": "entailment"},
+        ]
+    assert glue_line(7, {"value": 3.80049}) == "7\t3.800"
+    assert glue_line(8, {"value": 5.0}) == "8\t5.000"
+    assert glue_line(0, {"label": "1"}) == "0\t1"

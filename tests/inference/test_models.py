@@ -17,25 +17,25 @@ from typer.testing import CliRunner
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.cli import app
-from greenadapt.config import CompileConfig, ReadingOptions, TaskConfig
+from greenadapt.config import ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.models import OpenedModel, combined, one_process, second_look
-from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.models import OpenedModel, averaged_over_seeds, combined, second_look
+from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.server.models import Asked, FoundModel, ServedModel
-from greenadapt.stages.compile import compile_model
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
-from greenadapt.stages.session import Session
-from greenadapt.storage.workspace import Workspace
+from greenadapt.storage.arrays import write_arrays
 from greenadapt.tasks.base import make_task, margins
 from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
+from tests.support.predictions import predict
 from tests.support.small_tasks import TinyModel, expand
 
 A, B = np.array([[10, 9.5, 0]], np.float32), np.array([[0, 2, 3]], np.float32)
@@ -61,7 +61,7 @@ def test_where_logits_and_probabilities_disagree() -> None:
 @given(st.lists(logits((4, 2)), min_size=2, max_size=2))
 def test_of_two_models_and_two_classes_both_choose_alike(pair: list[np.ndarray]) -> None:
     """sigmoid(a) + sigmoid(b) > 1 exactly where a + b > 0; of three models that would not hold."""
-    gaps = [each.astype(np.float64)[:, 1] - each[:, 0] for each in pair]
+    gaps = [values.astype(np.float64)[:, 1] - values[:, 0] for values in pair]
     sure = np.abs(gaps[0] + gaps[1]) > 1e-4  # the other rows are ties, but for rounding
     sure &= np.minimum(np.abs(gaps[0]), np.abs(gaps[1])) < 12  # beyond that float32 has no sum but 1
     chosen = [combined(pair, rule, "TokenClassification").argmax(-1) for rule in ("logits", "probabilities")]
@@ -74,60 +74,60 @@ def test_of_two_models_and_two_classes_both_choose_alike(pair: list[np.ndarray])
 @given(st.data())
 def test_the_softmax_is_the_mean_of_the_softmaxes(head: str, axis: int, data: st.DataObject) -> None:
     k = 2 if head == "QuestionAnswering" else 4
-    each = data.draw(st.lists(logits((5, k)), min_size=2, max_size=3))
-    tensors = [torch.from_numpy(one).double() for one in each]
-    found = torch.from_numpy(combined(each, "probabilities", head)).double()
-    expected = torch.stack([torch.softmax(one, axis) for one in tensors]).mean(0)
-    torch.testing.assert_close(torch.softmax(found, axis), expected, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(found.exp(), expected, atol=1e-5, rtol=1e-4)
-    mean = torch.from_numpy(combined(each, "logits", head)).double()
+    drawn = data.draw(st.lists(logits((5, k)), min_size=2, max_size=3))
+    tensors = [torch.from_numpy(tensor).double() for tensor in drawn]
+    result = torch.from_numpy(combined(drawn, "probabilities", head)).double()
+    expected = torch.stack([torch.softmax(tensor, axis) for tensor in tensors]).mean(0)
+    torch.testing.assert_close(torch.softmax(result, axis), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(result.exp(), expected, atol=1e-5, rtol=1e-4)
+    mean = torch.from_numpy(combined(drawn, "logits", head)).double()
     torch.testing.assert_close(mean, torch.stack(tensors).mean(0), atol=1e-5, rtol=1e-5)
 
 
 def test_large_logits_do_not_overflow() -> None:
-    found = combined([A * 1e4, B * 1e4], "probabilities", "SequenceClassification")
-    assert np.exp(found)[0].tolist() == pytest.approx([0.5, 0, 0.5])
-    assert found[0, 1] == pytest.approx(np.log(0.5) - 5e3)
+    result = combined([A * 1e4, B * 1e4], "probabilities", "SequenceClassification")
+    assert np.exp(result)[0].tolist() == pytest.approx([0.5, 0, 0.5])
+    assert result[0, 1] == pytest.approx(np.log(0.5) - 5e3)
 
 
 def test_a_number_has_no_probabilities() -> None:
     for rule in ("logits", "probabilities"):
-        found = combined([np.array([[1.5]], np.float32), np.array([[2]], np.float32)], rule, "SequenceClassification")
-        assert found.tolist() == [[1.75]]
+        result = combined([np.array([[1.5]], np.float32), np.array([[2]], np.float32)], rule, "SequenceClassification")
+        assert result.tolist() == [[1.75]]
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_units_without_pieces(head: str) -> None:
     """What one model has no piece for is improbable to it; what none has a piece for stays unknown."""
-    known = np.array([[1, 2], [3, 0], [0, 1]], np.float32)
-    first, second = known.copy(), known.copy()
+    values = np.array([[1, 2], [3, 0], [0, 1]], np.float32)
+    first, second = values.copy(), values.copy()
     first[1] = first[2] = second[2] = -np.inf
-    found = combined([first, second], "probabilities", head)
-    assert np.isneginf(found[2]).all()
-    assert np.isfinite(found[:2]).all()
+    result = combined([first, second], "probabilities", head)
+    assert np.isneginf(result[2]).all()
+    assert np.isfinite(result[:2]).all()
     if head == "QuestionAnswering":
-        share = np.exp(known[:2].astype(float)) / np.exp(known[:2].astype(float)).sum(0)
+        share = np.exp(values[:2].astype(float)) / np.exp(values[:2].astype(float)).sum(0)
         expected = np.stack([(1 + share[0]) / 2, share[1] / 2])
-        np.testing.assert_allclose(np.exp(found[:2]), expected, rtol=1e-5)
+        np.testing.assert_allclose(np.exp(result[:2]), expected, rtol=1e-5)
     else:
-        softmax = np.exp(known[1]) / np.exp(known[1]).sum()
-        np.testing.assert_allclose(np.exp(found[1]) / np.exp(found[1]).sum(), softmax, rtol=1e-5)
-    nothing = np.full((2, 2), -np.inf, np.float32)
+        softmax = np.exp(values[1]) / np.exp(values[1]).sum()
+        np.testing.assert_allclose(np.exp(result[1]) / np.exp(result[1]).sum(), softmax, rtol=1e-5)
+    unknown = np.full((2, 2), -np.inf, np.float32)
     for rule in ("logits", "probabilities"):
-        np.testing.assert_array_equal(combined([nothing, nothing], rule, head), nothing)
+        np.testing.assert_array_equal(combined([unknown, unknown], rule, head), unknown)
 
 
 def test_the_answers_of_two_models() -> None:
     """The best span is that of the largest product of mean start and mean end probabilities."""
     random, context = np.random.default_rng(0), "the heart rate of a patient with virus"
-    each: list[Any] = [random.normal(scale=3, size=(8, 2)).astype(np.float32) for _ in range(2)]
+    outputs: list[Any] = [random.normal(scale=3, size=(8, 2)).astype(np.float32) for _ in range(2)]
     question = Question("1", "what rate", context, ())
-    found = QuestionTask().decode(question, combined(each, "probabilities", "QuestionAnswering"))
-    shares = np.mean([np.exp(one.astype(float)) / np.exp(one.astype(float)).sum(0) for one in each], axis=0)
+    answer = QuestionTask().decode(question, combined(outputs, "probabilities", "QuestionAnswering"))
+    shares = np.mean([np.exp(output.astype(float)) / np.exp(output.astype(float)).sum(0) for output in outputs], axis=0)
     products = np.triu(shares[:, :1] * shares[:, 1])
     first, last = divmod(int(products.argmax()), 8)
-    assert found["answer"] == " ".join(context.split()[first : last + 1])
-    assert found["logit"] == pytest.approx(np.log(products.max()), abs=1e-4)
+    assert answer["answer"] == " ".join(context.split()[first : last + 1])
+    assert answer["logit"] == pytest.approx(np.log(products.max()), abs=1e-4)
 
 
 NER = replace(make_task(TaskConfig(task="ner")), labels=("O", "B-X"))
@@ -160,15 +160,15 @@ def test_a_folder_says_what_it_is_for(make: Callable[..., Path]) -> None:
 
 
 def test_a_model_from_elsewhere_may_answer_questions(make: Callable[..., Path]) -> None:
-    found = find_model(str(make(QA)))
-    folder = TaskFolder.open_questions(found)
+    source = find_model(str(make(QA)))
+    folder = TaskFolder.open_questions(source)
     assert (folder.task, folder.settings) == (QuestionTask(), {})
     model = OpenedModel.open(folder, ReadingOptions())
     assert (model.run.pool, model.encoder.max_length) == ("mean", 160)
     with pytest.raises(UsageError, match=r"--seed 1, but finetune did not write .*Answering: leave out --seed"):
-        TaskFolder.open_questions(found, 1)
+        TaskFolder.open_questions(source, 1)
     with pytest.raises(MissingError, match=r"is not a fine-tuned model: it has no task\.json: give the folder"):
-        TaskFolder.open(str(found.folder))
+        TaskFolder.open(str(source.folder))
 
 
 def test_models_of_other_tasks_are_refused(make: Callable[..., Path]) -> None:
@@ -207,13 +207,6 @@ def test_options_that_cannot_be() -> None:
         ReadingOptions(max_length=15)
 
 
-def test_one_process_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_process("qa")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match="qa runs in one process"):
-        one_process("qa")
-
-
 TAGGER = NerTask(("O", "B-Disease", "I-Disease"), chunk=4)
 TEXTS = ClassificationTask(label_kind="classes", labels=("negative", "neutral", "positive"))
 LINES = [
@@ -239,8 +232,8 @@ def make_model(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
     def build(task: Any, *, name: str = "task", size: float = 0.3, **settings: Any) -> Path:
         sizes = {"initializer_range": size, **task.head_config()}
         folder = expand(tiny_model(f"BertFor{task.head}", name=f"{name}-base", **sizes), tmp_path / name)
-        said = {**task.settings(), "pool": "mean", "max_length": MAX_LENGTH, **settings}
-        (folder / "task.json").write_text(json.dumps(said))
+        described = {**task.settings(), "pool": "mean", "max_length": MAX_LENGTH, **settings}
+        (folder / "task.json").write_text(json.dumps(described))
         return folder
 
     return build
@@ -258,11 +251,11 @@ def examples(task: Any) -> list[Any]:
 def test_what_is_sure_is_as_expanded_and_the_rest_the_mean(task: Any, make_model: Callable[..., Path]) -> None:
     folder = make_model(task)
     model, mean = opened(folder, pool="expanded"), opened(folder, pool="mean")
-    expanded, both = ([logits for _, logits in one.logits(examples(task))] for one in (model, mean))
+    expanded, means = ([logits for _, logits in reader.logits(examples(task))] for reader in (model, mean))
     margin = float(np.median(np.concatenate([*map(margins, expanded)])))
     kinds = set()
-    found = opened(folder, margin=margin).logits(examples(task))
-    for views, first, second, (_, logits) in zip(model.inputs(examples(task)), expanded, both, found, strict=True):
+    predicted = opened(folder, margin=margin).logits(examples(task))
+    for views, first, second, (_, logits) in zip(model.inputs(examples(task)), expanded, means, predicted, strict=True):
         for part in views.base:  # a chunk of a sentence, or the text
             units = part.units[part.units >= 0]
             is_sure = bool((margins(first[units]) >= margin).all())
@@ -281,8 +274,8 @@ def test_the_ends(n_models: int, margin: float, pool: Any, make_model: Callable[
     source.write_text("".join(f"{line}\n" for line in LINES))
 
     def tags(**options: Any) -> list[list[str]]:
-        request = PredictRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options))
-        return [one.result["tags"] for one in predict(request, Silent())]
+        request = PredictionRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options))
+        return [prediction.result["tags"] for prediction in predict(request, Silent())]
 
     assert tags(margin=margin) == tags(pool=pool)
     assert tags(pool="mean") != tags(pool="expanded")
@@ -291,19 +284,11 @@ def test_the_ends(n_models: int, margin: float, pool: Any, make_model: Callable[
 def test_a_model_without_added_words_reads_all_it_has(make_model: Callable[..., Path], tiny_model: TinyModel) -> None:
     folder = tiny_model("BertForSequenceClassification", name="plain", initializer_range=0.3, **TEXTS.head_config())
     (folder / "task.json").write_text(json.dumps({**TEXTS.settings(), "pool": "mean"}))
-    logits = [np.stack([each for _, each in opened(folder, margin=one).logits(examples(TEXTS))]) for one in (None, 0.5)]
+    logits = [
+        np.stack([array for _, array in opened(folder, margin=margin).logits(examples(TEXTS))])
+        for margin in (None, 0.5)
+    ]
     np.testing.assert_allclose(*logits, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_compiled_model(make_model: Callable[..., Path], tmp_path: Path) -> None:
-    folder, out = make_model(TEXTS), tmp_path / "compiled"
-    compile_model(Session(Workspace(tmp_path / "ws"), Silent(), out=out), str(folder), CompileConfig())
-    expanded = np.stack([logits for _, logits in opened(folder, pool="expanded").logits(examples(TEXTS))])[:, 0]
-    margin = float(np.median(margins(expanded)))
-    torch_read, graph_read = ([*opened(one, margin=margin).logits(examples(TEXTS))] for one in (folder, out))
-    for (_, expected), (_, logits) in zip(torch_read, graph_read, strict=True):
-        np.testing.assert_allclose(logits, expected, atol=1e-3)
 
 
 class Reading:
@@ -314,21 +299,21 @@ class Reading:
         self.read: dict[str, list[int]] = {"base": [], "expanded": []}
 
     def __call__(self, inputs: Any, pool: Any) -> Iterator[ViewOutputs]:
-        each = list(inputs)
-        self.read[pool] += [len(getattr(one, pool)) for one in each]
-        return self.model.read(each, pool)
+        items = list(inputs)
+        self.read[pool] += [len(getattr(item, pool)) for item in items]
+        return self.model.read(items, pool)
 
 
 def test_only_what_is_in_doubt_is_read_again(make_model: Callable[..., Path]) -> None:
     model = opened(make_model(TEXTS))
     inputs = list(model.inputs(examples(TEXTS)))
-    alone = [margins(one.expanded).item() for one in second_look(TEXTS, inputs, 0.0, model.read, N_PIECES)]
+    alone = [margins(output.expanded).item() for output in second_look(TEXTS, inputs, 0.0, model.read, N_PIECES)]
     has_word = [any(word in line for word in ("tachy", "corona", "dtypes", "eigen")) for line in LINES]
     reading = Reading(model)
     margin = float(np.median(alone))
-    found = list(second_look(TEXTS, inputs, margin, reading, N_PIECES))
-    expected = [is_new and one < margin for is_new, one in zip(has_word, alone, strict=True)]
-    assert [one.base is not one.expanded for one in found] == expected
+    outputs = list(second_look(TEXTS, inputs, margin, reading, N_PIECES))
+    expected = [is_new and gap < margin for is_new, gap in zip(has_word, alone, strict=True)]
+    assert [output.base is not output.expanded for output in outputs] == expected
     assert reading.read == {"expanded": [1] * len(LINES), "base": [1] * sum(expected)}
     assert 0 < sum(expected) < sum(has_word)
 
@@ -336,24 +321,24 @@ def test_only_what_is_in_doubt_is_read_again(make_model: Callable[..., Path]) ->
 def test_of_long_contexts_only_windows_with_an_answer_are_read_again(make_model: Callable[..., Path]) -> None:
     task = QuestionTask()
     model = opened(make_model(task))
-    asked = [Question("1", "what is the heart ?", CONTEXT), Question("2", "which virus ?", CONTEXT)]
-    inputs = list(model.inputs(asked))
-    full = list(model.outputs(asked))
+    questions = [Question("1", "what is the heart ?", CONTEXT), Question("2", "which virus ?", CONTEXT)]
+    inputs = list(model.inputs(questions))
+    full = list(model.outputs(model.inputs(questions)))
     reading, margin = Reading(model), 0.05
-    found = list(second_look(task, inputs, margin, reading, N_PIECES))
-    assert all(0 < n < len(one.base) for n, one in zip(reading.read["base"], inputs, strict=True))
-    for one, whole, views in zip(found, full, inputs, strict=True):
-        assert one.base is not None
-        assert one.expanded is not None
+    outputs = list(second_look(task, inputs, margin, reading, N_PIECES))
+    assert all(0 < n < len(output.base) for n, output in zip(reading.read["base"], inputs, strict=True))
+    for output, whole, views in zip(outputs, full, inputs, strict=True):
+        assert output.base is not None
+        assert output.expanded is not None
         assert whole.base is not None
-        np.testing.assert_allclose(one.expanded, whole.expanded, atol=1e-5)
-        doubtful = task.in_doubt(one.example, one.expanded, margin)
-        is_again = [bool(np.isin(each.units, doubtful).any()) for each in views.base]
-        read, rest = ({u for each, is_in in zip(views.base, is_again, strict=True) if is_in is wanted
-                       for u in each.units.tolist() if u >= 0} for wanted in (True, False))  # fmt: skip
-        only_rest, only_read = sorted(rest - read), sorted(read - rest)
-        np.testing.assert_array_equal(one.base[only_rest], one.expanded[only_rest])
-        np.testing.assert_allclose(one.base[only_read], whole.base[only_read], atol=1e-5)
+        np.testing.assert_allclose(output.expanded, whole.expanded, atol=1e-5)
+        doubtful = task.in_doubt(output.example, output.expanded, margin)
+        is_again = [bool(np.isin(window.units, doubtful).any()) for window in views.base]
+        read, only_in_others = ({u for window, is_in in zip(views.base, is_again, strict=True) if is_in is is_needed
+                       for u in window.units.tolist() if u >= 0} for is_needed in (True, False))  # fmt: skip
+        only_rest, only_read = sorted(only_in_others - read), sorted(read - only_in_others)
+        np.testing.assert_array_equal(output.base[only_rest], output.expanded[only_rest])
+        np.testing.assert_allclose(output.base[only_read], whole.base[only_read], atol=1e-5)
         assert only_rest
         assert only_read
 
@@ -391,8 +376,8 @@ def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp
     test.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def scored(**options: Any) -> Any:
-        [found] = evaluate(EvaluateRequest(str(folder), (str(test),), reading=ReadingOptions(**options)), Silent())
-        return found.scores
+        [evaluated] = evaluate(EvaluateRequest(str(folder), (str(test),), reading=ReadingOptions(**options)), Silent())
+        return evaluated.scores
 
     plain, all_read, none_read = scored(), scored(margin=1.0), scored(margin=0.0)
     assert "read_twice" not in plain
@@ -401,24 +386,24 @@ def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp
     assert all_read["mean"] == plain["mean"]
     assert none_read["mean"]["macro_f1"] == plain["seeds"][0]["test"]["views"]["expanded"]["macro_f1"]
     assert list(all_read["intervals"]) == ["mean", "expanded"]
-    shown = CliRunner().invoke(app, ["evaluate", "-m", str(folder), "--test", str(test), "--margin", "1"])
-    assert "77.78 % of the examples were read in both tokenizations" in shown.stdout
+    result = CliRunner().invoke(app, ["evaluate", "-m", str(folder), "--test", str(test), "--margin", "1"])
+    assert "77.78 % of the examples were read in both tokenizations" in result.stdout
 
 
 def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., Path]) -> None:
     folder = TaskFolder.find(str(make_model(TEXTS)))
-    found = FoundModel("texts", folder.folder, folder)
-    sure, both = (ServedModel.open(found, ReadingOptions(**one)) for one in ({"margin": 0.0}, {}))  # type: ignore[arg-type]
-    one = TEXTS.example("tachycardia of the heart", "")
+    source = FoundModel("texts", folder.folder, folder)
+    sure, plain = (ServedModel.open(source, ReadingOptions(**example)) for example in ({"margin": 0.0}, {}))  # type: ignore[arg-type]
+    example = TEXTS.example("tachycardia of the heart", "")
 
     def label(model: ServedModel, *views: Any) -> Any:
-        [answer] = model.predicted([Asked(model, one, views, 10)])
+        [answer] = model.predicted([Asked(model, example, views, 10)])
         return answer
 
-    assert label(sure, "mean")["mean"] == label(both, "expanded")["expanded"]
-    assert label(sure, "mean", "base") == label(both, "mean", "base")
-    assert label(both, "mean")["mean"] != label(both, "expanded")["expanded"]
-    mixed = sure.predicted([Asked(sure, one, ("mean",), 10), Asked(sure, one, ("mean", "base"), 10)])
+    assert label(sure, "mean")["mean"] == label(plain, "expanded")["expanded"]
+    assert label(sure, "mean", "base") == label(plain, "mean", "base")
+    assert label(plain, "mean")["mean"] != label(plain, "expanded")["expanded"]
+    mixed = sure.predicted([Asked(sure, example, ("mean",), 10), Asked(sure, example, ("mean", "base"), 10)])
     assert mixed == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
 
 
@@ -428,7 +413,7 @@ def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> Non
 
     def refused(folder: Path, match: str, **options: Any) -> None:
         with pytest.raises(UsageError, match=match):
-            list(predict(PredictRequest((str(folder),), str(source), reading=ReadingOptions(**options)), Silent()))
+            list(predict(PredictionRequest((str(folder),), str(source), reading=ReadingOptions(**options)), Silent()))
 
     refused(make_model(TEXTS), "reads only the base one", margin=0.5, pool="base")
     refused(make_model(TEXTS, name="one", pool="expanded"), "reads only the expanded one", margin=0.5)
@@ -442,3 +427,27 @@ def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> Non
     assert result.exit_code == 2
     assert "1.5" in result.stderr
     assert "--margin" in result.stderr
+
+
+# The base model at equal cost: averages over pairs of seeds
+
+
+SEED_TASK = NerTask(("O", "B-X", "I-X"))
+SEED_SENTENCES = [Sentence(("a", "b")), Sentence(("c",)), Sentence(("d", "e", "f"))]
+
+
+@pytest.mark.parametrize("n_seeds", [1, 2, 3])
+def test_each_seed_is_averaged_with_the_next_one(tmp_path: Path, n_seeds: int) -> None:
+    logits = np.random.default_rng(1).normal(size=(n_seeds, 6, 3)).astype(np.float32)
+    files = [tmp_path / f"{seed}.safetensors" for seed in range(n_seeds)]
+    for file, prediction in zip(files, logits, strict=True):
+        # The expanded tokenization's are there too where a model has one, and are no part of it.
+        write_arrays(file, {"base": prediction, "expanded": prediction + 9, "offsets": np.array([0, 2, 3, 6])})
+    averages = averaged_over_seeds(SEED_TASK, SEED_SENTENCES, files)
+    assert len(averages) == n_seeds
+    for seed, average in enumerate(averages):
+        mean = (logits[seed].astype(float) + logits[(seed + 1) % n_seeds]) / 2
+        labels = [SEED_TASK.labels[i] for i in mean.argmax(axis=1)]
+        assert [len(prediction["tags"]) for prediction in average] == [2, 1, 3]
+        tags = [tag for prediction in average for tag in prediction["tags"]]
+        assert [tag[-1] for tag in tags] == [label[-1] for label in labels]  # IOB2 turns some I into B

@@ -18,7 +18,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.cli import app
 from greenadapt.config import AdapterConfig, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.models.adapters.multitask import head_spec, open_multitask
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
@@ -28,6 +28,7 @@ from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tokenization.export import copy_tokenizers
 from tests.support.endless import Endless
+from tests.support.predictions import assert_alike, predict
 from tests.support.small_multitask import write_multitask
 from tests.support.small_tasks import Json, TinyModel, expand
 
@@ -62,9 +63,9 @@ def make(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
 
 
 def results(*folders: Path, source: Path, **options: Any) -> list[Json]:
-    asked = {name: options.pop(name) for name in ("format", "tasks") if name in options}
-    request = PredictRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options), **asked)
-    return [prediction.as_dict() for prediction in predict(request, Silent())]
+    arguments = {name: options.pop(name) for name in ("format", "tasks", "ensemble") if name in options}
+    request = PredictionRequest(tuple(map(str, folders)), str(source), reading=ReadingOptions(**options), **arguments)
+    return [prediction.row(tags=True) for prediction in predict(request, Silent())]
 
 
 def text_file(path: Path, lines: list[str]) -> Path:
@@ -97,10 +98,10 @@ def plain_words(folder: Path, sentence: str, tokenizer: str = "base_tokenizer") 
 @pytest.mark.parametrize("pool", ["base", "expanded", "mean"])
 def test_entities_are_those_of_plain_transformers(pool: Any, make: Callable[..., Path], tmp_path: Path) -> None:
     folder, source = make(NER), text_file(tmp_path / "text.txt", SENTENCES)
-    found = results(folder, source=source, pool=pool)
-    assert [row["line"] for row in found] == [1, 2, 3, 4]
-    assert any(row["entities"] for row in found)
-    for row, sentence in zip(found, SENTENCES, strict=True):
+    predictions = results(folder, source=source, pool=pool)
+    assert [row["line"] for row in predictions] == [1, 2, 3, 4]
+    assert any(row["entities"] for row in predictions)
+    for row, sentence in zip(predictions, SENTENCES, strict=True):
         views = [plain_words(folder, sentence, name) for name in ("base_tokenizer", "")]
         logits = {"base": views[0], "expanded": views[1], "mean": (views[0] + views[1]) / 2}[pool]
         shares = torch.softmax(torch.from_numpy(logits), -1).numpy()
@@ -113,27 +114,29 @@ def test_entities_are_those_of_plain_transformers(pool: Any, make: Callable[...,
             assert entity["score"] == pytest.approx(score, abs=1e-5)
 
 
-def test_the_two_views_differ_and_the_folder_says_which_is_read(make: Callable[..., Path], tmp_path: Path) -> None:
-    folder, source = make(NER, pool="expanded"), text_file(tmp_path / "text.txt", SENTENCES)
-    assert results(folder, source=source) == results(folder, source=source, pool="expanded")
-    assert results(folder, source=source) != results(folder, source=source, pool="base")
-
-
 @pytest.mark.slow
-def test_classes_and_the_mean_of_several_models(make: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", ["logits", "probabilities"])
+def test_classes_and_the_mean_of_several_models(rule: str, make: Callable[..., Path], tmp_path: Path) -> None:
     folders = [make(TEXTS, "one"), make(TEXTS, "two", seed=1)]
     source = text_file(tmp_path / "text.txt", SENTENCES)
-    logits = []
-    for folder in folders:
-        run = plain_model(folder, "SequenceClassification")
-        logits.append(np.stack([run(sentence)[1].logits[0].numpy() for sentence in SENTENCES]))
-    for used in ([0], [0, 1]):
-        found = results(*(folders[i] for i in used), source=source, pool="base")
-        shares = torch.softmax(torch.from_numpy(np.mean([logits[i] for i in used], axis=0)), -1).numpy()
-        for row, expected in zip(found, shares, strict=True):
-            assert list(row["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
-            assert row["label"] == TEXTS.labels[expected.argmax()]
-    assert np.abs(logits[0] - logits[1]).max() > 0.1
+    runs = [plain_model(folder, "SequenceClassification") for folder in folders]
+    logits = torch.stack([torch.stack([run(sentence)[1].logits[0] for sentence in SENTENCES]) for run in runs])
+    alone = results(folders[0], source=source, pool="base")
+    together = results(*folders, source=source, pool="base", ensemble=rule)
+    shares = logits.softmax(-1)
+    mean = shares.mean(0) if rule == "probabilities" else logits.mean(0).softmax(-1)
+    for rows, expected in ((alone, shares[0].tolist()), (together, mean.tolist())):
+        for row, probabilities in zip(rows, expected, strict=True):
+            assert list(row["probabilities"].values()) == pytest.approx(probabilities, abs=1e-5)
+            assert row["label"] == TEXTS.labels[int(np.argmax(probabilities))]
+    assert (results(*folders, source=source, pool="base") == together) == (rule == "logits")
+    assert (logits[0] - logits[1]).abs().max() > 0.1
+
+
+def test_an_ensemble_needs_several_models() -> None:
+    for rule in ("logits", "probabilities"):
+        error = run("-m", "a", "--ensemble", rule, stdin=b"heart\n", code=2).stderr
+        assert f"--ensemble {rule} needs several models, there is one: give each with" in error
 
 
 def test_answers(make: Callable[..., Path], tmp_path: Path) -> None:
@@ -141,17 +144,17 @@ def test_answers(make: Callable[..., Path], tmp_path: Path) -> None:
     rows = [{"id": 9, "question": "what rate", "context": context}, {"question": "of a", "context": context}]
     source = tmp_path / "questions.jsonl"
     source.write_text("\n".join(map(json.dumps, rows)))
-    found = results(folder, source=source, pool="base")
+    answers = results(folder, source=source, pool="base")
     run = plain_model(folder, "QuestionAnswering")
-    for row, given in zip(found, rows, strict=True):
-        inputs, output = run(given["question"], context)
+    for row, record in zip(answers, rows, strict=True):
+        inputs, output = run(record["question"], context)
         begin = int(inputs["token_type_ids"][0].argmax())
         start, end = (output[name][0, begin:-1] for name in ("start_logits", "end_logits"))
         sums = torch.triu(start[:, None] + end) + torch.tril(torch.full((len(start),) * 2, -torch.inf), -1)
         assert row["logit"] == pytest.approx(float(sums.max()), abs=1e-4)
         first, last = divmod(int(sums.argmax()), len(start))
         assert row["answer"] == " ".join(context.split()[first : last + 1]) == context[row["start"] : row["end"]]
-    assert [(row["line"], row.get("id")) for row in found] == [(1, 9), (2, None)]
+    assert [(row["line"], row.get("id")) for row in answers] == [(1, 9), (2, None)]
 
 
 @pytest.mark.slow
@@ -159,17 +162,17 @@ def test_several_models_answer_together(make: Callable[..., Path], tmp_path: Pat
     folders = [make(QA, "one"), make(QA, "two", is_expanded=False, seed=1)]
     row = {"question": "what rate", "context": "the heart rate of a patient with tachycardia"}
     source = text_file(tmp_path / "q.jsonl", [json.dumps(row)])
-    ((one,), (two,), (both,)) = (results(*used, source=source) for used in (folders[:1], folders[1:], folders))
-    assert both["logit"] not in (one["logit"], two["logit"])
-    assert row["context"][both["start"] : both["end"]] == both["answer"]
-    other = make(replace(QA, has_null=True), "other")
+    ((first,), (second,), (mean,)) = (results(*used, source=source) for used in (folders[:1], folders[1:], folders))
+    assert mean["logit"] not in (first["logit"], second["logit"])
+    assert row["context"][mean["start"] : mean["end"]] == mean["answer"]
+    with_null = make(replace(QA, has_null=True), "other")
     with pytest.raises(InputError, match="was trained on questions without answer, the other not"):
-        results(folders[0], other, source=source)
+        results(folders[0], with_null, source=source)
 
 
 @pytest.mark.slow
 def test_what_was_cut_is_said_once(make: Callable[..., Path], tmp_path: Path) -> None:
-    source = text_file(tmp_path / "text.txt", ["virus " * 600, "heart", *["cell " * 600] * 1030])
+    source = text_file(tmp_path / "text.txt", ["virus " * 20, "heart", *["cell " * 20] * 1030])
     folder = make(TEXTS, is_expanded=False, max_length=16)
     errors = run("-m", folder, "-m", folder, "-i", source).stderr
     assert errors.count("were cut") == 1
@@ -180,20 +183,20 @@ def test_another_seed_of_the_folder(make: Callable[..., Path], tmp_path: Path) -
     source = Checkpoint.open(make(NER, is_expanded=False))
     rows = Rows.all(source.n_rows)
     model = open_model(source, NER.head, NER.head_config(), rows, seed=0)
-    folder, other = tmp_path / "several", tmp_path / "other"
+    folder, copy = tmp_path / "several", tmp_path / "other"
     write_model(model, TrainedRows(rows), source, folder)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     write_rows(model, TrainedRows(rows), source, Checkpoint.open(folder), folder / "seeds" / "5")
-    write_model(model, TrainedRows(rows), source, other)
-    for target in (folder, other):
+    write_model(model, TrainedRows(rows), source, copy)
+    for target in (folder, copy):
         copy_tokenizers(source.folder, target)
         write_task(target, NER)
     (folder / "scores.json").write_text(json.dumps({"seeds": [{"seed": 4}, {"seed": 5}]}))
     text = text_file(tmp_path / "text.txt", SENTENCES)
     assert results(folder, source=text) == results(folder, source=text, seed=4)
-    assert results(folder, source=text, seed=5) == results(other, source=text) != results(folder, source=text)
+    assert results(folder, source=text, seed=5) == results(copy, source=text) != results(folder, source=text)
     with pytest.raises(MissingError, match="has no seed 6: it has 4, 5"):
         results(folder, source=text, seed=6)
 
@@ -216,8 +219,8 @@ def test_the_order_and_every_line_are_kept(make: Callable[..., Path], tmp_path: 
 def test_the_first_rows_are_out_before_the_end(make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = Endless("heart")
     monkeypatch.setattr("sys.stdin", pipe.as_stdin())
-    rows = predict(PredictRequest((str(make(TEXTS, is_expanded=False)),)), Silent())
-    assert next(rows).as_dict()["line"] == 1
+    rows = predict(PredictionRequest((str(make(TEXTS, is_expanded=False)),)), Silent())
+    assert next(rows).row()["line"] == 1
     assert pipe.taken <= 1024
 
 
@@ -225,9 +228,9 @@ def test_what_is_refused(make: Callable[..., Path], tiny_model: TinyModel, tmp_p
     ner, texts, text = make(NER), make(TEXTS, "texts"), text_file(tmp_path / "text.txt", SENTENCES)
     with pytest.raises(InputError, match=r"task is for ner, .*texts for classification: give models of one task"):
         results(ner, texts, source=text)
-    other = make(replace(TEXTS, labels=("bad", "good")), "other")
+    different = make(replace(TEXTS, labels=("bad", "good")), "other")
     with pytest.raises(InputError, match=r"has the labels negative, neutral, positive, .*other has bad, good"):
-        results(texts, other, source=text)
+        results(texts, different, source=text)
     with pytest.raises(InputError, match=r"labels O, B-.*I-Gene, .*has O, B-.*I-Gene, X"):
         results(ner, make(replace(NER, x_class=True), "x"), source=text)
 
@@ -268,7 +271,7 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
 
 def test_entities_of_tokens_have_characters(make: Callable[..., Path], tmp_path: Path) -> None:
     folder, tokens = make(NER), [sentence.split() for sentence in SENTENCES]
-    source = text_file(tmp_path / "tokens.jsonl", [json.dumps({"tokens": each}) for each in tokens])
+    source = text_file(tmp_path / "tokens.jsonl", [json.dumps({"tokens": words}) for words in tokens])
     rows = [json.loads(line) for line in run("-m", folder, "-i", source).stdout.splitlines()]
     entities = [(sentence, entity) for sentence, row in zip(SENTENCES, rows, strict=True) for entity in row["entities"]]
     assert entities
@@ -299,12 +302,12 @@ def test_words_of_columns_are_those_that_go_out(columns: int, make: Callable[...
     bio = run("-m", folder, "-i", source, "--format", "conll", "--bio").stdout
     lines = [[line.split("\t") for line in part.split("\n")] for part in bio.removesuffix("\n\n").split("\n\n")]
     assert [[word for word, _ in part] for part in lines] == words
-    told = run("-m", folder, "-i", source, "--format", "conll", "--tags").stdout
-    rows = [json.loads(line) for line in told.splitlines()]
+    output = run("-m", folder, "-i", source, "--format", "conll", "--tags").stdout
+    rows = [json.loads(line) for line in output.splitlines()]
     assert [row["line"] for row in rows] == ([3, 8] if columns == 2 else [1, 4])
     assert [row["words"] for row in rows] == words
     assert [row["tags"] for row in rows] == [[tag for _, tag in part] for part in lines]
-    tokens = b"".join(json.dumps({"tokens": each}).encode() + b"\n" for each in words)
+    tokens = b"".join(json.dumps({"tokens": sentence}).encode() + b"\n" for sentence in words)
     assert run("-m", folder, "--format", "jsonl", "--bio", stdin=tokens).stdout == bio
     assert run("-m", folder, "--format", "conll", "--bio", stdin=bio.encode()).stdout == bio
     named = text_file(tmp_path / "again.conll", bio.removesuffix("\n").split("\n"))
@@ -315,7 +318,7 @@ def test_words_of_columns_are_those_that_go_out(columns: int, make: Callable[...
 def test_columns_that_are_refused(make: Callable[..., Path], tmp_path: Path) -> None:
     folder, out = make(NER), tmp_path / "a.bio"
     for token in ("a\tb", "a\nb", "a\rb", ""):
-        lines = "".join(json.dumps({"tokens": each}) + "\n" for each in (["the", "cell"], ["virus", token]))
+        lines = "".join(json.dumps({"tokens": words}) + "\n" for words in (["the", "cell"], ["virus", token]))
         failed = run("-m", folder, "--bio", "--format", "jsonl", stdin=lines.encode(), code=1)
         assert [line.split("\t")[0] for line in failed.stdout.split("\n")] == ["the", "cell", "", ""]
         assert (
@@ -348,9 +351,9 @@ def test_wrong_usage(make: Callable[..., Path], tmp_path: Path) -> None:
     for option in ("--bio", "--tags"):
         error = run("-m", folder, "-i", text, option, code=2).stderr
         assert f"{option} is for NER, the model is for classification" in error
-    both = run("-m", folder, "-i", text, "--bio", "--json", code=2)
-    assert both.stdout == ""
-    assert "--bio and --json write different lines: leave out one of them" in both.stderr
+    failed = run("-m", folder, "-i", text, "--bio", "--json", code=2)
+    assert failed.stdout == ""
+    assert "--bio and --json write different lines: leave out one of them" in failed.stderr
     assert "is a folder" in run("-m", folder, "-i", text, "-o", tmp_path, code=1).stderr
     assert "which is an input (--input)" in run("-m", folder, "-i", text, "-o", text, code=2).stderr
     (folder / "model.safetensors").unlink()  # what is missing is said before the model is loaded
@@ -396,25 +399,9 @@ def test_tasks_together_say_what_each_says_alone(pool: Any, several: Path, tmp_p
     alone = {name: results(several, source=source, pool=pool, tasks=(name,)) for name in names}
     for number, row in enumerate(together):
         for name in names:
-            close({"line": row["line"], **row["tasks"][name]}, alone[name][number])
+            assert_alike({"line": row["line"], **row["tasks"][name]}, alone[name][number])
     assert any(row["entities"] for row in alone["diseases"])
     assert len({row["label"] for row in alone["mood"]}) > 1
-
-
-def close(got: Any, expected: Any) -> None:
-    """The same but for rounding."""
-    if isinstance(expected, dict):
-        assert got.keys() == expected.keys()
-        for name in expected:
-            close(got[name], expected[name])
-    elif isinstance(expected, list):
-        assert len(got) == len(expected)
-        for one, other in zip(got, expected, strict=True):
-            close(one, other)
-    elif isinstance(expected, float):
-        assert got == pytest.approx(expected, abs=2e-6)
-    else:
-        assert got == expected
 
 
 def test_the_same_inputs_go_through_the_lower_layers_once(
@@ -453,8 +440,8 @@ def test_questions_together_with_other_tasks(several: Path, tmp_path: Path) -> N
     assert all("id" not in row["tasks"]["asked"] for row in together)
     for name in names:
         alone = results(several, source=source, tasks=(name,))
-        for row, one in zip(together, alone, strict=True):
-            close({"line": row["line"], "id": row["id"], **row["tasks"][name]}, one)
+        for row, expected in zip(together, alone, strict=True):
+            assert_alike({"line": row["line"], "id": row["id"], **row["tasks"][name]}, expected)
     with pytest.raises(InputError, match=r"task asked: .*text.txt:1 is text, not a JSON object"):
         results(several, source=text_file(tmp_path / "text.txt", SENTENCES), tasks=names)
     with pytest.raises(InputError, match=r"task diseases: .* field text is a number, not text"):
@@ -471,13 +458,13 @@ def test_the_questions_of_a_squad_file_for_several_tasks(several: Path, tmp_path
     alone = {name: results(several, source=source, tasks=(name,)) for name in ("asked", "answered")}
     for number, row in enumerate(together):
         for name, rows in alone.items():
-            close({"id": row["id"], **row["tasks"][name]}, rows[number])
+            assert_alike({"id": row["id"], **row["tasks"][name]}, rows[number])
     assert alone["asked"] != alone["answered"]
     written = [
         json.loads(line) for line in run("-m", several, "--task", "asked,answered", "-i", source).stdout.splitlines()
     ]
     for row, expected in zip(written, together, strict=True):
-        close(row, expected)
+        assert_alike(row, expected)
     with pytest.raises(UsageError, match="is for question answering, the model is for qa and classification"):
         results(several, source=source, tasks=("asked", "mood"), format="squad")
 
@@ -504,8 +491,8 @@ def test_tasks_that_are_refused(several: Path, make: Callable[..., Path], tmp_pa
 def test_the_first_rows_of_several_tasks_are_out_before_the_end(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = Endless("heart")
     monkeypatch.setattr("sys.stdin", pipe.as_stdin())
-    rows = predict(PredictRequest((str(several),), tasks=("mood", "diseases")), Silent())
-    assert next(rows).as_dict()["line"] == 1
+    rows = predict(PredictionRequest((str(several),), tasks=("mood", "diseases")), Silent())
+    assert next(rows).row()["line"] == 1
     assert pipe.taken <= 1024
 
 
@@ -519,45 +506,44 @@ def test_what_was_cut_for_several_tasks_is_said_once(several: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_the_command_with_several_tasks(several: Path, tmp_path: Path) -> None:
     source = text_file(tmp_path / "text.txt", [*SENTENCES, "é"])
-    asked = ("-m", several, "-i", source, "--task")
-    rows = [json.loads(line) for line in run(*asked, "mood, diseases").stdout.splitlines()]
+    options_before = ("-m", several, "-i", source, "--task")
+    rows = [json.loads(line) for line in run(*options_before, "mood, diseases").stdout.splitlines()]
     alone = {
-        name: [json.loads(line) for line in run(*asked, name).stdout.splitlines()] for name in ("diseases", "mood")
+        name: [json.loads(line) for line in run(*options_before, name).stdout.splitlines()]
+        for name in ("diseases", "mood")
     }
     assert all(row.keys() == {"line", "entities"} for row in alone["diseases"])
     for number, row in enumerate(rows):
         assert list(row["tasks"]) == ["mood", "diseases"]
-        for name, each in alone.items():
-            close({"line": number + 1, **row["tasks"][name]}, each[number])
-    tagged = [json.loads(line) for line in run(*asked, "mood,diseases", "--tags").stdout.splitlines()]
+        for name, rows_of_task in alone.items():
+            assert_alike({"line": number + 1, **row["tasks"][name]}, rows_of_task[number])
+    tagged = [json.loads(line) for line in run(*options_before, "mood,diseases", "--tags").stdout.splitlines()]
     assert tagged[1]["tasks"]["diseases"]["words"] == ["coronavirus"]
     assert len(tagged[0]["tasks"]["diseases"]["tags"]) == 6
     assert "words" not in tagged[0]["tasks"]["mood"]
-    assert run(*asked, "diseases", "--bio").stdout.count("\n\n") == 5
+    assert run(*options_before, "diseases", "--bio").stdout.count("\n\n") == 5
     for options, error in (
         (("mood,diseases", "--bio"), "--bio is for one task, --task has 2: leave out --bio, or name one task"),
         (("mood,asked", "--tags"), "--tags is for NER, the model is for classification and qa"),
         (("mood,",), "--task has an empty name"),
         (("mood,diseases", "--glue"), "--glue writes one task's file, --task has 2"),
     ):
-        assert error in run(*asked, *options, code=2).stderr
+        assert error in run(*options_before, *options, code=2).stderr
 
 
 def test_a_submission_to_glue(several: Path, make: Callable[..., Path], tmp_path: Path) -> None:
     table = tmp_path / "test.tsv"
     table.write_text("index\ttext\n" + "".join(f'{i}\t{text} "\n' for i, text in enumerate(SENTENCES)), "utf-8")
-    asked = ("-m", several, "--task", "mood")
-    out = run(*asked, "-i", table, "--glue").stdout
+    options = ("-m", several, "--task", "mood")
+    out = run(*options, "-i", table, "--glue").stdout
     as_text = text_file(tmp_path / "text.txt", [f'{text} "' for text in SENTENCES])
     expected = [row["label"] for row in results(several, source=as_text, tasks=("mood",))]
     assert out == "index\tprediction\n" + "".join(f"{i}\t{label}\n" for i, label in enumerate(expected))
-    run(*asked, "-i", table, "--glue", "-o", tmp_path / "out.tsv")
+    run(*options, "-i", table, "--glue", "-o", tmp_path / "out.tsv")
     assert (tmp_path / "out.tsv").read_text("utf-8") == out
     for arguments, error in (
-        ((*asked, "-i", table, "--glue", "--json"), "--glue and --json write different lines"),
-        ((*asked, "-i", table, "--glue", "--format", "jsonl"), "--glue reads a table, --format is jsonl"),
-        ((*asked, "--glue"), "a table of GLUE is read from a file"),
-        (("-m", make(NER), "-i", table, "--glue"), "--glue is for classification, the model is for ner"),
+        ((*options, "-i", table, "--glue", "--json"), "--glue and --json write different lines"),
+        ((*options, "-i", table, "--glue", "--format", "jsonl"), "--glue reads a table, --format is jsonl"),
     ):
         refused = run(*arguments, code=2)
         assert error in refused.stderr

@@ -43,27 +43,28 @@ def trained(tiny_model: TinyModel, tmp_path: Path) -> str:
 
 @pytest.mark.slow
 def test_every_seed_is_as_each_task_alone(trained: str) -> None:
-    made: dict[int | None, dict[str, list[np.ndarray]]] = {}
+    logits: dict[int | None, dict[str, list[np.ndarray]]] = {}
     for seed in (None, 4):
         options = ReadingOptions(seed=seed)
         folders = {name: TaskFolder.open(trained, seed, name) for name in TASKS}
-        model = OpenedModel.open_all([*folders.values()], options)
+        first, *further = folders.values()
+        model = OpenedModel.open(first, options, *further)
         assert {name: encoder.max_length for name, encoder in model.encoders.items()} == {"mood": 160, "diseases": 32}
         seen: list[int] = []
-        count = model.opened.model.encoder.get_submodule("encoder.layer.0").register_forward_pre_hook
+        count = model.runner.model.encoder.get_submodule("encoder.layer.0").register_forward_pre_hook
         count(lambda _, inputs, seen=seen: seen.append(len(inputs[0])))
         examples = [{name: folder.task.example(text, "") for name, folder in folders.items()} for text in TEXTS]
-        together = list(model.logits_of_all(examples, {name: Counter() for name in TASKS}))
-        made[seed] = {name: [one[name][1] for one in together] for name in TASKS}
+        together = list(model.shared_logits(examples, {name: Counter() for name in TASKS}))
+        logits[seed] = {name: [entry[name][1] for entry in together] for name in TASKS}
         n_words = 3  # texts whose two views differ
         assert sum(seen) == len(TEXTS) + n_words
         for name, folder in folders.items():
             alone = OpenedModel.open(folder, options)
-            expected: list[Any] = [array for _, array in alone.logits([one[name] for one in examples])]
-            for got, wanted in zip(made[seed][name], expected, strict=True):
-                np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-6)
+            expected: list[Any] = [array for _, array in alone.logits([entry[name] for entry in examples])]
+            for got, alone_logits in zip(logits[seed][name], expected, strict=True):
+                np.testing.assert_allclose(got, alone_logits, rtol=0, atol=2e-6)
     for name in TASKS:
-        assert np.abs(made[None][name][0] - made[4][name][0]).max() > 1e-3
+        assert np.abs(logits[None][name][0] - logits[4][name][0]).max() > 1e-3
 
 
 @pytest.mark.slow
@@ -72,12 +73,13 @@ def test_each_task_is_pooled_as_it_was_trained(trained: str) -> None:
     folder.write_text(json.dumps({**json.loads(folder.read_text()), "pool": "expanded"}))
     folders = {name: TaskFolder.open(trained, None, name) for name in TASKS}
     for names in (TASKS, TASKS[::-1]):
-        model = OpenedModel.open_all([folders[name] for name in names], ReadingOptions())
+        first, *further = (folders[name] for name in names)
+        model = OpenedModel.open(first, ReadingOptions(), *further)
         examples = [{name: folders[name].task.example(text, "") for name in names} for text in TEXTS]
-        together = list(model.logits_of_all(examples, {name: Counter() for name in names}))
+        together = list(model.shared_logits(examples, {name: Counter() for name in names}))
         for name in names:
             alone = OpenedModel.open(folders[name], ReadingOptions())
             assert alone.run.pool == ("expanded" if name == "mood" else "mean")
-            for got, wanted in zip(together, alone.logits([one[name] for one in examples]), strict=True):
-                assert got[name][0] == wanted[0]
-                np.testing.assert_allclose(got[name][1], wanted[1], rtol=0, atol=2e-6)
+            for got, expected in zip(together, alone.logits([example[name] for example in examples]), strict=True):
+                assert got[name][0] == expected[0]
+                np.testing.assert_allclose(got[name][1], expected[1], rtol=0, atol=2e-6)

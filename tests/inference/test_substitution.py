@@ -22,15 +22,15 @@ PIECES = [[6, 7], [8, 9, 10], [11, 12]]
 def _occurrences() -> list[Occurrence]:
     """Texts of several lengths; in each second one the word occurs twice."""
     draw = np.random.default_rng(0)
-    made = []
+    occurrences = []
     for i, n in enumerate([9, 5, 30, 12, 7]):
         ids = draw.choice(np.setdiff1d(np.arange(5, 120), WORDS), n).astype(np.int32)
         position = int(draw.integers(1, n - 2))
         ids[position] = WORDS[i % 3]
         ids[-2] = WORDS[i % 3] if i % 2 else ids[-2]
-        cut = [piece for one in ids.tolist() for piece in (PIECES[i % 3] if one == WORDS[i % 3] else [one])]
-        made.append(Occurrence(ids, position, i % 3, np.array(cut, np.int32), position))
-    return made
+        cut = [piece for row in ids.tolist() for piece in (PIECES[i % 3] if row == WORDS[i % 3] else [row])]
+        occurrences.append(Occurrence(ids, position, i % 3, np.array(cut, np.int32), position))
+    return occurrences
 
 
 def _cosines(model: Any, rows: dict[str, Any], pad: int) -> dict[str, Any]:
@@ -49,26 +49,26 @@ def test_the_cosines_are_those_of_another_embedding_matrix(
     checkpoint = Checkpoint.open(folder)
     table = np.array(checkpoint.embedding(), np.float32)
     random = np.random.default_rng(1).normal(scale=0.3, size=(3, table.shape[1])).astype(np.float32)
-    found = _cosines(open_encoder(checkpoint, len(table)), {"own": table[WORDS], "other": random}, PAD.get(family, 0))
-    np.testing.assert_allclose(found["own"], 1, atol=1e-5)
+    cosines = _cosines(open_encoder(checkpoint, len(table)), {"own": table[WORDS], "other": random}, PAD.get(family, 0))
+    np.testing.assert_allclose(cosines["own"], 1, atol=1e-5)
     plain: Any = transformers.AutoModel.from_pretrained(folder)
 
-    def state(one: Occurrence, ids: Any = None) -> torch.Tensor:
+    def state(occurrence: Occurrence, ids: Any = None) -> torch.Tensor:
         with torch.no_grad():
-            own = torch.from_numpy(one.ids if ids is None else ids)
-            output: torch.Tensor = plain(own[None].long()).last_hidden_state
-        return output[0, one.position]
+            text = torch.from_numpy(occurrence.ids if ids is None else ids)
+            output: torch.Tensor = plain(text[None].long()).last_hidden_state
+        return output[0, occurrence.position]
 
     expected, split = [], []
-    for one in _occurrences():
-        weight, row = plain.get_input_embeddings().weight, WORDS[one.word]
-        original, before = weight[row].clone(), state(one)
-        split.append(float(torch.cosine_similarity(before, state(one, one.split), dim=0)))
+    for occurrence in _occurrences():
+        weight, row = plain.get_input_embeddings().weight, WORDS[occurrence.word]
+        original, before = weight[row].clone(), state(occurrence)
+        split.append(float(torch.cosine_similarity(before, state(occurrence, occurrence.split), dim=0)))
         with torch.no_grad():
-            weight[row] = torch.from_numpy(random[one.word])
-            expected.append(float(torch.cosine_similarity(before, state(one), dim=0)))
+            weight[row] = torch.from_numpy(random[occurrence.word])
+            expected.append(float(torch.cosine_similarity(before, state(occurrence), dim=0)))
             weight[row] = original
-    np.testing.assert_allclose(found["other"], expected, atol=1e-5)
-    np.testing.assert_allclose(found[SPLIT], split, atol=1e-5)
+    np.testing.assert_allclose(cosines["other"], expected, atol=1e-5)
+    np.testing.assert_allclose(cosines[SPLIT], split, atol=1e-5)
     assert max(expected) < 0.99
     assert max(split) < 0.999

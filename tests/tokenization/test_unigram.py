@@ -19,8 +19,8 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, TaskConfig
-from greenadapt.inference.predictor import PredictRequest, predict
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.predictor import PredictionRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -29,6 +29,7 @@ from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from tests.conftest import save_tokenizer, unigram_tokenizer
 from tests.support.plain_qa import PlainQa, assert_same_answers
+from tests.support.predictions import predict
 from tests.support.small_tasks import TRAIN, Json, TinyModel, lines, ner_request, qa_file, session, texts_file
 from tests.support.words_of_pieces import extents
 
@@ -190,8 +191,8 @@ def model(tiny_model: TinyModel) -> Path:
 
 
 def predicted(folder: Path, source: Path) -> list[Json]:
-    request = PredictRequest((str(folder),), str(source), reading=ReadingOptions(precision="float32"))
-    return [row.as_dict() for row in predict(request, Silent())]
+    request = PredictionRequest((str(folder),), str(source), reading=ReadingOptions(precision="float32"))
+    return [prediction.row(tags=True) for prediction in predict(request, Silent())]
 
 
 def opened(folder: Path, head: str) -> tuple[Any, Callable[..., Any]]:
@@ -263,7 +264,7 @@ def test_answers(model: Path, tmp_path: Path) -> None:
     slow = shutil.copytree(result.path, tmp_path / "slow")
     save_tokenizer(unigram_tokenizer(), slow / "base_tokenizer", "XLMRobertaTokenizer", **SPECIALS)
     theirs = PlainQa(slow, 32, "punct")
-    for row, context in zip(Answering(request, Silent()).rows(), contexts, strict=True):
+    for row, context in zip(Answerer(request, Silent()).rows(), contexts, strict=True):
         expected = theirs.answers("what heart?", context)
         assert_same_answers(row["answers"], expected[: len(row["answers"])], context)
         assert len(row["answers"]) == len(expected)

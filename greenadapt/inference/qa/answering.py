@@ -17,7 +17,7 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
 from greenadapt.inference.models import OpenedModel, check_reading, one_process
 from greenadapt.inference.qa.inquiry import InquirySources, OwnPassages, read_inquiry
-from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, in_blocks, looked_up, place_of, read_journal
+from greenadapt.inference.qa.lookups import Lookup, QaModel, collect, in_blocks, look_up, lookup_key, read_journal
 from greenadapt.inference.search.index import index_input
 from greenadapt.inference.search.words import words_of
 from greenadapt.models.memory.choice import check_memories
@@ -32,17 +32,16 @@ from greenadapt.tasks.spans import AnswerCandidates, ranked, score_answer
 
 MEASURES = ("em", "f1", "substr")
 BASE_MODEL, OURS = "base_model", "mean"
-"""Names of the answers of the model that another is compared with, and of that other's."""
+"""Names of the answers of the base model, and of the model that is compared with it."""
 _N_SHOWN = 5
 
 
 def score_rows(rows: Sequence[Json], groups: Sequence[str]) -> Json:
-    """Means of ``em``, ``f1`` and ``substr`` over the rows that have them, and their 95 % ``intervals``.
+    """Means of ``em``, ``f1`` and ``substr`` over the labelled rows, and their 95 % ``intervals``.
 
-    ``groups`` says of each row which context it is on, and ``resampled`` whether contexts or questions were drawn (see
-    ``bootstrap.resampled``). ``questions`` and ``contexts`` are how many were scored, ``unlabelled`` how many rows have
-    nothing to score with. Where there are questions without answer, those of either kind alone are in ``has_answer``
-    and ``no_answer``.
+    ``groups`` has the context of each row; ``resampled`` says whether the bootstrap drew contexts or questions (see
+    ``metrics.resampled``). ``questions`` and ``contexts`` count the scored ones, ``unlabelled`` the rows without gold
+    answers. If some questions have no answer, ``has_answer`` and ``no_answer`` have the scores of either kind.
     """
     labelled = [(row, group) for row, group in zip(rows, groups, strict=True) if "em" in row]
     kinds = {"": labelled}
@@ -55,13 +54,13 @@ def score_rows(rows: Sequence[Json], groups: Sequence[str]) -> Json:
 
 
 def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str, str]) -> Json:
-    """What ``score_rows`` counts, and each model's scores, the first of them the base model's.
+    """The counts of ``score_rows``, and the scores of each of ``models``, of which the first is the base model.
 
-    ``names`` are those of the models, ``base_model`` and ``mean``. The others of ``models`` are the model's
-    tokenizations alone and its answers, ``mean``; they have ``differences`` to the base model, each with the 95 %
-    percentile interval of a paired bootstrap. ``changed`` is how many of all rows have an answer of another text than
-    the base model's; of those with a gold answer ``better``, ``worse`` and ``equal`` in F1, and ``best`` and ``worst``
-    are the largest gains and losses. Where no row has a gold answer ``first`` has the first that changed instead.
+    ``names`` has the names of the models ``base_model`` and ``mean``. The other entries of ``models`` are each
+    tokenization alone and their ``mean``; they have ``differences`` to the base model, each with the 95 % percentile
+    interval of a paired bootstrap. ``changed`` counts the answers whose text differs from the base model's; of those
+    with a gold answer ``better``, ``worse`` and ``equal`` count by F1, and ``best`` and ``worst`` are the largest gains
+    and losses. Without any gold answer ``first`` has the first changed answers instead.
     """
     labelled = [(row, group) for row, group in zip(rows, groups, strict=True) if "em" in row]
     changed = [row for row in rows if row["answer"] != row["compared"][BASE_MODEL]["answer"]]
@@ -78,17 +77,17 @@ def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str
             "changed": len(changed),
             "first": [_change(row) for row in changed[:_N_SHOWN]],
         }
-    scored = [_Scored.of([(_answer_of(row, model["name"]), group) for row, group in labelled]) for model in models]
-    for model, one in zip(models, scored, strict=True):
-        model |= one.means()
-        if one is not scored[0]:
-            model["differences"] = one.differences(scored[0])
-    return {**counts, "resampled": scored[0].resampled, "models": models, "changed": len(changed), **_gains(changed)}
+    scores = [_Scored.of([(_answer_of(row, model["name"]), group) for row, group in labelled]) for model in models]
+    for model, model_scores in zip(models, scores, strict=True):
+        model |= model_scores.means()
+        if model_scores is not scores[0]:
+            model["differences"] = model_scores.differences(scores[0])
+    return {**counts, "resampled": scores[0].resampled, "models": models, "changed": len(changed), **_gains(changed)}
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """One model's scores: ``sums`` (n, 4) of ``MEASURES`` and of questions, each over what is resampled."""
+    """One model's scores: ``sums`` (n, 4) of ``MEASURES`` and of questions, over each context or question."""
 
     sums: Array
     n_contexts: int
@@ -104,17 +103,17 @@ class _Scored:
 
     def means(self) -> Json:
         """Each measure's mean, and their ``intervals``."""
-        found = {name: interval(self.sums, _mean_of(i)) for i, name in enumerate(MEASURES)}
-        means = {name: one.value for name, one in found.items()}
-        return {**means, "intervals": {name: [one.low, one.high] for name, one in found.items()}}
+        measures = {name: interval(self.sums, _mean_of(i)) for i, name in enumerate(MEASURES)}
+        means = {name: measure.value for name, measure in measures.items()}
+        return {**means, "intervals": {name: [measure.low, measure.high] for name, measure in measures.items()}}
 
-    def differences(self, other: "_Scored") -> Json:
-        """Of each measure, this one less the other's on the same questions."""
-        found = {}
+    def differences(self, base: "_Scored") -> Json:
+        """Each measure's mean less the base model's on the same questions."""
+        differences = {}
         for i, name in enumerate(MEASURES):
-            entries = asdict(paired(self.sums[np.newaxis], other.sums[np.newaxis], _mean_of(i)))
-            found[name] = {key: entries[key] for key in ("difference", "low", "high")}
-        return found
+            entries = asdict(paired(self.sums[np.newaxis], base.sums[np.newaxis], _mean_of(i)))
+            differences[name] = {key: entries[key] for key in ("difference", "low", "high")}
+        return differences
 
     def as_dict(self) -> Json:
         """Counts, means and intervals."""
@@ -128,27 +127,27 @@ def _mean_of(column: int) -> Callable[[Array], Array]:
 
 
 def _answer_of(row: Json, model: str) -> Json:
-    # Where the search found nothing, tokenizations have no answers of their own: no model has one.
+    # If the search found nothing, there are no answers of single tokenizations, and no model has an answer.
     answer: Json = row if model == OURS else row["compared"].get(model, row["compared"][BASE_MODEL])
     return answer
 
 
 def _gains(changed: Sequence[Json]) -> Json:
-    """How many of the answers that changed are better, and which most."""
+    """Counts of the changed answers that are better, worse and equal, and the largest gains and losses."""
     changes = [_change(row) for row in changed if "em" in row]
-    better = [one for one in changes if one["gain"] > 0]
-    worse = [one for one in changes if one["gain"] < 0]
+    better = [change for change in changes if change["gain"] > 0]
+    worse = [change for change in changes if change["gain"] < 0]
     return {
         "better": len(better),
         "worse": len(worse),
         "equal": len(changes) - len(better) - len(worse),
-        "best": sorted(better, key=lambda one: -one["gain"])[:_N_SHOWN],
-        "worst": sorted(worse, key=lambda one: one["gain"])[:_N_SHOWN],
+        "best": sorted(better, key=lambda change: -change["gain"])[:_N_SHOWN],
+        "worst": sorted(worse, key=lambda change: change["gain"])[:_N_SHOWN],
     }
 
 
 def _change(row: Json) -> Json:
-    """A question with both models' answers; where it has a gold answer also that and the gain in F1."""
+    """A question with both models' answers, its gold answer and the gain in F1, if it has one."""
     base = row["compared"][BASE_MODEL]
     change = {"id": row["id"], "question": row["question"], BASE_MODEL: base["answer"], OURS: row["answer"]}
     return change | ({"gold": row["gold"], "gain": row["f1"] - base["f1"]} if "em" in row else {})
@@ -162,18 +161,18 @@ class QaRequest:
     """The questions, the model and how answers are chosen."""
 
     model: str
-    """What ``finetune --task qa`` wrote, or any extractive model, adapted or not."""
+    """A folder of ``finetune --task qa``, or any extractive model, adapted or not."""
     sources: InquirySources
     config: QaConfig = field(default_factory=QaConfig)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     compare: str | None = None
     """The model before it was adapted."""
     null_odds: bool = False
-    """Whether every row has to have ``null_odds``."""
+    """Whether every row needs ``null_odds``."""
     task: str | None = None
-    """Which task answers, of a model of several."""
+    """The task of a multitask model that answers."""
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
-    """How paragraphs are found, of an index or of contexts."""
+    """The search for paragraphs, in an index or in contexts."""
 
     def __post_init__(self) -> None:
         self.retrieval.check_index(self.sources.index)
@@ -186,8 +185,8 @@ class QaRequest:
                 )
 
 
-class Answering:
-    """Models found, questions read: iterate over ``rows`` once, then look at ``summary``.
+class Answerer:
+    """Finds the models and reads the questions: iterate over ``rows`` once, then look at ``summary``.
 
     Raises ``MissingError`` or ``InputError`` if a model or a file is not what it should be.
     """
@@ -197,116 +196,116 @@ class Answering:
         self._request = request
         self._progress = progress
         self._spread = spread
-        self._models = _models_of(request)
+        self._models = _find_models(request)
         folders = [model.folder for model in self._models.values()]
         check_reading(folders, request.reading)
         check_memories(folders, request.reading.memory)
-        self.inquiry = read_inquiry(request.sources, progress, request.retrieval, self._own_passages())
+        self.model: PretrainedModel = self._models[OURS].source
+        """The one that answers."""
+        retrieval, finder = request.retrieval, None
+        if request.sources.index is None and retrieval.passages is not None:
+            finder = OwnPassages(words_of(self.model.folder), retrieval.passages, retrieval.search_weight)
+        self.inquiry = read_inquiry(request.sources, progress, retrieval, finder)
         self._golds = self.inquiry.golds()
         self._scored: list[Json] = []
         self._impossible: list[str] = []
 
-    @property
-    def model(self) -> PretrainedModel:
-        """The one that is asked."""
-        return self._models[OURS].found
-
-    def _own_passages(self) -> OwnPassages | None:
-        """What finds paragraphs of contexts, ``None`` if these are read whole or there is an index."""
-        retrieval = self._request.retrieval
-        if self._request.sources.index is not None or retrieval.passages is None:
-            return None
-        return OwnPassages(words_of(self.model.folder), retrieval.passages, retrieval.search_weight)
-
     def rows(self, journal: Path | None = None) -> Iterator[Json]:
-        """One row per question, in order, each as soon as it and those before it have been looked up everywhere.
+        """One row per question, in order, each as soon as it and all before it have been looked up in every context.
 
-        With a ``journal``, what was looked up is kept there, and what is there already is not looked up again. Raises
-        at once what opening the models raises.
+        With a ``journal`` the lookups are written there, and those that it has already are not repeated. Raises at once
+        what opening the models raises.
         """
-        return self._rows(self._open() if self._spread is None else self._look_up_elsewhere, journal)
+        if self._spread is not None:
+            return self._rows(self._look_up_on_nodes, journal)
+        models = _open_models(self._request, self._models, self._texts(), self._progress)
+        return self._rows(partial(look_up, models), journal)
 
-    def _open(self) -> LookUp:
-        questions = {question.question: question.id for question in self.inquiry.asked.values()}
-        return partial(looked_up, _readers(self._request, self._models, questions, self._progress).values())
+    def _texts(self) -> dict[str, str]:
+        """The text of each question → its id."""
+        return {question.question: question.id for question in self.inquiry.questions.values()}
 
-    def _look_up_elsewhere(self, questions: Iterator[Question]) -> Iterator[Lookup]:
-        """On the nodes of a cluster."""
+    def _look_up_on_nodes(self, questions: Iterator[Question]) -> Iterator[Lookup]:
         assert self._spread is not None
-        asked = {question.question: question.id for question in self.inquiry.asked.values()}
-        said = set[str]()
-        for lookups, warnings in self._spread.over(_opened, in_blocks(questions), self._request, asked):
-            for warning in [one for one in warnings if one not in said]:
-                said.add(warning)
+        seen = set[str]()
+        for lookups, warnings in self._spread.over(_open_look_up, in_blocks(questions), self._request, self._texts()):
+            for warning in [warning for warning in warnings if warning not in seen]:
+                seen.add(warning)
                 self._progress.warn(warning)
             yield from lookups
 
-    def _rows(self, look_up: LookUp, journal: Path | None) -> Iterator[Json]:
-        waiting = Waiting(self.inquiry, self._request.config.n_best)
-        done: set[tuple[str, str, int]] = set()
+    def _rows(self, find: LookUp, journal: Path | None) -> Iterator[Json]:
+        lookups = self._lookups(find, journal)
+        yield from map(self._row, collect(lookups, self.inquiry.n_lookups, self._request.config.n_best))
+        if impossible := self._impossible:
+            self._progress.warn(
+                f"questions without any possible answer: {len(impossible):,}, such as {impossible[0]}; nothing was "
+                f"read for them, or its words have more than {self._models[OURS].task.max_answer_chars} characters, "
+                "or the model gives no numbers"
+            )
+
+    def _lookups(self, find: LookUp, journal: Path | None) -> Iterator[Lookup]:
+        """The lookups in the journal, then the others, which are added to it."""
+        finished: set[tuple[str, str, int]] = set()
         for lookup in read_journal(journal):
-            waiting.add(lookup)
-            done.add((lookup.id, lookup.document, lookup.start))
-            yield from map(self._row, waiting.complete())
+            finished.add((lookup.id, lookup.document, lookup.start))
+            yield lookup
         total = sum(self.inquiry.n_lookups.values())
-        unit = "questions" if total == len(self.inquiry.asked) else "lookups"
-        if done:
-            self._progress.note(f"{len(done):,} of {total:,} {unit} are done already")
+        unit = "questions" if total == len(self.inquiry.questions) else "lookups"
+        if finished:
+            self._progress.note(f"{len(finished):,} of {total:,} {unit} are done already")
+        pending = (question for question in self.inquiry.lookups() if lookup_key(question) not in finished)
         with ExitStack() as stack:
-            bar = stack.enter_context(self._progress.bar("qa", total - len(done), unit))
-            kept = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
-            pending = (one for one in self.inquiry.lookups() if place_of(one) not in done)
-            for lookup in look_up(pending):
-                if kept is not None:
-                    kept.write(lookup.as_line())
-                    kept.flush()
-                waiting.add(lookup)
+            bar = stack.enter_context(self._progress.bar("qa", total - len(finished), unit))
+            file = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
+            for lookup in find(pending):
+                if file is not None:
+                    file.write(lookup.as_line())
+                    file.flush()
                 bar.advance(1)
-                yield from map(self._row, waiting.complete())
-        yield from map(self._row, waiting.rest())
-        self._warn_impossible()
+                yield lookup
 
     def summary(self) -> Json:
         """``scores`` where questions have gold answers, and ``comparison`` with the base model; after all ``rows``."""
-        groups = [self.inquiry.asked[row["id"]].context for row in self._scored]
+        groups = [self.inquiry.questions[row["id"]].context for row in self._scored]
         described: Json = {"scores": score_rows(self._scored, groups)} if self._golds else {}
         if BASE_MODEL in self._models:
-            names = {name: model.found.name for name, model in self._models.items()}
+            names = {name: model.source.name for name, model in self._models.items()}
             described["comparison"] = compare_rows(self._scored, groups, names)
         return described
 
     def inputs(self) -> dict[str, Json]:
         """All that decides the answers, for a manifest."""
         names = {OURS: "model", BASE_MODEL: "base model"}
-        models = {names[name]: adapted_input(model.found) for name, model in self._models.items()}
+        models = {names[name]: adapted_input(model.source) for name, model in self._models.items()}
         paths = self._request.sources.paths()
         if self._request.sources.index is not None:
             models["index"] = index_input(self._request.sources.index)
         return models | {f"source {number}": source_input(path) for number, path in enumerate(paths, start=1)}
 
     def _row(self, lookup: Lookup) -> Json:
-        all_found = lookup.found or {name: AnswerCandidates(()) for name in self._models}
-        others = {name: self._ranked(name, found) for name, found in all_found.items()}
-        ours, found = others.pop(OURS), all_found[OURS]
-        question = self.inquiry.asked[lookup.id].question
+        sets = lookup.found or dict.fromkeys(self._models, AnswerCandidates(()))
+        answers = {}
+        for name, candidates in sets.items():
+            model = self._models.get(name, self._models[OURS])  # the sets of one tokenization are of our model
+            best = ranked(candidates, model.task.null_threshold)
+            answers[name] = [answer.candidate.as_located(answer.score) for answer in best]
+        ours, candidates = answers.pop(OURS), sets[OURS]
+        question = self.inquiry.questions[lookup.id].question
         row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, ours[0])}
         if self._models[OURS].task.has_null:
-            is_known = found.null is not None and found.candidates
-            row["null_odds"] = (found.null or 0.0) - found.candidates[0].logit if is_known else None
+            is_known = candidates.null is not None and candidates.candidates
+            row["null_odds"] = (candidates.null or 0.0) - candidates.candidates[0].logit if is_known else None
         row["answers"] = ours[: self._request.config.top]
         if lookup.id in self._golds:
             row["gold"] = self._golds[lookup.id]
-        if others:
-            row["compared"] = {name: self._scored_answer(lookup.id, each[0]) for name, each in others.items()}
-        if self._golds or others:
+        if answers:
+            row["compared"] = {name: self._scored_answer(lookup.id, best[0]) for name, best in answers.items()}
+        if self._golds or answers:
             self._scored.append(row)
         if row["logit"] is None:
             self._impossible.append(lookup.id)
         return row
-
-    def _ranked(self, name: str, found: AnswerCandidates) -> list[Json]:
-        model = self._models.get(name, self._models[OURS])  # the sets of one tokenization are of our model
-        return [one.candidate.as_located(one.score) for one in ranked(found, model.task.null_threshold)]
 
     def _scored_answer(self, id: str, answer: Json) -> Json:  # noqa: A002  (as it is called everywhere)
         golds = self._golds.get(id)
@@ -314,70 +313,63 @@ class Answering:
             return answer
         return {**answer, **asdict(score_answer(answer["answer"], golds, is_second=self.inquiry.is_second))}
 
-    def _warn_impossible(self) -> None:
-        if found := self._impossible:
-            self._progress.warn(
-                f"questions without any possible answer: {len(found):,}, such as {found[0]}; nothing was read for "
-                f"them, or its words have more than {self._models[OURS].task.max_answer_chars} characters, or "
-                "the model gives no numbers"
-            )
-
-
-def _models_of(request: QaRequest) -> "dict[str, _Model]":
-    given = {OURS: request.model, BASE_MODEL: request.compare}
-    return {name: _Model.find(name, model, request) for name, model in given.items() if model is not None}
-
-
-def _readers(
-    request: QaRequest, models: "Mapping[str, _Model]", questions: dict[str, str], progress: Progress
-) -> dict[str, QaModel]:
-    """The opened models; says which of the ``questions`` (text → id) are too long."""
-    is_compared = request.compare is not None
-    reading = replace(request.reading, pool="mean") if is_compared else request.reading
-    readers = {}
-    for name, model in models.items():
-        opened = OpenedModel.open(model.folder, reading)
-        sets: dict[str, Pool] = {name: opened.run.pool}
-        if is_compared and name == OURS and opened.encoder.has_words:
-            sets |= {"base": "base", "expanded": "expanded"}
-        readers[name] = QaModel(opened, model.task, sets, request.config)
-    readers[OURS].warn_long(questions, progress)
-    return readers
-
-
-def _opened(
-    request: QaRequest, questions: dict[str, str]
-) -> Callable[[Sequence[Question]], tuple[list[Lookup], list[str]]]:
-    """What looks a block of questions up, and says what there is to warn of."""
-    progress = Warnings()
-    readers = _readers(request, _models_of(request), questions, progress)
-    return lambda block: ([*looked_up(readers.values(), iter(block))], progress.warnings)
-
 
 @dataclass(frozen=True)
-class _Model:
-    """A model that is asked: where it lies, and how its answers are chosen, by its folder and by the request."""
+class _FoundModel:
+    """A model, and how its answers are chosen, by its folder and by the request."""
 
-    found: PretrainedModel
+    source: PretrainedModel
     folder: TaskFolder
     task: QuestionTask
 
-    @classmethod
-    def find(cls, name: str, model: str, request: QaRequest) -> "_Model":
-        found, config = find_model(model), request.config
-        which = (request.reading.seed, request.task) if name == OURS else ()
-        folder = TaskFolder.open_questions(found, *which)
-        said = {
-            "word_unit": config.word_unit,
-            "max_answer_chars": config.max_answer_chars,
-            "has_null": config.no_answer,
-            "null_threshold": config.null_threshold,
-        }
+
+def _find_models(request: QaRequest) -> dict[str, _FoundModel]:
+    """The model that answers, and the one that it is compared with."""
+    config, models = request.config, {}
+    options = {
+        "word_unit": config.word_unit,
+        "max_answer_chars": config.max_answer_chars,
+        "has_null": config.no_answer,
+        "null_threshold": config.null_threshold,
+    }
+    changes: Json = {name: value for name, value in options.items() if value is not None}
+    for name, model in ((OURS, request.model), (BASE_MODEL, request.compare)):
+        if model is None:
+            continue
+        source = find_model(model)
+        folder = TaskFolder.open_questions(source, *((request.reading.seed, request.task) if name == OURS else ()))
         trained: Any = folder.task
-        task: QuestionTask = replace(trained, **{name: value for name, value in said.items() if value is not None})
+        task: QuestionTask = replace(trained, **changes)
         if name == OURS and not task.has_null:
             if request.null_odds:
                 raise UsageError("--null-odds, but the model always answers", "give --no-answer")
             if config.null_threshold is not None:
                 raise UsageError("--null-threshold, but the model always answers", "give --no-answer")
-        return cls(found, replace(folder, task=task), task)
+        models[name] = _FoundModel(source, replace(folder, task=task), task)
+    return models
+
+
+def _open_models(
+    request: QaRequest, models: Mapping[str, _FoundModel], questions: dict[str, str], progress: Progress
+) -> list[QaModel]:
+    """The opened models; warns of the ``questions`` (text → id) that are too long."""
+    is_compared = request.compare is not None
+    reading = replace(request.reading, pool="mean") if is_compared else request.reading
+    opened = []
+    for name, model in models.items():
+        opened_model = OpenedModel.open(model.folder, reading)
+        sets: dict[str, Pool] = {name: opened_model.run.pool}
+        if is_compared and name == OURS and opened_model.encoder.has_words:
+            sets |= {"base": "base", "expanded": "expanded"}
+        opened.append(QaModel(opened_model, model.task, sets, request.config))
+    opened[0].warn_long(questions, progress)
+    return opened
+
+
+def _open_look_up(
+    request: QaRequest, questions: dict[str, str]
+) -> Callable[[Sequence[Question]], tuple[list[Lookup], list[str]]]:
+    """A function that returns the lookups of a block of questions, and the warnings."""
+    progress = Warnings()
+    models = _open_models(request, _find_models(request), questions, progress)
+    return lambda block: ([*look_up(models, iter(block))], progress.warnings)

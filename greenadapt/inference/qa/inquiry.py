@@ -1,10 +1,11 @@
-"""Which question is put to which contexts: its own, each document, or the paragraphs that match it best."""
+"""Questions with their contexts: their own, each document, or the paragraphs that match best."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby, zip_longest
+from operator import attrgetter
 
 from greenadapt.config import RetrievalConfig, SampleBy
 from greenadapt.corpus.opening import (
@@ -20,7 +21,7 @@ from greenadapt.corpus.opening import (
 from greenadapt.corpus.rows import json_rows
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError, json_kind, require
-from greenadapt.inference.entries import Context, Names, read_texts
+from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, TextSearch, n_paragraphs
 from greenadapt.inference.search.words import Words
@@ -42,43 +43,36 @@ def read_asked(source: str, progress: Progress) -> list[Question]:
     the same id, naming both places.
     """
     try:
-        found = list(_source_asked(source, progress))
+        questions = list(_read_asked(source, progress))
     except InputError:
         refuse_squad(source)
         raise
-    if not found:
+    if not questions:
         raise InputError(f"{source} has no questions", "give one per line, or JSON lines with the field question")
-    refuse_repeated((asked.id, where) for where, asked in found)
-    return [asked for _, asked in found]
+    refuse_repeated((question.id, question.where) for question in questions)
+    return questions
 
 
-def _source_asked(source: str, progress: Progress) -> Iterator[tuple[str, Question]]:
-    """The questions, each with its place."""
+def _read_asked(source: str, progress: Progress) -> Iterator[Question]:
     if data_suffix(source) in TABLE_SUFFIXES:
         for where, row in records(source, progress):
-            yield where, _asked_record(row, where)
+            yield _asked_record(row, where)
         return
     decoder = Decoder()
     note_terminal(source, progress)
     with open_input(source) as (stream, name):
         lines = decoder.lines(stream, name)
-        first = list(_up_to_text(lines))
-        if first and (data_suffix(source) in JSON_SUFFIXES or _LIKE_JSON.match(first[-1][1])):
-            for entry in json_rows(chain(first, lines), name, decoder):
-                yield entry.where, _asked_record(entry.fields, entry.where)
+        number, first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
+        lines = chain([(number, first)], lines)
+        if data_suffix(source) in JSON_SUFFIXES or _LIKE_JSON.match(first):
+            for entry in json_rows(lines, name, decoder):
+                yield _asked_record(entry.fields, entry.where)
         else:
-            for number, line in chain(first, lines):
+            for number, line in lines:
                 if text := line.strip():
-                    yield f"{name}:{number}", Question(f"{name}:{number}", text, "")
+                    where = f"{name}:{number}"
+                    yield Question(where, text, "", where=where)
     decoder.warn_replaced(name, progress)
-
-
-def _up_to_text(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The lines up to the first that is not empty."""
-    for number, line in lines:
-        yield number, line
-        if line.strip():
-            return
 
 
 def _asked_record(record: Json, where: str) -> Question:
@@ -92,21 +86,27 @@ def _asked_record(record: Json, where: str) -> Question:
     name = where if record.get("id") is None else record["id"]
     if type(name) not in (str, int):
         raise InputError(f"{where}: 'id' is {json_kind(name)}, not a string or an integer", "correct it")
-    return Question(str(name), question, "")
+    return Question(str(name), question, "", where=where)
 
 
 def on_passages(question: Question, passages: Sequence[Passage], weight: float) -> Iterator[Question]:
-    """The question on each paragraph that was found for it, best first.
+    """The question on each paragraph that a search found for it, best first.
 
     ``weight`` times how far the paragraph's score is below the best one, as a share of that, is subtracted from the
     logits of its answers: logits of different paragraphs are hardly comparable, and the score of the search says which
     one the question is about. Scores that are not positive, as cosines may be, count as 0.
     """
     best = passages[0].score if passages else 0.0
-    for one in passages:
-        penalty = weight * (1 - max(one.score, 0.0) / best) if best > 0 else 0.0
-        facts = PassageFacts(one.start, one.title, penalty)
-        yield replace(question, context=one.text, document=one.document, passage=facts, answers=(), impossible=False)
+    for passage in passages:
+        penalty = weight * (1 - max(passage.score, 0.0) / best) if best > 0 else 0.0
+        yield replace(
+            question,
+            context=passage.text,
+            document=passage.document,
+            passage=PassageFacts(passage.start, passage.title, penalty),
+            answers=(),
+            impossible=False,
+        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class OwnPassages:
     """
 
     words: Words
-    """What splits text into the words that are compared."""
+    """Splits text into the words that a search compares."""
     n: int
     """How many paragraphs of a context are read, at most."""
     weight: float
@@ -130,15 +130,11 @@ class OwnPassages:
         """Each question on its paragraphs, best first; a context is cut once for the questions on it that follow each
         other.
         """
-        for _, together in groupby(questions, key=lambda one: (one.context, one.document)):
+        for (context, document), group in groupby(questions, key=attrgetter("context", "document")):
             search = None
-            for one in together:
-                search = search or TextSearch(one.context, self.words, one.document, one.title)
-                yield from on_passages(one, search.best(one.question, self.n), self.weight)
-
-    def n_of(self, text: str) -> int:
-        """How many paragraphs of a text are read."""
-        return min(self.n, n_paragraphs(text))
+            for question in group:
+                search = search or TextSearch(context, self.words, document, question.title)
+                yield from on_passages(question, search.best(question.question, self.n), self.weight)
 
 
 @dataclass(frozen=True)
@@ -146,25 +142,24 @@ class InquirySources:
     """Where questions and contexts come from: ``data`` has both, else ``documents`` have the contexts. An ``index`` has
     contexts, too, for the questions of ``data`` as well.
 
-    Raises ``UsageError`` if it is said that something is missing, or given twice.
+    Raises ``UsageError`` if something is missing or there twice.
     """
 
     data: str | None = None
     documents: tuple[str, ...] = ()
     questions: str | None = None
     """A file, see ``read_asked``."""
-    asked: tuple[str, ...] = ()
-    """Questions themselves."""
+    question_texts: tuple[str, ...] = ()
     format: str | None = None
-    """Of the documents, where their names do not say it."""
+    """The documents' format, if their names do not show it."""
     fields: tuple[str, ...] = ("text",)
-    """Of the documents, in JSON lines and tables."""
+    """The documents' fields, in JSON lines and tables."""
     sample_by: SampleBy | None = None
-    """What a document is in plain text; ``None`` is a line, or all of it where it has to be one text."""
+    """The unit of plain text that is a document; ``None``: a line, or the whole file with ``single``."""
     single: bool = False
-    """Whether ``documents`` has to be one text."""
+    """Whether ``documents`` must be one text."""
     index: str | None = None
-    """What ``index`` wrote; its paragraphs take the place of the contexts."""
+    """The folder of an index, whose paragraphs are the contexts."""
 
     def __post_init__(self) -> None:
         if self.index is not None and self.documents:
@@ -176,9 +171,9 @@ class InquirySources:
             )
         if self.data is not None and is_read_once(self.data):
             raise UsageError("questions with their contexts are not read from a pipe", "name a file with --data")
-        if self.data is not None and (self.questions or self.asked):
+        if self.data is not None and (self.questions or self.question_texts):
             raise UsageError("--data has its own questions", "leave out --question and --questions, or --data")
-        if self.data is None and (self.questions is None) == (not self.asked):
+        if self.data is None and (self.questions is None) == (not self.question_texts):
             raise UsageError("need questions on the documents", "give either --question TEXT or --questions FILE")
         paths = self.paths()
         if "" in paths:
@@ -189,7 +184,7 @@ class InquirySources:
 
     @property
     def sampled_by(self) -> SampleBy | None:
-        """What a document is in plain text, as far as it is said: what ``single`` is one text."""
+        """``sample_by``, which is ``document`` by default with ``single``."""
         return "document" if self.single and self.sample_by is None else self.sample_by
 
     def paths(self) -> list[str]:
@@ -201,26 +196,22 @@ class InquirySources:
 class Inquiry:
     """All questions, and the contexts to look for answers in."""
 
-    asked: dict[str, Question]
+    questions: dict[str, Question]
     """By id, in the order in which they are answered; of questions to documents without context."""
     n_lookups: dict[str, int]
     """In how many contexts each question is looked up, by its id."""
     n_contexts: int
-    """How many contexts there are in all."""
-    _stream: Callable[[], Iterator[Question]] = field(repr=False)
-
-    def lookups(self) -> Iterator[Question]:
-        """Each question on each of its contexts, those on one document together; read again each time."""
-        return self._stream()
+    lookups: Callable[[], Iterator[Question]] = field(repr=False)
+    """Each question on each of its contexts, those on one document together; read again at each call."""
 
     @cached_property
     def is_second(self) -> bool:
         """Whether answers are scored as in SQuAD 2."""
-        return has_impossible(self.asked.values())
+        return has_impossible(self.questions.values())
 
     def golds(self) -> dict[str, list[str]]:
         """The gold answers that count, by the id of the question, of those that are labelled."""
-        labelled = (question for question in self.asked.values() if question.is_labelled)
+        labelled = (question for question in self.questions.values() if question.is_labelled)
         return {question.id: gold_texts(question, is_second=self.is_second) for question in labelled}
 
 
@@ -228,97 +219,94 @@ def read_inquiry(
     sources: InquirySources,
     progress: Progress,
     retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
-    own: OwnPassages | None = None,
+    passages: OwnPassages | None = None,
 ) -> Inquiry:
-    """Read the questions, and look through all documents once, or search the index, so that what is broken is said
-    before work begins. Without an index contexts are read whole, or with ``own`` their best paragraphs.
+    """Read the questions, and look through all documents once, or search the index, so that broken files are reported
+    before work begins. Without an index contexts are read whole, or with ``passages`` their best paragraphs.
 
     Raises ``InputError`` if a file is broken, two questions share an id or a document is empty, ``MissingError``
-    if one is not there, ``UsageError`` for a question without text and for several documents where one is wanted.
+    if one is not there, ``UsageError`` for a question without text and for several documents with ``single``.
     """
-    if sources.index is not None:
-        return _searched(sources, Index(sources.index), retrieval, progress)
+    index = None if sources.index is None else Index(sources.index)
     if sources.data is not None:
-        return on_contexts(read_questions(sources.data, progress, labelled=None), own)
-    return _on_documents(sources, progress, own)
-
-
-def _on_documents(sources: InquirySources, progress: Progress, own: OwnPassages | None) -> Inquiry:
-    """Each question on each document, or on its best paragraphs."""
-    asked = _asked(sources, progress)
+        questions = read_questions(sources.data, progress, labelled=None)
+    elif sources.questions is not None:
+        questions = read_asked(sources.questions, progress)
+    else:
+        questions = []
+        for number, text in enumerate(sources.question_texts, start=1):
+            if not text.strip():
+                raise UsageError(f"--question number {number} is empty")
+            questions.append(Question(str(number), Decoder().without_surrogates(text, "--question"), ""))
+    if index is not None:
+        return _searched(questions, index, retrieval, progress)
+    if sources.data is not None:
+        return on_contexts(questions, passages)
     documents = _Documents(sources, progress)
-    stubs = {one.id: one for one in asked}
+    by_id = {question.id: question for question in questions}
 
-    def stream() -> Iterator[Question]:
+    def lookups() -> Iterator[Question]:
         for text in documents.read():
-            for stub in stubs.values():
-                yield replace(stub, context=text.text, document=text.name, title=text.title)
+            for question in questions:
+                yield replace(question, context=text.text, document=text.name, title=text.title)
 
-    return _narrowed(Inquiry(stubs, dict.fromkeys(stubs, documents.n), documents.n, stream), own)
+    inquiry = Inquiry(by_id, dict.fromkeys(by_id, documents.n), documents.n, lookups)
+    return inquiry if passages is None else _narrowed(inquiry, passages)
 
 
-def _searched(sources: InquirySources, index: Index, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
+def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
     """Each question on the best paragraphs of the index."""
-    asked = _asked(sources, progress) if sources.data is None else read_questions(sources.data, progress, labelled=None)
     index.warn_unfinished(progress)
     passages: dict[tuple[str, int], Passage] = {}  # once, however many questions find them
-    found: dict[str, list[tuple[Passage, float]]] = {}
-    with progress.bar("search", len(asked), "questions") as bar:
-        for one in asked:
-            best = index.search(one.question, retrieval.n_passages, retrieval.by)
-            found[one.id] = [(passages.setdefault((each.document, each.start), each), each.score) for each in best]
+    matches: dict[str, list[tuple[Passage, float]]] = {}
+    with progress.bar("search", len(questions), "questions") as bar:
+        for question in questions:
+            matches[question.id] = [
+                (passages.setdefault((passage.document, passage.start), passage), passage.score)
+                for passage in index.search(question.question, retrieval.n_passages, retrieval.by)
+            ]
             bar.advance(1)
 
-    def stream() -> Iterator[Question]:
-        for one in asked:
-            own = [replace(passage, score=score) for passage, score in found[one.id]]
-            yield from on_passages(one, own, retrieval.search_weight)
+    def lookups() -> Iterator[Question]:
+        for question in questions:
+            best = [replace(passage, score=score) for passage, score in matches[question.id]]
+            yield from on_passages(question, best, retrieval.search_weight)
 
-    n_lookups = {name: len(each) for name, each in found.items()}
-    return Inquiry({one.id: one for one in asked}, n_lookups, len(passages), stream)
-
-
-def _narrowed(inquiry: Inquiry, own: OwnPassages | None) -> Inquiry:
-    """The same, with the best paragraphs of each context instead of all of it."""
-    if own is None:
-        return inquiry
-    n_lookups = dict.fromkeys(inquiry.asked, 0)
-    for context, together in groupby(inquiry.lookups(), key=lambda one: one.context):
-        n = own.n_of(context)
-        for one in together:
-            n_lookups[one.id] += n
-    return Inquiry(inquiry.asked, n_lookups, inquiry.n_contexts, lambda: own.questions(inquiry.lookups()))
+    n_lookups = {name: len(pairs) for name, pairs in matches.items()}
+    return Inquiry({question.id: question for question in questions}, n_lookups, len(passages), lookups)
 
 
-def on_contexts(questions: Sequence[Question], own: OwnPassages | None = None) -> Inquiry:
-    """Each question on its own context, or with ``own`` on the best paragraphs of that; their ids differ."""
+def _narrowed(inquiry: Inquiry, passages: OwnPassages) -> Inquiry:
+    """``inquiry`` on the best paragraphs of each context instead of all of it."""
+    n_lookups = dict.fromkeys(inquiry.questions, 0)
+    for context, group in groupby(inquiry.lookups(), key=attrgetter("context")):
+        n = min(passages.n, n_paragraphs(context))
+        for question in group:
+            n_lookups[question.id] += n
+    return Inquiry(inquiry.questions, n_lookups, inquiry.n_contexts, lambda: passages.questions(inquiry.lookups()))
+
+
+def on_contexts(questions: Sequence[Question], passages: OwnPassages | None = None) -> Inquiry:
+    """Each question on its own context, or with ``passages`` on the best paragraphs of that; their ids differ."""
     by_context: dict[str, list[Question]] = {}
     for question in questions:
         by_context.setdefault(question.context, []).append(question)
 
-    def stream() -> Iterator[Question]:
-        for context, together in by_context.items():  # one object for equal contexts, which are compared by identity
-            yield from (replace(question, context=context) for question in together)
+    def lookups() -> Iterator[Question]:
+        for context, group in by_context.items():  # one object for equal contexts, which are compared by identity
+            yield from (replace(question, context=context) for question in group)
 
-    asked = {question.id: question for question in questions}
-    return _narrowed(Inquiry(asked, dict.fromkeys(asked, 1), len(by_context), stream), own)
-
-
-def _asked(sources: InquirySources, progress: Progress) -> list[Question]:
-    if sources.questions is not None:
-        return read_asked(sources.questions, progress)
-    if empty := [number for number, text in enumerate(sources.asked, start=1) if not text.strip()]:
-        raise UsageError(f"--question number {empty[0]} is empty")
-    texts = (Decoder().without_surrogates(text, "--question") for text in sources.asked)
-    return [Question(str(number), text, "") for number, text in enumerate(texts, start=1)]
+    by_id = {question.id: question for question in questions}
+    inquiry = Inquiry(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups)
+    return inquiry if passages is None else _narrowed(inquiry, passages)
 
 
 class _Documents:
-    """The documents, read once to see that they are sound, then as often as they are wanted."""
+    """The documents, read once to see that they are sound, and again at each ``read``."""
 
     def __init__(self, sources: InquirySources, progress: Progress) -> None:
         self._sources = sources
-        self._piped: dict[str, list[Context]] = {}
+        self._piped: dict[str, list[NamedText]] = {}
         self._names: list[str] = []
         names = Names()
         for source in sources.documents:
@@ -327,26 +315,21 @@ class _Documents:
                 if is_read_once(source):
                     self._piped.setdefault(source, []).append(text)
         names.note_lines(progress)
+        self.n = len(self._names)
         if sources.single and self.n > 1:
             raise UsageError(
                 f"--context {sources.documents[0]} holds {self.n:,} documents", "give them with --documents"
             )
 
-    @property
-    def n(self) -> int:
-        """How many there are."""
-        return len(self._names)
-
-    def read(self) -> Iterator[Context]:
-        """The documents again, by the same names; what was to be said of them has been."""
-        texts = chain.from_iterable(map(self._texts, self._sources.documents))
+    def read(self) -> Iterator[NamedText]:
+        """The documents again, with the same names and without warnings."""
+        sources = self._sources
+        texts = chain.from_iterable(
+            self._piped.get(source)
+            or read_texts(source, Silent(), sources.format, sources.fields, sample_by=sources.sampled_by)
+            for source in sources.documents
+        )
         for text, name in zip_longest(texts, self._names):
             if text is None or name is None:
                 raise InputError("the documents changed while they were read", "run the command again")
             yield replace(text, name=name)
-
-    def _texts(self, source: str) -> Iterable[Context]:
-        sources = self._sources
-        if source in self._piped:
-            return self._piped[source]
-        return read_texts(source, Silent(), sources.format, sources.fields, sample_by=sources.sampled_by)

@@ -4,6 +4,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from greenadapt.config import Pool, QaConfig
@@ -13,7 +14,6 @@ from greenadapt.inference.qa.inquiry import Inquiry
 from greenadapt.inference.search.paragraphs import sentence_gaps
 from greenadapt.models.streaming import pooled
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import parse_own_object
 from greenadapt.tasks.qa import QuestionTask, longest_question
@@ -25,7 +25,7 @@ MAX_CHARS = 300
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A piece of a context, ``start`` its first character in there."""
+    """A part of a context, from its character ``start`` on."""
 
     text: str
     start: int
@@ -34,11 +34,11 @@ class Excerpt:
 def sentence_around(context: str, start: int, end: int, max_chars: int = MAX_CHARS) -> Excerpt:
     """The sentence, or the sentences, that hold the characters ``start`` to before ``end`` of ``context``.
 
-    For where sentences end see ``sentence_gaps``. What has more than ``max_chars`` characters is
-    cut between words on both sides of the span, of which nothing is ever left out.
+    ``sentence_gaps`` finds the ends of sentences. An excerpt of more than ``max_chars`` characters is cut between words
+    on both sides of the span, which is always whole.
 
-    Looks at ``max_chars`` characters on either side, however long the context is. Raises ``ValueError`` for a span that
-    is none of the context's.
+    Only ``max_chars`` characters on either side are read, however long the context is. Raises ``ValueError`` for a span
+    outside of the context.
     """
     if not 0 <= start <= end <= len(context):
         raise ValueError(f"characters {start} to {end} of a context that has {len(context)}")
@@ -50,16 +50,16 @@ def sentence_around(context: str, start: int, end: int, max_chars: int = MAX_CHA
             last = gap_start
             break
     first, last = _cut(context, (first, start), (end, last), max_chars)
-    while first < start and context[first].isspace():
-        first += 1
-    while last > end and context[last - 1].isspace():
-        last -= 1
+    first = start - len(context[first:start].lstrip())
+    last = end + len(context[end:last].rstrip())
     return Excerpt(context[first:last], first)
 
 
 def _cut(context: str, before: tuple[int, int], after: tuple[int, int], max_chars: int) -> tuple[int, int]:
-    """First character of ``before`` and the one after the last of ``after``, so that with what is between them there
-    are at most ``max_chars``: half of the room on either side, and what one side leaves is for the other.
+    """Shorten the spans ``before`` and ``after`` of an answer so that all have at most ``max_chars`` characters.
+
+    Each side gets half of the room, and what the other side does not need. Returns the first character, and the one
+    after the last.
     """
     (first, start), (end, last) = before, after
     room = max(0, max_chars - (end - start))
@@ -68,50 +68,41 @@ def _cut(context: str, before: tuple[int, int], after: tuple[int, int], max_char
         return first, last
     n_before = min(n_before, max(room // 2, room - n_after))
     n_after = min(n_after, room - n_before)
-    return _word_begin(context, start - n_before, start), _word_end(context, end, end + n_after)
-
-
-def _word_begin(context: str, first: int, start: int) -> int:
-    """The first character from ``first`` on that begins a word, or ``start``."""
+    first, last = start - n_before, end + n_after
     while first < start and not (first == 0 or context[first - 1].isspace()):
         first += 1
-    return first
-
-
-def _word_end(context: str, end: int, last: int) -> int:
-    """The last place up to ``last`` where a word ends, or ``end``."""
     while last > end and not (last == len(context) or context[last].isspace()):
         last -= 1
-    return last
+    return first, last
 
 
-# Questions that all models answer before the next ones; their contexts are held.
+# Questions that all models answer before the next ones; their contexts stay in memory.
 _BLOCK, _BLOCK_CHARACTERS = 256, 1 << 22
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """What was found for one question in one document, or in all of them: by the name of each set of answers."""
+    """The candidates for a question in one document, or in all of them, by the name of each set of answers."""
 
     id: str
     document: str
     found: dict[str, AnswerCandidates]
     start: int = 0
-    """First character of what was read of the document."""
+    """The first character of the document that was read."""
 
     def as_line(self) -> str:
         """As a line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
-    def of_line(cls, line: bytes, place: Path) -> "Lookup":
-        """What ``as_line`` wrote into the file ``place``; raises ``InputError`` for anything else."""
-        values = parse_own_object(line, cls, place, "run the command again")
-        found = {
-            name: AnswerCandidates(tuple(Candidate(**one) for one in each["candidates"]), each["null"])
-            for name, each in values["found"].items()
+    def of_line(cls, line: bytes, path: Path) -> "Lookup":
+        """The lookup in a line of ``as_line`` in the file ``path``; raises ``InputError`` for any other line."""
+        values = parse_own_object(line, cls, path, "run the command again")
+        sets = {
+            name: AnswerCandidates(tuple(Candidate(**fields) for fields in answers["candidates"]), answers["null"])
+            for name, answers in values["found"].items()
         }
-        return cls(values["id"], values["document"], found, values.get("start", 0))
+        return cls(values["id"], values["document"], sets, values.get("start", 0))
 
 
 @dataclass(frozen=True)
@@ -124,73 +115,62 @@ class QaModel:
     """Name of the set → whose logits decide."""
     config: QaConfig
 
-    def found(self, questions: Iterable[Question]) -> Iterator[dict[str, AnswerCandidates]]:
-        """What the model says about each question on its context, in order."""
-        for output in self.model.outputs(questions):
-            yield {name: self._located(output.example, pooled(output, pool)) for name, pool in self.sets.items()}
-
-    def _located(self, question: Question, logits: Array) -> AnswerCandidates:
-        """What is found, with the sentences of those that may be shown."""
-        found = self.task.find_candidates(question, logits, self.config.n_best)
-        top = self.config.top
-        located = (_in_sentence(one, question) for one in found.candidates[:top])
-        candidates = (*located, *found.candidates[top:])
-        return AnswerCandidates(tuple(_in_document(one, question) for one in candidates), found.null)
-
-    def shown(self, lookup: Lookup) -> list[Json]:
-        """The best answers among what it found; its sets are one."""
-        found = next(iter(lookup.found.values()), AnswerCandidates(()))
-        best = ranked(found, self.task.null_threshold)[: self.config.top]
-        return [one.candidate.as_dict(one.score) for one in best]
+    def find(self, questions: Iterable[Question]) -> Iterator[dict[str, AnswerCandidates]]:
+        """The model's candidates for each question on its context, by the name of the set, in order."""
+        for output in self.model.outputs(self.task.inference(questions, self.model.encoder)):
+            sets = {}
+            for name, pool in self.sets.items():
+                best = self.task.find_candidates(output.example, pooled(output, pool), self.config.n_best)
+                located = (
+                    _located(candidate, output.example, has_sentence=rank < self.config.top)
+                    for rank, candidate in enumerate(best.candidates)
+                )
+                sets[name] = AnswerCandidates(tuple(located), best.null)
+            yield sets
 
     def warn_long(self, questions: dict[str, str], progress: Progress) -> None:
-        """Say which questions leave no room for the context; text → id."""
+        """Warn of questions that leave no room for the context; text → id."""
         encoder = self.model.encoder
         room = longest_question(encoder.max_length, encoder.n_special_pair)
-        long = []
-        for text, name in questions.items():
-            if (n := encoder.n_pieces(text)) > room:
-                long.append((name, n))
-        if long:
+        sizes = [(name, encoder.n_pieces(text)) for text, name in questions.items()]
+        if long := [(name, n) for name, n in sizes if n > room]:
             progress.warn(
                 f"questions longer than the {room} pieces that the model reads beside a context: {len(long):,}; "
                 f"they are cut, the first is {long[0][0]} with {long[0][1]}"
             )
 
 
-def _in_sentence(one: Candidate, question: Question) -> Candidate:
-    assert one.start is not None  # spans have both
-    assert one.end is not None
-    around = sentence_around(question.context, one.start, one.end)
-    return replace(one, document=question.document, sentence=around.text, sentence_start=around.start)
+def _located(candidate: Candidate, question: Question, *, has_sentence: bool) -> Candidate:
+    """A candidate with its characters in the document, and with the sentence around it if it may be shown."""
+    passage = question.passage
+    if candidate.start is None or candidate.end is None:
+        return candidate
+    begin = 0 if passage is None else passage.start
+    if has_sentence:
+        around = sentence_around(question.context, candidate.start, candidate.end)
+        candidate = replace(
+            candidate,
+            document=question.document,
+            sentence=around.text,
+            sentence_start=begin + around.start,
+            paragraph="" if passage is None else question.context,
+        )
+    if passage is None:
+        return candidate
+    return replace(candidate.moved(candidate.document, begin), title=passage.title, paragraph_start=begin)
 
 
-def _in_document(one: Candidate, question: Question) -> Candidate:
-    """A candidate in the paragraph that a search found, with its characters in the document."""
-    found = question.passage
-    if found is None or one.start is None:
-        return one
-    is_shown = one.sentence_start is not None
-    return replace(
-        one.moved(one.document, found.start),
-        sentence_start=found.start + (one.sentence_start or 0) if is_shown else None,
-        title=found.title,
-        paragraph=question.context if is_shown else "",
-        paragraph_start=found.start,
-    )
-
-
-def looked_up(models: Iterable[QaModel], questions: Iterator[Question]) -> Iterator[Lookup]:
+def look_up(models: Iterable[QaModel], questions: Iterator[Question]) -> Iterator[Lookup]:
     """Look each question up in its context with every model, in order."""
     for block in in_blocks(questions):
-        each = (model.found(block) for model in models)
-        for question, *founds in zip(block, *each, strict=True):
-            found = {name: one for sets in founds for name, one in sets.items()}
-            id, document, start = place_of(question)  # noqa: A001
-            yield Lookup(id, document, found, start)
+        candidates = (model.find(block) for model in models)
+        for question, *of_models in zip(block, *candidates, strict=True):
+            sets = {name: answers for of_model in of_models for name, answers in of_model.items()}
+            id, document, start = lookup_key(question)  # noqa: A001
+            yield Lookup(id, document, sets, start)
 
 
-def place_of(question: Question) -> tuple[str, str, int]:
+def lookup_key(question: Question) -> tuple[str, str, int]:
     """The question's id, the document, and the first character of the document that is read."""
     return question.id, question.document, 0 if question.passage is None else question.passage.start
 
@@ -212,50 +192,41 @@ def in_blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
 
 def answers(model: QaModel, inquiry: Inquiry) -> Iterator[list[Json]]:
     """The ``top`` best answers of the model to each question, in order, see ``Candidate.as_dict``."""
-    waiting = Waiting(inquiry, model.config.n_best)
-    for lookup in looked_up([model], inquiry.lookups()):
-        waiting.add(lookup)
-        yield from map(model.shown, waiting.complete())
-    yield from map(model.shown, waiting.rest())
+    lookups = look_up([model], inquiry.lookups())
+    for lookup in collect(lookups, inquiry.n_lookups, model.config.n_best):
+        candidates = next(iter(lookup.found.values()), AnswerCandidates(()))  # of the model's only set
+        best = ranked(candidates, model.task.null_threshold)[: model.config.top]
+        yield [answer.candidate.as_dict(answer.score) for answer in best]
 
 
-class Waiting:
-    """Questions of which some contexts are still to be looked up, or earlier questions are."""
+def collect(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_best: int) -> Iterator[Lookup]:
+    """The ``n_best`` candidates for each question from all its contexts, in the order of ``n_lookups``, which has the
+    number of contexts by the id of the question. A question comes as soon as it and all before it are complete.
 
-    def __init__(self, inquiry: Inquiry, n_best: int) -> None:
-        self._n_best = n_best
-        self._missing = dict(inquiry.n_lookups)
-        self._order = deque(self._missing)
-        self._found: dict[str, dict[str, AnswerCandidates]] = {}
-
-    def add(self, lookup: Lookup) -> None:
-        """Put what was found on one more context to what is there."""
-        before = self._found.get(lookup.id, {name: AnswerCandidates(()) for name in lookup.found})
-        self._found[lookup.id] = {
-            name: together([before[name], one], self._n_best) for name, one in lookup.found.items()
-        }
-        self._missing[lookup.id] -= 1
-
-    def complete(self) -> Iterator[Lookup]:
-        """Take out those that are complete, as far as all before them are."""
-        while self._order and not self._missing[self._order[0]]:
-            name = self._order.popleft()
-            yield Lookup(name, "", self._found.pop(name, {}))
-
-    def rest(self) -> Iterator[Lookup]:
-        """The last of them, for which nothing was read; raises ``InputError`` if not all was looked up that should be,
-        or more.
-        """
-        yield from self.complete()
-        if self._order or self._found:
-            raise InputError("the documents changed while they were read", "run the command again")
+    Raises ``InputError`` at the end if there were fewer lookups, or more.
+    """
+    n_missing = dict(n_lookups)
+    order = deque(n_missing)
+    sets: dict[str, dict[str, AnswerCandidates]] = {}
+    for lookup in chain(lookups, [None]):  # after the last lookup come questions without contexts
+        if lookup is not None:
+            before = sets.get(lookup.id) or dict.fromkeys(lookup.found, AnswerCandidates(()))
+            sets[lookup.id] = {
+                name: together([before[name], candidates], n_best) for name, candidates in lookup.found.items()
+            }
+            n_missing[lookup.id] -= 1
+        while order and not n_missing[order[0]]:
+            name = order.popleft()
+            yield Lookup(name, "", sets.pop(name, {}))
+    if order or sets:
+        raise InputError("the documents changed while they were read", "run the command again")
 
 
 def read_journal(journal: Path | None) -> Iterator[Lookup]:
-    """What an earlier attempt looked up; from a line on that is not whole or damaged, the file is cut off."""
+    """The lookups of an earlier run; the file is cut off at the first line that is damaged or not whole."""
     if journal is None or not journal.is_file():
         return
-    sound = 0
+    n_sound = 0
     with open(journal, "rb+") as file:
         for line in file:
             try:
@@ -263,7 +234,7 @@ def read_journal(journal: Path | None) -> Iterator[Lookup]:
             except InputError:
                 lookup = None
             if lookup is None:
-                file.truncate(sound)
+                file.truncate(n_sound)
                 return
-            sound += len(line)
+            n_sound += len(line)
             yield lookup

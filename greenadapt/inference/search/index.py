@@ -12,23 +12,25 @@ from greenadapt.config import Count, SampleBy, SearchBy
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import checked_call
-from greenadapt.inference.entries import Context, Names, read_texts
+from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.paragraphs import paragraphs
 from greenadapt.inference.search.store import (
     AGAIN,
+    TOKENIZER,
     VECTORS,
     Change,
     DocumentKey,
-    Entry,
     FolderStore,
     FolderWriter,
     Passage,
+    StoredParagraph,
 )
 from greenadapt.inference.search.vectors import VectorFiles
 from greenadapt.inference.search.words import Words, in_any_form, in_normal_form, model_words, raw_words
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.arrays import UInt64Array
 from greenadapt.storage.files import Json
+from greenadapt.tokenization.vocabulary import load_tokenizer
 from greenadapt.workers import grouped
 
 if TYPE_CHECKING:
@@ -47,11 +49,11 @@ def index_input(place: str) -> Json:
 
 
 class Index:
-    """An index that ``greenadapt index`` wrote; searches see what another process commits meanwhile.
+    """An index that ``greenadapt index`` wrote; searches see the commits of other processes.
 
     Raises ``MissingError`` if there is no index or a package is missing, ``InputError`` if it is damaged.
 
-    ``model`` is where the model is that made the vectors, if it is not where it was; only one named so is downloaded.
+    ``model`` is the model that made the vectors, if its folder was moved; only a model named here is downloaded.
 
     Examples:
         >>> index = greenadapt.Index("papers.index")
@@ -69,7 +71,7 @@ class Index:
         if facts is None:
             raise MissingError(f"{self.place} is not a search index", "make one with greenadapt index")
         self.facts = facts
-        """What it was made from, and how, when it was last searched."""
+        """Its sources and settings at the last search."""
         self._model = model
 
     def __repr__(self) -> str:
@@ -94,15 +96,15 @@ class Index:
         query = Decoder().without_surrogates(query, "query")
         self._refresh()
         if by == "bm25":
-            return self._by_words(query, top)
+            return self.store.search(self.words_of_query(query), top)
         if by == "dense":
             return self._by_vector(query, top)
-        deep = max(top, _DEEP)
-        return fused([self._by_words(query, deep), self._by_vector(query, deep)])[:top]
+        n = max(top, _DEEP)
+        return _fused([self.store.search(self.words_of_query(query), n), self._by_vector(query, n)])[:top]
 
     @cached_property
     def vectors(self) -> VectorFiles:
-        """Those of the paragraphs; raises ``UsageError`` if there are none."""
+        """The vectors of the paragraphs; raises ``UsageError`` if there are none."""
         if not self.facts.config.vectors:
             raise UsageError(f"{self.place} has no vectors", "search --by bm25, or index with --vectors")
         return VectorFiles(self.store.folder / VECTORS, self.store)
@@ -118,46 +120,46 @@ class Index:
 
     @cached_property
     def words(self) -> Words:
-        """What splits a paragraph into the words that are compared."""
+        """Splits a paragraph into the words that a search compares."""
         words = self._raw_words
         return words if self.facts.normal_form is None else in_normal_form(words)
 
     @cached_property
     def words_of_query(self) -> Words:
-        """The same of a query: in an index of version 0.2.0, whose words are as in the text, in every form."""
+        """Splits a query; for an index of version 0.2.0, whose words are as in the text, into words of every form."""
         return in_any_form(self._raw_words) if self.facts.normal_form is None else self.words
 
     @cached_property
     def _raw_words(self) -> Words:
-        return raw_words if self.facts.model is None else model_words(self.store.tokenizer())
+        return raw_words if self.facts.model is None else model_words(load_tokenizer(self.store.folder / TOKENIZER))
 
     @cached_property
     def encoder(self) -> "SentenceEncoder":
-        """The model that makes the vectors; raises ``InputError`` if it is not the one that made those there."""
+        """The model that made the vectors; raises ``InputError`` for another one."""
         from greenadapt.checkpoints.provenance import adapted_input
         from greenadapt.checkpoints.source import find_local_model, find_model
         from greenadapt.inference.sentence_vectors import SentenceEncoder
 
         assert self.facts.model is not None  # as there are vectors
         source = self.facts.model.source
-        found = find_local_model(source, self.place) if self._model is None else find_model(self._model)
-        if adapted_input(found)["sha256"] != self.facts.model.sha256:
+        model = find_local_model(source, self.place) if self._model is None else find_model(self._model)
+        if adapted_input(model)["sha256"] != self.facts.model.sha256:
             raise InputError(
-                f"{found.source} is not, or no longer, the model {source} that {self.place} was made with",
+                f"{model.source} is not, or no longer, the model {source} that {self.place} was made with",
                 f"name that one with --model, or {AGAIN}",
             )
-        return SentenceEncoder.open(found.folder)
+        return SentenceEncoder.open(model.folder)
 
     def warn_unfinished(self, progress: Progress) -> None:
         """Warn if not all documents are in it yet."""
         if self.facts.counts is None:
             progress.warn(
                 f"{self.place} is not finished, it answers from {len(self):,} paragraphs: index is running, or was "
-                "stopped, and the same command goes on"
+                "stopped, and the same command resumes it"
             )
 
     def _refresh(self) -> None:
-        """See whether another process made the index again meanwhile, with another model or configuration."""
+        """Forget what is cached if another process made the index again, with another model or configuration."""
         facts = self.store.facts()
         if facts is None or facts == self.facts:
             return
@@ -166,36 +168,33 @@ class Index:
                 self.__dict__.pop(name, None)
         self.facts = facts
 
-    def _by_words(self, query: str, top: int) -> list[Passage]:
-        return self.store.search(self.words_of_query(query), top)
-
     def _by_vector(self, query: str, top: int) -> list[Passage]:
         self.vectors.refresh()
         self.require_vectors()
         if not len(self.vectors):
             return []
         [vector] = self.encoder.vectors([query], "mean", 1, Silent())
-        wanted = top
-        while True:  # vectors of paragraphs that were removed are found, too
-            near = self.vectors.search(vector, wanted)
-            known = self.store.passages(key for key, _ in near)
-            found = [replace(known[key], score=cosine) for key, cosine in near if key in known]
-            if len(found) >= top or len(near) < wanted:
-                return found[:top]
-            wanted *= 4
+        n = top
+        while True:  # the search finds vectors of removed paragraphs, too
+            nearest = self.vectors.search(vector, n)
+            passages = self.store.passages(key for key, _ in nearest)
+            best = [replace(passages[key], score=cosine) for key, cosine in nearest if key in passages]
+            if len(best) >= top or len(nearest) < n:
+                return best[:top]
+            n *= 4
 
 
-def fused(rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
+def _fused(rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
     """Paragraphs by reciprocal rank fusion: ``score`` is the sum of 1 / (60 + rank), ranks counted from 1."""
     scores: dict[tuple[str, int], float] = {}
     passages: dict[tuple[str, int], Passage] = {}
     for ranking in rankings:
-        for rank, one in enumerate(ranking, start=1):
-            place = one.document, one.start
-            scores[place] = scores.get(place, 0.0) + 1 / (_RRF_K + rank)
-            passages[place] = one
-    best = sorted(scores, key=lambda place: (-scores[place], place))
-    return [replace(passages[place], score=scores[place]) for place in best]
+        for rank, passage in enumerate(ranking, start=1):
+            key = passage.document, passage.start
+            scores[key] = scores.get(key, 0.0) + 1 / (_RRF_K + rank)
+            passages[key] = passage
+    best = sorted(scores, key=lambda key: (-scores[key], key))
+    return [replace(passages[key], score=scores[key]) for key in best]
 
 
 _BATCH, _BATCH_WITH_VECTORS = 1 << 12, 1 << 10
@@ -211,18 +210,18 @@ class _Document:
     """A document that is new or changed."""
 
     key: DocumentKey
-    entries: list[Entry]
+    paragraphs: list[StoredParagraph]
     texts: list[str]
-    """What is searched of each entry."""
+    """The text of each paragraph that gets a vector, with the title."""
     is_new: bool
 
 
 class Builder:
     """Brings an index up to date, in batches that are committed one by one.
 
-    A document is known by its name; if its text or its title changed, its paragraphs are replaced. Those that are not
-    among the documents any more are removed, once all documents have been read. ``sample_by`` is what the user said of
-    plain text; the index itself says what is done.
+    A document is identified by its name; if its text or its title changed, its paragraphs are replaced. Documents that
+    are gone are removed, once all others have been read. ``sample_by`` is the user's option for plain text; the index
+    has its own, which counts.
     """
 
     def __init__(self, index: Index, progress: Progress, sample_by: SampleBy | None = None) -> None:
@@ -239,14 +238,18 @@ class Builder:
         if self._config.vectors:
             self._index.require_vectors()
             self._index.vectors.remove_others()
-        writer = self._index.store.writer()
+        writer = FolderWriter(self._index.store)
         is_empty = not len(self._index)
         try:
             with self._progress.bar("index", None, "paragraphs") as bar:
                 seen: set[int] = set()
                 for batch in self._batches(seen, is_empty=is_empty):
-                    self._write(batch, writer)
-                    bar.advance(sum(len(document.entries) for document in batch))
+                    if self._config.vectors:
+                        self._encode(batch)  # first, so that every paragraph that is committed has its vector
+                    for document in batch:
+                        writer.put(document.key, document.paragraphs, is_new=document.is_new)
+                    writer.commit()
+                    bar.advance(sum(len(document.paragraphs) for document in batch))
             if not is_empty:
                 self._remove_others(seen, writer)
         finally:
@@ -255,20 +258,19 @@ class Builder:
         counts = {name: self._counts[name] for name in ("added", "changed", "removed", "unchanged")}
         return {"documents": len(seen), **counts, "paragraphs": len(self._index)}
 
-    def _contexts(self) -> Iterator[Context]:
-        facts, names = self._index.facts, Names()
-        how = facts.config.format, facts.config.fields, names
-        by = self._sample_by if facts.config.sample_by == "line" else facts.config.sample_by
-        for path, given in facts.documents.items():
-            for context in read_texts(path, self._progress, *how, by):
-                is_path = context.name.startswith(path)
-                yield replace(context, name=given + context.name.removeprefix(path)) if is_path else context
+    def _texts(self) -> Iterator[NamedText]:
+        config, names = self._config, Names()
+        by = self._sample_by if config.sample_by == "line" else config.sample_by
+        for path, prefix in self._index.facts.documents.items():
+            for text in read_texts(path, self._progress, config.format, config.fields, names, by):
+                is_path = text.name.startswith(path)
+                yield replace(text, name=prefix + text.name.removeprefix(path)) if is_path else text
         names.note_lines(self._progress)
 
-    def _compared(self, seen: set[int], *, is_empty: bool) -> Iterator[tuple[Context, DocumentKey, Change]]:
-        """Every document with what it is, compared with the index; in ``seen`` the hashed names of all."""
-        for block in grouped(self._contexts(), lambda one: len(one.text), _BLOCK_CHARACTERS, _BLOCK):
-            keys = [DocumentKey(_hash(one.name), _hash(one.name, one.title, one.text)) for one in block]
+    def _compared(self, seen: set[int], *, is_empty: bool) -> Iterator[tuple[NamedText, DocumentKey, Change]]:
+        """Every document with its difference to the index; in ``seen`` the hashed names of all."""
+        for block in grouped(self._texts(), lambda text: len(text.text), _BLOCK_CHARACTERS, _BLOCK):
+            keys = [DocumentKey(_hash(text.name), _hash(text.name, text.title, text.text)) for text in block]
             seen.update(int(key.name, 16) for key in keys)
             changes: list[Change] = ["added"] * len(keys) if is_empty else self._index.store.changes(keys)
             self._counts.update(changes)
@@ -278,37 +280,31 @@ class Builder:
         """New and changed documents."""
         most = _BATCH_WITH_VECTORS if self._config.vectors else _BATCH
         documents = (
-            self._document(context, key, is_new=change == "added")
-            for context, key, change in self._compared(seen, is_empty=is_empty)
+            self._document(text, key, is_new=change == "added")
+            for text, key, change in self._compared(seen, is_empty=is_empty)
             if change != "unchanged"
         )
-        return grouped(documents, lambda one: len(one.entries), most, most)
+        return grouped(documents, lambda document: len(document.paragraphs), most, most)
 
-    def _document(self, context: Context, key: DocumentKey, *, is_new: bool) -> _Document:
-        entries, texts = [], []
-        for start, end in paragraphs(context.text, self._config.paragraph_chars):
-            text = context.text[start:end]
-            searched = text if not context.title or text.startswith(context.title) else f"{context.title}\n{text}"
-            passage = Passage(context.name, context.title, start, end, text)
-            own = int(_hash(context.name, str(start), searched), 16) >> 65  # 63 bits, as tantivy reads them from Python
-            entries.append(Entry(own, passage, " ".join(self._index.words(searched))))
-            texts.append(searched)
-        return _Document(key, entries, texts, is_new)
-
-    def _write(self, batch: Sequence[_Document], writer: FolderWriter) -> None:
-        if self._config.vectors:
-            self._encode(batch)  # first, so that every paragraph that is committed has its vector
-        for document in batch:
-            writer.put(document.key, document.entries, is_new=document.is_new)
-        writer.commit()
+    def _document(self, document: NamedText, key: DocumentKey, *, is_new: bool) -> _Document:
+        stored, texts = [], []
+        for start, end in paragraphs(document.text, self._config.paragraph_chars):
+            text = document.text[start:end]
+            passage = Passage(document.name, document.title, start, end, text)
+            if document.title and not text.startswith(document.title):
+                text = f"{document.title}\n{text}"
+            number = int(_hash(document.name, str(start), text), 16) >> 65  # 63 bits, as tantivy reads them from Python
+            stored.append(StoredParagraph(number, passage, " ".join(self._index.words(text))))
+            texts.append(text)
+        return _Document(key, stored, texts, is_new)
 
     def _encode(self, batch: Sequence[_Document]) -> None:
         index = self._index
         texts = {
-            entry.key: text
+            paragraph.key: text
             for document in batch
-            for entry, text in zip(document.entries, document.texts, strict=True)
-            if entry.key not in index.vectors
+            for paragraph, text in zip(document.paragraphs, document.texts, strict=True)
+            if paragraph.key not in index.vectors
         }
         if texts:
             vectors = index.encoder.vectors([*texts.values()], "mean", _ENCODED, Silent())
@@ -322,19 +318,17 @@ class Builder:
         writer.commit()
 
     def _drop_vectors(self) -> None:
-        """Of paragraphs that are no longer there, once these are a quarter of all."""
+        """Drop the vectors of removed paragraphs, once they are a quarter of all."""
         if not self._config.vectors:
             return
         index = self._index
-        store = index.store
-        assert isinstance(store, FolderStore)  # as there are vectors
         if len(index.vectors) > len(index) * 4 / 3:
 
-            def is_kept(keys: UInt64Array) -> list[bool]:
-                known = store.known(keys.tolist())
-                return [key in known for key in keys.tolist()]
+            def is_stored(keys: UInt64Array) -> list[bool]:
+                stored = index.store.stored_keys(keys.tolist())
+                return [key in stored for key in keys.tolist()]
 
-            index.vectors.drop(is_kept)
+            index.vectors.drop(is_stored)
 
 
 def _hash(*texts: str) -> str:

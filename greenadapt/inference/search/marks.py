@@ -12,7 +12,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class FileMark:
-    """What a file was when it was written: CRC-32 finds every change of a few bytes, and any other but for 1 in 2³²."""
+    """The size and checksums of a file: CRC-32 finds any change of a few bytes, and others but for 1 in 2³²."""
 
     bytes: int
     crc32: str
@@ -22,7 +22,7 @@ class FileMark:
 
     @classmethod
     def of(cls, path: Path) -> "FileMark":
-        """That of a file; raises ``OSError`` if it cannot be read."""
+        """The mark of a file; raises ``OSError`` if it cannot be read."""
         size = path.stat().st_size
         return cls(size, _whole(path), _ends(path, size))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 _BREAK = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
 _BREAKS = re.compile(rf"\r\n|{_BREAK}")
-_PLACE = re.compile(
+_GAP = re.compile(
     rf"""(?:(?P<stop>[.!?…।؟]["'”’»)\]]*)(?=\s)|(?P<wide>[。！？][」』”’）]*)|(?={_BREAK}))(?P<gap>\s*)"""
 )
 """Where a sentence may end: a full stop before white space, one of a script that has no spaces, or a line break."""
@@ -31,15 +31,15 @@ def sentence_gaps(context: str, first: int, last: int) -> Iterator[tuple[int, in
     follows may begin a sentence: no lower-case letter, and after ``.!?`` a letter, a digit or a quotation mark;
     abbreviations such as ``e.g.``, and ``al.`` before a number, do not.
     """
-    for place in _PLACE.finditer(context, first, last):
-        begin, end = place.span("gap")
+    for match in _GAP.finditer(context, first, last):
+        begin, end = match.span("gap")
         following = context[end] if end < len(context) else ""
-        n_breaks = len(_BREAKS.findall(place["gap"]))
+        n_breaks = len(_BREAKS.findall(match["gap"]))
         if (
             n_breaks > 1
             or (n_breaks and not following.islower())
-            or place["wide"]
-            or (place["stop"] and _begins(following) and not _is_abbreviation(context, place, following))
+            or match["wide"]
+            or (match["stop"] and _begins(following) and not _is_abbreviation(context, match, following))
         ):
             yield begin, end
 
@@ -49,11 +49,11 @@ def _begins(following: str) -> bool:
     return following in _QUOTES or (following.isalnum() and not following.islower())
 
 
-def _is_abbreviation(context: str, place: "re.Match[str]", following: str) -> bool:
-    """Whether the full stop belongs to the word before it and the sentence goes on with ``following``."""
-    if place["stop"] != ".":
+def _is_abbreviation(context: str, match: "re.Match[str]", following: str) -> bool:
+    """Whether the full stop belongs to the word before it, and ``following`` is in the same sentence."""
+    if match["stop"] != ".":
         return False
-    before = context[max(0, place.start() - _LOOK_BACK) : place.start()]
+    before = context[max(0, match.start() - _LOOK_BACK) : match.start()]
     words = before.split()
     word = words[-1].lstrip(_OPENING) if words and not before[-1].isspace() else ""
     if len(word) == 1 and word.isupper():  # the initial of a name
@@ -73,13 +73,13 @@ def paragraphs(text: str, most: int) -> list[Span]:
     then between words, and a longer word anywhere. Neighbouring parts that fit into ``most`` characters together are
     one paragraph, so that headings stay with what follows them.
     """
-    found: list[Span] = []
+    spans: list[Span] = []
     for start, end in _parts(text, (0, len(text)), most, 0):
-        if found and end - found[-1][0] <= most:
-            found[-1] = (found[-1][0], end)
+        if spans and end - spans[-1][0] <= most:
+            spans[-1] = (spans[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 def _matches(pattern: "re.Pattern[str]") -> Callable[[str, int, int], Iterator[Span]]:
@@ -87,7 +87,7 @@ def _matches(pattern: "re.Pattern[str]") -> Callable[[str, int, int], Iterator[S
 
 
 _GAPS = (_matches(_BLANK_LINES), _matches(_LINE_BREAK), sentence_gaps, _matches(_SPACE))
-"""What parts are cut at, from the clearest to the last resort."""
+"""Where parts are cut, from the clearest place to the last resort."""
 
 
 def _parts(text: str, span: Span, most: int, level: int) -> Iterator[Span]:
@@ -97,7 +97,7 @@ def _parts(text: str, span: Span, most: int, level: int) -> Iterator[Span]:
         if start < end:
             yield start, end
     elif level == len(_GAPS):
-        yield from ((at, min(at + most, end)) for at in range(start, end, most))
+        yield from ((i, min(i + most, end)) for i in range(start, end, most))
     else:
         for gap_start, gap_end in _GAPS[level](text, start, end):
             yield from _parts(text, (start, gap_start), most, level + 1)
@@ -106,9 +106,5 @@ def _parts(text: str, span: Span, most: int, level: int) -> Iterator[Span]:
 
 
 def _stripped(text: str, span: Span) -> Span:
-    start, end = span
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    return start, end
+    part = text[slice(*span)]
+    return span[0] + len(part) - len(part.lstrip()), span[0] + len(part.rstrip())

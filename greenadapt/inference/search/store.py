@@ -1,7 +1,7 @@
 """The paragraphs of an index in tantivy, found by BM25: in a folder, or in memory for a single text.
 
-What is searched, what is shown and what is in the index already all lie in it, so that a commit of tantivy is the only
-moment at which anything changes: a process that is killed leaves what was committed last.
+The words, the texts and the states of documents all lie in it, so that nothing changes but by a commit of tantivy: a
+killed process leaves the last commit.
 """
 
 import json
@@ -12,8 +12,6 @@ from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-
-from tokenizers import Tokenizer
 
 from greenadapt.config import IndexConfig, SampleBy
 from greenadapt.errors import (
@@ -45,7 +43,7 @@ from greenadapt.storage.files import (
 from greenadapt.storage.own_json import parse_own, parse_own_object
 from greenadapt.storage.ownership import INDEX, INDEX_FILE, is_index, new_folder, refuse_added, require_own
 from greenadapt.storage.results import FORMAT
-from greenadapt.tokenization.vocabulary import load_tokenizer, tokenizer_json
+from greenadapt.tokenization.vocabulary import tokenizer_json
 
 if TYPE_CHECKING:
     import tantivy
@@ -76,14 +74,15 @@ class IndexModel:
 
 @dataclass(frozen=True)
 class IndexFacts:
-    """What an index was made from, and how."""
+    """The sources and the settings of an index."""
 
     documents: dict[str, str]
-    """Absolute paths of files and folders, and what each was first given as, which its documents are called by."""
+    """Absolute path of each file or folder → the path as the user first wrote it, which begins its documents' names.
+    """
     config: IndexSettings
     model: IndexModel | None = None
     counts: dict[str, int] | None = None
-    """What ``index`` counted when it last went through all documents; ``None`` until then."""
+    """The counts of the last ``index`` that went through all documents; ``None`` before."""
     version: int = FORMAT
     normal_form: Literal["NFC"] | None = None
     """The Unicode form of the words; ``None`` in indexes of version 0.2.0, whose words are as in the text."""
@@ -92,11 +91,11 @@ class IndexFacts:
     are there only while no ``index`` is at work.
     """
     seal: str | None = None
-    """Hash of all else, where ``files`` are there."""
+    """Hash of all other fields, if ``files`` are known."""
 
     @classmethod
     def of(cls, content: bytes | str, place: str) -> "IndexFacts":
-        """Those in the ``content`` of ``place``; raises ``InputError`` if they are broken, or of a search server."""
+        """The facts in the ``content`` of ``place``; raises ``InputError`` if they are broken or of a search server."""
         facts = parse_own(content, cls, place, AGAIN)
         if parse_own_object(content, dict[str, Any], place, AGAIN)["config"].get("shards") is not None:
             raise InputError(f"{place} is that of an index on a search server, greenadapt reads folders only", AGAIN)
@@ -107,12 +106,12 @@ class IndexFacts:
         return facts
 
     def sealed(self) -> "IndexFacts":
-        """The same with its ``seal``."""
+        """The facts with their ``seal``."""
         return replace(self, seal=hash_json(asdict(replace(self, seal=None))))
 
 
 Change = Literal["added", "changed", "unchanged"]
-"""What a document is, compared with an index."""
+"""The difference of a document to the index."""
 
 
 @dataclass(frozen=True)
@@ -125,26 +124,22 @@ class Passage:
     end: int
     text: str
     score: float = 0.0
-    """How well it matches; what the number means depends on how it was searched, see ``Index.search``."""
+    """How well it matches; the scale depends on the search, see ``Index.search``."""
 
     def as_dict(self) -> dict[str, Any]:
         """Its fields."""
         return asdict(self)
 
-    def stored(self) -> dict[str, Any]:
-        """Its fields but for the score."""
-        return {name: value for name, value in asdict(self).items() if name != "score"}
-
 
 @dataclass(frozen=True)
-class Entry:
+class StoredParagraph:
     """A paragraph as it is stored."""
 
     key: int
-    """Of 63 bits: its id, and that of its vector."""
+    """63 bits: the id of the paragraph and of its vector."""
     passage: Passage
     words: str
-    """What it is found by, separated by spaces."""
+    """The words of title and paragraph, separated by spaces."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +148,6 @@ class DocumentKey:
 
     name: str
     state: str
-
-
-def in_order(passages: Iterable[Passage]) -> list[Passage]:
-    """The best first; equal ones by their place."""
-    return sorted(passages, key=lambda one: (-one.score, one.document, one.start))
 
 
 WORDS, VECTORS, TOKENIZER = "words", "vectors", "tokenizer.json"
@@ -197,26 +187,26 @@ class FolderStore:
         self.folder = expanded(folder).absolute()
         self.place = str(self.folder)
         self._words = self.folder / WORDS
-        self._seen = (0, 0)
+        self._commit = (0, 0)
         self._searcher: tantivy.Searcher | None = None
         self._checked: IndexFacts | None = None
-        self._known: dict[str, FileMark] = {}
-        """Marks of tantivy's files that never change, so that they are read once."""
+        self._marks: dict[str, FileMark] = {}
+        """Marks of tantivy's files, of which most never change, so that they are read once."""
 
     def facts(self) -> IndexFacts | None:
-        """Those in ``index.json``, ``None`` without it; raises ``InputError`` naming a file that is missing or damaged.
+        """The facts in ``index.json``, ``None`` without it; raises ``InputError`` naming a missing or damaged file.
 
         Of large files only the ends are compared: ``require_whole`` compares everything.
         """
         facts = self._read()
         while facts is not None and facts != self._checked:
-            wrong = self._differences(facts, whole=False)
-            again = self._read()
-            if wrong and again == facts:
-                raise self._damaged(wrong)
-            if again == facts:
-                self._checked = facts
-            facts = again  # another process wrote to the index meanwhile
+            differences = self._differences(facts, whole=False)
+            before, facts = facts, self._read()
+            if facts != before:
+                continue  # another process wrote to the index meanwhile
+            if differences:
+                raise self._damaged(differences)
+            self._checked = facts
         if facts is not None:
             self._refreshed()
         return facts
@@ -224,9 +214,9 @@ class FolderStore:
     def require_whole(self) -> None:
         """Raise ``InputError`` naming every file that is missing, or that differs anywhere from what was written."""
         facts = self._read()
-        if facts is not None and (wrong := self._differences(facts, whole=True)):
-            raise self._damaged(wrong)
-        self._known = {} if facts is None else {**(facts.files or {})}
+        if facts is not None and (differences := self._differences(facts, whole=True)):
+            raise self._damaged(differences)
+        self._marks = {} if facts is None else {**(facts.files or {})}
 
     def _read(self) -> IndexFacts | None:
         file = self.folder / INDEX_FILE
@@ -237,12 +227,14 @@ class FolderStore:
         return IndexFacts.of(read_bounded(file, AGAIN), str(file))
 
     def _differences(self, facts: IndexFacts, *, whole: bool) -> list[str]:
-        found = ((name, mark.difference(self.folder / name, whole=whole)) for name, mark in (facts.files or {}).items())
-        return [f"{name} {difference}" for name, difference in found if difference]
+        marks = (facts.files or {}).items()
+        differences = ((name, mark.difference(self.folder / name, whole=whole)) for name, mark in marks)
+        return [f"{name} {difference}" for name, difference in differences if difference]
 
-    def _damaged(self, wrong: Sequence[str]) -> InputError:
-        more = f", and {counted(len(wrong) - _NAMED, 'more file')}" if len(wrong) > _NAMED else ""
-        return InputError(f"{self.place} is damaged: {'; '.join(wrong[:_NAMED])}{more}", AGAIN)
+    def _damaged(self, differences: Sequence[str]) -> InputError:
+        n_more = len(differences) - _NAMED
+        end = f", and {counted(n_more, 'more file')}" if n_more > 0 else ""
+        return InputError(f"{self.place} is damaged: {'; '.join(differences[:_NAMED])}{end}", AGAIN)
 
     def create(self, facts: IndexFacts, tokenizer: Path | None) -> None:
         """Put an empty index in place of what is there, all of it at once, with the tokenizer of this model's folder.
@@ -272,8 +264,8 @@ class FolderStore:
             raise ConflictError(f"{folder} is there already, and is no index", "choose another folder")
         if folder.is_dir():
             refuse_added(folder)
-        for what in ("new", "old"):
-            require_own(beside(folder, what))
+        for suffix in ("new", "old"):
+            require_own(beside(folder, suffix))
 
     def write_facts(self, facts: IndexFacts) -> None:
         """Replace ``index.json`` at once, with the marks of the files: also of those of the words if ``facts`` have
@@ -298,13 +290,14 @@ class FolderStore:
         return {name.removeprefix(begin): mark for name, mark in facts.files.items() if name.startswith(begin)}
 
     def record_vectors(self, added: Mapping[str, FileMark], removed: Iterable[str]) -> None:
-        """Let the index have other files of vectors."""
+        """Record which files of vectors appear, and which will be removed."""
         facts = self._read()
         if facts is None or facts.files is None:
             return
-        gone = {f"{VECTORS}/{name}" for name in removed}
-        files = {name: mark for name, mark in facts.files.items() if name not in gone}
-        self._write(replace(facts, files=files | {f"{VECTORS}/{name}": mark for name, mark in added.items()}))
+        files = facts.files | {f"{VECTORS}/{name}": mark for name, mark in added.items()}
+        for name in removed:
+            files.pop(f"{VECTORS}/{name}", None)
+        self._write(replace(facts, files=files))
 
     def _write(self, facts: IndexFacts) -> None:
         replace_json(self.folder / INDEX_FILE, asdict(facts.sealed()))
@@ -314,13 +307,9 @@ class FolderStore:
         for path in sorted(self._words.iterdir()):
             if path.is_file() and path.suffix not in (".lock", ".part"):
                 name = f"{WORDS}/{path.name}"
-                known = None if path.suffix == ".json" else self._known.get(name)
-                marks[name] = known or FileMark.of(path)
+                mark = None if path.suffix == ".json" else self._marks.get(name)
+                marks[name] = mark or FileMark.of(path)
         return marks
-
-    def tokenizer(self) -> Tokenizer:
-        """The one in ``tokenizer.json``."""
-        return load_tokenizer(self.folder / TOKENIZER)
 
     def state(self) -> str:
         """A hash of ``index.json`` and of tantivy's last commit."""
@@ -335,26 +324,28 @@ class FolderStore:
         searcher = self._refreshed()
         with self.reading():
             hits = best(self.index, searcher, words, top)
-            return in_order(replace(self._passage(searcher, at), score=score) for score, at in hits)
+            passages = [replace(self._passage(searcher, address), score=score) for score, address in hits]
+        return sorted(passages, key=lambda passage: (-passage.score, passage.document, passage.start))
 
     def passages(self, keys: Iterable[int]) -> Mapping[int, Passage]:
         """The paragraphs of those keys that are in the index."""
         searcher = self._refreshed()
         with self.reading():
-            return {key: self._passage(searcher, at) for key, at in self._addresses(searcher, list(keys)).items()}
+            addresses = self._addresses(searcher, list(keys))
+            return {key: self._passage(searcher, address) for key, address in addresses.items()}
 
-    def known(self, keys: Sequence[int]) -> set[int]:
-        """Those of ``keys`` that are in the index."""
+    def stored_keys(self, keys: Sequence[int]) -> set[int]:
+        """The ``keys`` of paragraphs that are in the index."""
         searcher = self._refreshed()
-        blocks = (keys[at : at + _BLOCK] for at in range(0, len(keys), _BLOCK))
+        blocks = (keys[i : i + _BLOCK] for i in range(0, len(keys), _BLOCK))
         with self.reading():
             return {key for block in blocks for key in self._addresses(searcher, block)}
 
     def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
-        """What each document is, compared with what was committed: each was as a whole."""
+        """The difference of each document to what was committed."""
         return [
-            "unchanged" if self._has("state", one.state) else "changed" if self._has("name", one.name) else "added"
-            for one in documents
+            "unchanged" if self._has("state", key.state) else "changed" if self._has("name", key.name) else "added"
+            for key in documents
         ]
 
     def names(self) -> Iterator[str]:
@@ -367,13 +358,9 @@ class FolderStore:
                 if self._has("name", name):  # terms of removed documents stay until segments are merged
                     yield name
 
-    def writer(self) -> "FolderWriter":
-        """The one writer; it must be closed."""
-        return FolderWriter(self)
-
     @cached_property
     def index(self) -> "tantivy.Index":
-        """That of tantivy."""
+        """The index of tantivy."""
         import tantivy
 
         with self.reading():
@@ -383,16 +370,16 @@ class FolderStore:
             return index
 
     def forget_deletions(self) -> None:
-        """Remove files that say what a writer deleted that was killed before its commit.
+        """Remove the lists of deletions of a writer that was killed before its commit.
 
         tantivy names them after the number of the operation, so that the next writer could not write its own.
         """
         with self.reading():
             segments = read_object(self._words / _COMMITTED, "index of tantivy", AGAIN)["segments"]
             committed = {
-                f"{one['segment_id'].replace('-', '')}.{one['deletes']['opstamp']}.del"
-                for one in segments
-                if one["deletes"]
+                f"{segment['segment_id'].replace('-', '')}.{segment['deletes']['opstamp']}.del"
+                for segment in segments
+                if segment["deletes"]
             }
         for file in self._words.glob("*.del"):
             if file.name not in committed:
@@ -409,16 +396,16 @@ class FolderStore:
                 (self._words / name).chmod(allowed)
 
     def _refreshed(self) -> "tantivy.Searcher":
-        """What searches in all that was committed until now."""
-        committed = self._words / _COMMITTED
-        found = committed.stat() if committed.is_file() else None
-        now = (found.st_mtime_ns, found.st_ino) if found else (0, 0)
-        if self._searcher is None or now != self._seen:
+        """Search in all that was committed until now."""
+        file = self._words / _COMMITTED
+        status = file.stat() if file.is_file() else None
+        commit = (status.st_mtime_ns, status.st_ino) if status else (0, 0)
+        if self._searcher is None or commit != self._commit:
             index = self.index
             with self.reading():
                 try:
                     index.reload()
-                    self._searcher, self._seen = index.searcher(), now
+                    self._searcher, self._commit = index.searcher(), commit
                 except ValueError as error:
                     # Until its writer calls ``share``, a new commit may not be readable.
                     if self._searcher is None or not _is_refused(error):
@@ -427,7 +414,7 @@ class FolderStore:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Raise ``InputError`` for whatever tantivy raises, or what is read through it is: it expects whole files."""
+        """Raise ``InputError`` for any error of tantivy, which expects whole files."""
         try:
             yield
         except (GreenadaptError, OSError, MemoryError):
@@ -438,14 +425,13 @@ class FolderStore:
             raise self.unusable(error) from None
 
     def unusable(self, error: BaseException) -> InputError:
-        """What is said where tantivy raised ``error``."""
+        """The error to raise where tantivy raised ``error``."""
         if _is_refused(error):
             hint = "let its owner run greenadapt index again, or copy the folder"
             return InputError(f"{self._words} may not be read and locked by this user", hint)
         facts = self._read()
-        wrong = [] if facts is None else self._differences(facts, whole=True)
-        if wrong:
-            return self._damaged(wrong)
+        if facts is not None and (differences := self._differences(facts, whole=True)):
+            return self._damaged(differences)
         return InputError(f"{self._words} is not an index of tantivy, or is damaged ({first_line(error)})", AGAIN)
 
     def _passage(self, searcher: "tantivy.Searcher", address: "tantivy.DocAddress") -> Passage:
@@ -455,9 +441,9 @@ class FolderStore:
         import tantivy
 
         query = tantivy.Query.term_set_query(self.index.schema, "key", keys)
-        addresses = [at for _, at in searcher.search(query, max(1, len(keys)), count=False).hits]
-        found = searcher.fast_field_values("key", addresses)
-        return {int(key or 0): at for key, at in zip(found, addresses, strict=True)}
+        addresses = [address for _, address in searcher.search(query, max(1, len(keys)), count=False).hits]
+        numbers = searcher.fast_field_values("key", addresses)
+        return {int(number or 0): address for number, address in zip(numbers, addresses, strict=True)}
 
     def _has(self, field: str, value: str) -> bool:
         import tantivy
@@ -465,8 +451,8 @@ class FolderStore:
         query = tantivy.Query.term_query(self.index.schema, field, value, "basic")
         searcher = self._refreshed()
         with self.reading():
-            found: Any = searcher.search(query, 1)  # the stubs lack ``count``
-            return int(found.count) > 0
+            result: Any = searcher.search(query, 1)  # the stubs lack ``count``
+            return int(result.count) > 0
 
 
 def _is_refused(error: BaseException) -> bool:
@@ -475,7 +461,7 @@ def _is_refused(error: BaseException) -> bool:
 
 
 class FolderWriter:
-    """Changes to an index, which all take effect at ``commit``."""
+    """Changes to an index, which all take effect at ``commit``. There is one writer at a time; it must be closed."""
 
     def __init__(self, store: FolderStore) -> None:
         import tantivy
@@ -487,17 +473,19 @@ class FolderWriter:
         with store.reading():
             self._writer = store.index.writer(_WRITER_MEMORY, 1)
 
-    def put(self, document: DocumentKey, entries: Sequence[Entry], *, is_new: bool) -> None:
+    def put(self, document: DocumentKey, paragraphs: Sequence[StoredParagraph], *, is_new: bool) -> None:
         """Put a document's paragraphs in place of those that it has, if it is not new."""
         if not is_new:
             self.remove(document.name)
-        for entry in entries:
+        for paragraph in paragraphs:
+            passage = paragraph.passage.as_dict()
+            del passage["score"]
             fields = {
                 "name": document.name,
                 "state": document.state,
-                "key": entry.key,
-                "words": entry.words,
-                "passage": json.dumps(entry.passage.stored(), ensure_ascii=False).encode(),
+                "key": paragraph.key,
+                "words": paragraph.words,
+                "passage": json.dumps(passage, ensure_ascii=False).encode(),
             }
             with self._written():
                 self._writer.add_document(self._document.from_dict(fields, self._schema))
@@ -530,7 +518,7 @@ class FolderWriter:
                 raise
             raise ResourceError(
                 f"{self._store.place} cannot be written, the disk may be full ({error})",
-                "free some space; the same command goes on",
+                "free some space; the same command resumes",
             ) from None
 
 
@@ -544,7 +532,7 @@ def n_paragraphs(text: str) -> int:
 
 
 def most_paragraphs(text: str) -> int:
-    """No text of so many characters has more: neighbouring paragraphs together are longer than one may be."""
+    """The maximum for a text of this length: two neighbouring paragraphs are longer than one may be."""
     return 1 + 2 * len(text) // IndexConfig.paragraph_chars
 
 
@@ -565,9 +553,10 @@ class TextSearch:
         """
         if len(self.passages) < 2:
             return self.passages[:top]
-        found = best(self._index, self._searcher, self._words(query), len(self.passages))
-        numbers = self._searcher.fast_field_values("number", [at for _, at in found])
-        scores = {number: score for number, (score, _) in zip(numbers, found, strict=True)}
+        searcher = self._index.searcher()
+        hits = best(self._index, searcher, self._words(query), len(self.passages))
+        numbers = searcher.fast_field_values("number", [address for _, address in hits])
+        scores = {number: score for number, (score, _) in zip(numbers, hits, strict=True)}
         order = sorted(range(len(self.passages)), key=lambda number: (-scores.get(number, 0.0), number))
         return [replace(self.passages[number], score=scores.get(number, 0.0)) for number in order[:top]]
 
@@ -582,19 +571,15 @@ class TextSearch:
         index = tantivy.Index(schema)
         prepare(index)
         writer = index.writer(_MEMORY, 1)
-        for number, one in enumerate(self.passages):
-            fields = {"number": number, "words": " ".join(self._words(one.text))}
+        for number, passage in enumerate(self.passages):
+            fields = {"number": number, "words": " ".join(self._words(passage.text))}
             writer.add_document(tantivy.Document.from_dict(fields, schema))
         writer.commit()
         writer.wait_merging_threads()
         index.reload()
         return index
 
-    @cached_property
-    def _searcher(self) -> "tantivy.Searcher":
-        return self._index.searcher()
-
 
 def _spans(text: str) -> list[Span]:
-    """Where each paragraph is; a text without words is one, so that it is read, too."""
+    """The spans of the paragraphs; a text without words is a paragraph, so that it is read, too."""
     return paragraphs(text, IndexConfig.paragraph_chars) or [(0, len(text))]

@@ -1,15 +1,15 @@
 """Vectors of paragraphs in files of usearch, which are checked before usearch reads them."""
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.inference.search.marks import FileMark
-from greenadapt.inference.search.store import AGAIN
+from greenadapt.inference.search.store import AGAIN, FolderStore
 from greenadapt.storage.arrays import Array, FloatArray, Int64Array, UInt64Array
 from greenadapt.storage.files import sync_file
 
@@ -29,9 +29,9 @@ _BLOCK = 1 << 14
 
 
 def fault(path: Path) -> str:
-    """What is wrong with a file, in words that follow its name; "" if usearch can read it.
+    """The fault of a file, in words that follow its name; "" if usearch can read it.
 
-    Wrong vectors are not found; the caller has a checksum, or not.
+    The vectors themselves are not checked, as a checksum would.
     """
     if path.stat().st_size < _ROWS.size + _HEAD.size + _GRAPH.size:
         return "is not a file of usearch"
@@ -74,9 +74,9 @@ def _fault_of_nodes(content: Array, starts: Int64Array, levels: Int64Array, base
     for level in range(int(levels.max()) + 1):
         room = connectivity if level else base
         skipped = 0 if level == 0 else _COUNT + base * _NEIGHBOUR + (level - 1) * (_COUNT + connectivity * _NEIGHBOUR)
-        own = starts[levels >= level] + _NODE + skipped
-        for begin in range(0, len(own), _BLOCK):
-            numbers = _read(content, own[begin : begin + _BLOCK], _COUNT + room * _NEIGHBOUR).view("<u4")
+        lists = starts[levels >= level] + _NODE + skipped
+        for begin in range(0, len(lists), _BLOCK):
+            numbers = _read(content, lists[begin : begin + _BLOCK], _COUNT + room * _NEIGHBOUR).view("<u4")
             counts, neighbours = numbers[:, :1], numbers[:, 1:]
             used = neighbours[np.arange(room) < counts]
             if counts.max() > room or (len(used) and used.max() >= len(levels)) or (levels[used] < level).any():
@@ -94,39 +94,29 @@ _LARGEST = 1 << 17
 """Vectors in a file."""
 
 
-class VectorRecord(Protocol):
-    """Where it is written which files of vectors there are."""
-
-    def vector_marks(self) -> dict[str, FileMark] | None:
-        """The marks of the files by name; ``None`` where there are none, and all files of the folder count."""
-
-    def record_vectors(self, added: Mapping[str, FileMark], removed: Iterable[str]) -> None:
-        """Take note of files that appear, and of those that will be removed."""
-
-
 class VectorFiles:
     """The files of vectors in a folder, by the keys of paragraphs; a key may be in several, with the same vector.
 
-    A file counts once it is in ``record``. usearch gets it after all of it was compared with its mark, and its
-    structure was checked. Raises ``InputError`` naming a file that is missing or damaged.
+    A file counts once it is in ``record``; without, all files of the folder count. usearch gets it after all of it was
+    compared with its mark, and its structure was checked. Raises ``InputError`` naming a missing or damaged file.
     """
 
-    def __init__(self, folder: Path, record: VectorRecord | None = None) -> None:
+    def __init__(self, folder: Path, record: FolderStore | None = None) -> None:
         self._folder = folder
         self._record = record
         self._open: dict[str, usearch.index.Index] = {}
         self._seen: dict[str, tuple[int, int]] = {}
-        """Inode and time of each file: those of an index that is made again have the same names."""
+        """Inode and time of each file, since files of an index that is made again have the same names."""
         self.refresh()
 
     def refresh(self) -> None:
         """Look for files that were added, merged or replaced."""
         marks = self._marks()
         try:
-            found = {name: _identity(self._folder / name) for name in sorted(marks)}
+            identities = {name: _identity(self._folder / name) for name in sorted(marks)}
             self._open = {
-                name: self._open[name] if self._seen.get(name) == one else _view(self._folder / name, marks[name])
-                for name, one in found.items()
+                name: self._open[name] if self._seen.get(name) == identity else _view(self._folder / name, marks[name])
+                for name, identity in identities.items()
             }
         except (FileNotFoundError, InputError) as error:
             if marks != self._marks():  # merged or made again meanwhile
@@ -135,14 +125,14 @@ class VectorFiles:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{error.filename} is missing", AGAIN) from None
-        self._seen = found
+        self._seen = identities
 
     def _marks(self) -> Mapping[str, FileMark | None]:
         marks = None if self._record is None else self._record.vector_marks()
         return dict.fromkeys(path.name for path in self._folder.glob(f"*{_SUFFIX}")) if marks is None else marks
 
     def remove_others(self) -> None:
-        """Remove what a killed process left: files that are not, or no longer, in the record."""
+        """Remove the files of a killed process, which are not in the record."""
         for path in [*self._folder.glob("*.part"), *self._folder.glob(f"*{_SUFFIX}")]:
             if path.name not in self._open:
                 path.unlink()
@@ -151,15 +141,16 @@ class VectorFiles:
         return sum(map(len, self._open.values()))
 
     def __contains__(self, key: int) -> bool:
-        return any(key in one for one in self._open.values())
+        return any(key in graph for graph in self._open.values())
 
     def search(self, vector: FloatArray, top: int) -> list[tuple[int, float]]:
         """Keys of the ``top`` nearest vectors, with their cosine, nearest first; approximately, as HNSW finds them."""
-        found: dict[int, float] = {}
-        for one in self._open.values():
-            matches = one.search(vector, min(top, len(one)))
-            found |= {int(key): 1.0 - float(far) for key, far in zip(matches.keys, matches.distances, strict=True)}
-        return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:top]
+        cosines: dict[int, float] = {}
+        for graph in self._open.values():
+            matches = graph.search(vector, min(top, len(graph)))
+            pairs = zip(matches.keys, matches.distances, strict=True)
+            cosines |= {int(key): 1.0 - float(distance) for key, distance in pairs}
+        return sorted(cosines.items(), key=lambda pair: (-pair[1], pair[0]))[:top]
 
     def add(self, keys: Sequence[int], vectors: FloatArray) -> None:
         """Write the vectors, (n, dim), as a file, and merge files."""
@@ -191,7 +182,7 @@ class VectorFiles:
         self._save(merged, self._number() + 1, names)
 
     def _number(self) -> int:
-        """Of the newest file."""
+        """The number of the newest file."""
         return int([*self._open][-1].removesuffix(_SUFFIX)) if self._open else 0
 
     def _save(self, graph: "usearch.index.Index", number: int, replaced: list[str]) -> None:
@@ -223,7 +214,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def _not_written(path: Path, why: str) -> ResourceError:
     return ResourceError(
-        f"{path} cannot be written, the disk may be full ({why})", "free some space; the same command goes on"
+        f"{path} cannot be written, the disk may be full ({why})", "free some space; the same command resumes"
     )
 
 
@@ -240,9 +231,9 @@ def _view(path: Path, mark: FileMark | None) -> "usearch.index.Index":
     if difference or (difference := fault(path)):
         raise InputError(f"{path} {difference}", AGAIN)
     try:
-        found = Index.restore(str(path), view=True)
+        graph = Index.restore(str(path), view=True)
     except Exception as error:  # the library raises nothing narrower
         raise InputError(f"{path} is damaged ({error})", AGAIN) from None
-    if found is None:
+    if graph is None:
         raise InputError(f"{path} is not a file of usearch", AGAIN)
-    return found
+    return graph

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 _PLAIN = re.compile(r"\w+")
-_KNOWN, _KNOWN_CHARACTERS = 1 << 17, 40
-"""Pieces of text between spaces whose words are remembered, and the longest of them: a server must not keep texts."""
+_CACHED, _CACHED_CHARACTERS = 1 << 17, 40
+"""Pieces of text between spaces whose words are cached, and the longest of them: a server must not keep texts."""
 _FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 Words = Callable[[str], list[str]]
 
@@ -35,15 +35,11 @@ def in_normal_form(words: Words) -> Words:
 
 def in_any_form(words: Words) -> Words:
     """``words`` of the text as it is, in NFC and in NFD."""
-    return lambda text: [*words(text), *(one for form in _FORMS for one in words(unicodedata.normalize(form, text)))]
-
-
-plain_words = in_normal_form(raw_words)
-"""``raw_words`` in NFC."""
+    return lambda text: [*words(text), *(word for form in _FORMS for word in words(unicodedata.normalize(form, text)))]
 
 
 def model_words(tokenizer: Tokenizer) -> Words:
-    """The words that a model's tokenizer splits text into, in lower case, without those of punctuation alone.
+    """Splits text into the words of a model's tokenizer, in lower case, without words of punctuation alone.
 
     ``raw_words`` for a tokenizer whose words are not known.
     """
@@ -52,18 +48,18 @@ def model_words(tokenizer: Tokenizer) -> Words:
     except InputError:
         return raw_words
 
-    def kept(words: list[str]) -> list[str]:
+    def lowered(words: list[str]) -> list[str]:
         return [word.lower() for word in words if any(map(str.isalnum, word))]
 
     if not splitter.chunkwise:
-        return lambda text: kept(splitter.split(text))
+        return lambda text: lowered(splitter.split(text))
 
-    def of_chunk(chunk: str) -> list[str]:
-        return kept(splitter.split_chunk(chunk))
+    def split_chunk(chunk: str) -> list[str]:
+        return lowered(splitter.split_chunk(chunk))
 
-    known = lru_cache(_KNOWN)(of_chunk)
+    cached = lru_cache(_CACHED)(split_chunk)
     return lambda text: [
-        word for chunk in text.split() for word in (known if len(chunk) <= _KNOWN_CHARACTERS else of_chunk)(chunk)
+        word for chunk in text.split() for word in (cached if len(chunk) <= _CACHED_CHARACTERS else split_chunk)(chunk)
     ]
 
 
@@ -98,5 +94,5 @@ def best(
 
     terms = [tantivy.Query.term_query(index.schema, _FIELD, word, _OPTION) for word in dict.fromkeys(words)]
     query = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
-    most = max(1, searcher.num_docs)  # tantivy has memory ready for all that are asked for
-    return searcher.search(query, min(top, most), count=False).hits
+    top = min(top, max(1, searcher.num_docs))  # tantivy reserves memory for ``top`` hits
+    return searcher.search(query, top, count=False).hits

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
-from greenadapt.inference.entries import Context, Names, read_texts
+from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.qa.inquiry import read_asked
 from greenadapt.progress import Silent
 from tests.conftest import Notes
@@ -53,8 +53,8 @@ def rows(*records: Any) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def texts(source: str, *more: Any, **options: Any) -> list[Context]:
-    return list(read_texts(source, *more or (Silent(),), **{"sample_by": "document", **options}))
+def texts(source: str, *progress: Any, **options: Any) -> list[NamedText]:
+    return list(read_texts(source, *progress or (Silent(),), **{"sample_by": "document", **options}))
 
 
 def pairs(source: str, **options: Any) -> list[tuple[str, str]]:
@@ -119,13 +119,13 @@ def test_records_are_verbatim_and_no_two_have_one_name(
         text = "\n".join(value for value in (record["a"], record["b"]) if value is not None)
         if text.strip():
             expected.append((str(record["id"]).replace("\ud800", "\ufffd"), f"{source}:{line}", text))
-    found = texts(source, fields=("a", "b"))
-    assert [text.text for text in found] == [text for _, _, text in expected]
-    assert len({text.name for text in found}) == len(found)
+    documents = texts(source, fields=("a", "b"))
+    assert [text.text for text in documents] == [text for _, _, text in expected]
+    assert len({text.name for text in documents}) == len(documents)
     seen = set()
-    for one, (own, place, _) in zip(found, expected, strict=True):
-        assert one.name == (own if own.strip() and own not in seen else place)
-        seen.add(own)
+    for document, (id_of_record, location, _) in zip(documents, expected, strict=True):
+        assert document.name == (id_of_record if id_of_record.strip() and id_of_record not in seen else location)
+        seen.add(id_of_record)
 
 
 def test_lone_surrogates_move_no_character(tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ def test_rows_with_ids_are_called_by_them(tmp_path: Path) -> None:
 def test_sources_can_share_names(tmp_path: Path) -> None:
     first, second = (write(tmp_path / name, rows({"text": "x", "id": "1"})) for name in ("a.jsonl", "b.jsonl"))
     names = Names()
-    found = [text.name for source in (first, second, second) for text in read_texts(source, Silent(), names=names)]
-    assert found == ["1", f"{second}:1", f"{second}:1#2"]
+    shared = [text.name for source in (first, second, second) for text in read_texts(source, Silent(), names=names)]
+    assert shared == ["1", f"{second}:1", f"{second}:1#2"]
     assert [name for name, _ in pairs(second)] == ["1"]
 
 
@@ -189,10 +189,10 @@ def test_a_folder_in_order_of_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     notes = Notes()
     assert texts("papers/", notes) == [
-        Context("papers/a.nxml", "First part.\nSecond."),
-        Context("papers/b.txt", "two\nlines"),
-        Context("papers/sub/c.jsonl:1", "row"),
-        Context("papers/z.txt.gz", "packed"),
+        NamedText("papers/a.nxml", "First part.\nSecond."),
+        NamedText("papers/b.txt", "two\nlines"),
+        NamedText("papers/sub/c.jsonl:1", "row"),
+        NamedText("papers/z.txt.gz", "packed"),
     ]
     assert notes.warnings == [
         "papers/: skipped 2 files of unknown kinds; name theirs with --format",
@@ -249,10 +249,10 @@ def test_standard_input(piped: Any) -> None:
 
 def test_documents_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", rows({"text": "x"}) + "broken\n")
-    found = read_texts(source, Silent())
-    assert next(found).text == "x"
+    documents = read_texts(source, Silent())
+    assert next(documents).text == "x"
     with pytest.raises(InputError, match="line 2, column 1 is not JSON"):
-        next(found)
+        next(documents)
 
 
 # What is wrong with documents
@@ -371,5 +371,5 @@ def test_documents_have_the_titles_that_their_formats_know(tmp_path: Path) -> No
         "g.txt": "They are.",
     }.items():
         write(tmp_path / "papers" / name, content)
-    found = [one.title for one in read_texts(str(tmp_path / "papers"), Silent())]
-    assert found == ["Of bats.", "Of camels", "Of mice", "Of rats", "Of fish", "", ""]
+    titles = [document.title for document in read_texts(str(tmp_path / "papers"), Silent())]
+    assert titles == ["Of bats.", "Of camels", "Of mice", "Of rats", "Of fish", "", ""]

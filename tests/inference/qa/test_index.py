@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
-from greenadapt.errors import UsageError
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources, read_inquiry
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
@@ -42,53 +41,57 @@ def papers(tmp_path: Path) -> Path:
 
 def rows_of(model: Path, sources: InquirySources, config: QaConfig = WHOLE, **how: object) -> list[Json]:
     request = QaRequest(str(model), sources, config, ReadingOptions(max_length=64), retrieval=RetrievalConfig(**how))  # type: ignore[arg-type]
-    return [*Answering(request, Silent()).rows()]
+    return [*Answerer(request, Silent()).rows()]
 
 
 def test_answers_are_those_of_the_paragraphs_alone_at_their_place_in_the_document(
     model: Path, papers: Path, tmp_path: Path
 ) -> None:
     question = "virus coronavirus"
-    [row] = rows_of(model, InquirySources(index=str(papers), asked=(question,)), passages=2, search_weight=0)
-    found = Index(papers).search(question, top=2)
-    assert len(found) == 2
+    [row] = rows_of(model, InquirySources(index=str(papers), question_texts=(question,)), passages=2, search_weight=0)
+    passages = Index(papers).search(question, top=2)
+    assert len(passages) == 2
     texts = {line["id"]: line["text"] for line in lines(tmp_path / "papers.jsonl")}
     expected = []
-    for one in found:
-        record = {"id": 1, "question": question, "context": one.text}
+    for passage in passages:
+        record = {"id": 1, "question": question, "context": passage.text}
         (tmp_path / "one.jsonl").write_text(json.dumps(record))
         [alone] = rows_of(model, InquirySources(data=str(tmp_path / "one.jsonl")))
-        expected += [(each["logit"], one.document, one.start + each["start"]) for each in alone["answers"]]
+        expected += [
+            (answer["logit"], passage.document, passage.start + answer["start"]) for answer in alone["answers"]
+        ]
     expected = sorted(expected, reverse=True)[:20]
-    assert [each["logit"] for each in row["answers"]] == pytest.approx([logit for logit, *_ in expected], rel=1e-4)
-    assert [(each["document"], each["start"]) for each in row["answers"]] == [(name, at) for _, name, at in expected]
-    for each in row["answers"]:
-        text = texts[each["document"]]
-        assert text[each["start"] : each["end"]] == each["answer"]
+    assert [answer["logit"] for answer in row["answers"]] == pytest.approx([logit for logit, *_ in expected], rel=1e-4)
+    assert [(answer["document"], answer["start"]) for answer in row["answers"]] == [
+        (name, at) for _, name, at in expected
+    ]
+    for answer in row["answers"]:
+        text = texts[answer["document"]]
+        assert text[answer["start"] : answer["end"]] == answer["answer"]
         for name in ("sentence", "paragraph"):
-            begin = each[f"{name}_start"]
-            assert text[begin : begin + len(each[name])] == each[name]
-        assert each["title"] == f"Paper {each['document'][1:]}"
+            begin = answer[f"{name}_start"]
+            assert text[begin : begin + len(answer[name])] == answer[name]
+        assert answer["title"] == f"Paper {answer['document'][1:]}"
 
 
 def test_the_score_of_the_search_counts_as_much_as_it_is_weighed(model: Path, papers: Path) -> None:
-    sources = InquirySources(index=str(papers), asked=("virus coronavirus tachycardia",))
+    sources = InquirySources(index=str(papers), question_texts=("virus coronavirus tachycardia",))
     [plain] = rows_of(model, sources, passages=3, search_weight=0)
     [weighed] = rows_of(model, sources, passages=3, search_weight=1000)
-    found = Index(papers).search("virus coronavirus tachycardia", top=3)
-    assert weighed["paragraph"] == found[0].text
-    of_best = [each for each in plain["answers"] if each["paragraph"] == found[0].text]
+    passages = Index(papers).search("virus coronavirus tachycardia", top=3)
+    assert weighed["paragraph"] == passages[0].text
+    of_best = [answer for answer in plain["answers"] if answer["paragraph"] == passages[0].text]
     assert weighed["logit"] == pytest.approx(of_best[0]["logit"], rel=1e-5)  # which competes with "no answer"
-    n_shown = [len({each["paragraph"] for each in row["answers"]}) for row in (plain, weighed)]
+    n_shown = [len({answer["paragraph"] for answer in row["answers"]}) for row in (plain, weighed)]
     assert n_shown[0] > n_shown[1]
 
 
 def test_a_paragraph_is_kept_once_however_many_questions_find_it(papers: Path) -> None:
-    sources = InquirySources(index=str(papers), asked=("virus coronavirus", "coronavirus tachycardia"))
+    sources = InquirySources(index=str(papers), question_texts=("virus coronavirus", "coronavirus tachycardia"))
     inquiry = read_inquiry(sources, Silent(), RetrievalConfig(passages=20))
     read = [*inquiry.lookups()]
     assert len(read) == sum(inquiry.n_lookups.values()) > inquiry.n_contexts
-    assert len({id(one.context) for one in read}) == inquiry.n_contexts
+    assert len({id(question.context) for question in read}) == inquiry.n_contexts
 
 
 def test_questions_of_data_are_put_to_the_index_and_scored(
@@ -108,12 +111,3 @@ def test_questions_of_data_are_put_to_the_index_and_scored(
     (tmp_path / "papers.jsonl").write_text('{"id": "p9", "text": "the virus was isolated"}\n')
     run_alone("index", "--documents", tmp_path / "papers.jsonl", "-o", papers)
     assert json.loads(run_alone("qa", *options, "--json").stdout)["status"] == "done"
-
-
-def test_what_does_not_go_together_is_refused(papers: Path, model: Path) -> None:
-    with pytest.raises(UsageError, match="own documents"):
-        InquirySources(index=str(papers), documents=("a.txt",), asked=("what",))
-    with pytest.raises(UsageError, match="need questions"):
-        InquirySources(index=str(papers))
-    with pytest.raises(UsageError, match="give --index"):
-        rows_of(model, InquirySources(documents=("a.txt",), asked=("what",)), by="hybrid")

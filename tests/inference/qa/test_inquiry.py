@@ -7,21 +7,23 @@ from typing import Any
 
 import pytest
 
-from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_inquiry
+from greenadapt.config import RetrievalConfig
+from greenadapt.errors import InputError, MissingError, UsageError
+from greenadapt.inference.qa.answering import QaRequest
+from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_asked, read_inquiry
 from greenadapt.progress import Silent
+from greenadapt.tasks.questions import Question
 from tests.conftest import Notes
-
-Pair = tuple[str, str]
+from tests.inference.qa.test_documents import SQUAD, rows, write
 
 
 def inquiry(**sources: Any) -> Inquiry:
     return read_inquiry(InquirySources(**{"sample_by": "document", **sources}), Silent())
 
 
-def asked_of(found: Inquiry) -> list[Pair]:
+def asked_of(inquired: Inquiry) -> list[tuple[str, str]]:
     """Id of the question and name of the document, of each lookup."""
-    return [(one.id, one.document) for one in found.lookups()]
+    return [(question.id, question.document) for question in inquired.lookups()]
 
 
 def records(path: Path, *rows: dict[str, Any]) -> str:
@@ -29,14 +31,9 @@ def records(path: Path, *rows: dict[str, Any]) -> str:
     return str(path)
 
 
-def text(path: Path, content: str) -> str:
-    path.write_text(content, "utf-8")
-    return str(path)
-
-
 @pytest.fixture
 def two(tmp_path: Path) -> tuple[str, ...]:
-    return (text(tmp_path / "b.txt", "of bats\n\n of mice"), text(tmp_path / "a.txt", "of camels"))
+    return (write(tmp_path / "b.txt", "of bats\n\n of mice"), write(tmp_path / "a.txt", "of camels"))
 
 
 @pytest.fixture
@@ -50,14 +47,14 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
 def test_questions_on_one_context_are_looked_up_together_and_answered_in_order(tmp_path: Path) -> None:
     contexts = ["bats", "mice", "bats", "camels", "mice", "bats"]
     rows = [{"id": i, "question": f"q{i}", "context": context} for i, context in enumerate(contexts)]
-    found = inquiry(data=records(tmp_path / "data.jsonl", *rows))
-    assert [*found.asked] == ["0", "1", "2", "3", "4", "5"]
-    assert [one.context for one in found.asked.values()] == contexts
-    assert [(one.id, one.question, one.context) for one in found.lookups()] == [
+    inquired = inquiry(data=records(tmp_path / "data.jsonl", *rows))
+    assert [*inquired.questions] == ["0", "1", "2", "3", "4", "5"]
+    assert [question.context for question in inquired.questions.values()] == contexts
+    assert [(question.id, question.question, question.context) for question in inquired.lookups()] == [
         (str(i), f"q{i}", contexts[i]) for i in (0, 2, 5, 1, 4, 3)
     ]
-    assert [*found.n_lookups.values()] == [1] * 6
-    assert [*found.lookups()] == [*found.lookups()]  # as often as they are wanted
+    assert [*inquired.n_lookups.values()] == [1] * 6
+    assert [*inquired.lookups()] == [*inquired.lookups()]  # as often as they are wanted
 
 
 def test_gold_answers_are_those_that_count(tmp_path: Path) -> None:
@@ -72,49 +69,49 @@ def test_gold_answers_are_those_that_count(tmp_path: Path) -> None:
 
 
 def test_each_question_is_asked_of_each_document(two: tuple[str, ...]) -> None:
-    found = inquiry(documents=two, asked=("who", "when", "who"))
-    assert [(name, one.question, one.context) for name, one in found.asked.items()] == [
+    inquired = inquiry(documents=two, question_texts=("who", "when", "who"))
+    assert [(name, question.question, question.context) for name, question in inquired.questions.items()] == [
         ("1", "who", ""),
         ("2", "when", ""),
         ("3", "who", ""),  # asked twice, answered twice
     ]
-    assert asked_of(found) == [(str(i), name) for name in two for i in (1, 2, 3)]
-    assert (found.n_contexts, [*found.n_lookups.values()]) == (2, [2, 2, 2])
-    each = [*found.lookups()]
-    assert [one.context for one in each[::3]] == ["of bats\n\n of mice", "of camels"]  # verbatim
-    assert each[0].context is each[1].context  # so that it is tokenized once
-    assert asked_of(found) == asked_of(found)
-    assert found.golds() == {}
+    assert asked_of(inquired) == [(str(i), name) for name in two for i in (1, 2, 3)]
+    assert (inquired.n_contexts, [*inquired.n_lookups.values()]) == (2, [2, 2, 2])
+    lookups = [*inquired.lookups()]
+    assert [question.context for question in lookups[::3]] == ["of bats\n\n of mice", "of camels"]  # verbatim
+    assert lookups[0].context is lookups[1].context  # so that it is tokenized once
+    assert asked_of(inquired) == asked_of(inquired)
+    assert inquired.golds() == {}
 
 
 def test_questions_of_a_file_have_its_ids(two: tuple[str, ...], tmp_path: Path) -> None:
     questions = records(tmp_path / "q.jsonl", {"id": "x", "question": "who"}, {"question": "when"})
-    found = inquiry(documents=two[:1], questions=questions)
-    assert asked_of(found) == [("x", two[0]), (f"{questions}:2", two[0])]
-    assert [one.question for one in found.lookups()] == ["who", "when"]
+    inquired = inquiry(documents=two[:1], questions=questions)
+    assert asked_of(inquired) == [("x", two[0]), (f"{questions}:2", two[0])]
+    assert [question.question for question in inquired.lookups()] == ["who", "when"]
 
 
 def test_documents_have_names_of_their_own_the_same_each_time(tmp_path: Path) -> None:
     rows = [{"id": "x", "text": "bats"}, {"id": "y", "text": "mice"}]
     sources = tuple(records(tmp_path / name, *rows) for name in ("a.jsonl", "b.jsonl"))
-    found = inquiry(documents=sources, asked=("who",))
-    names = [one.document for one in found.lookups()]
+    inquired = inquiry(documents=sources, question_texts=("who",))
+    names = [question.document for question in inquired.lookups()]
     assert names == ["x", "y", f"{sources[1]}:1", f"{sources[1]}:2"]
-    assert [one.document for one in found.lookups()] == names
-    assert [one.context for one in found.lookups()] == ["bats", "mice", "bats", "mice"]
+    assert [question.document for question in inquired.lookups()] == names
+    assert [question.context for question in inquired.lookups()] == ["bats", "mice", "bats", "mice"]
 
 
 def test_one_document_where_one_is_wanted(two: tuple[str, ...], tmp_path: Path) -> None:
-    assert inquiry(documents=two[:1], asked=("who",), single=True).n_contexts == 1
+    assert inquiry(documents=two[:1], question_texts=("who",), single=True).n_contexts == 1
     rows = records(tmp_path / "rows.jsonl", {"text": "bats"}, {"text": "mice"})
     with pytest.raises(UsageError, match=r"--context .*rows\.jsonl holds 2 documents: give them with --documents"):
-        inquiry(documents=(rows,), asked=("who",), single=True)
-    assert inquiry(documents=(rows,), asked=("who",)).n_contexts == 2
+        inquiry(documents=(rows,), question_texts=("who",), single=True)
+    assert inquiry(documents=(rows,), question_texts=("who",)).n_contexts == 2
 
 
 def test_nothing_is_given_twice(two: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match=r"b\.txt is given twice"):
-        inquiry(documents=(*two, two[0]), asked=("who",))
+        inquiry(documents=(*two, two[0]), question_texts=("who",))
     with pytest.raises(UsageError, match="standard input is given twice"):
         inquiry(documents=("-",), questions="-")
 
@@ -122,63 +119,166 @@ def test_nothing_is_given_twice(two: tuple[str, ...]) -> None:
 def test_a_document_from_standard_input_is_read_once_and_kept(stdin: io.BytesIO, two: tuple[str, ...]) -> None:
     stdin.write("of bäts\n".encode())
     stdin.seek(0)
-    found = inquiry(documents=(two[1], "-"), asked=("who",))
+    inquired = inquiry(documents=(two[1], "-"), question_texts=("who",))
     assert stdin.read() == b""
     for _ in range(2):
-        assert [one.context for one in found.lookups()] == ["of camels", "of bäts\n"]
-    assert len({*asked_of(found)}) == 2
+        assert [question.context for question in inquired.lookups()] == ["of camels", "of bäts\n"]
+    assert len({*asked_of(inquired)}) == 2
 
 
 def test_questions_from_standard_input(stdin: io.BytesIO, two: tuple[str, ...]) -> None:
     stdin.write(b"who\n\nwhen\n")
     stdin.seek(0)
-    found = inquiry(documents=two, questions="-")
-    assert [one.question for one in found.asked.values()] == ["who", "when"]
-    assert len([*found.lookups()]) == len([*found.lookups()]) == 4
+    inquired = inquiry(documents=two, questions="-")
+    assert {name: question.question for name, question in inquired.questions.items()} == {
+        "standard input:1": "who",
+        "standard input:3": "when",
+    }
+    assert len([*inquired.lookups()]) == len([*inquired.lookups()]) == 4
 
 
-def test_what_is_broken_is_said_before_anything_is_looked_up(two: tuple[str, ...], tmp_path: Path) -> None:
-    broken = text(tmp_path / "z.jsonl", '{"text": "bats"}\n{"text" "mice"}\n')
+def test_what_is_broken_is_said_before_anything_is_look_up(two: tuple[str, ...], tmp_path: Path) -> None:
+    broken = write(tmp_path / "z.jsonl", '{"text": "bats"}\n{"text" "mice"}\n')
     with pytest.raises(InputError, match=r"z\.jsonl, line 2, column 9 is not JSON"):
-        inquiry(documents=(*two, broken), asked=("who",))
+        inquiry(documents=(*two, broken), question_texts=("who",))
     twice = records(tmp_path / "twice.jsonl", *[{"id": 1, "question": "who", "context": "bats"}] * 2)
     with pytest.raises(InputError, match=r"twice\.jsonl:2 has the id '1', as .*twice\.jsonl:1 has"):
         inquiry(data=twice)
     with pytest.raises(UsageError, match="--question number 2 is empty"):
-        inquiry(documents=two, asked=("who", " \n"))
+        inquiry(documents=two, question_texts=("who", " \n"))
 
 
 def test_what_is_left_out_is_said_once(tmp_path: Path) -> None:
     rows = records(tmp_path / "rows.jsonl", {"text": "bats"}, {"text": " "}, {"text": "mice"})
     notes = Notes()
-    found = read_inquiry(InquirySources(documents=(rows,), asked=("who",)), notes)
-    assert found.n_contexts == 2
-    assert len([*found.lookups()]) == 2
+    inquired = read_inquiry(InquirySources(documents=(rows,), question_texts=("who",)), notes)
+    assert inquired.n_contexts == 2
+    assert len([*inquired.lookups()]) == 2
     assert [line for line in notes.lines if "without text" in line] == [f"{rows}: left out 1 document without text"]
     assert len(notes.lines) == 1
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("sources", "message"),
     [
         ({}, "either questions with their contexts, or documents"),
         ({"data": "x", "documents": ("y",)}, "either questions with their contexts, or documents"),
-        ({"data": "x", "asked": ("y",)}, "--data has its own questions"),
+        ({"data": "x", "question_texts": ("y",)}, "--data has its own questions"),
         ({"data": "-"}, "not read from a pipe"),
         ({"documents": ("x",)}, "either --question TEXT or --questions FILE"),
-        ({"documents": ("x",), "asked": ("y",), "questions": "z"}, "either --question TEXT or --questions FILE"),
+        (
+            {"documents": ("x",), "question_texts": ("y",), "questions": "z"},
+            "either --question TEXT or --questions FILE",
+        ),
         ({"documents": ("-",), "questions": "-"}, "standard input is given twice"),
-        ({"documents": ("",), "asked": ("y",)}, "a path is empty"),
+        ({"index": "x", "documents": ("y",), "question_texts": ("z",)}, "own documents"),
+        ({"index": "x"}, "need questions"),
+        ({"documents": ("",), "question_texts": ("y",)}, "a path is empty"),
     ],
 )
-def test_what_contradicts_itself_is_refused(given: dict[str, Any], message: str) -> None:
+def test_what_contradicts_itself_is_refused(sources: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        InquirySources(**given)
+        InquirySources(**sources)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": "dense", "passages": 2}, "--by is for an index"),
+        ({"by": "hybrid"}, "give --index"),
+        ({"search_weight": 2}, "give --passages"),
+    ],
+)
+def test_options_of_a_search_need_one(options: dict[str, Any], message: str) -> None:
+    sources = InquirySources(documents=("a.txt",), question_texts=("what",))
+    with pytest.raises(UsageError, match=message):
+        QaRequest("model", sources, retrieval=RetrievalConfig(**options))
 
 
 def test_bytes_that_are_no_text_are_replaced(two: tuple[str, ...], tmp_path: Path) -> None:
-    assert [one.question for one in inquiry(documents=two, asked=("wh\udcff",)).asked.values()] == ["wh\ufffd"]
+    assert [
+        question.question for question in inquiry(documents=two, question_texts=("wh\udcff",)).questions.values()
+    ] == ["wh\ufffd"]
     data = tmp_path / "data.json"
     qas = [{"id": "a\ud800", "question": "who"}]
     data.write_text(json.dumps({"data": [{"paragraphs": [{"context": "bats", "qas": qas}]}]}))
-    assert [*inquiry(data=str(data)).asked] == ["a\ufffd"]
+    assert [*inquiry(data=str(data)).questions] == ["a\ufffd"]
+
+
+# Questions in files
+
+
+def questions_of(path: Path, content: Any) -> list[Question]:
+    return read_asked(write(path, content), Silent())
+
+
+@pytest.mark.parametrize("name", ["q.txt", "q.txt.gz", "q"])
+def test_a_line_of_text_is_a_question(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    assert questions_of(path, "\ufeff\n When was it? \r\n\n[1] or {2}?") == [
+        Question(f"{path}:2", "When was it?", ""), Question(f"{path}:4", "[1] or {2}?", "")
+    ]  # fmt: skip
+
+
+RECORDS = [
+    {"id": 7, "question": "When?"},
+    {"text": " Where? ", "id": None},
+    {"id": "x", "question": "?", "text": "no"},
+]
+
+
+def test_records_with_questions(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    for name in ("q.jsonl", "q.txt"):
+        path = tmp_path / name
+        expected = [Question("7", "When?", ""), Question(f"{path}:3", " Where? ", ""), Question("x", "?", "")]
+        assert questions_of(path, rows(RECORDS[0]) + "\n" + rows(*RECORDS[1:])) == expected
+    path = tmp_path / "q.json"
+    expected[1] = Question(f"{path}, entry 2", " Where? ", "")
+    assert questions_of(path, RECORDS) == expected
+    assert questions_of(path, json.dumps(RECORDS, indent=1)) == expected
+    assert questions_of(tmp_path / "q.csv", "question,id\nWho?,5\n") == [Question("5", "Who?", "")]
+
+
+def test_objects_from_standard_input(stdin: io.BytesIO) -> None:
+    stdin.write(b'[\n{"question": "Who?", "id": "a"}]')
+    stdin.seek(0)
+    assert read_asked("-", Silent()) == [Question("a", "Who?", "")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("q.jsonl", rows(*RECORDS, {"question": " "}), r"q\.jsonl:4: .* empty"),
+        ("q.jsonl", rows(*RECORDS, {"id": "7", "text": "?"}), r"q\.jsonl:4 has the id '7', as .*q\.jsonl:1 has: give"),
+        ("q.jsonl", {"id": 1, "context": "x"}, r"q\.jsonl:1: no 'question': it has: id, context"),
+        ("q.jsonl", {"question": ["x"]}, r"q\.jsonl:1: the question is a list, not a string"),
+        ("q.jsonl", {"question": "x", "id": 1.5}, r"q\.jsonl:1: 'id' is a number with a fraction, not a string"),
+        ("q.jsonl", rows({"question": "x"}) + "{", r"q\.jsonl, line 2, column 2 is not JSON"),
+        ("q.jsonl", "When?", r"q\.jsonl, line 1, column 1 is 'W', not the start of an object"),
+        ("q.json", ["When?"], r"q\.json, entry 1 is a string, not an object"),
+        ("q.txt", ["When?"], r"q\.txt, entry 1 is a string, not an object"),
+        ("q.json", SQUAD, r"q\.json is SQuAD's JSON, questions with their contexts: give it with --data"),
+        ("q.json", json.dumps(SQUAD, indent=1), r"q\.json is SQuAD's JSON"),
+        ("q.txt", "\n \n", r"q\.txt has no questions"),
+        ("q.jsonl", "", r"q\.jsonl has no questions"),
+        ("q.txt", "When\0?", r"q\.txt is not text"),
+    ],
+)  # fmt: skip
+def test_what_are_no_questions(name: str, content: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        questions_of(tmp_path / name, content)
+
+
+def test_a_missing_file_of_questions(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"q\.txt does not exist"):
+        read_asked(str(tmp_path / "q.txt"), Silent())
+    with pytest.raises(InputError, match="cannot be read"):
+        read_asked(str(tmp_path), Silent())
+
+
+def test_broken_characters_of_questions_are_said(tmp_path: Path) -> None:
+    notes = Notes()
+    source = write(tmp_path / "q.txt", b"Wh\xffn?\n")
+    assert [question.question for question in read_asked(source, notes)] == ["Wh\ufffdn?"]
+    assert notes.warnings == [f"{source}: 1 byte sequence or character is not UTF-8, replaced by U+FFFD"]

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import QaConfig, ReadingOptions
+from greenadapt.errors import InputError
 from greenadapt.inference.models import OpenedModel
-from greenadapt.inference.qa.inquiry import Inquiry, InquirySources, read_inquiry
-from greenadapt.inference.qa.lookups import Lookup, QaModel, Waiting, looked_up, read_journal, sentence_around
+from greenadapt.inference.qa.lookups import Lookup, QaModel, collect, look_up, read_journal, sentence_around
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.progress import Silent
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, Candidate, together
@@ -42,7 +41,7 @@ LOOKUPS = [
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     path = tmp_path / "journal"
-    path.write_text("".join(one.as_line() for one in LOOKUPS), "ascii")
+    path.write_text("".join(lookup.as_line() for lookup in LOOKUPS), "ascii")
     return path
 
 
@@ -55,9 +54,16 @@ def test_the_journal_holds_all_that_was_found(journal: Path) -> None:
     assert not journal.with_name("none").exists()
 
 
+def test_a_journal_is_cut_off_at_a_damaged_line(journal: Path) -> None:
+    whole = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([whole[0], b"\0" * 20 + whole[1][20:], whole[2]]))
+    assert [*read_journal(journal)] == LOOKUPS[:1]
+    assert journal.read_bytes() == whole[0]
+
+
 @given(st.integers(1, 1_000_000))
 def test_a_line_that_it_was_killed_in_is_cut_off(tmp_path_factory: pytest.TempPathFactory, n: int) -> None:
-    whole = "".join(one.as_line() for one in LOOKUPS).encode()
+    whole = "".join(lookup.as_line() for lookup in LOOKUPS).encode()
     path = tmp_path_factory.getbasetemp() / "torn"
     n %= len(whole) + 1
     path.write_bytes(whole[:n])
@@ -65,7 +71,7 @@ def test_a_line_that_it_was_killed_in_is_cut_off(tmp_path_factory: pytest.TempPa
     assert [*read_journal(path)] == LOOKUPS[:n_sound]
     assert path.read_bytes() == b"".join(line + b"\n" for line in whole.split(b"\n")[:n_sound])
     with open(path, "a") as file:
-        file.writelines(one.as_line() for one in LOOKUPS[n_sound:])
+        file.writelines(lookup.as_line() for lookup in LOOKUPS[n_sound:])
     assert [*read_journal(path)] == LOOKUPS
 
 
@@ -75,10 +81,10 @@ class Portions:
     def __init__(self) -> None:
         self.seen: list[Sequence[Question]] = []
 
-    def found(self, questions: Sequence[Question]) -> Iterator[dict[str, AnswerCandidates]]:
+    def find(self, questions: Sequence[Question]) -> Iterator[dict[str, AnswerCandidates]]:
         self.seen.append(questions)
-        for one in questions:
-            yield {f"of {id(self)}": AnswerCandidates((Candidate(one.id, 0, 1, 0.0),))}
+        for question in questions:
+            yield {f"of {id(self)}": AnswerCandidates((Candidate(question.id, 0, 1, 0.0),))}
 
 
 @pytest.mark.slow
@@ -96,78 +102,70 @@ def test_all_models_answer_a_portion_that_fits_before_the_next_is_read(contexts:
 
     models: list[Any] = [Portions(), Portions()]
     lookups = []
-    for lookup in looked_up(models, questions()):
+    for lookup in look_up(models, questions()):
         lookups.append(lookup)
         assert n_read <= len(lookups) + 256
-    assert [one.id for one in lookups] == [f"{number}.{i}" for number, (_, n) in enumerate(texts) for i in range(n)]
-    for one in lookups:
-        assert [each.candidates[0].text for each in one.found.values()] == [one.id, one.id]
+    assert [lookup.id for lookup in lookups] == [
+        f"{number}.{i}" for number, (_, n) in enumerate(texts) for i in range(n)
+    ]
+    for lookup in lookups:
+        assert [answers.candidates[0].text for answers in lookup.found.values()] == [lookup.id, lookup.id]
     first, second = (model.seen for model in models)
     assert first == second
     for portion in first:
-        held = {one.document: len(one.context) for one in portion}
+        held = {lookup.document: len(lookup.context) for lookup in portion}
         assert len(portion) <= 256
         assert sum(held.values()) <= 1 << 22 or len(held) == 1
     for portion, after in pairwise(first):  # no smaller than they have to be
-        held = {one.document: len(one.context) for one in [*portion, after[0]]}
+        held = {lookup.document: len(lookup.context) for lookup in [*portion, after[0]]}
         assert len(portion) == 256 or sum(held.values()) > 1 << 22
 
 
 @pytest.mark.slow
 @given(st.integers(1, 4), st.integers(1, 4), st.booleans(), st.data())
-def test_questions_are_told_in_order_once_found_everywhere(n: int, m: int, has_null: bool, data: st.DataObject) -> None:
-    asked = {str(i): Question(str(i), "", "") for i in range(n)}
+def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null: bool, data: st.DataObject) -> None:
+    questions = [str(i) for i in range(n)]
     logits = iter(data.draw(st.permutations(range(n * m * 3))))
-    each = [
-        Lookup(
-            name,
-            str(document),
-            {
-                model: AnswerCandidates(
-                    tuple(
-                        Candidate(str(logit % 3), 0, 1, float(logit), str(document))
-                        for logit in sorted((next(logits) for _ in range(3)), reverse=True)
-                    )
-                    if model == "mean"
-                    else (),
-                    float(document) if has_null else None,
-                )
-                for model in ("mean", "base")
-            },
-        )
-        for document in range(m)
-        for name in asked
-    ]
-    arrive = data.draw(st.permutations(each))
-    waiting = Waiting(Inquiry(asked, dict.fromkeys(asked, m), m, lambda: iter(())), 5)
-    told: list[Lookup] = []
-    left = dict.fromkeys(asked, m)
-    for lookup in arrive:
-        waiting.add(lookup)
-        left[lookup.id] -= 1
-        told += waiting.complete()
-        n_ready = next((i for i, count in enumerate(left.values()) if count), n)
-        assert [one.id for one in told] == [*asked][:n_ready]
-    for one in told:
-        for model, found in one.found.items():
-            parts = [each.found[model] for each in arrive if each.id == one.id]
-            assert found == together(parts, 5)
-            assert found.null == (0.0 if has_null else None)
-            all_of_it = [one for part in parts for one in part.candidates]
-            best = {(one.document, one.text): one.logit for one in sorted(all_of_it, key=lambda one: one.logit)}
-            assert [one.logit for one in found.candidates] == sorted(best.values(), reverse=True)[:5]
-    assert [*waiting.complete()] == []
+
+    def candidates(document: int) -> tuple[Candidate, ...]:
+        highest = sorted((next(logits) for _ in range(3)), reverse=True)
+        return tuple(Candidate(str(logit % 3), 0, 1, float(logit), str(document)) for logit in highest)
+
+    lookups = []
+    for document in range(m):
+        null = float(document) if has_null else None
+        for name in questions:
+            sets = {"mean": AnswerCandidates(candidates(document), null), "base": AnswerCandidates((), null)}
+            lookups.append(Lookup(name, str(document), sets))
+    lookups = data.draw(st.permutations(lookups))
+    complete: list[Lookup] = []
+    n_missing = dict.fromkeys(questions, m)
+
+    def arriving() -> Iterator[Lookup]:
+        for lookup in lookups:
+            yield lookup
+            n_missing[lookup.id] -= 1
+            n_ready = next((i for i, count in enumerate(n_missing.values()) if count), n)
+            assert [answers.id for answers in complete] == [*questions][:n_ready]
+
+    for answers in collect(arriving(), dict.fromkeys(questions, m), 5):
+        complete.append(answers)
+    assert len(complete) == n
+    for answers in complete:
+        for name, best in answers.found.items():
+            parts = [lookup.found[name] for lookup in lookups if lookup.id == answers.id]
+            assert best == together(parts, 5)
+            assert best.null == (0.0 if has_null else None)
+            by_logit = sorted((c for part in parts for c in part.candidates), key=lambda c: c.logit)
+            highest = {(c.document, c.text): c.logit for c in by_logit}
+            assert [c.logit for c in best.candidates] == sorted(highest.values(), reverse=True)[:5]
 
 
-def test_no_question_waits_for_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("the virus")
-    found = read_inquiry(InquirySources(documents=(str(tmp_path / "a.txt"),), asked=("who", "when")), Silent())
-    waiting = Waiting(found, 20)
-    assert [*waiting.complete()] == []
-    waiting.add(Lookup("2", "a", {"mean": AnswerCandidates(())}))
-    assert [*waiting.complete()] == []
-    waiting.add(Lookup("1", "a", {"mean": AnswerCandidates(())}))
-    assert [one.id for one in waiting.complete()] == ["1", "2"]
+@pytest.mark.parametrize("n_found", [1, 3])
+def test_fewer_or_more_lookups_than_contexts_are_refused(n_found: int) -> None:
+    lookups = [Lookup("1", "a", {"mean": AnswerCandidates(())})] * n_found
+    with pytest.raises(InputError, match="changed while they were read"):
+        [*collect(lookups, {"1": 2}, 20)]
 
 
 @pytest.fixture
@@ -184,55 +182,38 @@ def reader(tiny_model: TinyModel) -> Callable[..., QaModel]:
 def test_sentences_are_kept_of_what_may_be_told(reader: Callable[..., QaModel]) -> None:
     context = "The heart rate.\nIt was isolated from the virus. A protein is in the cell."
     questions = [Question(str(i), f"what {i}", context, document="a.txt") for i in range(3)]
-    for sets in reader(top=2).found(questions):
+    for sets in reader(top=2).find(questions):
         assert [*sets] == ["mean", "base"]
-        for found in sets.values():
-            assert len(found.candidates) == 20
-            for one in found.candidates[:2]:
-                assert one.start is not None
-                assert one.sentence_start is not None
-                assert (context[one.start :].startswith(one.text), one.document) == (True, "a.txt")
-                assert one.sentence[one.start - one.sentence_start :].startswith(one.text)
-                assert context[one.sentence_start :].startswith(one.sentence)
-            assert {one.sentence for one in found.candidates[2:]} == {""}
+        for answers in sets.values():
+            assert len(answers.candidates) == 20
+            for candidate in answers.candidates[:2]:
+                assert candidate.start is not None
+                assert candidate.sentence_start is not None
+                assert (context[candidate.start :].startswith(candidate.text), candidate.document) == (True, "a.txt")
+                assert candidate.sentence[candidate.start - candidate.sentence_start :].startswith(candidate.text)
+                assert context[candidate.sentence_start :].startswith(candidate.sentence)
+            assert {candidate.sentence for candidate in answers.candidates[2:]} == {""}
             assert json.loads(Lookup("1", "", sets).as_line())
 
 
 def test_questions_that_fill_the_window_are_named(reader: Callable[..., QaModel]) -> None:
-    def said(*questions: str) -> list[str]:
+    def warnings_of(*questions: str) -> list[str]:
         notes = Notes()
         reader().warn_long({text: f"q{i}" for i, text in enumerate(questions)}, notes)
         return notes.warnings
 
-    assert said() == said("heart " * 27) == []  # 32 pieces, of which 3 are special and 2 are left for the context
-    (warning,) = said("heart " * 27, "heart " * 28, "virus " * 40)
+    # 32 pieces, of which 3 are special and 2 are for the context
+    assert warnings_of() == warnings_of("heart " * 27) == []
+    (warning,) = warnings_of("heart " * 27, "heart " * 28, "virus " * 40)
     assert "longer than the 27 pieces that the model reads beside a context: 2;" in warning
     assert "the first is q1 with 28" in warning
     # One piece with the new words, several without: the longer counts.
-    (warning,) = said("tachycardia " * 20)
+    (warning,) = warnings_of("tachycardia " * 20)
     assert int(warning.rsplit(" ", 1)[1]) > 20 + 20
 
 
-WORDS = st.sampled_from(
-    [
-        "virus",
-        "The",
-        "e.g.",
-        "Fig.",
-        "3",
-        "al.",
-        "2012.",
-        "isolated!",
-        "A.",
-        "\n",
-        "\n\n",
-        " ",
-        "。",
-        "“Yes.”",
-        "(x)",
-        "—",
-    ]
-)
+ABBREVIATIONS = ["e.g.", "Fig.", "al.", "A.", "2012.", "“Yes.”"]
+WORDS = st.sampled_from([*ABBREVIATIONS, "virus", "The", "3", "isolated!", "\n", "\n\n", " ", "。", "(x)", "—"])
 TEXTS = st.lists(WORDS | st.text(max_size=4), max_size=60).map(" ".join)
 
 
@@ -248,33 +229,35 @@ def test_the_answer_is_always_inside_and_the_rest_within_bounds(
     text: str, data: st.DataObject | None, max_chars: int
 ) -> None:
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2))) if data else (0, 0)
-    found = sentence_around(text, start, end, max_chars)
-    stop = found.start + len(found.text)
-    assert text[found.start : stop] == found.text
-    assert found.start <= start <= end <= stop
-    assert found.text[start - found.start : end - found.start] == text[start:end]
-    assert len(found.text) <= max(max_chars, end - start)
+    excerpt = sentence_around(text, start, end, max_chars)
+    stop = excerpt.start + len(excerpt.text)
+    assert text[excerpt.start : stop] == excerpt.text
+    assert excerpt.start <= start <= end <= stop
+    assert excerpt.text[start - excerpt.start : end - excerpt.start] == text[start:end]
+    assert len(excerpt.text) <= max(max_chars, end - start)
     # Never within a word that the answer does not begin or end in itself.
-    assert found.start in (0, start) or text[found.start - 1].isspace() or text[found.start - 1] in "。」”"
+    assert excerpt.start in (0, start) or text[excerpt.start - 1].isspace() or text[excerpt.start - 1] in "。」”"
     assert stop in (len(text), end) or text[stop].isspace() or text[stop - 1] in "。」”"
     # No white space around it but the answer's own.
-    assert found.start == start or not found.text[0].isspace()
-    assert stop == end or not found.text[-1].isspace()
+    assert excerpt.start == start or not excerpt.text[0].isspace()
+    assert stop == end or not excerpt.text[-1].isspace()
     # An empty line on either side of an answer that is no white space itself is never inside.
     if text[start:end] and text[start:end] == text[start:end].strip():
-        assert "\n\n" not in found.text[: start - found.start]
-        assert "\n\n" not in found.text[end - found.start :]
+        assert "\n\n" not in excerpt.text[: start - excerpt.start]
+        assert "\n\n" not in excerpt.text[end - excerpt.start :]
 
 
 @given(TEXTS, TEXTS, st.data())
-def test_only_what_is_near_decides(text: str, other: str, data: st.DataObject) -> None:
+def test_only_what_is_near_decides(text: str, far_text: str, data: st.DataObject) -> None:
     """The same answer in the same surroundings has the same sentence, whatever the context is beyond them."""
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
     far = "x" * 400
-    longer = sentence_around(f"{other}{far}\n\n{text}\n\n{far}{other}", *(len(other) + 402 + i for i in (start, end)))
+    longer = sentence_around(
+        f"{far_text}{far}\n\n{text}\n\n{far}{far_text}", *(len(far_text) + 402 + i for i in (start, end))
+    )
     alone = sentence_around(f"\n\n{text}\n\n", start + 2, end + 2)
     assert longer.text == alone.text
-    assert longer.start - alone.start == len(other) + 400
+    assert longer.start - alone.start == len(far_text) + 400
 
 
 @pytest.mark.parametrize(
@@ -311,14 +294,18 @@ def test_an_answer_of_several_sentences_has_them_all() -> None:
 def test_a_long_sentence_is_cut_between_words_on_both_sides() -> None:
     words = [f"word{i}" for i in range(1000)]
     text = " ".join(words)
-    found = around(text, "word500", max_chars=100)
-    assert found.split() == words[words.index(found.split()[0]) :][: len(found.split())]
-    assert 100 - 2 * len(" word500") < len(found) <= 100
-    assert abs(found.index("word500") - (100 - 7) // 2) < 10
+    sentence = around(text, "word500", max_chars=100)
+    assert sentence.split() == words[words.index(sentence.split()[0]) :][: len(sentence.split())]
+    assert 100 - 2 * len(" word500") < len(sentence) <= 100
+    assert abs(sentence.index("word500") - (100 - 7) // 2) < 10
     assert around(text, "word0", max_chars=30) == "word0 word1 word2 word3 word4"  # what the left leaves is the right's
     assert around(text, "word999", max_chars=31) == "word996 word997 word998 word999"
     assert around(text, "word50 word51 word52", max_chars=10) == "word50 word51 word52"
-    assert [sentence_around("x" * 30, place, place, max_chars=20).text for place in (0, 15, 30)] == ["", "", ""]
+    assert [sentence_around("x" * 30, position, position, max_chars=20).text for position in (0, 15, 30)] == [
+        "",
+        "",
+        "",
+    ]
 
 
 def test_a_context_of_three_megabytes_is_neither_copied_nor_searched() -> None:
@@ -345,8 +332,8 @@ def test_a_context_of_three_megabytes_is_neither_copied_nor_searched() -> None:
 def test_runs_of_anything_take_no_longer_than_their_length(gap: str) -> None:
     text = gap * 100_000
     begin = time.perf_counter()
-    found = sentence_around(text, len(text) // 2, len(text) // 2 + 1, max_chars=40_000)
-    assert len(found.text) <= 40_000
+    excerpt = sentence_around(text, len(text) // 2, len(text) // 2 + 1, max_chars=40_000)
+    assert len(excerpt.text) <= 40_000
     assert time.perf_counter() - begin < 2  # quadratic, it would be minutes
 
 

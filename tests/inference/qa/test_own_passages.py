@@ -7,17 +7,18 @@ import pytest
 
 import greenadapt
 from greenadapt.config import QaConfig, ReadingOptions, RetrievalConfig
-from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.errors import UsageError
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.search.store import TextSearch
-from greenadapt.inference.search.words import plain_words
+from greenadapt.inference.search.words import in_normal_form, raw_words
 from greenadapt.progress import Silent
 from tests.conftest import Run
 from tests.support.small_tasks import Json, TinyModel, adapted, lines, sentences
 
 pytest.importorskip("tantivy", reason="NOT TESTED: passages of a text, without tantivy")
 pytestmark = pytest.mark.usefixtures("one_thread")
+WORDS_OF_TEXT = in_normal_form(raw_words)
 QUESTION = "virus coronavirus"
 TEXTS = ["\n\n".join(" ".join(" ".join(words) + "." for words in sentences(25, seed=10 * k + i)) for i in range(5))
          for k in range(2)]  # fmt: skip
@@ -39,7 +40,7 @@ def papers(tmp_path: Path) -> str:
 def rows_of(model: Path, sources: InquirySources, top: int = 20, **how: object) -> list[Json]:
     retrieval = RetrievalConfig(**how)  # type: ignore[arg-type]
     request = QaRequest(str(model), sources, QaConfig(top=top), ReadingOptions(max_length=64), retrieval=retrieval)
-    return [*Answering(request, Silent()).rows()]
+    return [*Answerer(request, Silent()).rows()]
 
 
 def alone(model: Path, tmp_path: Path, context: str) -> list[Json]:
@@ -50,33 +51,26 @@ def alone(model: Path, tmp_path: Path, context: str) -> list[Json]:
 
 
 def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers: str, tmp_path: Path) -> None:
-    sources = InquirySources(documents=(papers,), asked=(QUESTION, "patient"))
+    sources = InquirySources(documents=(papers,), question_texts=(QUESTION, "patient"))
     request = QaRequest(str(model), sources, retrieval=RetrievalConfig(passages=2, search_weight=0))
-    inquiry = Answering(request, Silent()).inquiry
+    inquiry = Answerer(request, Silent()).inquiry
     assert (inquiry.n_lookups, inquiry.n_contexts) == ({"1": 4, "2": 4}, 2)
     row = rows_of(model, sources, passages=2, search_weight=0)[0]
     expected: dict[tuple[str, str], tuple[float, str, int]] = {}
     for name, text in zip(("p0", "p1"), TEXTS, strict=True):
-        search = TextSearch(text, plain_words)  # the words of these texts are plain
+        search = TextSearch(text, WORDS_OF_TEXT)  # the words of these texts are plain
         assert len(search.passages) > 2
-        for one in search.best(QUESTION, 2):
-            for each in alone(model, tmp_path, one.text):
-                found = (each["logit"], name, one.start + each["start"])
-                expected[name, each["answer"]] = max(found, expected.get((name, each["answer"]), found))
+        for passage in search.best(QUESTION, 2):
+            for answer in alone(model, tmp_path, passage.text):
+                match = (answer["logit"], name, passage.start + answer["start"])
+                expected[name, answer["answer"]] = max(match, expected.get((name, answer["answer"]), match))
     best = sorted(expected.values(), reverse=True)[:20]
-    assert [each["logit"] for each in row["answers"]] == pytest.approx([logit for logit, *_ in best], rel=1e-4)
-    assert [(each["document"], each["start"]) for each in row["answers"]] == [(name, at) for _, name, at in best]
-    for each in row["answers"]:
-        text = TEXTS[int(each["document"][1:])]
-        assert text[each["start"] : each["end"]] == each["answer"]
-        assert text[each["paragraph_start"] :].startswith(each["paragraph"])
-
-
-def test_a_worse_paragraph_costs_its_answers_the_weight(model: Path, papers: str) -> None:
-    sources = InquirySources(documents=(papers,), asked=(QUESTION,))
-    [row] = rows_of(model, sources, passages=4, search_weight=1000)
-    best = [TextSearch(text, plain_words).best(QUESTION, 1)[0].text for text in TEXTS]
-    assert {each["paragraph"] for each in row["answers"]} <= {*best}
+    assert [answer["logit"] for answer in row["answers"]] == pytest.approx([logit for logit, *_ in best], rel=1e-4)
+    assert [(answer["document"], answer["start"]) for answer in row["answers"]] == [(name, at) for _, name, at in best]
+    for answer in row["answers"]:
+        text = TEXTS[int(answer["document"][1:])]
+        assert text[answer["start"] : answer["end"]] == answer["answer"]
+        assert text[answer["paragraph_start"] :].startswith(answer["paragraph"])
 
 
 def test_a_short_context_is_read_as_without(model: Path, tmp_path: Path) -> None:
@@ -84,9 +78,9 @@ def test_a_short_context_is_read_as_without(model: Path, tmp_path: Path) -> None
     sources = InquirySources(data=str(tmp_path / "one.jsonl"))
     whole = alone(model, tmp_path, text)
     [row] = rows_of(model, sources, passages=3)
-    shown = ("answer", "start", "end", "score", "logit", "sentence", "sentence_start")
-    assert [[each[name] for name in shown] for each in row["answers"]] == [
-        [each[name] for name in shown] for each in whole
+    fields = ("answer", "start", "end", "score", "logit", "sentence", "sentence_start")
+    assert [[answer[name] for name in fields] for answer in row["answers"]] == [
+        [answer[name] for name in fields] for answer in whole
     ]
 
 
@@ -94,86 +88,66 @@ def test_a_context_without_words_has_no_answer_either_way(model: Path, tmp_path:
     rows = [{"id": i, "question": "virus", "context": context} for i, context in enumerate(("", " \n"))]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sources = InquirySources(data=str(tmp_path / "data.jsonl"))
-    found = []
+    answers = []
     for passages in (None, 3):
         retrieval = RetrievalConfig(passages=passages)
         request = QaRequest(str(model), sources, QaConfig(no_answer=True), retrieval=retrieval)
-        found.append([row["answers"] for row in Answering(request, Silent()).rows()])
-    assert found[0] == found[1]
-    assert [[(one["answer"], one["score"]) for one in each] for each in found[1]] == [[("", 1.0)], [("", 1.0)]]
+        answers.append([row["answers"] for row in Answerer(request, Silent()).rows()])
+    assert answers[0] == answers[1]
+    assert [[(answer["answer"], answer["score"]) for answer in answers_of_row] for answers_of_row in answers[1]] == [
+        [("", 1.0)],
+        [("", 1.0)],
+    ]
 
 
 def test_questions_of_data_are_scored_kept_and_the_same_from_python(
     model: Path, tmp_path: Path, run_alone: Run
 ) -> None:
     answers = [{"text": TEXTS[0][:9], "answer_start": 0}]
-    asked = [QUESTION, "patient", QUESTION, "?"]
-    rows: list[Json] = [{"id": i, "question": one, "context": TEXTS[i // 2]} for i, one in enumerate(asked)]
+    questions = [QUESTION, "patient", QUESTION, "?"]
+    rows: list[Json] = [
+        {"id": i, "question": question, "context": TEXTS[i // 2]} for i, question in enumerate(questions)
+    ]
     for row in rows[:2]:
         row["answers"] = answers
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("-m", model, "--data", data, "--max-length", 64, "-o", "answers", "--json")
-    done = json.loads(run_alone("qa", *options, "--passages", 2).stdout)
-    assert (done["status"], done["config"]["passages"], done["scores"]["questions"]) == ("done", 2, 2)
-    found = lines(tmp_path / "answers" / "answers.jsonl")
-    assert [row["id"] for row in found] == ["0", "1", "2", "3"]
+    result = json.loads(run_alone("qa", *options, "--passages", 2).stdout)
+    assert (result["status"], result["config"]["passages"], result["scores"]["questions"]) == ("done", 2, 2)
+    answered = lines(tmp_path / "answers" / "answers.jsonl")
+    assert [row["id"] for row in answered] == ["0", "1", "2", "3"]
     assert json.loads(run_alone("qa", *options, "--passages", 2).stdout)["status"] == "up to date"
     assert "passages" in run_alone("qa", *options, "--passages", 3, code=1).stderr
     loaded = greenadapt.load(model, max_length=64)
     assert isinstance(loaded, greenadapt.TaskModel)
-    same = loaded.answer([row["question"] for row in rows], [row["context"] for row in rows], passages=2)
-    for ours, row in zip(same, found, strict=True):
+    from_python = loaded.answer([row["question"] for row in rows], [row["context"] for row in rows], passages=2)
+    for ours, row in zip(from_python, answered, strict=True):
         assert {name: row[name] for name in ours} == ours
     with pytest.raises(UsageError, match="passages"):
         loaded.answer("a", "b", passages=0)
-
-
-def test_what_is_for_an_index_or_for_paragraphs_is_refused(model: Path, papers: str) -> None:
-    sources = InquirySources(documents=(papers,), asked=(QUESTION,))
-    with pytest.raises(UsageError, match="--by is for an index"):
-        rows_of(model, sources, by="dense", passages=2)
-    with pytest.raises(UsageError, match="give --passages"):
-        rows_of(model, sources, search_weight=2)
-
-
-def test_an_answer_of_the_same_text_is_told_once(model: Path) -> None:
-    loaded = greenadapt.load(model, max_length=64)
-    assert isinstance(loaded, greenadapt.TaskModel)
-    text = "\n\n".join("the virus of mice. " * 50 for _ in range(4))
-    found = loaded.answer("virus", text, top=8, passages=4)
-    assert len({one["answer"] for one in found}) == len(found) > 4
-
-
-def test_it_says_if_a_document_changed_before_it_was_read(model: Path, papers: str) -> None:
-    sources = InquirySources(documents=(papers,), asked=(QUESTION,))
-    request = QaRequest(str(model), sources, retrieval=RetrievalConfig(passages=3))
-    answering = Answering(request, Silent())
-    Path(papers).write_text("".join(json.dumps({"id": f"p{i}", "text": "a virus"}) + "\n" for i in range(2)))
-    with pytest.raises(InputError, match="changed while they were read"):
-        [*answering.rows()]
 
 
 def test_it_goes_on_from_a_journal_and_compares(model: Path, papers: str, tmp_path: Path) -> None:
     rows = [{"id": "p", "question": QUESTION, "context": TEXTS[0]}, {"id": "q", "question": "x", "context": " "}]
     (tmp_path / "two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for sources in (
-        InquirySources(documents=(papers,), asked=(QUESTION, "patient")),
+        InquirySources(documents=(papers,), question_texts=(QUESTION, "patient")),
         InquirySources(data=str(tmp_path / "two.jsonl")),
     ):
         request = QaRequest(str(model), sources, compare=str(model), retrieval=RetrievalConfig(passages=2))
-        whole = [*Answering(request, Silent()).rows()]
+        whole = [*Answerer(request, Silent()).rows()]
         journal = tmp_path / "journal"
-        assert [*Answering(request, Silent()).rows(journal)] == whole
-        kept = journal.read_text().splitlines(keepends=True)
-        journal.write_text("".join(kept[:1]))
-        again = [*Answering(request, Silent()).rows(journal)]
+        assert [*Answerer(request, Silent()).rows(journal)] == whole
+        written = journal.read_text().splitlines(keepends=True)
+        journal.write_text("".join(written[:1]))
+        again = [*Answerer(request, Silent()).rows(journal)]
         assert [(row["id"], row["answer"], row["start"]) for row in again] == [
             (row["id"], row["answer"], row["start"]) for row in whole
         ]
         assert again[0]["logit"] == pytest.approx(whole[0]["logit"], rel=1e-4)
         read = journal.read_text().splitlines(keepends=True)
-        assert (read[0], len(read)) == (kept[0], len(kept))
+        assert (read[0], len(read)) == (written[0], len(written))
         journal.unlink()
     assert whole[0]["compared"]["base_model"]["answer"] == whole[0]["answer"]
     assert (whole[1]["answer"], whole[1]["start"]) == ("", None)  # there was nothing to read

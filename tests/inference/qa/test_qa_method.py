@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import QaConfig, ReadingOptions, WordUnit
-from greenadapt.inference.qa.answering import Answering, QaRequest
+from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.forward import outputs
 from greenadapt.models.rows import Rows
@@ -90,13 +90,13 @@ def assert_close(ours: Any, theirs: Any) -> None:
 @pytest.mark.parametrize("folder", ARCHITECTURES, indirect=True)
 def test_logits_and_answers_are_those_of_the_slow_reading(folder: Path, max_length: int, unit: WordUnit) -> None:
     ours, theirs = Ours(folder, max_length, unit), PlainQa(folder, max_length, unit)
-    questions = [question(*asked) for asked in ASKED]
-    for one, output, asked in zip(questions, ours.outputs(questions), ASKED, strict=True):
-        assert_close(output.base, theirs.word_logits(*asked, "base_tokenizer"))
-        assert_close(output.expanded, theirs.word_logits(*asked, ""))
+    questions = [question(*pair) for pair in ASKED]
+    for item, output, pair in zip(questions, ours.outputs(questions), ASKED, strict=True):
+        assert_close(output.base, theirs.word_logits(*pair, "base_tokenizer"))
+        assert_close(output.expanded, theirs.word_logits(*pair, ""))
         logits = pooled(output, "mean")
-        assert_close(logits, theirs.mean(*asked))
-        assert_same_answers(ours.task.answers(one, logits), theirs.answers(*asked), one.context)
+        assert_close(logits, theirs.mean(*pair))
+        assert_same_answers(ours.task.answers(item, logits), theirs.answers(*pair), item.context)
     [first, *_] = ours.task.inference(questions, ours.encoder)
     assert len(first.base) >= len(first.expanded) >= 2
     assert len(first.base) >= 256 // max_length
@@ -120,18 +120,18 @@ def test_a_question_that_just_fits_and_one_that_is_cut(folder: Path) -> None:
 
 def assert_same_row(row: Json, theirs: list[Any], context: str) -> None:
     assert_same_answers(row["answers"], theirs[: len(row["answers"])], context)
-    for one in row["answers"]:
-        begin, end = (one[place] - one["sentence_start"] for place in ("start", "end"))
-        assert one["sentence"][begin:end] == one["answer"]
-        assert context[one["sentence_start"] :].startswith(one["sentence"])
+    for answer in row["answers"]:
+        begin, end = (answer[name] - answer["sentence_start"] for name in ("start", "end"))
+        assert answer["sentence"][begin:end] == answer["answer"]
+        assert context[answer["sentence_start"] :].startswith(answer["sentence"])
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_rows_of_the_command_are_those_of_the_slow_reading(folder: Path, tmp_path: Path) -> None:
-    asked = [(text, context) for text, context in ASKED[:5] if text.strip()]
+    pairs = [(text, context) for text, context in ASKED[:5] if text.strip()]
     data = tmp_path / "data.jsonl"
-    rows = [{"id": i, "question": text, "context": context} for i, (text, context) in enumerate(asked)]
+    rows = [{"id": i, "question": text, "context": context} for i, (text, context) in enumerate(pairs)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     request = QaRequest(
         str(folder),
@@ -141,7 +141,7 @@ def test_rows_of_the_command_are_those_of_the_slow_reading(folder: Path, tmp_pat
         compare=str(folder.parent / "base"),
     )
     theirs = PlainQa(folder, 32, "whitespace")
-    for row, (text, context) in zip(Answering(request, Silent()).rows(), asked, strict=True):
+    for row, (text, context) in zip(Answerer(request, Silent()).rows(), pairs, strict=True):
         assert_same_row(row, theirs.answers(text, context), context)
         words = words_of(context, "whitespace")
         views = dict(zip(["base", "expanded"], VIEWS, strict=True)) | {"base_model": "base_tokenizer"}
@@ -159,21 +159,23 @@ def test_documents_are_read_as_if_they_were_one(folder: Path, tmp_path: Path) ->
     for path, context in contexts.items():
         Path(path).write_text(context, "utf-8")
     reading = ReadingOptions(max_length=64, precision="float32")
-    sources = InquirySources(documents=tuple(contexts), asked=("what heart?",), sample_by="document")
-    [row] = Answering(QaRequest(str(folder), sources, QaConfig(top=20), reading), Silent()).rows()
+    sources = InquirySources(documents=tuple(contexts), question_texts=("what heart?",), sample_by="document")
+    [row] = Answerer(QaRequest(str(folder), sources, QaConfig(top=20), reading), Silent()).rows()
     theirs = PlainQa(folder, 64, "punct")
-    found = [
+    candidates = [
         (logit, text, path)
         for path, context in contexts.items()
         for text, logit, _ in theirs.answers("what heart?", context)
     ]
-    best = sorted(found, reverse=True)[:20]
+    best = sorted(candidates, reverse=True)[:20]
     total = sum(math.exp(logit) for logit, *_ in best)
-    assert [(one["answer"], one["document"]) for one in row["answers"]] == [(text, path) for _, text, path in best]
-    for one, (logit, _, path) in zip(row["answers"], best, strict=True):
-        assert one["logit"] == pytest.approx(logit, abs=1e-5)
-        assert one["score"] == pytest.approx(math.exp(logit) / total, abs=1e-5)
-        assert contexts[path][one["start"] : one["end"]] == one["answer"]
+    assert [(answer["answer"], answer["document"]) for answer in row["answers"]] == [
+        (text, path) for _, text, path in best
+    ]
+    for answer, (logit, _, path) in zip(row["answers"], best, strict=True):
+        assert answer["logit"] == pytest.approx(logit, abs=1e-5)
+        assert answer["score"] == pytest.approx(math.exp(logit) / total, abs=1e-5)
+        assert contexts[path][answer["start"] : answer["end"]] == answer["answer"]
 
 
 @pytest.mark.parametrize(
@@ -222,30 +224,30 @@ class Places(Lookup):
     """A model whose logit is the place of a piece in the context, and huge beside the window's active slice."""
 
     def __init__(self, places: dict[int, int], n_rows: int, active: dict[int, tuple[int, int]]) -> None:
-        super().__init__({row: (place, place) for row, place in places.items()}, n_rows)
+        super().__init__({row: (position, position) for row, position in places.items()}, n_rows)
         self._active = active
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        found = super().forward(input_ids, attention_mask)
-        for logits in found.values():
+        outputs_of_table = super().forward(input_ids, attention_mask)
+        for logits in outputs_of_table.values():
             for row in logits:
                 first, last = self._active[int(row[row >= 0].min())]
                 row[(row < first) | (row >= last)] = 1e6
-        return found
+        return outputs_of_table
 
 
 def test_active_slices_behind_each_other_are_the_context(tiny_model: TinyModel) -> None:
     checkpoint = Checkpoint.open(tiny_model("BertForQuestionAnswering"))
     encoder = Encoder.of(checkpoint, 32)
     words = [*"abcdefghijklmnopqrstuvwxyz", *"0123456789", *WORDS[3:17]]
-    places = {encoder.tokenizer.base.token_to_id(word): place for place, word in enumerate(words)}
+    places = {encoder.tokenizer.base.token_to_id(word): position for position, word in enumerate(words)}
     assert len(places) == 50
     # 27 pieces are read beside a question of 2, 13 of them active; by the first piece that is read:
     model = Places(places, checkpoint.n_rows, {0: (0, 13), 6: (13, 26), 19: (26, 39), 23: (39, 50)})
     views = QuestionTask().inference([question("? !", " ".join(words))], encoder)
     [output] = outputs(model, Rows.all(checkpoint.n_rows), views, Inference(100, encoder.special.pad))
     for view in (output.base, output.expanded):
-        assert view.tolist() == [[place, place] for place in range(50)]
+        assert view.tolist() == [[position, position] for position in range(50)]
 
 
 def test_a_word_has_its_highest_logits_and_the_mean_over_the_tokenizers(tiny_model: TinyModel) -> None:
@@ -270,12 +272,16 @@ def test_active_slices_tile_the_context_at_any_length(
     data: st.DataObject, m: int, max_length: int, n_special: int
 ) -> None:
     q = data.draw(st.integers(0, max_length - n_special - 2))
-    found = windows(m, q, max_length, n_special)
-    assert [(one.a_l, one.a_r, one.p_l, one.p_r) for one in found] == list(windows_of(m, q, max_length, n_special))
-    for some in (found, merged(found)):
-        assert [place for one in some for place in range(one.a_l, one.a_r)] == list(range(m))
-        for one in some:
-            assert one.end - one.begin == min(m, max_length - n_special - q)
-    for one in found:
-        if one.begin > 0 and one.end < m:
-            assert one.p_l - one.p_r in (0, -1)
+    sequence = windows(m, q, max_length, n_special)
+    assert [(window.a_l, window.a_r, window.p_l, window.p_r) for window in sequence] == list(
+        windows_of(m, q, max_length, n_special)
+    )
+    for windows_of_context in (sequence, merged(sequence)):
+        assert [position for window in windows_of_context for position in range(window.a_l, window.a_r)] == list(
+            range(m)
+        )
+        for window in windows_of_context:
+            assert window.end - window.begin == min(m, max_length - n_special - q)
+    for window in sequence:
+        if window.begin > 0 and window.end < m:
+            assert window.p_l - window.p_r in (0, -1)

@@ -23,25 +23,25 @@ QUERIES = "virus tachycardia", "the heart of a patient"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def original(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """A folder with a model, documents and an index with vectors of these, each made once."""
     return tmp_path_factory.mktemp("made")
 
 
 @pytest.fixture
 def folder(
-    made: Path, tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run, monkeypatch: pytest.MonkeyPatch
+    original: Path, tmp_path: Path, tiny_model: Callable[..., Path], run_alone: Run, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """A copy of it that a test may change, with its index in ``px``."""
-    monkeypatch.chdir(made)
-    if not (made / "px").exists():
-        shutil.copytree(tiny_model(), made / "model")
+    monkeypatch.chdir(original)
+    if not (original / "px").exists():
+        shutil.copytree(tiny_model(), original / "model")
         rows = [{"id": f"d{i}", "text": " ".join(words)} for i, words in enumerate(sentences(300, seed=0))]
-        (made / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        run_alone("index", "--documents", "a.jsonl", "-m", made / "model", "--vectors", "-o", "px")
+        (original / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        run_alone("index", "--documents", "a.jsonl", "-m", original / "model", "--vectors", "-o", "px")
     copied = tmp_path / "copied"
-    shutil.copytree(made / "px", copied / "px")
-    shutil.copyfile(made / "a.jsonl", copied / "a.jsonl")
+    shutil.copytree(original / "px", copied / "px")
+    shutil.copyfile(original / "a.jsonl", copied / "a.jsonl")
     monkeypatch.chdir(copied)
     return copied
 
@@ -69,9 +69,9 @@ def test_every_file_stands_in_the_index_with_its_size(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_without_its_vectors_an_index_answers_no_question_and_is_not_up_to_date(
-    folder: Path, made: Path, run_alone: Run
+    folder: Path, original: Path, run_alone: Run
 ) -> None:
-    again = ("index", "--documents", made / "a.jsonl", "-m", made / "model", "--vectors", "-o", "px")
+    again = ("index", "--documents", original / "a.jsonl", "-m", original / "model", "--vectors", "-o", "px")
     assert "up to date" in run_alone(*again).stdout
     for old in (False, True):
         if old:
@@ -80,12 +80,12 @@ def test_without_its_vectors_an_index_answers_no_question_and_is_not_up_to_date(
         for file in (folder / "px" / "vectors").iterdir():
             file.unlink()
         for by in ("dense", "hybrid"):
-            said = last_line(run_alone("search", "px", "virus", "--by", by, code=1))
-            assert "vectors/" in said
-            assert "--force" in said
-        done = run_alone(*again, code=1)
-        assert "up to date" not in done.stdout
-        assert "vectors/" in last_line(done)
+            message = last_line(run_alone("search", "px", "virus", "--by", by, code=1))
+            assert "vectors/" in message
+            assert "--force" in message
+        failed = run_alone(*again, code=1)
+        assert "up to date" not in failed.stdout
+        assert "vectors/" in last_line(failed)
         run_alone(*again, "--force")
         assert run_alone("search", "px", "virus", "--by", "dense").stdout
 
@@ -98,16 +98,16 @@ def test_a_changed_file_is_named_or_changes_nothing(folder: Path, old: bool) -> 
     if old:
         as_of_0_2_0(index)
     before = answers(index)
-    assert {len(one) for one in before} == {10}
-    done = Forked(["-c", _MUTATE, str(index), str(old)]).completed(300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    assert {len(passages) for passages in before} == {10}
+    finished = Forked(["-c", _MUTATE, str(index), str(old)]).completed(300)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "Traceback" not in finished.stderr
 
 
 def answers(index: Path) -> list[list[tuple[str, float]]]:
     opened = Index(index)
-    asked: list[tuple[str, SearchBy]] = [(query, by) for query in QUERIES for by in ("bm25", "dense")]
-    return [[(one.document, one.score) for one in opened.search(query, by=by)] for query, by in asked]
+    searches: list[tuple[str, SearchBy]] = [(query, by) for query in QUERIES for by in ("bm25", "dense")]
+    return [[(passage.document, passage.score) for passage in opened.search(query, by=by)] for query, by in searches]
 
 
 _MUTATE = """
@@ -159,17 +159,17 @@ def test_a_large_file_that_changed_in_the_middle_is_found_by_index(
     assert len(content) > 1 << 18
     content[len(content) // 2] ^= 1
     largest.write_bytes(content)
-    said = last_line(run_alone("index", "--documents", "a.jsonl", "-o", "px", code=1))
-    assert f"{largest.name} is damaged" in said
+    message = last_line(run_alone("index", "--documents", "a.jsonl", "-o", "px", code=1))
+    assert f"{largest.name} is damaged" in message
     run_alone("index", "--documents", "a.jsonl", "-o", "px", "--force")
     assert "up to date" in run_alone("index", "--documents", "a.jsonl", "-o", "px").stdout
 
 
-def test_an_index_of_0_2_0_gets_checksums(folder: Path, made: Path, run_alone: Run) -> None:
+def test_an_index_of_0_2_0_gets_checksums(folder: Path, original: Path, run_alone: Run) -> None:
     before = answers(folder / "px")
     as_of_0_2_0(folder / "px")
     assert answers(folder / "px") == before
-    again = ("index", "--documents", made / "a.jsonl", "-m", made / "model", "--vectors", "-o", "px")
+    again = ("index", "--documents", original / "a.jsonl", "-m", original / "model", "--vectors", "-o", "px")
     assert "sample_by: document → line" in last_line(run_alone(*again, code=1))
     assert "up to date" in run_alone(*again, "--sample-by", "document").stdout
     assert json.loads((folder / "px" / "index.json").read_text())["files"]
@@ -193,8 +193,8 @@ def test_a_wrong_type_is_one_line(folder: Path, run_alone: Run, key: str, value:
     file = folder / "px" / "index.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
     for command in (["search", "px", "virus"], ["index", "--documents", "a.jsonl", "-o", "px"]):
-        said = last_line(run_alone(*command, code=1))
-        assert f"index.json: {key}" in said or f"index.json has no {key}" in said
+        message = last_line(run_alone(*command, code=1))
+        assert f"index.json: {key}" in message or f"index.json has no {key}" in message
 
 
 def test_words_in_both_unicode_forms_are_the_same(
@@ -205,14 +205,14 @@ def test_words_in_both_unicode_forms_are_the_same(
     Path("a.jsonl").write_text("".join(json.dumps({"id": str(i), "text": text}) + "\n" for i, text in enumerate(texts)))
     run_alone("index", "--documents", "a.jsonl", "-o", "px")
     for query in ("cafés", unicodedata.normalize("NFD", "größe")):
-        found = Index("px").search(query)
-        assert [(one.document, one.text) for one in found] == [("0", texts[0]), ("1", texts[1])]
-        assert [(one.start, one.end) for one in found] == [(0, len(text)) for text in texts]
+        passages = Index("px").search(query)
+        assert [(passage.document, passage.text) for passage in passages] == [("0", texts[0]), ("1", texts[1])]
+        assert [(passage.start, passage.end) for passage in passages] == [(0, len(text)) for text in texts]
     as_of_0_2_0(tmp_path / "px")  # what is added now is as in the text
     Path("b.jsonl").write_text("".join(json.dumps({"text": text.replace("ö", "o")}) + "\n" for text in texts))
     run_alone("index", "--documents", "b.jsonl", "-o", "px", "--update", "--sample-by", "document")
     for query in ("cafés", unicodedata.normalize("NFD", "cafés")):
-        assert {one.document for one in Index("px").search(query)} == {"b.jsonl:1", "b.jsonl:2"}
+        assert {passage.document for passage in Index("px").search(query)} == {"b.jsonl:1", "b.jsonl:2"}
 
 
 def test_damaged_vectors_of_another_origin_are_refused(tmp_path: Path) -> None:
@@ -222,7 +222,8 @@ def test_damaged_vectors_of_another_origin_are_refused(tmp_path: Path) -> None:
     [file] = tmp_path.iterdir()
     whole = file.read_bytes()
     graph = 8 + 400 * 16
-    for at, changed, said in (
+    for at, changed, fault in (
+        (7, b"", "is not a file of usearch"),
         (0, b"\xff\xff\xff\x7f", "cut"),
         (graph, b"\0", "usearch"),
         (graph + 64, b"\x91\x01", "sizes"),
@@ -231,7 +232,7 @@ def test_damaged_vectors_of_another_origin_are_refused(tmp_path: Path) -> None:
         (len(whole) - 4, b"", "bytes"),
     ):
         file.write_bytes(whole[:at] + changed + (whole[at + len(changed) :] if changed else b""))
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=fault):
             VectorFiles(tmp_path)
     first = graph + 104 + 2 * 400 + 10
     file.write_bytes(whole[: first + 4] + (400).to_bytes(4, "little") + whole[first + 8 :])

@@ -46,8 +46,8 @@ def papers(tmp_path: Path) -> Path:
 def index(run_alone: Run) -> Callable[..., Json]:
     """Runs ``index`` into a place."""
 
-    def run(place: str, *arguments: object) -> Json:
-        row: Json = json.loads(run_alone("index", *WHOLE, "-o", place, *arguments, "--json").stdout)
+    def run(out: str, *arguments: object) -> Json:
+        row: Json = json.loads(run_alone("index", *WHOLE, "-o", out, *arguments, "--json").stdout)
         return row
 
     return run
@@ -62,23 +62,25 @@ def test_bm25_is_okapis_over_the_words_of_the_model(
 ) -> None:
     model = tiny_model()
     index("px", "--documents", papers, "-m", model, "--paragraph-chars", 100)
-    found = Index("px").search("Virus, isolated: CORONAVIRUS virus?", top=1000)
-    everything = " ".join(word for words in sentences(24, seed=0) for word in words)
-    texts = {(one.document, one.start): one.text for one in Index("px").search(everything, top=1000)}
+    passages = Index("px").search("Virus, isolated: CORONAVIRUS virus?", top=1000)
+    all_words = " ".join(word for words in sentences(24, seed=0) for word in words)
+    texts = {(passage.document, passage.start): passage.text for passage in Index("px").search(all_words, top=1000)}
     words = {at: Counter(text.lower().replace(".", " ").split()) for at, text in texts.items()}
     n, mean = len(words), np.mean([count.total() for count in words.values()])
     expected = {}
     for at, count in words.items():
         score = 0.0
         for word in ("virus", "isolated", "coronavirus"):
-            n_with = sum(word in other for other in words.values())
+            n_with = sum(word in counts for counts in words.values())
             idf = math.log(1 + (n - n_with + 0.5) / (n_with + 0.5))
             score += idf * count[word] * 2.2 / (count[word] + 1.2 * (0.25 + 0.75 * count.total() / mean))
         if score:
             expected[at] = score
     assert len(Index("px")) == n
-    assert {(one.document, one.start): one.score for one in found} == pytest.approx(expected, rel=1e-5)
-    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    assert {(passage.document, passage.start): passage.score for passage in passages} == pytest.approx(
+        expected, rel=1e-5
+    )
+    assert [passage.score for passage in passages] == sorted((passage.score for passage in passages), reverse=True)
 
 
 def test_paragraphs_have_their_place_in_the_document_and_titles_are_searched(
@@ -92,13 +94,13 @@ def test_paragraphs_have_their_place_in_the_document_and_titles_are_searched(
     [row] = [json.loads(line) for line in run_alone("search", "px", "naive", "--json").stdout.splitlines()]
     assert row["title"] == "Naïve cells"
     assert (row["document"], row["start"], row["end"], row["text"]) == ("a.xml", 0, 19, "They were isolated.")
-    [found] = Index("px").search("HEARTS")
-    assert (found.document, found.text) == ("p1", "Nobody\n\nwas ill.")
+    [passages] = Index("px").search("HEARTS")
+    assert (passages.document, passages.text) == ("p1", "Nobody\n\nwas ill.")
     assert "A study of hearts" in run_alone("search", "px", "hearts").stdout
-    assert [one.document for one in Index("px").search("viruses")] == ["b.jsonl:2"]
+    assert [passage.document for passage in Index("px").search("viruses")] == ["b.jsonl:2"]
     assert Index("px").search("?") == []
-    nothing = run_alone("search", "px", "aardvark")
-    assert (nothing.stdout, "nothing found" in nothing.stderr) == ("", True)
+    empty = run_alone("search", "px", "aardvark")
+    assert (empty.stdout, "nothing found" in empty.stderr) == ("", True)
     forgotten = run_alone("index", *WHOLE, "--documents", "a.xml", "--documents", "b.jsonl", "-o", "px", code=1)
     assert f"--model {model}" in last_line(forgotten)
 
@@ -116,29 +118,29 @@ def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
     (papers / "4.txt").write_text("Two aardvarks and one aardvark.")
     row = index("px", "--documents", "papers")
     assert (row["status"], changes(row)) == ("done", (1, 1, 1, 2))
-    assert {one.document for one in opened.search("aardvark")} == {"papers/1.txt", "papers/4.txt"}
+    assert {passage.document for passage in opened.search("aardvark")} == {"papers/1.txt", "papers/4.txt"}
     assert row["counts"]["paragraphs"] == len(opened)
-    left = {one.document for one in opened.search((papers / "2.txt").read_text(), top=100)}
-    assert "papers/0.txt" not in left
-    assert "papers/2.txt" in left
+    remaining = {passage.document for passage in opened.search((papers / "2.txt").read_text(), top=100)}
+    assert "papers/0.txt" not in remaining
+    assert "papers/2.txt" in remaining
 
     refused = run_alone("index", *WHOLE, "--documents", papers / "4.txt", "-o", "px", code=1)
     assert "--update" in last_line(refused)
     assert len(Index("px")) == row["counts"]["paragraphs"]
     (papers.parent / "more.txt").write_text("Three aardvarks.")
-    both = index("px", "--documents", papers, "--documents", "more.txt", "--update")
-    assert changes(both) == (1, 0, 0, 4)
+    merged = index("px", "--documents", papers, "--documents", "more.txt", "--update")
+    assert changes(merged) == (1, 0, 0, 4)
     assert changes(index("px", "--documents", "more.txt", "--update")) == (0, 0, 4, 1)
-    assert [one.text for one in opened.search("aardvarks")] == ["Three aardvarks."]
+    assert [passage.text for passage in opened.search("aardvarks")] == ["Three aardvarks."]
 
 
 def test_what_would_surprise_is_refused(papers: Path, run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     run_alone("index", *WHOLE, "--documents", papers, "-o", "px")
-    for options, said in (
+    for options, message in (
         (["-m", tiny_model()], "another model"),
         (["--paragraph-chars", "500"], "paragraph_chars: 1000 → 500"),
     ):
-        assert said in last_line(run_alone("index", *WHOLE, "--documents", papers, "-o", "px", *options, code=1))
+        assert message in last_line(run_alone("index", *WHOLE, "--documents", papers, "-o", "px", *options, code=1))
     assert (
         "done"
         in run_alone("index", *WHOLE, "--documents", papers, "-o", "px", "--paragraph-chars", 500, "--force").stdout
@@ -171,16 +173,21 @@ def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
     dense = opened.search(query, top=1000, by="dense")
     assert len(dense) == len(opened) > 10
     encoder = greenadapt.load(model)
-    vectors = encoder.encode([query, *(one.text for one in dense)])
+    vectors = encoder.encode([query, *(passage.text for passage in dense)])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    assert [one.score for one in dense] == pytest.approx((vectors[1:] @ vectors[0]).tolist(), abs=2e-3)  # float16
+    assert [passage.score for passage in dense] == pytest.approx(
+        (vectors[1:] @ vectors[0]).tolist(), abs=2e-3
+    )  # float16
     words = opened.search(query, top=1000)
-    ranks = [{(one.document, one.start): rank for rank, one in enumerate(each, 1)} for each in (dense, words)]
+    ranks = [
+        {(passage.document, passage.start): rank for rank, passage in enumerate(ranking, 1)}
+        for ranking in (dense, words)
+    ]
     hybrid = opened.search(query, top=5, by="hybrid")
     places = {*ranks[0], *ranks[1]}
-    expected = {place: sum(1 / (60 + rank[place]) for rank in ranks if place in rank) for place in places}
-    assert [one.score for one in hybrid] == pytest.approx(sorted(expected.values(), reverse=True)[:5])
-    assert all(one.score == pytest.approx(expected[one.document, one.start]) for one in hybrid)
+    expected = {key: sum(1 / (60 + rank[key]) for rank in ranks if key in rank) for key in places}
+    assert [passage.score for passage in hybrid] == pytest.approx(sorted(expected.values(), reverse=True)[:5])
+    assert all(passage.score == pytest.approx(expected[passage.document, passage.start]) for passage in hybrid)
 
     (papers / "0.txt").write_text("A new virus.")
     (papers / "1.txt").unlink()
@@ -190,7 +197,7 @@ def test_vectors_are_the_models_and_hybrid_adds_reciprocal_ranks(
     assert len(again) == len(opened.vectors) == row["counts"]["paragraphs"]  # those of removed ones were dropped
     assert (again[0].text, again[0].score) == ("A new virus.", pytest.approx(1, abs=2e-3))
     index("px", "--documents", papers, "--force")
-    assert "A new virus." in [one.text for one in opened.search("virus", top=1000)]
+    assert "A new virus." in [passage.text for passage in opened.search("virus", top=1000)]
     with pytest.raises(UsageError, match="no vectors"):
         opened.search("virus", by="dense")
 
@@ -216,26 +223,26 @@ def test_no_model_is_needed_to_search(papers: Path, index: Callable[..., Json], 
 def test_sources_of_the_same_name_elsewhere_are_kept_apart(
     papers: Path, index: Callable[..., Json], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    place = tmp_path / "px"
-    index(str(place), "--documents", "papers")
+    out = tmp_path / "px"
+    index(str(out), "--documents", "papers")
     (tmp_path / "elsewhere" / "papers").mkdir(parents=True)
     (tmp_path / "elsewhere" / "papers" / "0.txt").write_text("An aardvark.")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    both = ("--documents", papers, "--documents", "papers", "--update")
-    assert changes(index(str(place), *both)) == (1, 0, 0, 4)
-    assert index(str(place), *both)["status"] == "up to date"
+    options = ("--documents", papers, "--documents", "papers", "--update")
+    assert changes(index(str(out), *options)) == (1, 0, 0, 4)
+    assert index(str(out), *options)["status"] == "up to date"
 
 
 def test_what_a_killed_writer_deleted_is_in_nobodys_way(
     papers: Path, index: Callable[..., Json], tmp_path: Path
 ) -> None:
-    for place in ("px", "other"):
-        index(place, "--documents", "papers")
+    for out in ("px", "other"):
+        index(out, "--documents", "papers")
     (papers / "0.txt").unlink()
     index("other", "--documents", "papers")
     (deleted,) = Path("other").rglob("*.del")
-    own = next(Path("px").rglob("*.idx")).with_suffix(deleted.suffixes[0] + ".del")
-    own.write_bytes(deleted.read_bytes())  # written, and killed before the commit
+    leftover = next(Path("px").rglob("*.idx")).with_suffix(deleted.suffixes[0] + ".del")
+    leftover.write_bytes(deleted.read_bytes())  # written, and killed before the commit
     assert changes(index("px", "--documents", "papers")) == (0, 0, 1, 3)
     assert changes(index("px", "--documents", "papers")) == (0, 0, 0, 3)
 

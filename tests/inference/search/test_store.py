@@ -7,11 +7,12 @@ import pytest
 
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, TextSearch, most_paragraphs, n_paragraphs
-from greenadapt.inference.search.words import plain_words
+from greenadapt.inference.search.words import in_normal_form, raw_words
 from greenadapt.stages.index import IndexRequest, index
 from tests.support.small_tasks import sentences, session
 
 pytest.importorskip("tantivy", reason="NOT TESTED: search in a text, without tantivy")
+WORDS_OF_TEXT = in_normal_form(raw_words)
 TEXT = "\n\n".join(" ".join(" ".join(words) + "." for words in sentences(25, seed=i)) for i in range(8))
 QUERY = "virus tachycardia virus"
 
@@ -20,25 +21,27 @@ def test_it_finds_what_an_index_of_the_text_finds_with_the_same_scores(tmp_path:
     (tmp_path / "paper.jsonl").write_text(json.dumps({"id": "paper", "text": TEXT}))
     index(session(tmp_path, "px"), IndexRequest((str(tmp_path / "paper.jsonl"),)))
     on_disk = Index(tmp_path / "px")
-    ours = TextSearch(TEXT, plain_words, "paper")
+    ours = TextSearch(TEXT, WORDS_OF_TEXT, "paper")
     assert most_paragraphs(TEXT) >= len(ours.passages) == len(on_disk) == n_paragraphs(TEXT) > 5
-    wanted = on_disk.search(QUERY, top=4)
-    assert wanted[0].score > wanted[-1].score > 0
-    assert ours.best(QUERY, 4) == wanted
+    expected = on_disk.search(QUERY, top=4)
+    assert expected[0].score > expected[-1].score > 0
+    assert ours.best(QUERY, 4) == expected
 
 
 def test_paragraphs_without_the_words_follow_in_order() -> None:
     text = "\n\n".join([*(f"{name} " + "of mice " * 100 for name in ("first", "second", "third")), "a virus " * 100])
-    search = TextSearch(text, plain_words)
-    found = search.best("virus", 3)
-    assert [one.text.split()[0] for one in found] == ["a", "first", "second"]
-    assert found[0].score > 0
-    assert [one.score for one in found[1:]] == [0, 0]
+    search = TextSearch(text, WORDS_OF_TEXT)
+    passages = search.best("virus", 3)
+    assert [passage.text.split()[0] for passage in passages] == ["a", "first", "second"]
+    assert passages[0].score > 0
+    assert [passage.score for passage in passages[1:]] == [0, 0]
     assert search.best("?", 10) == search.passages
-    assert [one.score for one in search.best("mice", 4)][3] == 0  # all but the last, which has none
+    assert [passage.score for passage in search.best("mice", 4)][3] == 0  # all but the last, which has none
 
 
 def test_a_text_without_words_is_its_own_paragraph() -> None:
-    assert TextSearch(" \n ", plain_words).best("virus", 3) == [Passage("", "", 0, 3, " \n ")]
+    assert TextSearch(" \n ", WORDS_OF_TEXT).best("virus", 3) == [Passage("", "", 0, 3, " \n ")]
     assert n_paragraphs(" \n ") == n_paragraphs("") == 1
-    assert TextSearch(" a virus", plain_words, "p", "Paper").best("mice", 3) == [Passage("p", "Paper", 1, 8, "a virus")]
+    assert TextSearch(" a virus", WORDS_OF_TEXT, "p", "Paper").best("mice", 3) == [
+        Passage("p", "Paper", 1, 8, "a virus")
+    ]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenadapt.errors import InputError, ResourceError
+from greenadapt.errors import ResourceError
 from greenadapt.inference.search.vectors import VectorFiles
 from tests.integration.test_full_disk import full_at
 
@@ -21,9 +21,9 @@ def test_batches_are_merged_into_few_files_that_find_the_nearest(tmp_path: Path)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     for query in (0, 57, 199):
         cosines = unit @ unit[query]
-        found = reader.search(vectors[query], 5)
-        assert [key for key, _ in found] == np.argsort(-cosines)[:5].tolist()
-        assert [cosine for _, cosine in found] == pytest.approx(np.sort(-cosines)[:5] * -1, abs=2e-3)
+        nearest = reader.search(vectors[query], 5)
+        assert [key for key, _ in nearest] == np.argsort(-cosines)[:5].tolist()
+        assert [cosine for _, cosine in nearest] == pytest.approx(np.sort(-cosines)[:5] * -1, abs=2e-3)
     assert 57 in reader
     assert 200 not in reader
 
@@ -37,7 +37,7 @@ def test_batches_are_merged_into_few_files_that_find_the_nearest(tmp_path: Path)
         files.drop(lambda keys: keys < 0)
         files.add([key], vectors[[key]])
         reader.refresh()
-        assert [found for found, _ in reader.search(vectors[key], 5)] == [key]
+        assert [nearest for nearest, _ in reader.search(vectors[key], 5)] == [key]
 
 
 @pytest.mark.parametrize("missing", [300, 20_000])
@@ -54,9 +54,3 @@ def test_a_full_disk_leaves_the_vectors_before(tmp_path: Path, missing: int) -> 
     assert len(VectorFiles(tmp_path / "full")) == 0
     files.add(range(500), vectors)
     assert (tmp_path / "full" / whole.name).read_bytes() == whole.read_bytes()
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "00000001.usearch").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="00000001"):
-        VectorFiles(tmp_path)

@@ -1,5 +1,6 @@
 """Outputs of several tasks together, against those of each task alone."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,9 @@ import torch
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec, open_multitask
-from greenadapt.models.forward import outputs, shared_outputs
-from greenadapt.models.rows import Rows, RowTable
-from greenadapt.models.streaming import Inference, ViewOutputs
+from greenadapt.models.forward import TorchRunner, outputs
+from greenadapt.models.rows import RowMap, Rows, RowTable
+from greenadapt.models.streaming import Inference, ViewOutputs, streamed
 from greenadapt.models.weights import StreamedRows
 from greenadapt.tasks.base import Feature, Input
 from tests.support.small_tasks import TinyModel
@@ -53,6 +54,12 @@ class Shared:
 
     def alone(self, examples: Examples, task: str, run: Inference) -> list[ViewOutputs]:
         return list(outputs(self.model, self.rows, [views[task] for views in examples], replace(run, task=task)))
+
+
+def shared_outputs(
+    model: MultitaskModel, rows: RowMap, examples: Iterable[dict[str, Input]], run: Inference
+) -> Iterator[dict[str, ViewOutputs]]:
+    return streamed(TorchRunner(model, rows, run, is_shared=True), examples, run)
 
 
 def of_text(views: Input) -> Input:

@@ -18,7 +18,7 @@ import transformers
 
 from greenadapt.config import ReadingOptions, RunConfig, TaskConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
-from greenadapt.inference.predictor import PredictRequest, predict
+from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.models.machine import Machine
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -26,6 +26,7 @@ from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.stages.session import Session
 from greenadapt.storage.results import Result, verified
 from greenadapt.training.finetune import FinetuneRun
+from tests.support.predictions import predict
 from tests.support.small_tasks import (
     TRAIN,
     Json,
@@ -51,8 +52,8 @@ def noted(tmp_path: Path, notes: Notes, out: str = "run") -> Session:
 
 
 def predicted(folder: Path, source: Path, **options: Any) -> list[Json]:
-    request = PredictRequest((str(folder),), str(source), reading=ReadingOptions(**options))
-    return [row.as_dict() for row in predict(request, Silent())]
+    request = PredictionRequest((str(folder),), str(source), reading=ReadingOptions(**options))
+    return [prediction.row(tags=True) for prediction in predict(request, Silent())]
 
 
 def plain(folder: Path, head: str) -> tuple[Any, Any]:
