@@ -74,7 +74,7 @@ class Plan:
     def run(self, place: Place, job: Job, *, force: bool) -> Result:
         """The result in ``place`` if it is up to date; raises ``DryRun`` if the job would run."""
         planned = plan_job(place, job, force=force)
-        standing = planned.standing
+        standing = planned.current
         seconds = standing.manifest.cost.get("seconds") if standing else None
         if standing is not None and not planned.why:
             counts = standing.manifest.counts
