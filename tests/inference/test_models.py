@@ -26,7 +26,7 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.server.models import Asked, FoundModel, ServedModel
+from greenadapt.server.models import Input, ModelSource, ServedModel
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
 from greenadapt.stages.session import Session
@@ -407,18 +407,18 @@ def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp
 
 def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., Path]) -> None:
     folder = TaskFolder.find(str(make_model(TEXTS)))
-    found = FoundModel("texts", folder.folder, folder)
+    found = ModelSource("texts", folder.folder, folder)
     sure, both = (ServedModel.open(found, ReadingOptions(**one)) for one in ({"margin": 0.0}, {}))  # type: ignore[arg-type]
     one = TEXTS.example("tachycardia of the heart", "")
 
     def label(model: ServedModel, *views: Any) -> Any:
-        [answer] = model.predicted([Asked(model, one, views, 10)])
+        [answer] = model.predict([Input(model, one, views, 10)])
         return answer
 
     assert label(sure, "mean")["mean"] == label(both, "expanded")["expanded"]
     assert label(sure, "mean", "base") == label(both, "mean", "base")
     assert label(both, "mean")["mean"] != label(both, "expanded")["expanded"]
-    mixed = sure.predicted([Asked(sure, one, ("mean",), 10), Asked(sure, one, ("mean", "base"), 10)])
+    mixed = sure.predict([Input(sure, one, ("mean",), 10), Input(sure, one, ("mean", "base"), 10)])
     assert mixed == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
 
 

@@ -385,8 +385,8 @@ def test_too_long_and_too_many_are_504_and_503(models: Path, monkeypatch: pytest
         time.sleep(0.2)
         return predicted(self, asked)
 
-    predicted = served.ServedModel.predicted
-    monkeypatch.setattr(served.ServedModel, "predicted", slow)
+    predicted = served.ServedModel.predict
+    monkeypatch.setattr(served.ServedModel, "predict", slow)
     with TestClient(application(models, "ner", max_seconds=0.1, max_texts=2, max_queue=2), HOST) as client:
         late = client.post("/predict", json={"texts": ["a"]})
         assert (late.status_code, "0.1 s" in late.json()["error"]) == (504, True)
@@ -407,7 +407,7 @@ def test_what_is_wrong_with_the_server_is_no_error_of_the_client(
         raise ResourceError("the GPU's memory is full", "lower --max-tokens")
 
     shutil.copytree(models / "ner", tmp_path / "moved")
-    monkeypatch.setattr(served.ServedModel, "predicted", no_memory)
+    monkeypatch.setattr(served.ServedModel, "predict", no_memory)
     with TestClient(application(tmp_path, "moved"), HOST) as client:
         full = client.post("/predict", json={"texts": ["a"]})
         (tmp_path / "moved" / "config.json").unlink()
