@@ -42,7 +42,7 @@ class _Reading:
     """The passages that come from the index."""
 
 
-class Answering:
+class Endpoints:
     """Models, an index and limits, behind the addresses of the application."""
 
     def __init__(
@@ -186,13 +186,13 @@ class Answering:
         return results
 
 
-def make_app(answering: Answering, metrics: Metrics, max_texts: int) -> FastAPI:
-    """The application; it refuses lists of more than ``max_texts`` entries, and closes ``answering`` when it ends."""
+def make_app(endpoints: Endpoints, metrics: Metrics, max_texts: int) -> FastAPI:
+    """The application; it refuses lists of more than ``max_texts`` entries, and closes ``endpoints`` when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        answering.close()
+        endpoints.close()
 
     app = FastAPI(
         title="greenadapt",
@@ -207,13 +207,13 @@ def make_app(answering: Answering, metrics: Metrics, max_texts: int) -> FastAPI:
     app.state.max_texts = max_texts
     unset: Json = {"response_model_exclude_unset": True}
     app.post("/predict", response_model=bodies.PredictResponse, summary="Entities or labels", **unset)(
-        answering.predict
+        endpoints.predict
     )
-    app.post("/answer", response_model=bodies.AnswerResponse, summary="Answers", **unset)(answering.answer)
+    app.post("/answer", response_model=bodies.AnswerResponse, summary="Answers", **unset)(endpoints.answer)
     app.post("/neighbours", response_model=bodies.NeighboursResponse, summary="Neighbours of a word")(
-        answering.neighbours
+        endpoints.neighbours
     )
-    app.get("/models", response_model=bodies.ModelsResponse, summary="Models and limits")(answering.models)
+    app.get("/models", response_model=bodies.ModelsResponse, summary="Models and limits")(endpoints.models)
 
     @app.get("/health", response_model=bodies.Health, summary="Whether the server answers")
     async def health() -> Json:

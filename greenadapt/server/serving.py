@@ -80,7 +80,7 @@ class Application:
 
     def make(self) -> Any:
         """The ASGI application."""
-        from greenadapt.server.app import Answering, make_app
+        from greenadapt.server.app import Endpoints, make_app
         from greenadapt.server.guard import Guard, Metrics
         from greenadapt.server.models import ServedModel
 
@@ -90,7 +90,7 @@ class Application:
         if index is not None and self.retrieval.by != "bm25":
             index.search("", 1, self.retrieval.by)  # opens the model of its vectors
         config = self.config
-        app = make_app(Answering(opened, config, metrics, index, self.retrieval), metrics, config.max_texts)
+        app = make_app(Endpoints(opened, config, metrics, index, self.retrieval), metrics, config.max_texts)
         keeps = config.workers == 1
         return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token(), keeps)
 

@@ -22,7 +22,7 @@ from greenadapt.report.page.blocks import (
     Plot,
     Search,
     Section,
-    Shown,
+    TableBlock,
     html,
 )
 from greenadapt.report.page.charts import Axis, bars, intervals, lines, scatter
@@ -59,7 +59,7 @@ def hostile_page() -> Page:
         Heading(HOSTILE),
         Paragraph(QUOTES),
         Facts([(HOSTILE, QUOTES)]),
-        Shown(Table(QUOTES, [HOSTILE, QUOTES], [[QUOTES, HOSTILE]])),
+        TableBlock(Table(QUOTES, [HOSTILE, QUOTES], [[QUOTES, HOSTILE]])),
         *hostile_plots(),
         Search("near", ["word", QUOTES], [(HOSTILE, [QUOTES, "x"]), ("__proto__", ["y"])], HOSTILE),
         Examples(HOSTILE, [Example(QUOTES, [(HOSTILE, QUOTES)])]),
