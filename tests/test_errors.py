@@ -52,8 +52,8 @@ def test_one_is_singular() -> None:
 
 def test_sizes_never_take_an_exponent() -> None:
     sizes = (0, 1, 26, 99_999, 1_048_576, 4 << 30, 18_700_000_000)
-    said = ["0 bytes", "1 byte", "26 bytes", "99,999 bytes", "1.0 MB", "4,295.0 MB", "18.7 GB"]
-    assert list(map(byte_size, sizes)) == said
+    texts = ["0 bytes", "1 byte", "26 bytes", "99,999 bytes", "1.0 MB", "4,295.0 MB", "18.7 GB"]
+    assert list(map(byte_size, sizes)) == texts
 
 
 def test_scores_are_rounded_half_up_by_the_decimal_number_that_is_meant() -> None:

@@ -20,8 +20,8 @@ def read(markdown: str) -> list[Token]:
 def test_escaped_text_is_read_as_itself(text: str) -> None:
     tokens = read(f"a {escaped(text)} z")
     assert {token.type for token in tokens} <= {"paragraph_open", "inline", "text", "text_special", "paragraph_close"}
-    said = "".join(token.content for token in tokens if token.type != "inline")
-    assert said.split() == f"a {harmless(text)} z".split()
+    content = "".join(token.content for token in tokens if token.type != "inline")
+    assert content.split() == f"a {harmless(text)} z".split()
 
 
 def test_nothing_in_a_card_turns_the_direction_of_writing() -> None:
@@ -33,8 +33,8 @@ def test_nothing_in_a_card_turns_the_direction_of_writing() -> None:
 @given(st.text("`ab <\n"))
 def test_code_is_read_as_itself(text: str) -> None:
     word = f"a{text}a"
-    (found,) = [token.content for token in read(f"a {code(word)} z") if token.type == "code_inline"]
-    assert found == " ".join(word.split())
+    (content,) = [token.content for token in read(f"a {code(word)} z") if token.type == "code_inline"]
+    assert content == " ".join(word.split())
     (block,) = [token.content for token in read(fenced([word])) if token.type == "fence"]
     assert block == f"{word}\n"
 

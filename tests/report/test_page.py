@@ -36,14 +36,14 @@ QUOTES = "\"'><img src=x onerror=alert(2)>{{ 7 * 7 }} & \u2028"
 def hostile_plots() -> list[Plot]:
     of, by, value = Axis("of", "of"), Axis("by", "by"), Axis("value", "value", ".2f")
     rows = [
-        {"of": each, "by": other, "value": 0.5, "low": 0.4, "high": 0.6}
-        for each in (HOSTILE, QUOTES)
-        for other in (HOSTILE, "b")
+        {"of": label, "by": series, "value": 0.5, "low": 0.4, "high": 0.6}
+        for label in (HOSTILE, QUOTES)
+        for series in (HOSTILE, "b")
     ]
     points = [
-        {"label": HOSTILE, "x": i, "y": i, "what": what, "panel": panel, "named": not i}
+        {"label": HOSTILE, "x": i, "y": i, "what": kind, "panel": panel, "named": not i}
         for panel in (QUOTES, "after")
-        for what in ("wordpieces", "added words")
+        for kind in ("wordpieces", "added words")
         for i in range(3)
     ]
     return [
@@ -126,7 +126,9 @@ def test_screen_readers_find_their_way(parsed: Any) -> None:
     assert all(table.xpath("caption") and table.xpath("thead//th[@scope='col']") for table in parsed.xpath("//table"))
     pictures = parsed.xpath("//*[local-name()='svg']")
     assert len(pictures) == 4
-    assert all(one.getparent().get("role") == "img" and one.getparent().get("aria-label") for one in pictures)
+    assert all(
+        picture.getparent().get("role") == "img" and picture.getparent().get("aria-label") for picture in pictures
+    )
     assert all(figure.xpath(".//table") for figure in parsed.xpath("//figure"))
     ids = parsed.xpath("//@id")
     assert len(ids) == len(set(ids))

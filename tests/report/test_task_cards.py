@@ -80,10 +80,11 @@ def test_the_card_of_many_tasks() -> None:
 
 def test_the_score_of_each_test_set_is_in_the_front_matter() -> None:
     (model,) = yaml.safe_load(CARD.text().split("---\n")[1])["model-index"]
-    found = {
-        (one["dataset"]["name"], one["metrics"][0]["type"]): one["metrics"][0]["value"] for one in model["results"]
+    scores = {
+        (result["dataset"]["name"], result["metrics"][0]["type"]): result["metrics"][0]["value"]
+        for result in model["results"]
     }
-    assert found == {("m.tsv", "accuracy"): 0.84}  # of the others the files are not known
+    assert scores == {("m.tsv", "accuracy"): 0.84}  # of the others the files are not known
 
 
 @pytest.mark.parametrize("adapter", ["none", "lhuc", "bert-layer"])
@@ -105,8 +106,8 @@ def test_score_tables() -> None:
     assert test.rows[-1] == ["average", "60.00", "1.00"]
     assert dev.rows == [["cola, mcc", "", ""]]
     assert score_tables({**SCORES, "average": {}}) == []
-    one = {**SCORES, "seeds": [{"seed": 5, "tasks": {"cola": {"test": {"test": {"views": {"base": 1, "b": 2}}}}}}]}
-    table = score_tables(one)[0]
+    single = {**SCORES, "seeds": [{"seed": 5, "tasks": {"cola": {"test": {"test": {"views": {"base": 1, "b": 2}}}}}}]}
+    table = score_tables(single)[0]
     assert table.columns == ["set, score", "seed 5"]
     assert table.title.endswith("by the logits of both tokenizers, averaged")
     assert (set_name("a", "dev", "dev"), set_name("a", "dev", "m")) == ("a", "a m")
@@ -173,9 +174,9 @@ def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
 def test_the_front_matter_has_licence_data_scores_and_emissions() -> None:
     cost = estimate(seconds=100, cpu_seconds=200, peak_memory_bytes=1 << 30)
     licence = {"license": "other", "license_name": "own", "license_link": "LICENSE"}
-    made = card(cost=cost.as_dict(), licence_of_base=licence)
-    made.scores["seeds"][1]["test"] = {**TEST, "f1": 0.8431}
-    loaded = ModelCardData(**(front := yaml.safe_load(made.text().split("---\n")[1])))  # the hub's own reader
+    model_card = card(cost=cost.as_dict(), licence_of_base=licence)
+    model_card.scores["seeds"][1]["test"] = {**TEST, "f1": 0.8431}
+    loaded = ModelCardData(**(front := yaml.safe_load(model_card.text().split("---\n")[1])))  # the hub's own reader
     assert front.items() >= licence.items()
     assert loaded.datasets == ["own/corpus"]
     (score,) = loaded.eval_results or []
@@ -186,9 +187,9 @@ def test_the_front_matter_has_licence_data_scores_and_emissions() -> None:
 
 
 def test_a_score_that_a_seed_lacks_is_not_listed() -> None:
-    made = card()
-    made.scores["seeds"][1].pop("test")
-    assert "model-index" not in yaml.safe_load(made.text().split("---\n")[1])
+    model_card = card()
+    model_card.scores["seeds"][1].pop("test")
+    assert "model-index" not in yaml.safe_load(model_card.text().split("---\n")[1])
 
 
 def test_data_labels_and_scores() -> None:

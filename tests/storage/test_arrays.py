@@ -53,11 +53,11 @@ def test_too_few_streamed_rows_are_a_bug(tmp_path: Path) -> None:
         write_arrays(tmp_path / "x", {"weights": Streamed(weights.shape, weights.dtype, [weights[:1]])})
 
 
-@pytest.mark.parametrize("kept", [0, 4, 20, -1])
-def test_a_file_cut_short_is_refused(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("n_bytes", [0, 4, 20, -1])
+def test_a_file_cut_short_is_refused(tmp_path: Path, n_bytes: int) -> None:
     path = tmp_path / "a.safetensors"
     write_arrays(path, EXAMPLES)
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:n_bytes])
     with pytest.raises(InputError, match="safetensors"):
         ArrayFile(path)
 

@@ -65,18 +65,18 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, folder: str) -> None:
 
 
 def test_what_cannot_be_used_names_its_file() -> None:
-    said: dict[str, dict[str, str]] = {"model": {}}
+    content: dict[str, dict[str, str]] = {"model": {}}
     for key in ("corpus", "model"):
-        message = rf"a\.json is broken \(it has no '{'name' if key in said else key}'\): x"
+        message = rf"a\.json is broken \(it has no '{'name' if key in content else key}'\): x"
         with pytest.raises(InputError, match=message), described_in(Path("a.json"), "x"):
-            said[key]["name"]
+            content[key]["name"]
 
 
 def test_a_path_is_named_by_its_last_part_and_its_place() -> None:
-    one, other = path_name("/a/bert.v2.tar.gz"), path_name("/b/bert.v2.tar.gz")
-    assert one != other
-    assert one.startswith("bert-")
-    assert len(one) == len("bert-") + 8
+    a, b = path_name("/a/bert.v2.tar.gz"), path_name("/b/bert.v2.tar.gz")
+    assert a != b
+    assert a.startswith("bert-")
+    assert len(a) == len("bert-") + 8
     assert path_name("https://x.org/../?").startswith("unnamed-")
     for long in ("a" * 250, "文" * 83):
         assert len(path_name(f"/{long}.txt").encode()) < 120
@@ -160,16 +160,16 @@ def test_a_file_is_on_the_disk_before_it_takes_the_place_of_another(
 def test_a_folder_is_on_the_disk_before_it_takes_the_place_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, publish: Callable[[Path, Path], Path], can_exchange: bool
 ) -> None:
-    place = tmp_path / "place"
-    publish(work_folder(tmp_path, "old"), place)
+    folder = tmp_path / "place"
+    publish(work_folder(tmp_path, "old"), folder)
     if not can_exchange:  # as on some file systems
         monkeypatch.setattr("ctypes.CDLL", lambda name: object())
-    synced = record(monkeypatch, lambda: (place / "file.txt").read_text())
-    publish(work_folder(tmp_path, "new"), place)
-    assert (place / "sub" / "file.txt").read_text() == "new"
-    for made in (place.resolve(), *place.resolve().rglob("*")):
-        assert synced[made.stat().st_ino] == ["old"], made
-    if place.is_symlink():  # the folder that the link names is in its own folder before the link names it
+    synced = record(monkeypatch, lambda: (folder / "file.txt").read_text())
+    publish(work_folder(tmp_path, "new"), folder)
+    assert (folder / "sub" / "file.txt").read_text() == "new"
+    for path in (folder.resolve(), *folder.resolve().rglob("*")):
+        assert synced[path.stat().st_ino] == ["old"], path
+    if folder.is_symlink():  # the folder that the link names is in its own folder before the link names it
         assert synced[(tmp_path / ".versions").stat().st_ino] == ["old"]
     assert synced[tmp_path.stat().st_ino][-1] == "new"
 
