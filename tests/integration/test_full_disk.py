@@ -5,7 +5,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,19 +35,21 @@ def full_at(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("kind", ["json", "lines", "arrays", "tensors"])
-def test_files_of_a_result(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: write_json(path, "x" * LARGE),
+        lambda path: write_lines(path, [{"x": "x" * LARGE}]),
+        lambda path: write_arrays(path, {"x": np.zeros(LARGE)}),
+        lambda path: write_tensors({"x": torch.zeros(LARGE)}, path),
+    ],
+)
+def test_files_of_a_result(tmp_path: Path, write: Callable[[Path], None]) -> None:
     path = tmp_path / "file"
-    write = {
-        "json": lambda: write_json(path, "x" * LARGE),
-        "lines": lambda: write_lines(path, [{"x": "x" * LARGE}]),
-        "arrays": lambda: write_arrays(path, {"x": np.zeros(LARGE)}),
-        "tensors": lambda: write_tensors({"x": torch.zeros(LARGE)}, path),
-    }[kind]
     with full_at(LARGE // 2), pytest.raises(OSError, match="File too large") as error:
-        write()
+        write(path)
     assert error.value.filename == str(path)
-    write()
+    write(path)
 
 
 def test_tensors_come_back(tmp_path: Path) -> None:

@@ -57,33 +57,33 @@ def change(model: Path, name: str, position: tuple[int, int], value: float) -> N
     save_file(weights, model / "model.safetensors", {"format": "pt"})
 
 
+PREDICT = ("predict", "-m", "run", "-i", "in.txt")
+FINETUNE = ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out")
+
+
 @pytest.mark.parametrize("name", ["base_tokenizer/tokenizer_config.json", "rows.safetensors", "scores.json"])
 def test_a_file_that_the_manifest_lists_is_missed(folder: Path, run_alone: Run, name: str) -> None:
     (folder / "run" / name).unlink()
-    line = last_line(run_alone("predict", "-m", "run", "-i", "in.txt", code=1))
+    line = last_line(run_alone(*PREDICT, code=1))
     assert f"run is not complete: it has no {name}, but manifest.json lists it: copy the whole folder" in line
 
 
 def test_files_that_decide_nothing_may_be_missing(folder: Path, run_alone: Run) -> None:
-    before = run_alone("predict", "-m", "run", "-i", "in.txt").stdout
+    before = run_alone(*PREDICT).stdout
     shutil.rmtree(folder / "run" / "seeds")
     (folder / "run" / "README.md").unlink()
-    assert run_alone("predict", "-m", "run", "-i", "in.txt").stdout == before
+    assert run_alone(*PREDICT).stdout == before
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "rows.safetensors"])
-def test_the_files_of_the_seed_that_is_asked_are_missed(folder: Path, run_alone: Run, name: str) -> None:
-    (folder / "run" / "seeds" / "1" / name).unlink()
-    run_alone("predict", "-m", "run", "-i", "in.txt", "--seed", 0)
-    line = last_line(run_alone("predict", "-m", "run", "-i", "in.txt", "--seed", 1, code=1))
-    assert f"it has no seeds/1/{name}, but manifest.json lists it" in line
-
-
-def test_weights_of_a_seed_that_are_cut_short_are_named(folder: Path, run_alone: Run) -> None:
-    file = folder / "run" / "seeds" / "1" / "weights.safetensors"
+def test_the_files_of_the_seed_that_is_asked_are_read(folder: Path, run_alone: Run, name: str) -> None:
+    file = folder / "run" / "seeds" / "1" / name
     file.write_bytes(file.read_bytes()[:2000])
-    line = last_line(run_alone("predict", "-m", "run", "-i", "in.txt", "--seed", 1, code=1))
-    assert "seeds/1/weights.safetensors is " in line
+    assert f"seeds/1/{name} is " in last_line(run_alone(*PREDICT, "--seed", 1, code=1))
+    file.unlink()
+    run_alone(*PREDICT, "--seed", 0)
+    line = last_line(run_alone(*PREDICT, "--seed", 1, code=1))
+    assert f"it has no seeds/1/{name}, but manifest.json lists it" in line
 
 
 @pytest.mark.parametrize("gone", [(), ("manifest.json",), ("greenadapt.json",)])
@@ -94,11 +94,7 @@ def test_added_words_are_missed(folder: Path, run_alone: Run, model: str, gone: 
         (folder / model / name).unlink(missing_ok=True)
     if "manifest.json" in gone:
         shutil.rmtree(folder / model / "base_tokenizer")
-    command = {
-        "run": ("predict", "-m", "run", "-i", "in.txt"),
-        "adapted": ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out"),
-    }[model]
-    line = last_line(run_alone(*command, code=1))
+    line = last_line(run_alone(*(PREDICT if model == "run" else FINETUNE), code=1))
     assert f"{model} is not complete: it has no {WORDS}, but" in line
     assert "4 words were added" in line or "it has base_tokenizer" in line
     assert not (folder / "out").exists()
@@ -119,12 +115,15 @@ def test_a_part_of_several_tasks_is_missed(two_tasks: Path, run_alone: Run) -> N
         assert "it has no tasks/ner/weights.safetensors, but manifest.json lists it" in line
 
 
-def broken_contents(sound: str) -> dict[str, str]:
-    return {"{}": "{}", "[]": "[]", "null": "null", "empty": "", "cut": sound[: len(sound) // 2], "text": '"model"'}
+def assert_named(run_alone: Run, file: Path, command: tuple[Any, ...], *sound: str) -> None:
+    """Assert that ``command`` names a JSON ``file`` that is broken in any way, but for ``sound`` contents."""
+    content = file.read_text()
+    for broken in ("{}", "[]", "null", "", content[: len(content) // 2], '"model"'):
+        if broken not in sound:
+            file.write_text(broken)
+            assert file.name in last_line(run_alone(*command, code=1)), broken
 
 
-PREDICT = ("predict", "-m", "run", "-i", "in.txt")
-FINETUNE = ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out")
 READ: list[tuple[str, tuple[Any, ...]]] = [
     ("run/task.json", PREDICT),
     ("run/config.json", PREDICT),
@@ -140,26 +139,20 @@ READ: list[tuple[str, tuple[Any, ...]]] = [
 def test_json_that_is_no_sound_object_is_named(
     folder: Path, run_alone: Run, name: str, command: tuple[Any, ...]
 ) -> None:
-    for label, content in broken_contents((folder / name).read_text()).items():
-        (folder / name).write_text(content)
-        line = last_line(run_alone(*command, code=1))
-        assert Path(name).name in line, (label, line)
-        assert not (folder / "out").exists()
+    assert_named(run_alone, folder / name, command)
+    assert not (folder / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["multitask.json", "scores.json", "tasks/ner/task.json"])
 def test_json_of_several_tasks_is_named(two_tasks: Path, run_alone: Run, name: str) -> None:
-    for label, content in broken_contents((two_tasks / name).read_text()).items():
-        (two_tasks / name).write_text(content)
-        assert Path(name).name in last_line(run_alone("tasks", two_tasks, code=1)), label
+    assert_named(run_alone, two_tasks / name, ("tasks", two_tasks))
 
 
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
 def test_a_tokenizers_settings_are_named(folder: Path, run_alone: Run, name: str) -> None:
-    for label, content in broken_contents('{"do_lower_case": true}').items():
-        (folder / "run" / "base_tokenizer" / name).write_text(content)
-        if label != "{}":
-            assert name in last_line(run_alone(*PREDICT, code=1)), label
+    file = folder / "run" / "base_tokenizer" / name
+    file.write_text('{"do_lower_case": true}')
+    assert_named(run_alone, file, PREDICT, "{}")
 
 
 @pytest.mark.parametrize("name", ["state.json", "record.json"])
@@ -175,10 +168,7 @@ def test_a_training_state_without_what_is_needed_is_named(folder: Path, name: st
 
 def test_an_index_of_shards_is_named(folder: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
     index = tiny_model("BertForMaskedLM", name="sharded", max_shard_size="20KB") / "model.safetensors.index.json"
-    for label, content in broken_contents(index.read_text()).items():
-        index.write_text(content)
-        line = last_line(run_alone("adapt", "--corpus", "corpus.txt", "--model", "sharded", *ADAPT, code=1))
-        assert index.name in line, label
+    assert_named(run_alone, index, ("adapt", "--corpus", "corpus.txt", "--model", "sharded", *ADAPT))
 
 
 @pytest.mark.parametrize(

@@ -80,17 +80,14 @@ def test_a_killed_worker_comes_back_and_sigterm_finishes_what_is_being_answered(
         assert ask(address, "/neighbours", WORD) == response
         assert worker_of(process) != worker
         assert answered_after(process.terminate, address, WORD) == response
-        out, error = process.communicate(timeout=60)
-    assert (process.returncode, out, error) == (0, "", "")
+        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
 
 
 @pytest.mark.slow
 def test_ctrl_c_finishes_what_is_being_answered(models: Path) -> None:
     with serving(models / "encoder") as (process, address):
-        response = answered_after(lambda: os.killpg(process.pid, signal.SIGINT), address, WORD)
-        out, error = process.communicate(timeout=60)
-    assert response["word"] == WORD["word"]
-    assert (process.returncode, out, error) == (0, "", "")
+        assert answered_after(lambda: os.killpg(process.pid, signal.SIGINT), address, WORD)["word"] == WORD["word"]
+        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
 
 
 def test_what_cannot_be_served_is_refused_at_once(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.corpus.opening import source_input
-from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import hash_json
@@ -345,6 +345,15 @@ def test_another_path_is_another_input(run_place: Place, tmp_path: Path) -> None
         run_with_inputs(run_place, replace(job(train=b), config={"epochs": 2}))
     assert run_with_inputs(run_place, job(train=a)).manifest == manifest
     assert run_with_inputs(run_place, job(train=b), force=True).fresh
+
+
+def test_every_source_of_a_corpus_is_protected(tmp_path: Path) -> None:
+    sources = {str(tmp_path / name / "text.txt"): "1" for name in "ab"}
+    inputs = {"text": {"sha256": "1", "sources": sources}}
+    for name in "ab":
+        place = Place(tmp_path / name, linked=False)
+        with pytest.raises(UsageError, match=f"{name} holds .*{name}/text.txt, which is an input"):
+            run_with_inputs(place, replace(job(), inputs=inputs))
 
 
 def test_the_same_content_elsewhere_is_up_to_date(run_place: Place, tmp_path: Path) -> None:
