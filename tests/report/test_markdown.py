@@ -4,9 +4,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from greenadapt.cost import estimate
 from greenadapt.errors import harmless
-from greenadapt.report.cards import Card, code, escaped, fenced, section, spent
+from greenadapt.report.cards import Card, code, escaped, fenced, section
 from greenadapt.report.tables import Table
 
 
@@ -62,8 +61,3 @@ def test_a_section_is_a_heading_and_a_table_of_text_and_numbers() -> None:
     head, line = "\n## All scores\n\n| set | from | n |\n", "| a\\|b | two lines | 3 |\n"
     assert section(table) == f"{head}| --- | ---: | ---: |\n{line}"
     assert section(table, n_left=2) == f"{head}| --- | --- | ---: |\n{line}"
-
-
-def test_what_was_spent() -> None:
-    cost = estimate(seconds=1234.5, cpu_seconds=2000, peak_memory_bytes=1 << 30)
-    assert spent(cost.as_dict()) == f"1,234 seconds, {1000 * cost.energy_kwh:.3g} Wh ({cost.energy_source})"

@@ -86,6 +86,7 @@ CONTEXT = "MERS is a disease.\nMERS-CoV was first isolated in\nsputum from Jedda
 
 def plain(line: Marked) -> str:
     note = f" ({line.note})" if line.note else ""
+    assert not line.before or not line.label  # whose answer it is is no part of its sentence
     return f"{line.label}{line.before}{line.answer}{line.after}{note}"
 
 
@@ -131,16 +132,12 @@ def test_an_answer_over_a_line_break_is_one_line() -> None:
     )
 
 
-def test_no_answer_is_said() -> None:
+def test_no_answer_and_gold_answers_have_their_words() -> None:
     assert lines(row(candidate("", 0.93, document=""))) == ["no answer (93 %)"]
     no_choice = candidate("", 0.0, document="") | {"logit": None}
     assert lines(row(no_choice)) == ["no answer (there is nothing to choose from)"]
-
-
-def test_gold_answers_are_told_with_the_score() -> None:
-    assert lines(row(candidate("2012", 0.5), gold=["in 2012 ", "June 2012", "in 2012"]))[1] == (
-        "gold: in 2012 | June 2012 (F1 66.67)"
-    )
+    gold = ["in 2012 ", "June 2012", "in 2012"]
+    assert lines(row(candidate("2012", 0.5), gold=gold))[1] == "gold: in 2012 | June 2012 (F1 66.67)"
     assert lines(row(candidate("2012", 0.5), gold=[]))[1] == "gold: no answer (F1 0.00)"
 
 
@@ -155,14 +152,6 @@ def test_the_other_models_answers_have_a_line_each() -> None:
         "the base tokenizer: no answer (50 %, paper.txt, F1 0.00)",
         "the expanded tokenizer: 2012 (75 %, paper.txt, F1 100.00)",
         "gold: 2012 (F1 100.00)",
-    ]
-
-
-def test_whose_answer_it_is_is_no_part_of_its_sentence() -> None:
-    view = answer_lines(row(candidate("2012", 0.9), gold=["2012"], base_model=candidate("in camels", 0.25)))
-    assert [(line.label, line.before, line.answer, line.after) for line in view.lines[1:]] == [
-        ("the base model: ", "", "in camels", ""),
-        ("gold: ", "", "2012", ""),
     ]
 
 
@@ -187,10 +176,8 @@ def test_nothing_that_a_terminal_acts_on_is_left(text: str) -> None:
     assert printable(line) == line
     assert len(line.splitlines()) <= 1
 
-
-def test_text_that_harms_no_one_is_left_alone() -> None:
-    text = "Ångström, β-CoV – “naïve” 严重 وهذا می‌خواهم 👩‍🔬 ½ µm"
-    assert printable(text) == text
+    harmless = "Ångström, β-CoV – “naïve” 严重 وهذا می‌خواهم 👩‍🔬 ½ µm"
+    assert printable(harmless) == harmless
 
 
 def test_control_characters_of_any_field_are_replaced() -> None:
