@@ -92,13 +92,13 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-_RETRY = {"retry-after": "1"}
+
 _CLOSED = 20
 
 
 def problem(status: int, sentence: str) -> Response:
     """A response with an error; ASCII, so that it can hold any text."""
-    headers = {401: {"www-authenticate": "Bearer"}, 503: _RETRY}.get(status)
+    headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(status)
     return Response(json.dumps({"error": sentence}), status, headers, "application/json")
 
 

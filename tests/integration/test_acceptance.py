@@ -173,18 +173,12 @@ def test_check_9_restricted_to_a_task_is_the_same_model_there(adapted: Adapted, 
         torch.testing.assert_close(*outputs, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("is_bytelevel", [False, True])
 def test_saving_and_loading_change_nothing(
-    adapted: Adapted, models: tuple[Any, Any], tokenizers: tuple[Any, Any], tmp_path: Path
+    adapted: Adapted, tiny_model: Callable[..., Path], tmp_path: Path, is_bytelevel: bool
 ) -> None:
-    _unchanged_by_saving(models[1], tokenizers[1], tmp_path)
-
-
-def test_saving_and_loading_change_nothing_with_bytelevel_bpe(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    folder = adapt(tmp_path / "root", tiny_model("RobertaModel"))[-1].path
-    _unchanged_by_saving(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), tmp_path)
-
-
-def _unchanged_by_saving(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    folder = adapt(tmp_path / "root", tiny_model("RobertaModel"))[-1].path if is_bytelevel else adapted.folder
+    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     model.save_pretrained(tmp_path / "saved")
     tokenizer.save_pretrained(tmp_path / "saved")
     again, tokenizer_again = (auto.from_pretrained(tmp_path / "saved") for auto in (AutoModel, AutoTokenizer))

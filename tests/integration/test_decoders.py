@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -84,27 +83,23 @@ def test_rows_for_words(run_alone: Run, tmp_path: Path, family: str) -> None:
     assert np.ptp(lengths) > 1e-3  # not rescaled
 
 
-def refusals(model: Path) -> dict[str, tuple[Any, ...]]:
-    ner = ("--task", "ner", "--train", "a.tsv", "--test", "a.tsv", "-o", "made")
-    return {
-        "finetune": ("-m", model, *ner),
-        "finetune with a memory": ("-m", "minilm", "--memory", model, *ner),
-        "pretrain": ("-m", model, "--text", "a.txt", "-o", "made"),
-        "predict": ("-m", model, "-i", "a.txt"),
-        "evaluate": ("-m", model, "--test", "a.tsv"),
-        "qa": ("-m", model, "--data", "a.txt"),
-        "compile": ("-m", model, "-o", "made"),
-        "serve": ("-m", model),
-        "index": ("--documents", "a.txt", "-m", model, "-o", "made"),
-    }
-
-
 def test_everything_else_refuses_them_by_name(run_alone: Run, tmp_path: Path) -> None:
     base = generative_model(tmp_path / "base", "Llama")
     Path("a.txt").write_text("the heart\n")
     Path("a.tsv").write_text("the\tO\nheart\tB-X\n\n")
-    for command, options in refusals(base).items():
-        line = last_line(run_alone(command.split()[0], *options, code=1))
+    ner = ("--task", "ner", "--train", "a.tsv", "--test", "a.tsv", "-o", "made")
+    for command in (
+        ("finetune", "-m", base, *ner),
+        ("finetune", "-m", "minilm", "--memory", base, *ner),
+        ("pretrain", "-m", base, "--text", "a.txt", "-o", "made"),
+        ("predict", "-m", base, "-i", "a.txt"),
+        ("evaluate", "-m", base, "--test", "a.tsv"),
+        ("qa", "-m", base, "--data", "a.txt"),
+        ("compile", "-m", base, "-o", "made"),
+        ("serve", "-m", base),
+        ("index", "--documents", "a.txt", "-m", base, "-o", "made"),
+    ):
+        line = last_line(run_alone(*command, code=1))
         assert "generative language model (llama)" in line, command
     assert not Path("made").exists()
 

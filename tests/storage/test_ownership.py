@@ -1,6 +1,7 @@
 """What greenadapt did not make stays, whatever it is called."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -144,16 +145,22 @@ def test_versions_of_others_and_with_files_of_others_stay(tmp_path: Path) -> Non
     assert not second.exists()
 
 
-def test_files_of_others_in_a_result_stay_even_if_its_manifest_is_damaged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["notes.txt", ".gitattributes"])
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_files_of_others_in_a_result_stay(tmp_path: Path, name: str, is_damaged: bool) -> None:
     place = Place(tmp_path / "run", linked=False)
     run(place)
-    manifest = json.loads((place.path / "manifest.json").read_text())
-    (place.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99, "new": 1}))
-    fill(place.path, "notes.txt")
-    for force in (False, True):
-        with pytest.raises(ConflictError, match=r"did not write, such as notes\.txt"):
+    if is_damaged:
+        manifest = json.loads((place.path / "manifest.json").read_text())
+        (place.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99, "new": 1}))
+    fill(place.path, name)
+    if not is_damaged:
+        run(place)  # up to date
+    for force in {not is_damaged, True}:
+        with pytest.raises(ConflictError, match=rf"1 file that greenadapt did not write, such as {re.escape(name)}"):
             run(place, force=force)
-    (place.path / "notes.txt").unlink()
+    assert (place.path / name).read_text() == "mine"
+    (place.path / name).unlink()
     (place.path / ".file.txt.part").touch()  # as a killed process leaves it
     (place.path / ".DS_Store").touch()
     run(place, force=True)
