@@ -50,8 +50,8 @@ class Endpoints:
         models: Sequence[ServedModel],
         config: ServeConfig,
         metrics: Metrics,
-        index: Index | None = None,
-        retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
+        index: Index | None,
+        retrieval: RetrievalConfig,
     ) -> None:
         self._models = models
         self._config = config

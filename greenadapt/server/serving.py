@@ -62,10 +62,7 @@ class Application:
     """Makes the application in a worker process; it has no token, so that none is written anywhere."""
 
     models: tuple[ModelSource, ...]
-    config: ServeConfig
-    reading: ReadingOptions
-    index: str | None = None
-    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+    request: ServeRequest
 
     def __call__(self) -> Any:
         """Open the models; after a failure the worker ends with an exit code that keeps it from being replaced."""
@@ -84,13 +81,12 @@ class Application:
         from greenadapt.server.guard import Guard, Metrics
         from greenadapt.server.models import ServedModel
 
-        metrics = Metrics()
-        opened = [ServedModel.open(source, self.reading) for source in self.models]
-        index = None if self.index is None else Index(self.index)
-        if index is not None and self.retrieval.by != "bm25":
-            index.search("", 1, self.retrieval.by)  # opens the model of its vectors
-        config = self.config
-        app = make_app(Endpoints(opened, config, metrics, index, self.retrieval), metrics, config.max_texts)
+        config, retrieval, metrics = self.request.config, self.request.retrieval, Metrics()
+        models = [ServedModel.open(source, self.request.reading) for source in self.models]
+        index = None if self.request.index is None else Index(self.request.index)
+        if index is not None and retrieval.by != "bm25":
+            index.search("", 1, retrieval.by)  # opens the model of its vectors
+        app = make_app(Endpoints(models, config, metrics, index, retrieval), metrics, config.max_texts)
         keeps = config.workers == 1
         return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token(), keeps)
 
@@ -112,7 +108,6 @@ def serve(request: ServeRequest, progress: Progress) -> None:
     searches = "an index" if request.index is not None else "--passages" if request.retrieval.passages else None
     if searches and not any(model.kind == "qa" for model in models):
         raise UsageError(f"{searches} is for questions, and no --model answers them", "give one that does")
-    app = Application(models, config, request.reading, request.index, request.retrieval)
     with _listening(config) as listening, tempfile.TemporaryDirectory(prefix="greenadapt-") as counts:
         # Libraries read these variables when they are imported, which only the workers do.
         os.environ[FOLDER] = counts
@@ -122,7 +117,7 @@ def serve(request: ServeRequest, progress: Progress) -> None:
         names = ", ".join(model.name for model in models)
         host = f"[{config.host}]" if ":" in config.host else config.host
         progress.note(f"serving {names} at http://{host}:{listening.getsockname()[1]} (Ctrl-C stops it)")
-        supervisor = Multiprocess(_uvicorn(app, config), [listening])
+        supervisor = Multiprocess(_uvicorn(Application(models, request)), [listening])
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # of the supervisor: workers and _watch say more
         threading.Thread(target=_watch, args=(supervisor, progress), daemon=True).start()
         supervisor.run()
@@ -175,7 +170,8 @@ def _listening(config: ServeConfig) -> socket.socket:
     return listening
 
 
-def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
+def _uvicorn(app: Application) -> uvicorn.Config:
+    config = app.request.config
     return uvicorn.Config(
         app,
         factory=True,

@@ -124,11 +124,11 @@ def test_a_worker_that_cannot_start_for_any_reason_is_not_started_again(
     def no_memory(*_: Any) -> Any:
         raise RuntimeError("CUDA out of memory")
 
-    reading = ReadingOptions()
-    sources = find_models([str(models / "encoder")], reading, None)
+    request = ServeRequest((str(models / "encoder"),), ServeConfig(), ReadingOptions())
+    sources = find_models(request.models, request.reading, None)
     monkeypatch.setattr(ServedModel, "open", no_memory)
     with pytest.raises(SystemExit) as stopped:
-        Application(sources, ServeConfig(), reading)()
+        Application(sources, request)()
     assert stopped.value.code == STARTUP_FAILURE
     assert "CUDA out of memory" in capsys.readouterr().err.splitlines()[-1]
 
