@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import pytest
 
@@ -32,12 +32,13 @@ class Blocked:
         return [item * item for item in items]
 
 
-@contextmanager
-def open_batcher(limit: int = 100) -> Iterator[tuple[Blocked, Batcher[int, int]]]:
+def batches(scenario: Callable[[Blocked, Batcher[int, int]], Coroutine[Any, Any, None]], limit: int = 100) -> Any:
+    """The batches that were computed while ``scenario`` ran."""
     blocked = Blocked()
     batcher = Batcher[int, int](blocked, lambda item: item, limit)
     try:
-        yield blocked, batcher
+        asyncio.run(scenario(blocked, batcher))
+        return blocked.batches
     finally:
         blocked.may.set()
         batcher.close()
@@ -62,9 +63,7 @@ def test_what_waits_meanwhile_is_computed_together_and_one_failure_is_its_own() 
         assert (results[0], results[3]) == ([4, 9], [16])
         assert [type(result) for result in results[1:3]] == [ValueError, RuntimeError]
 
-    with open_batcher() as (blocked, batcher):
-        asyncio.run(run(blocked, batcher))
-        assert blocked.batches[:2] == [[1], [2, 3, 13, 14, 4]]
+    assert batches(run)[:2] == [[1], [2, 3, 13, 14, 4]]
 
 
 def test_what_nobody_waits_for_is_not_computed_and_too_much_is_refused() -> None:
@@ -84,9 +83,7 @@ def test_what_nobody_waits_for_is_not_computed_and_too_much_is_refused() -> None
         assert await first == [1]
         assert await later == [16, 25, 36]
 
-    with open_batcher(limit=3) as (blocked, batcher):
-        asyncio.run(run(blocked, batcher))
-        assert blocked.batches == [[1], [4, 5, 6]]
+    assert batches(run, limit=3) == [[1], [4, 5, 6]]
 
 
 def test_long_texts_go_alone() -> None:
@@ -98,9 +95,7 @@ def test_long_texts_go_alone() -> None:
         await first
         assert (await long)[3] == 36
 
-    with open_batcher() as (blocked, batcher):
-        asyncio.run(run(blocked, batcher))
-        assert blocked.batches == [[1], [10_000], [10_001, 5, 6]]
+    assert batches(run) == [[1], [10_000], [10_001, 5, 6]]
 
 
 def test_closing_does_not_wait_for_what_nobody_waits_for() -> None:
@@ -115,5 +110,4 @@ def test_closing_does_not_wait_for_what_nobody_waits_for() -> None:
         assert await first == [1]
         assert has_closed
 
-    with open_batcher() as (blocked, batcher):
-        asyncio.run(run(blocked, batcher))
+    batches(run)
