@@ -189,7 +189,7 @@ def listed_table(tasks: Sequence[Json]) -> Table:
     rows = []
     for task in tasks:
         kind = task["kind"] + (", added" if task["is_added"] else "")
-        means = next((task["scores"][name] for name in _KINDS if name in task["scores"]), {})
+        means: Json = next((task["scores"][name] for name in _KINDS if name in task["scores"]), {})
         scores = ", ".join(f"{name} {figure(over['mean'])}" for name, over in means.items())
         rows.append([task["name"], kind, task["adapter"], f"{task['weights']:,}", task["metric"], scores])
     columns = ["task", "kind", "adapter", "weights", "score", "in percent"]

@@ -45,21 +45,13 @@ class Axis:
 
     def encoding(self, **options: Any) -> Json:
         """Its channel."""
+        channel = {"field": self.field, "type": "quantitative" if self.format else "nominal", "title": self.title}
         if not self.format:
-            axis: Json = {"labelAngle": 0}
-            return {"field": self.field, "type": "nominal", "title": self.title, "sort": None, "axis": axis, **options}
-        scale: Json = {"type": "log"} if self.log else {"zero": self.zero}
+            return {**channel, "sort": None, "axis": {"labelAngle": 0}, **options}
         axis = {"format": self._tick_format, "tickCount": 5}
         if self.format == "," and not self.log:
             axis["tickMinStep"] = 1
-        return {
-            "field": self.field,
-            "type": "quantitative",
-            "title": self.title,
-            "scale": scale,
-            "axis": axis,
-            **options,
-        }
+        return {**channel, "scale": {"type": "log"} if self.log else {"zero": self.zero}, "axis": axis, **options}
 
 
 Rows = Sequence[Mapping[str, Any]]
