@@ -71,8 +71,8 @@ class Card:
         """The main scores, as the hub lists them."""
         return []
 
-    def tables(self) -> list[tuple[Table, int]]:
-        """Tables, each with the number of its columns that hold text; the others hold numbers."""
+    def tables(self) -> list[Table]:
+        """The tables of data and scores."""
         return []
 
     def front(self) -> str:
@@ -152,8 +152,8 @@ class PretrainCard(Card):
     def pipeline(self) -> str:
         return "fill-mask"
 
-    def tables(self) -> list[tuple[Table, int]]:
-        return [(table, 2) for table in loss_tables(self.scores)]
+    def tables(self) -> list[Table]:
+        return loss_tables(self.scores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +190,12 @@ class TaskCard(Card):
             return []
         return [_result(self.pipeline, self.sources["test"], main, fmean(values))]
 
-    def tables(self) -> list[tuple[Table, int]]:
+    def tables(self) -> list[Table]:
         names: dict[str, list[str]] = {}
         for name, source in self.sources.items():
             names.setdefault(name.split()[0], []).append(short(source))
         rows = [[name, ", ".join(sources), f"{self.counts[name]:,}"] for name, sources in names.items()]
-        data = Table("Data", ["set", "from", "examples"], rows)
-        return [(data, 2), *((table, 1) for table in score_tables(self.scores))]
+        return [Table("Data", ["set", "from", "examples"], rows, (2,)), *score_tables(self.scores)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +246,7 @@ class MultitaskCard(Card):
                     results.append(_result(pipeline, entry.test[name], metric, over["mean"]))
         return results
 
-    def tables(self) -> list[tuple[Table, int]]:
+    def tables(self) -> list[Table]:
         tasks = [
             [name, task["task"], task["metric"], ", ".join(map(str, task.get("labels", ()))), f"{self.weights[name]:,}"]
             for name, task in self.tasks.items()
@@ -261,9 +260,9 @@ class MultitaskCard(Card):
                     label = set_name(entry.name, kind, name)
                     data.append([label, kind, short(source), f"{counts[kind][name]:,}"])
         return [
-            (Table("Tasks", ["task", "kind", "score", "labels", "weights of its own"], tasks), 4),
-            (Table("Data", ["task", "set", "from", "examples"], data), 3),
-            *((table, 1) for table in score_tables(self.scores)),
+            Table("Tasks", ["task", "kind", "score", "labels", "weights of its own"], tasks, (4,)),
+            Table("Data", ["task", "set", "from", "examples"], data, (3,)),
+            *score_tables(self.scores),
         ]
 
 
@@ -305,11 +304,11 @@ def _longest_run(text: str) -> int:
     return max(map(len, re.findall("`+", text)), default=0)
 
 
-def section(table: Table, n_left: int = 1) -> str:
-    """A heading and a table; its first ``n_left`` columns hold text, the others numbers."""
-    lines = [table.columns, ["---"] * n_left + ["---:"] * (len(table.columns) - n_left), *table.rows]
-    drawn = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
-    return f"\n## {escaped(table.title[:1].upper() + table.title[1:])}\n\n{drawn}\n"
+def section(table: Table) -> str:
+    """A heading and a table, with numbers on the right of their columns."""
+    rules = ["---:" if table.is_number(i) else "---" for i in range(len(table.columns))]
+    lines = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in (table.columns, rules, *table.rows))
+    return f"\n## {escaped(table.title[:1].upper() + table.title[1:])}\n\n{lines}\n"
 
 
 def spent(cost: Json) -> str:

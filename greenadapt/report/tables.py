@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import ClassVar
 
 from greenadapt.errors import counted, one_line, rounded
 from greenadapt.storage.files import Json
@@ -33,11 +34,18 @@ _MAX_CHARS = 200  # of an answer that stands alone
 
 @dataclass(frozen=True)
 class Table:
-    """A title, the names of the columns, and the rows; by default the first column has names, the others numbers."""
+    """A title, the names of the columns, and the rows."""
 
+    kind: ClassVar[str] = "table"
     title: str
     columns: list[str]
     rows: list[list[str]]
+    numbers: Sequence[int] | None = None
+    """The columns that hold numbers; by default all but the first."""
+
+    def is_number(self, column: int) -> bool:
+        """Whether a column holds numbers."""
+        return column > 0 if self.numbers is None else column in self.numbers
 
 
 def score_tables(scores: Json, test: str = "test set") -> list[Table]:
@@ -241,7 +249,7 @@ def loss_tables(scores: Json) -> list[Table]:
             rows.append([_TEXTS[name], f"the {view} tokenizer", *numbers])
     title = "masked language modelling: mean loss of a masked piece, in nats"
     columns = ["text", "read by", "inputs", "masked", "before", "after", "change"]
-    return [Table(title, columns, rows)] if rows else []
+    return [Table(title, columns, rows, range(2, 7))] if rows else []
 
 
 def _loss(loss: float | None) -> str:

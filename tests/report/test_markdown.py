@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,4 +62,4 @@ def test_a_section_is_a_heading_and_a_table_of_text_and_numbers() -> None:
     table = Table("all scores", ["set", "from", "n"], [["a|b", "two\nlines", "3"]])
     head, line = "\n## All scores\n\n| set | from | n |\n", "| a\\|b | two lines | 3 |\n"
     assert section(table) == f"{head}| --- | ---: | ---: |\n{line}"
-    assert section(table, n_left=2) == f"{head}| --- | --- | ---: |\n{line}"
+    assert section(replace(table, numbers=(2,))) == f"{head}| --- | --- | ---: |\n{line}"

@@ -22,7 +22,6 @@ from greenadapt.report.page.blocks import (
     Plot,
     Search,
     Section,
-    TableBlock,
     html,
 )
 from greenadapt.report.page.charts import Axis, bars, intervals, lines, scatter
@@ -50,7 +49,7 @@ def hostile_plots() -> list[Plot]:
         bars("bars", QUOTES, rows, value, of, by),
         lines("lines", HOSTILE, rows, of, value, by),
         intervals("intervals", HOSTILE, rows[:2], of, value, (Axis("low", "from", ".1f"), Axis("high", "to", ".1f"))),
-        scatter("scatter", HOSTILE, points, Table(HOSTILE, ["word"], [[QUOTES]])),
+        scatter("scatter", HOSTILE, points, Table(HOSTILE, ["word"], [[QUOTES]], ())),
     ]
 
 
@@ -59,7 +58,7 @@ def hostile_page() -> Page:
         Heading(HOSTILE),
         Paragraph(QUOTES),
         Facts([(HOSTILE, QUOTES)]),
-        TableBlock(Table(QUOTES, [HOSTILE, QUOTES], [[QUOTES, HOSTILE]])),
+        Table(QUOTES, [HOSTILE, QUOTES], [[QUOTES, HOSTILE]]),
         *hostile_plots(),
         Search("near", ["word", QUOTES], [(HOSTILE, [QUOTES, "x"]), ("__proto__", ["y"])], HOSTILE),
         Examples(HOSTILE, [Example(QUOTES, [(HOSTILE, QUOTES)])]),

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from greenadapt.inference.qa.answering import compare_rows, score_rows
 from greenadapt.inference.qa.lookups import sentence_around
-from greenadapt.report.page.blocks import Plot, TableBlock
+from greenadapt.report.page.blocks import Plot
 from greenadapt.report.page.sections import TaskGroup, TunedModel, tasks_section
 from greenadapt.report.tables import (
     Marked,
+    Table,
     answer_lines,
     assessment,
     changed_words,
@@ -73,9 +74,9 @@ def test_types_that_only_some_seeds_predict_are_in_the_table_and_in_the_plot() -
     seeds = [{"seed": number, "test": scores_of_set} for number, scores_of_set in enumerate(sets)]
     scores = {"task": "ner", "main": "f1", "pool": "mean", "seeds": seeds, "mean": {"f1": 0.625}}
     blocks = tasks_section([TaskGroup("NER", "1", [TunedModel("model", scores, [])])]).blocks
-    (rows,) = (block.data.table.rows for block in blocks if isinstance(block, Plot) and block.name.startswith("parts"))
+    (rows,) = (block.data.rows for block in blocks if isinstance(block, Plot) and block.name.startswith("parts"))
     assert [(row[0], row[-1]) for row in rows] == [("A", "75.00%"), ("B", "100.00%")]
-    (table,) = (block.table for block in blocks if isinstance(block, TableBlock) and "by type" in block.table.title)
+    (table,) = (block for block in blocks if isinstance(block, Table) and "by type" in block.title)
     assert [row[0] for row in table.rows] == ["A", "B"]
 
 

@@ -41,19 +41,6 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class TableBlock:
-    """A table; ``numbers`` are the columns that hold numbers, by default all but the first."""
-
-    kind: ClassVar[str] = "table"
-    table: Table
-    numbers: Sequence[int] | None = None
-
-    def is_number(self, column: int) -> bool:
-        """Whether a column holds numbers."""
-        return column > 0 if self.numbers is None else column in self.numbers
-
-
-@dataclass(frozen=True)
 class Plot:
     """A plot (Vega-Lite) and the table of its data."""
 
@@ -62,7 +49,7 @@ class Plot:
     """Name of its file, unique on a page."""
     title: str
     spec: Json
-    data: TableBlock
+    data: Table
     is_wide: bool = False
 
     @property
@@ -104,7 +91,7 @@ class Search:
     """Advice for other words."""
 
 
-Block = Heading | Paragraph | Facts | TableBlock | Plot | Examples | Search
+Block = Heading | Paragraph | Facts | Table | Plot | Examples | Search
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from greenadapt.report.page.blocks import Plot, TableBlock
+from greenadapt.report.page.blocks import Plot
 from greenadapt.report.tables import Table
 from greenadapt.storage.files import Json
 
@@ -131,7 +131,7 @@ def scatter(name: str, title: str, rows: Rows, table: Table) -> Plot:
     order = {"field": "order", "op": "min"}
     column = {"field": panel.field, "sort": order, "title": None, "header": {"labelFontSize": 13}}
     spec = {"facet": {"column": column}, "spec": inner}
-    return Plot(name, title, _with_tips(spec, rows, [label, by, panel]), TableBlock(table, ()), is_wide=True)
+    return Plot(name, title, _with_tips(spec, rows, [label, by, panel]), table, is_wide=True)
 
 
 def _ends(values: Sequence[float]) -> list[float]:
@@ -172,11 +172,11 @@ def _series(by: Axis) -> Json:
 
 
 def _plot(name: str, title: str, rows: Rows, columns: Sequence[Axis], spec: Json) -> Plot:
-    table = Table(title, [axis.title for axis in columns], [_texts(row, columns) for row in rows])
-    spec["encoding"]["description"] = {"field": "tip"}
     numbers = [i for i, axis in enumerate(columns) if axis.format]
+    table = Table(title, [axis.title for axis in columns], [_texts(row, columns) for row in rows], numbers)
+    spec["encoding"]["description"] = {"field": "tip"}
     spec = {"width": _WIDTH, "height": _HEIGHT} | spec
-    return Plot(name, title, _with_tips(spec, rows, columns), TableBlock(table, numbers))
+    return Plot(name, title, _with_tips(spec, rows, columns), table)
 
 
 def _texts(row: Mapping[str, Any], columns: Sequence[Axis]) -> list[str]:

@@ -1,7 +1,7 @@
 """The sections of the page: corpus, words, vectors, tasks, examples and costs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,17 +10,7 @@ import numpy as np
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, counted
 from greenadapt.report.map_quality import explains_nothing
-from greenadapt.report.page.blocks import (
-    Block,
-    Example,
-    Examples,
-    Facts,
-    Heading,
-    Paragraph,
-    Search,
-    Section,
-    TableBlock,
-)
+from greenadapt.report.page.blocks import Block, Example, Examples, Facts, Heading, Paragraph, Search, Section
 from greenadapt.report.page.charts import Axis, Rows, bars, intervals, lines, scatter
 from greenadapt.report.tables import Table, loss_tables, parts_over_seeds, score_name, score_tables, signed
 from greenadapt.storage.arrays import Array
@@ -142,7 +132,7 @@ def pipeline_section(stages: Sequence[StageData]) -> Section:
         for stage in stages
         if stage.cost
     ]
-    blocks: list[Block] = [TableBlock(Table("Results and their cost", columns, rows))]
+    blocks: list[Block] = [Table("Results and their cost", columns, rows)]
     if values:
         of = Axis("stage", "result")
         blocks.append(bars("seconds", "Time (seconds)", values, Axis("seconds", "seconds", ",.1f"), of))
@@ -152,7 +142,7 @@ def pipeline_section(stages: Sequence[StageData]) -> Section:
     for stage in stages:
         by_command.setdefault(stage.command or "not known", []).append(stage.name)
     commands = [[", ".join(names), command] for command, names in by_command.items()]
-    blocks.append(TableBlock(Table("What made them", ["results", "command"], commands), ()))
+    blocks.append(Table("What made them", ["results", "command"], commands, ()))
     return Section("pipeline", "Pipeline", blocks)
 
 
@@ -169,14 +159,15 @@ def cost_section(stages: Sequence[StageData], paper: Sequence[Json]) -> Section:
         dollars = f"{row['usd_low']:,.2f} to {row['usd_high']:,.2f}"
         name = f"{row['paper']} {row['size']}".strip()
         rows.append([name, row["hardware"], f"{row['hours']:,.1f}", f"{row['co2_kg']:,.2f} kg", dollars])
-    table = Table("Beside the paper's table", ["model", "hardware", "hours", "CO2", "dollars"], rows)
+    columns = ["model", "hardware", "hours", "CO2", "dollars"]
+    table = Table("Beside the paper's table", columns, rows, (2, 3, 4))
     axes = Axis("co2", "CO2 (kg)", ".3g", log=True), Axis("model", "model")
     plot = bars("paper", "CO2 beside the paper's models (kg, logarithmic)", values, *axes)
     text = (
         "The other rows are those of Poerner et al. (2020), with CO2 and dollars by the paper's formula. Theirs are of "
         f"training on large corpora and other hardware. CO2 of {ours}: {cost.co2_source}."
     )
-    return Section("cost", "Cost beside the paper's", [plot, TableBlock(table, (2, 3, 4)), Paragraph(text)])
+    return Section("cost", "Cost beside the paper's", [plot, table, Paragraph(text)])
 
 
 def _cost_row(name: str, cost: Json) -> list[str]:
@@ -306,7 +297,7 @@ def _quality(maps: list[MapData]) -> Block:
         rows.append([item.name, item.method, *fit, *map(as_percent, shares)])
     columns = ["rows by", "method", "words fitted on", "held out", "R²", "mean cosine", "own row first"]
     columns += ["own row among ten", "by CSLS"]
-    return TableBlock(Table("Rows of held-out words, predicted", columns, rows), range(2, 9))
+    return Table("Rows of held-out words, predicted", columns, rows, range(2, 9))
 
 
 def _cosines_by_count(maps: list[MapData]) -> list[Block]:
@@ -321,8 +312,8 @@ def _cosines_by_count(maps: list[MapData]) -> list[Block]:
         return []
     axes = Axis("band", "times in the corpus"), Axis("share", "own row among ten", ".1%"), Axis("by", "rows by")
     plot = lines("precision-by-count", "Held-out words whose own row is among the ten nearest", rows, *axes)
-    plot.data.table.columns.append("words")
-    for texts, row in zip(plot.data.table.rows, rows, strict=True):
+    plot.data.columns.append("words")
+    for texts, row in zip(plot.data.rows, rows, strict=True):
         texts.append(f"{row['n']:,}")
     return [plot]
 
@@ -362,7 +353,7 @@ def _norms(data: RowsData, number: int) -> Block:
 def _plane(plane: Plane, number: int) -> list[Block]:
     columns = ["word", "base pieces", "x before", "y before", "x after", "y after"]
     title = f"Added words among wordpieces ({as_percent(plane.share)} of the variance)"
-    plot = scatter(f"map-{number}", title, plane.points, Table("Added words on the map", columns, plane.table))
+    plot = scatter(f"map-{number}", title, plane.points, Table("Added words on the map", columns, plane.table, ()))
     text = (
         "Each row has length 1, and both panels have the same axes, the first two principal components of the "
         "wordpieces and of the new rows. Words that are near each other here can be far apart in the other dimensions. "
@@ -410,10 +401,7 @@ def tasks_section(groups: Sequence[TaskGroup]) -> Section:
         blocks.append(Heading(group.title))
         blocks += [*_compared(group), *_curves(group), *_parts(group)]
         for model in group.models:
-            blocks += [
-                TableBlock(Table(f"{model.name}: {table.title}", table.columns, table.rows))
-                for table in score_tables(model.scores)
-            ]
+            blocks += [replace(table, title=f"{model.name}: {table.title}") for table in score_tables(model.scores)]
         blocks += [block for model in group.models for block in _changed(group, model)]
         blocks += map(Paragraph, group.notes)
     return Section("tasks", "Task scores", blocks)
@@ -428,7 +416,7 @@ def pretrain_section(models: Sequence[tuple[str, Json, Sequence[Json]]]) -> Sect
         if len(rows) > 1:
             axes = Axis("epoch", "epoch", ",", zero=False), Axis("loss", "loss", ".4f", zero=False)
             blocks.append(lines(f"pretrain-{number}", "Training loss", rows, *axes))
-        blocks += [TableBlock(table, range(2, 7)) for table in loss_tables(scores)]
+        blocks += loss_tables(scores)
     return Section("pretrain", "Further pre-training", blocks)
 
 
@@ -453,7 +441,7 @@ def _compared(group: TaskGroup) -> list[Block]:
     ]
     if differences:
         columns = ["model", "difference", "from", "to"]
-        blocks.append(TableBlock(Table(f"Points of {main} above {group.base}, 95 % intervals", columns, differences)))
+        blocks.append(Table(f"Points of {main} above {group.base}, 95 % intervals", columns, differences))
     return blocks
 
 
@@ -534,7 +522,7 @@ def words_section(models: list[AddedData]) -> Section:
         blocks.append(_by_pieces(data, number))
         if data.worst:
             title, columns = "Frequent words that the base tokenizer cuts most", ["word", "times", "base pieces"]
-            blocks.append(TableBlock(Table(title, columns, [*map(list, data.worst)]), (1,)))
+            blocks.append(Table(title, columns, [*map(list, data.worst)], (1,)))
         if data.counts is None:
             blocks.append(Paragraph("The vectors came without counts, so it is not known how often a word occurs."))
     return Section("words", "Added words", blocks)
@@ -565,7 +553,7 @@ def _by_pieces(data: AddedData, number: int) -> Block:
         )
     axes = Axis("n", "added words", ","), Axis("pieces", "base pieces")
     plot = bars(f"words-by-pieces-{number}", "Added words by how many pieces they were cut into", rows, *axes)
-    for row, line in zip(plot.data.table.rows, rows, strict=True):
+    for row, line in zip(plot.data.rows, rows, strict=True):
         row.append(str(line["examples"]))
-    plot.data.table.columns.append("most frequent")
+    plot.data.columns.append("most frequent")
     return plot
