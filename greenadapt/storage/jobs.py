@@ -31,7 +31,7 @@ from greenadapt.storage.files import (
     require_link,
     write_json,
 )
-from greenadapt.storage.own_json import read_own_object
+from greenadapt.storage.own_json import read_own
 from greenadapt.storage.ownership import (
     MARK,
     NEW_CARD,
@@ -60,38 +60,29 @@ from greenadapt.storage.results import (
 
 
 @dataclass(frozen=True)
-class _Mark:
-    key: str
-    attempts: int
-    cost: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Attempts:
     """The attempts at a job that were killed."""
 
     key: str
     """Of the job."""
-    attempts: int = 0
-    cost: Cost | None = None
+    attempts: int
+    cost: Cost
 
     @classmethod
     def read(cls, work: Path) -> "Attempts | None":
         """The attempts that the mark of the folder ``work`` counts; ``None`` without a mark, or for an invalid one."""
         try:
-            path = mark_beside(work) if read_mark(work) is None else work / MARK
-            values = read_own_object(path, _Mark, "unfinished work")
-            return cls(values["key"], values["attempts"], Cost(**values["cost"]) if values["cost"] else None)
-        except (OSError, GreenadaptError, TypeError):
+            return read_own(mark_beside(work) if read_mark(work) is None else work / MARK, cls, "unfinished work")
+        except (OSError, GreenadaptError):
             return None
 
     def plus(self, cost: Cost) -> "Attempts":
         """These attempts and one more, which took ``cost``."""
-        return Attempts(self.key, self.attempts + 1, self.cost + cost if self.cost else cost)
+        return Attempts(self.key, self.attempts + 1, self.cost + cost)
 
     def write(self, work: Path) -> None:
         """Mark ``work``."""
-        write_mark(work, key=self.key, attempts=self.attempts, cost=self.cost.as_dict() if self.cost else {})
+        write_mark(work, **asdict(self))
 
 
 def is_work(folder: Path) -> bool:
@@ -241,7 +232,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         raise
     with stoppable() as stop:  # the work is done, and checkpoints are gone: publish it first
         attempts = before.plus(meter.cost)
-        cost = {**asdict(attempts)["cost"], "attempts": attempts.attempts}
+        cost = {**attempts.cost.as_dict(), "attempts": attempts.attempts}
         if job.card is not None:
             (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
         command = {} if job.command is None else {"command": job.command}
@@ -274,8 +265,7 @@ class Begun:
 
     def spend(self, cost: Cost) -> None:
         """Set the job's cost so far to ``cost``."""
-        spent = self._before.cost + cost if self._before.cost else cost
-        replace(self._before, cost=spent).write(self.work)
+        replace(self._before, cost=self._before.cost + cost).write(self.work)
 
 
 def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
@@ -408,7 +398,7 @@ def _begin(work: Path, key: str, resumes: bool) -> Attempts:
     if before is None or not resumes:
         remove_folder(work)
     work.mkdir(parents=True, exist_ok=True)
-    before = before or Attempts(key)
+    before = before or Attempts(key, 0, Cost())
     replace(before, attempts=before.attempts + 1).write(work)
     if old is not None and is_beside:
         mark_beside(work).unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from greenadapt.storage.arrays import read_metadata
 from greenadapt.storage.files import beside, expanded, hash_file, replace_json, require_utf8
 from greenadapt.storage.jobs import Attempts, Place, is_work, mark_beside
 from greenadapt.storage.locks import holder, lock
-from greenadapt.storage.own_json import read_own
+from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.ownership import added_files, is_noted, is_own, is_result
 from greenadapt.storage.results import MANIFEST, Result
 
@@ -29,12 +29,6 @@ HOME = "GREENADAPT_HOME"
 _ELSEWHERE = ".elsewhere"
 """The folder of records of results that --out wrote, a file each."""
 _VARIANT = re.compile(r"[A-Za-z0-9][\w.-]*")
-
-
-@dataclass(frozen=True)
-class _Elsewhere:
-    folder: str
-    greenadapt: str
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ class Workspace:
         folders = []
         for record in sorted((self.root / _ELSEWHERE).glob("*.json")):
             with suppress(InputError, MissingError, OSError):
-                folder = Path(read_own(record, _Elsewhere, "record").folder)
+                folder = Path(read_own_object(record, dict[str, str], "record")["folder"])
                 folders += [folder] if folder.is_absolute() else []
         return sorted(folders)
 
@@ -317,8 +311,7 @@ def _work(work: Path, lock: Path, stage: str) -> Leftover:
     item = replace(_leftover("unfinished", work, lock, is_own=is_work(work)), stage=stage)
     if (before := Attempts.read(work)) is None:
         return item
-    seconds = before.cost.seconds if before.cost else 0.0
-    return replace(item, attempts=before.attempts, seconds=seconds, marks=(mark_beside(work),))
+    return replace(item, attempts=before.attempts, seconds=before.cost.seconds, marks=(mark_beside(work),))
 
 
 def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
