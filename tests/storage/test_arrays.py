@@ -62,15 +62,10 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, n_bytes: int) -> None:
         ArrayFile(path)
 
 
-def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"\x10" + b"\0" * 7 + b"not json at all!" + b"\0" * 100)
-    with pytest.raises(InputError, match="header"):
-        ArrayFile(tmp_path / "x")
-
-
 @pytest.mark.parametrize(
     "header",
     [
+        "not json at all!",
         "[" * 100_000,
         "7",
         '"a"',
@@ -92,5 +87,5 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
 def test_headers_that_no_program_writes_are_refused(tmp_path: Path, header: str) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\0" * 8)
-    with pytest.raises(InputError, match=r"a\.safetensors .*: fetch or make it again"):
+    with pytest.raises(InputError, match=r"a\.safetensors (has an unreadable|is).*: fetch or make it again"):
         ArrayFile(path)
