@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.resources import files
 from itertools import chain
 from typing import Any
@@ -29,17 +29,6 @@ from greenadapt.server.guard import PAGES, Metrics, TooLargeError, problem, sent
 from greenadapt.server.models import VIEWS, ByView, Input, ServedModel, predict
 from greenadapt.storage.files import Json
 from greenadapt.tasks.questions import Question
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """A question on every text that is read for it."""
-
-    questions: Sequence[Question]
-    starts: Sequence[tuple[int, int]]
-    """For each text, the number of its document or passage, and the character at which it starts there."""
-    passages: Sequence[Passage] | None = None
-    """The passages that come from the index."""
 
 
 class Endpoints:
@@ -108,18 +97,16 @@ class Endpoints:
         model = self._model(request.model, ("qa",), "answers questions")
         self._check("question", [len(request.question)])
         await asyncio.to_thread(model.check_question, request.question)
-        reading = await self._questions(request, model)
+        questions, starts, passages = await self._questions(request, model)
         view, views = _views(model, request)
-        sizes = [len(question.question) + len(question.context) for question in reading.questions]
-        results = await self._results(model, reading.questions, sizes, views)
-        by_view = {
-            view: model.answers([result[view] for result in results], reading.starts, request.top) for view in views
-        }
+        sizes = [len(question.question) + len(question.context) for question in questions]
+        results = await self._results(model, questions, sizes, views)
+        by_view = {view: model.answers([result[view] for result in results], starts, request.top) for view in views}
         response: Json = {"model": model.source.name, "view": view, "answers": by_view[view]}
         if request.compare:
             response["views"] = by_view
-        if reading.passages is not None:
-            response["passages"] = [asdict(passage) for passage in reading.passages]
+        if passages is not None:
+            response["passages"] = [asdict(passage) for passage in passages]
         return response
 
     async def neighbours(self, request: bodies.NeighboursRequest) -> Json:
@@ -132,8 +119,13 @@ class Endpoints:
     def _model(self, name: str | None, kinds: Sequence[str], ability: str) -> ServedModel:
         return _choose([model for model in self._models if model.source.kind in kinds], name, ability)
 
-    async def _questions(self, request: bodies.AnswerRequest, model: ServedModel) -> _Reading:
-        """The question on each text that is read."""
+    async def _questions(
+        self, request: bodies.AnswerRequest, model: ServedModel
+    ) -> tuple[list[Question], list[tuple[int, int]], list[Passage] | None]:
+        """The question on each text that is read; where each text starts; and the passages that come from the index.
+
+        A start is the number of a document or passage, and a character of it.
+        """
         question = Question("", request.question, "")
         if request.context is not None and request.documents is not None:
             raise HTTPException(422, "context and documents exclude each other: give one of them")
@@ -143,7 +135,7 @@ class Endpoints:
             whole = [replace(question, context=text, document=str(number)) for number, text in enumerate(texts)]
             default = self._retrieval.passages if self._search is None else None  # else it is for the index
             if (n := request.passages or default) is None:
-                return _Reading(whole, [(number, 0) for number in range(len(whole))])
+                return whole, [(number, 0) for number in range(len(whole))], None
             self._check_passages(sum(min(n, most_paragraphs(text)) for text in texts))
             try:
                 passages_of_text = OwnPassages(model.words, n, self._retrieval.search_weight)
@@ -151,16 +143,15 @@ class Endpoints:
                 raise HTTPException(422, "this server cannot search in texts: leave out passages") from None
             results = await self._texts.results([(passages_of_text, question) for question in whole])
             questions = [*chain.from_iterable(results)]
-            return _Reading(
-                questions, [(int(item.document), item.passage.start if item.passage else 0) for item in questions]
-            )
+            starts = [(int(item.document), item.passage.start if item.passage else 0) for item in questions]
+            return questions, starts, None
         if self._search is None:
             raise HTTPException(422, "context is missing: give a text, or documents (the server has no index)")
         n = request.passages or self._retrieval.n_passages
         self._check_passages(n)
         [passages] = await self._search.results([(request.question, n)])
         questions = list(on_passages(question, passages, self._retrieval.search_weight))
-        return _Reading(questions, [(number, 0) for number in range(len(questions))], passages)
+        return questions, [(number, 0) for number in range(len(questions))], passages
 
     def _check_passages(self, n: int) -> None:
         if n > (most := self._config.max_queue):
