@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 COUNTRY = "GREENADAPT_COUNTRY"
@@ -32,19 +31,11 @@ WATTS_PER_CORE = 1560 / CORES
 """Power of one busy core in watts: the paper's 1560 W over its cores (130 W per processor, according to Intel)."""
 
 
-@dataclass(frozen=True)
-class HourlyPrice:
-    """Dollars per hour for a machine, lowest and highest offer."""
-
-    low: float
-    high: float
-
-
 # The paper's dollars divided by its hours; both rows of a machine imply the same price.
-CPU_MACHINE = HourlyPrice(1.33, 6.33)
-"""Twelve Xeon E7-8857 processors, 144 cores."""
-GPU_MACHINE = HourlyPrice(5.92, 19.84)
-"""Eight V100 with 32 GB each."""
+CPU_MACHINE = 1.33, 6.33
+"""Dollars per hour, lowest and highest offer, for twelve Xeon E7-8857 processors (144 cores)."""
+GPU_MACHINE = 5.92, 19.84
+"""Dollars per hour, lowest and highest offer, for eight V100 with 32 GB each."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,8 @@ class PaperRow:
     hardware: str
     watts: float
     hours: float
-    price: HourlyPrice
+    price: tuple[float, float]
+    """Dollars per hour."""
     published_co2_lbs: int
     published_usd: tuple[int, int]
 
@@ -68,7 +60,8 @@ class PaperRow:
     @property
     def usd(self) -> tuple[float, float]:
         """Lowest and highest price in dollars."""
-        return self.hours * self.price.low, self.hours * self.price.high
+        low, high = self.price
+        return self.hours * low, self.hours * high
 
 
 PAPER_ROWS = (
@@ -104,19 +97,13 @@ class Cost:
     usd_low: float = 0.0
     usd_high: float = 0.0
 
-    def __add__(self, other: "Cost") -> "Cost":
+    def __add__(self, second: "Cost") -> "Cost":
         """The cost of both in sequence: sums, and the higher peak of memory."""
-        return Cost(
-            seconds=self.seconds + other.seconds,
-            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
-            peak_memory_bytes=max(self.peak_memory_bytes, other.peak_memory_bytes),
-            energy_kwh=self.energy_kwh + other.energy_kwh,
-            energy_source=_joined(self.energy_source, other.energy_source),
-            co2_kg=self.co2_kg + other.co2_kg,
-            co2_source=_joined(self.co2_source, other.co2_source),
-            usd_low=self.usd_low + other.usd_low,
-            usd_high=self.usd_high + other.usd_high,
-        )
+        a, b = asdict(self), asdict(second)
+        sums = {name: a[name] + b[name] for name in a}
+        sources = {name: _joined(a[name], b[name]) for name in ("energy_source", "co2_source")}
+        peak = max(self.peak_memory_bytes, second.peak_memory_bytes)
+        return Cost(**{**sums, **sources, "peak_memory_bytes": peak})
 
     def as_dict(self) -> dict[str, Any]:
         """The cost for JSON; ``Cost(**cost.as_dict())`` restores it."""
@@ -149,8 +136,8 @@ def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int) -> Cost
         energy_source=f"estimate: CPU time at {WATTS_PER_CORE:.1f} W a core",
         co2_kg=energy_kwh * PUE * LBS_CO2_PER_KWH * KG_PER_LB,
         co2_source=f"estimate: {LBS_CO2_PER_KWH} lbs/kWh (US average), PUE {PUE}",
-        usd_low=core_hours * CPU_MACHINE.low / CORES,
-        usd_high=core_hours * CPU_MACHINE.high / CORES,
+        usd_low=core_hours * CPU_MACHINE[0] / CORES,
+        usd_high=core_hours * CPU_MACHINE[1] / CORES,
     )
 
 
@@ -176,27 +163,23 @@ class Meter:
 
     def __enter__(self) -> "Meter":
         self._tracker = _start_tracker(self._country)
-        _reset_peak()
-        self._children_before = _children_peak()
+        with suppress(OSError):  # only Linux can reset the peak; elsewhere it covers the whole life of the process
+            Path("/proc/self/clear_refs").write_text("5")
+        self._children_before = _peak("RUSAGE_CHILDREN")
         self._begin = time.perf_counter(), _cpu_seconds()
         self._keeper = threading.Thread(target=self._keep_regularly, daemon=True)
         self._keeper.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._keeper.join()
-        self.cost = self.so_far()
-        data = _stop_tracker(self._tracker)
-        if data is not None:
-            self.cost = _with_tracked(self.cost, data)
+        self.cost = _with_tracked(self.so_far(), self._tracker)
 
     def so_far(self) -> Cost:
         """The cost so far, with estimated energy."""
         began, cpu_before = self._begin
-        children = _children_peak()
+        children = _peak("RUSAGE_CHILDREN")
         # A peak that has not grown is of children before this work.
         peak = max(_own_peak(), children if children > self._children_before else 0)
         return estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak)
@@ -208,8 +191,7 @@ class Meter:
 
 
 def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return sum(os.times()[:4])  # user and system time, of this process and of its children
 
 
 def _own_peak() -> int:
@@ -221,22 +203,12 @@ def _own_peak() -> int:
     return _peak("RUSAGE_SELF")
 
 
-def _children_peak() -> int:
-    return _peak("RUSAGE_CHILDREN")
-
-
 def _peak(whose: str) -> int:
     try:
         import resource
     except ImportError:  # Windows
         return 0
     return resource.getrusage(getattr(resource, whose)).ru_maxrss * _MAXRSS_UNIT
-
-
-def _reset_peak() -> None:
-    """Reset the peak memory of this process, on Linux; elsewhere it covers the whole life of the process."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _start_tracker(country: str) -> Any:
@@ -264,16 +236,15 @@ def _start_tracker(country: str) -> Any:
     return tracker
 
 
-def _stop_tracker(tracker: Any) -> Any:
-    """codecarbon's final data; ``None`` without data (it hides its failures)."""
-    if tracker is None:
-        return None
-    tracker.stop()
-    return getattr(tracker, "final_emissions_data", None)
+def _with_tracked(cost: Cost, tracker: Any) -> Cost:
+    """``cost`` with the energy that codecarbon's ``tracker`` measured, and its CO2 times ``PUE``.
 
-
-def _with_tracked(cost: Cost, data: Any) -> Cost:
-    """``cost`` with codecarbon's energy, and CO2 at its carbon intensity of the country, times ``PUE``."""
+    Without a tracker, or if it failed (which it hides), the energy stays estimated.
+    """
+    if tracker is not None:
+        tracker.stop()
+    if (data := getattr(tracker, "final_emissions_data", None)) is None:
+        return cost
     source = f"codecarbon {data.codecarbon_version}"
     country = data.country_name or f"the world (it does not know {data.country_iso_code})"
     return replace(

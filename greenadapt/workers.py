@@ -128,15 +128,10 @@ def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
     ends the thread.
     """
     with ThreadPoolExecutor(1, "ahead") as thread:
-        following = thread.submit(_next, items)
-        while batch := following.result():
-            following = thread.submit(_next, items)
+        following = thread.submit(list, islice(items, 1))
+        while batch := following.result():  # empty at the end
+            following = thread.submit(list, islice(items, 1))
             yield batch[0]
-
-
-def _next(items: Iterator[Item]) -> list[Item]:
-    """The next item, or nothing at the end."""
-    return list(islice(items, 1))
 
 
 def grouped(items: Iterable[Item], size: Callable[[Item], int], enough: int, most: int) -> Iterator[list[Item]]:

@@ -2,9 +2,6 @@
 
 import json
 import pickle
-from typing import Any
-
-import pytest
 
 from greenadapt.errors import (
     InputError,
@@ -30,12 +27,9 @@ def test_a_message_and_a_hint_are_one_line_each_and_travel_between_processes() -
     assert (InputError("x").exit_code, UsageError("x").exit_code) == (1, 2)
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [(OSError("gone\nfor good"), "gone"), (KeyError(), "KeyError"), (ValueError(" \n "), "ValueError")],
-)
-def test_another_library_s_error_is_one_line(error: Exception, line: str) -> None:
-    assert first_line(error) == line
+def test_another_library_s_error_is_one_line() -> None:
+    errors = OSError("gone\nfor good"), KeyError(), ValueError(" \n ")
+    assert [*map(first_line, errors)] == ["gone", "KeyError", "ValueError"]
 
 
 def test_the_middle_of_a_very_long_message_is_left_out() -> None:
@@ -52,8 +46,8 @@ def test_one_is_singular() -> None:
 
 def test_sizes_never_take_an_exponent() -> None:
     sizes = (0, 1, 26, 99_999, 1_048_576, 4 << 30, 18_700_000_000)
-    said = ["0 bytes", "1 byte", "26 bytes", "99,999 bytes", "1.0 MB", "4,295.0 MB", "18.7 GB"]
-    assert list(map(byte_size, sizes)) == said
+    texts = ["0 bytes", "1 byte", "26 bytes", "99,999 bytes", "1.0 MB", "4,295.0 MB", "18.7 GB"]
+    assert list(map(byte_size, sizes)) == texts
 
 
 def test_scores_are_rounded_half_up_by_the_decimal_number_that_is_meant() -> None:
@@ -67,13 +61,9 @@ def test_scores_are_rounded_half_up_by_the_decimal_number_that_is_meant() -> Non
     assert [as_percent(0.0625), as_percent(0.125, 0), rounded(float("nan"), 1)] == ["6.3%", "13%", "nan"]
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [(5, "a number"), (1.5, "a number with a fraction"), ("", "a string"), ([], "a list"), ({}, "an object"),
-     (None, "null"), (True, "true"), (False, "false")],
-)  # fmt: skip
-def test_kinds_are_those_of_json(value: Any, kind: str) -> None:
-    assert json_kind(value) == kind
+def test_kinds_are_those_of_json() -> None:
+    kinds = ["a number", "a number with a fraction", "a string", "a list", "an object", "null", "true", "false"]
+    assert [*map(json_kind, (5, 1.5, "", [], {}, None, True, False))] == kinds
 
 
 def test_texts_that_are_shown_control_nothing() -> None:

@@ -70,28 +70,28 @@ def _modules() -> Iterator[tuple[str, Path]]:
 
 def _imports(path: Path) -> set[str]:
     """Every module of the package that a file imports, without ``greenadapt.``."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             parts = node.module.split(".")[1:]
             for alias in node.names:
                 below = PACKAGE.joinpath(*parts, alias.name)
                 is_module = below.with_suffix(".py").is_file() or below.is_dir()
-                found.add(f"{node.module}.{alias.name}" if is_module else node.module)
-    return {name.removeprefix("greenadapt.") for name in found if name.startswith("greenadapt.")}
+                modules.add(f"{node.module}.{alias.name}" if is_module else node.module)
+    return {name.removeprefix("greenadapt.") for name in modules if name.startswith("greenadapt.")}
 
 
 def test_imports_point_one_way() -> None:
     height = {package: level for level, packages in enumerate(LAYERS) for package in packages}
-    wrong = []
+    violations = []
     for module, path in _modules():
         package = module.split(".")[0]
         assert package in height, f"{package} has no place in LAYERS"
-        others = {name for name in _imports(path) if name.split(".")[0] != package}
-        wrong += [f"{module} imports {name}" for name in others if height[name.split(".")[0]] >= height[package]]
-    assert wrong == []
+        imported = {name for name in _imports(path) if name.split(".")[0] != package}
+        violations += [f"{module} imports {name}" for name in imported if height[name.split(".")[0]] >= height[package]]
+    assert violations == []
 
 
 def _folder(module: str) -> str:
@@ -116,7 +116,7 @@ def test_what_is_imported_is_declared() -> None:
     with open(Path(__file__).parents[1] / "pyproject.toml", "rb") as file:
         project = tomllib.load(file)["project"]
     named = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
-    names = {canonicalize_name(Requirement(each).name) for each in named}
+    names = {canonicalize_name(Requirement(requirement).name) for requirement in named}
     declared = {MODULE_OF.get(name, name.replace("-", "_")) for name in names}
     imported = set()
     for _, path in _modules():
@@ -126,34 +126,34 @@ def test_what_is_imported_is_declared() -> None:
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 imported.add(node.module.split(".")[0])
     assert {"requests", "torch", "yaml"} <= imported
-    own = {"greenadapt", "compression"}  # the second is part of Python since 3.14
-    assert sorted(imported - declared - sys.stdlib_module_names - own) == []
+    undeclared = {"greenadapt", "compression"}  # the second is part of Python since 3.14
+    assert sorted(imported - declared - sys.stdlib_module_names - undeclared) == []
 
 
 def test_folders_within_a_package_import_one_way() -> None:
-    wrong = []
+    violations = []
     for module, path in _modules():
-        package, here = module.split(".")[0], _folder(module)
+        package, folder = module.split(".")[0], _folder(module)
         for name in _imports(path):
-            there = _folder(name)
-            if name.split(".")[0] != package or here == there:
+            imported_folder = _folder(name)
+            if name.split(".")[0] != package or folder == imported_folder:
                 continue
-            if here == package:
+            if folder == package:
                 allowed = package in LOOSE_ABOVE
-            elif there == package:
+            elif imported_folder == package:
                 allowed = package not in LOOSE_ABOVE or name == package
             else:
-                allowed = (here, there) in SIBLINGS
-            allowed = allowed or (module, there) in FILES_ABOVE
+                allowed = (folder, imported_folder) in SIBLINGS
+            allowed = allowed or (module, imported_folder) in FILES_ABOVE
             if not allowed:
-                wrong.append(f"{module} imports {name}")
-    assert wrong == []
+                violations.append(f"{module} imports {name}")
+    assert violations == []
 
 
 def _loaded_by(code: str, tmp_path: Path) -> set[str]:
     script = f"{code}\nimport sys; print(*[m for m in {HEAVY} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
-    return set(done.stdout.split())
+    completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    return set(completed.stdout.split())
 
 
 def test_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:

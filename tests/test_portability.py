@@ -26,9 +26,9 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_cpu_half_is_imported_without_unix_and_without_gensim(run: Run) -> None:
-    done = run()
-    assert done.returncode == 0, done.stderr
-    failed = json.loads(done.stdout)
+    completed = run()
+    assert completed.returncode == 0, completed.stderr
+    failed = json.loads(completed.stdout)
     assert {why for why in failed.values() if "torch" not in why} == set()
     cpu_half = {"cli", "api.calls", "api.models", "server.app", "server.serving", *TORCH_FREE}
     assert {f"greenadapt.{name}" for name in cpu_half} & failed.keys() == set()
@@ -41,14 +41,14 @@ def test_a_model_is_adapted_without_unix_and_without_gensim(
     (tmp_path / "text.txt").write_text(TEXT * 20)
     (tmp_path / "settings.toml").write_text("min-count = 1\n")
     options = ["--workspace", "ws", "--workers", 1, "--config", "settings.toml"]
-    done = run("adapt", "--corpus", "text.txt", "--model", tiny_model(), "--out", "adapted", *options)
-    assert done.returncode == 0, done.stderr
+    completed = run("adapt", "--corpus", "text.txt", "--model", tiny_model(), "--out", "adapted", *options)
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "adapted" / "model.safetensors").is_file()
     [manifest] = (tmp_path / "ws").glob("*/*/w2v/manifest.json")
     assert json.loads(manifest.read_text())["config"]["engine"] == "fast"
-    done = run("neighbours", "--corpus", "text.txt", "coronavirus", "--workspace", "ws")
-    assert done.returncode == 0, done.stderr
-    assert "aligned → aligned" in done.stdout
+    completed = run("neighbours", "--corpus", "text.txt", "coronavirus", "--workspace", "ws")
+    assert completed.returncode == 0, completed.stderr
+    assert "aligned → aligned" in completed.stdout
 
 
 @pytest.mark.slow
@@ -60,15 +60,15 @@ def test_a_model_is_adapted_without_unix_and_without_gensim(
     ],
 )
 def test_what_needs_unix_is_refused(run: Run, option: tuple[str, str], message: str) -> None:
-    done = run("w2v", "--corpus", "text.txt", *option)
-    assert (done.returncode, done.stderr) == (2, f"{message}: leave it out\n")
+    completed = run("w2v", "--corpus", "text.txt", *option)
+    assert (completed.returncode, completed.stderr) == (2, f"{message}: leave it out\n")
 
 
 @pytest.mark.slow
 def test_doctor_says_what_is_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    done = run("doctor", "--json")
-    assert done.returncode == 0, done.stderr
-    found = {row["check"]: row for row in map(json.loads, done.stdout.splitlines()[1:])}
-    assert found["memory"]["state"] == "ok"
-    assert found["cores"]["found"].startswith(str(os.cpu_count()))
+    completed = run("doctor", "--json")
+    assert completed.returncode == 0, completed.stderr
+    checks = {row["check"]: row for row in map(json.loads, completed.stdout.splitlines()[1:])}
+    assert checks["memory"]["state"] == "ok"
+    assert checks["cores"]["found"].startswith(str(os.cpu_count()))

@@ -1,7 +1,7 @@
 import os
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -20,12 +20,15 @@ def test_sigint_waits_for_the_step_and_then_interrupts() -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_sigterm_exits_with_its_code() -> None:
-    with stoppable() as stop:
-        os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(SystemExit) as exit_:
-            stop.leave()
-    assert exit_.value.code == 143
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGALRM, 75)])
+def test_sigterm_and_the_end_of_the_time_exit_with_their_codes_at_a_checkpoint(number: int, code: int) -> None:
+    with time_limits():
+        limit_time(3600, is_alone=True)
+        with stoppable() as stop:
+            signal.raise_signal(number)
+            with pytest.raises(SystemExit) as exit_:
+                stop.leave()
+    assert exit_.value.code == code
 
 
 @pytest.mark.slow
@@ -47,16 +50,12 @@ def test_processes_agree() -> None:
 
 
 def test_other_threads_are_left_alone() -> None:
-    seen = []
-
-    def run() -> None:
+    def run() -> bool:
         with stoppable() as stop:
-            seen.append(stop.is_requested)
+            return stop.is_requested
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert seen == [False]
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(run).result() is False
 
 
 def wait() -> None:
@@ -64,16 +63,6 @@ def wait() -> None:
     end = time.monotonic() + 10
     while time.monotonic() < end:
         time.sleep(0.01)
-
-
-def test_the_end_of_the_time_waits_for_a_checkpoint() -> None:
-    with time_limits():
-        limit_time(3600, is_alone=True)
-        with stoppable() as stop:
-            signal.raise_signal(signal.SIGALRM)
-            with pytest.raises(SystemExit) as exit_:
-                stop.leave()
-    assert exit_.value.code == 75
 
 
 def test_the_end_of_the_time_without_checkpoints_exits() -> None:

@@ -44,35 +44,35 @@ class Card:
     licence_of_base: Json | None = None
     """The entries of the pretrained model's card that state its licence, if known."""
     commands: Sequence[str] = ()
-    """The command lines that it was made by; none if it was made from Python."""
+    """The command lines that made it; none if a Python program made it."""
     is_expanded: bool = True
     """Whether the model has added words."""
     reads_sentences: bool = False
-    """Whether ``sentence-transformers`` loads the model, and by the expanded tokenizer."""
+    """Whether ``sentence-transformers`` loads the model, with the expanded tokenizer."""
     cost: Json | None = None
     """A ``Cost``, as JSON."""
 
     kind: ClassVar[str]
     """Its part of the template."""
     training: ClassVar[str | None] = None
-    """What the hub calls the training that the cost is of."""
+    """The hub's name of the training that had the cost."""
     tags: ClassVar[Sequence[str]] = ()
 
     @property
     def pipeline(self) -> str | None:
-        """The hub's name of what the model does: not sentence similarity, of which the card warns."""
+        """The hub's name of the model's task: not sentence similarity, of which the card warns."""
         return _SENTENCES if self.reads_sentences else None
 
     def data(self) -> Iterable[str]:
-        """The files or data sets of the labels."""
+        """The sources of the labels."""
         return ()
 
     def results(self) -> "list[EvalResult]":
         """The main scores, as the hub lists them."""
         return []
 
-    def tables(self) -> list[tuple[Table, int]]:
-        """Tables, each with the number of its columns that hold text; the others hold numbers."""
+    def tables(self) -> list[Table]:
+        """The tables of data and scores."""
         return []
 
     def front(self) -> str:
@@ -94,12 +94,12 @@ class Card:
         return f"---\n{data.to_yaml()}\n---"
 
     def _emissions(self) -> Json | None:
-        """As the hub reads it: ``emissions`` is grams of CO₂-equivalent."""
+        """The cost in the hub's format: ``emissions`` are grams of CO₂-equivalent."""
         if self.cost is None:
             return None
         source = f"greenadapt; energy: {self.cost['energy_source']}; carbon: {self.cost['co2_source']}"
-        of_training = {"training_type": self.training} if self.training else {}
-        return {"emissions": float(f"{1000 * self.cost['co2_kg']:.3g}"), "source": source, **of_training}
+        training = {"training_type": self.training} if self.training else {}
+        return {"emissions": float(f"{1000 * self.cost['co2_kg']:.3g}"), "source": source, **training}
 
     def text(self) -> str:
         """The card, in Markdown."""
@@ -124,9 +124,9 @@ class AdaptedCard(Card):
     imported: bool = False
     """Whether the vectors were made elsewhere."""
     head: str = ""
-    """That of a generative language model, such as ``CausalLM``; empty for others."""
+    """The head of a generative language model, such as ``CausalLM``; empty for other models."""
     has_output: bool = False
-    """Whether it is a generative language model whose output rows are not those of its embedding."""
+    """Whether it is a generative language model with output rows of its own."""
 
     kind: ClassVar[str] = "adapted"
 
@@ -152,8 +152,8 @@ class PretrainCard(Card):
     def pipeline(self) -> str:
         return "fill-mask"
 
-    def tables(self) -> list[tuple[Table, int]]:
-        return [(table, 2) for table in loss_tables(self.scores)]
+    def tables(self) -> list[Table]:
+        return loss_tables(self.scores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +190,12 @@ class TaskCard(Card):
             return []
         return [_result(self.pipeline, self.sources["test"], main, fmean(values))]
 
-    def tables(self) -> list[tuple[Table, int]]:
+    def tables(self) -> list[Table]:
         names: dict[str, list[str]] = {}
         for name, source in self.sources.items():
             names.setdefault(name.split()[0], []).append(short(source))
         rows = [[name, ", ".join(sources), f"{self.counts[name]:,}"] for name, sources in names.items()]
-        data = Table("Data", ["set", "from", "examples"], rows)
-        return [(data, 2), *((table, 1) for table in score_tables(self.scores))]
+        return [Table("Data", ["set", "from", "examples"], rows, (2,)), *score_tables(self.scores)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +205,7 @@ class MultitaskCard(Card):
     tasks: Mapping[str, Json]
     """Each task's ``task.json``."""
     weights: Mapping[str, int]
-    """How many weights each task has of its own."""
+    """The number of weights that only this task has."""
     config: Json
     """The stage's configuration."""
     entries: Sequence[TaskEntry]
@@ -214,9 +213,9 @@ class MultitaskCard(Card):
     scores: Json
     """``scores.json``."""
     examples: Json
-    """How many examples each task has: ``train``, and the sets of ``dev`` and ``test`` by name."""
+    """The number of examples of each task: ``train``, and the sets of ``dev`` and ``test`` by name."""
     memory: Json | None = None
-    """What ``multitask.json`` says of its memory."""
+    """The memory's entry in ``multitask.json``."""
     added: bool = False
     """Whether the task was added; its folder is no model of the hub."""
 
@@ -229,12 +228,14 @@ class MultitaskCard(Card):
 
     @property
     def n_stacked(self) -> int | None:
-        """How many layers an adapter has that lies on top of the encoder."""
+        """The number of layers of an adapter on top of the encoder."""
         is_stack = ADAPTERS[self.config["adapter"]].has_stack
         return self.config.get("top_layers", AdapterConfig.top_layers) if is_stack else None
 
     def data(self) -> Iterable[str]:
-        return [source for one in self.entries for source in (*one.train, *one.dev.values(), *one.test.values())]
+        return [
+            source for entry in self.entries for source in (*entry.train, *entry.dev.values(), *entry.test.values())
+        ]
 
     def results(self) -> "list[EvalResult]":
         results = []
@@ -245,7 +246,7 @@ class MultitaskCard(Card):
                     results.append(_result(pipeline, entry.test[name], metric, over["mean"]))
         return results
 
-    def tables(self) -> list[tuple[Table, int]]:
+    def tables(self) -> list[Table]:
         tasks = [
             [name, task["task"], task["metric"], ", ".join(map(str, task.get("labels", ()))), f"{self.weights[name]:,}"]
             for name, task in self.tasks.items()
@@ -259,9 +260,9 @@ class MultitaskCard(Card):
                     label = set_name(entry.name, kind, name)
                     data.append([label, kind, short(source), f"{counts[kind][name]:,}"])
         return [
-            (Table("Tasks", ["task", "kind", "score", "labels", "weights of its own"], tasks), 4),
-            (Table("Data", ["task", "set", "from", "examples"], data), 3),
-            *((table, 1) for table in score_tables(self.scores)),
+            Table("Tasks", ["task", "kind", "score", "labels", "weights of its own"], tasks, (4,)),
+            Table("Data", ["task", "set", "from", "examples"], data, (3,)),
+            *score_tables(self.scores),
         ]
 
 
@@ -280,7 +281,7 @@ def _result(pipeline: str, source: str, metric: str, value: float) -> "EvalResul
 
 
 def escaped(text: str) -> str:
-    """``text`` in one line, of which nothing is read as Markdown or HTML."""
+    """``text`` in one line, with the marks of Markdown and HTML escaped."""
     return _MARKS.sub(r"\\\g<0>", escape(" ".join(one_line(text).split()), quote=False))
 
 
@@ -303,20 +304,20 @@ def _longest_run(text: str) -> int:
     return max(map(len, re.findall("`+", text)), default=0)
 
 
-def section(table: Table, n_left: int = 1) -> str:
-    """A heading and a table, of whose columns the first ``n_left`` hold text, the others numbers."""
-    lines = [table.columns, ["---"] * n_left + ["---:"] * (len(table.columns) - n_left), *table.rows]
-    drawn = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in lines)
-    return f"\n## {escaped(table.title[:1].upper() + table.title[1:])}\n\n{drawn}\n"
+def section(table: Table) -> str:
+    """A heading and a table, with numbers on the right of their columns."""
+    rules = ["---:" if table.is_number(i) else "---" for i in range(len(table.columns))]
+    lines = "\n".join(f"| {' | '.join(map(escaped, line))} |" for line in (table.columns, rules, *table.rows))
+    return f"\n## {escaped(table.title[:1].upper() + table.title[1:])}\n\n{lines}\n"
 
 
 def spent(cost: Json) -> str:
-    """What a ``Cost``, as JSON, took: its seconds, its energy in watt-hours, and where that is from."""
+    """Seconds, watt-hours and the source of the energy of a ``Cost`` as JSON."""
     return f"{cost['seconds']:,.0f} seconds, {1000 * cost['energy_kwh']:.3g} Wh ({cost['energy_source']})"
 
 
 def example_file(task: Json) -> str:
-    """What a file that ``task`` (its ``settings()``) predicts on may be called."""
+    """A name for the input file of ``predict``; ``task`` are the task's ``settings()``."""
     return "pairs.jsonl" if len(task.get("text_fields", ())) == 2 else _INPUTS[task["task"]]
 
 
@@ -344,16 +345,13 @@ def _template() -> "Template":
 
 
 def with_pictures(card: str, pictures: Mapping[str, tuple[str, str]]) -> str:
-    """``card`` with ``pictures``, by file the title and what the picture shows, before how the model was made.
-
-    Those that the card has already are not added.
-    """
-    shown = [
-        f"**{escaped(title)}**\n\n![{escaped(what)}]({file})"
-        for file, (title, what) in pictures.items()
+    """``card`` with new ``pictures``, by file title and description, before the section on how the model was made."""
+    images = [
+        f"**{escaped(title)}**\n\n![{escaped(description)}]({file})"
+        for file, (title, description) in pictures.items()
         if f"({file})" not in card
     ]
-    if not shown:
+    if not images:
         return card
-    before, made_by, after = card.partition(_MADE_BY)
-    return "\n\n".join([before.rstrip(), "## Plots", *shown]) + f"\n\n{made_by}{after}".rstrip() + "\n"
+    before, heading, after = card.partition(_MADE_BY)
+    return "\n\n".join([before.rstrip(), "## Plots", *images]) + f"\n\n{heading}{after}".rstrip() + "\n"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import ClassVar
 
 from greenadapt.errors import counted, one_line, rounded
 from greenadapt.storage.files import Json
@@ -18,7 +19,7 @@ VIEW_NAMES = {
 _PART_SHARES = ("precision", "recall", "f1", "em", "substr")
 _PART_COUNTS = ("support", "questions")
 _PARTS = {"by_type": "type", "by_class": "class"}
-"""Score that holds the scores of parts of a set → what these parts are."""
+"""Name in a ``scores.json`` → the kind of the parts whose scores it has."""
 _ANSWERS = {"has_answer": "has answer", "no_answer": "no answer"}
 _TASKS = {"ner": "NER", "qa": "question answering"}
 _SCORES = {"f1": "F1", "macro_f1": "macro F1", "pearson": "points of Pearson's correlation"}
@@ -33,28 +34,35 @@ _MAX_CHARS = 200  # of an answer that stands alone
 
 @dataclass(frozen=True)
 class Table:
-    """A title, the names of the columns, and the rows; the first column has names, the others numbers."""
+    """A title, the names of the columns, and the rows."""
 
+    kind: ClassVar[str] = "table"
     title: str
     columns: list[str]
     rows: list[list[str]]
+    numbers: Sequence[int] | None = None
+    """The columns that hold numbers; by default all but the first."""
+
+    def is_number(self, column: int) -> bool:
+        """Whether a column holds numbers."""
+        return column > 0 if self.numbers is None else column in self.numbers
 
 
 def score_tables(scores: Json, test: str = "test set") -> list[Table]:
     """The tables of a ``scores.json``: on the test and the development set each seed, their mean and deviation.
 
-    For each set also by tokenization, and by type, class or kind of question. Shares are in percent. ``test`` is the
-    test set in the title; a seed that is ``None`` is the only model. For tasks that share an encoder, one row per set
-    and the average, over the seeds.
+    Each set also has tables by tokenization, and by type, class or kind of question. Shares are in percent. ``test`` is
+    the test set in the title; a seed that is ``None`` is the only model. Tasks that share an encoder have one row per
+    set, and the average, over the seeds.
     """
     if "tasks" in scores:
         return [_table(scores, kind) for kind in _KINDS if kind in scores["average"]]
     tables = []
-    for name, called in (("test", test), ("dev", "dev set")):
+    for name, label in (("test", test), ("dev", "dev set")):
         if not all(name in seed for seed in scores["seeds"]):
             continue
-        seeds = {_seed_name(seed["seed"]): seed[name] for seed in scores["seeds"]}
-        title = f"{task_name(scores['task'])}, {called}, in percent"
+        seeds = {"model" if seed["seed"] is None else f"seed {seed['seed']}": seed[name] for seed in scores["seeds"]}
+        title = f"{task_name(scores['task'])}, {label}, in percent"
         if len(next(iter(seeds.values())).get("views", {})) > 1:
             title += f", by the logits of {VIEW_NAMES[scores['pool']]}"
         tables.append(_by_seed(title, scores["main"], seeds))
@@ -82,49 +90,44 @@ def signed(share: float | None) -> str:
     return "" if share is None else rounded(share, 2, percent=True, signed=True)
 
 
-def assessment(found: Json) -> list[str]:
-    """What cross-validation (``cross_validate``) says, in plain sentences.
+def assessment(result: Json) -> list[str]:
+    """The result of cross-validation (``cross_validate``) in plain sentences.
 
-    The average of both tokenizations decides; of one alone it is said if its interval is clear of zero as well, or
-    instead.
+    The average of both tokenizations decides; a sentence is added for a single tokenization whose interval is above 0.
     """
-    _, both, *single = found["rows"]
-    sure = [row for row in single if row["low"] > 0]
-    if not any(row["score"] for row in found["rows"]):
+    _, mean, *single = result["rows"]
+    better = [row for row in single if row["low"] > 0]
+    if not any(row["score"] for row in result["rows"]):
         lines = ["Neither model learned the task, all scores are 0: give more --epochs, or a higher --lr."]
-    elif found["verdict"] == "helps":
-        lines = [f"Adaptation helps: {_with_ends(found, both)}; use both tokenizations."]
-    elif found["verdict"] == "hurts":
-        lines = [f"Adaptation hurts: {_with_ends(found, both)}; try expand with --min-count or --rows auto."]
+    elif result["verdict"] == "helps":
+        lines = [f"Adaptation helps: {_with_ends(result, mean)}; use both tokenizations."]
+    elif result["verdict"] == "hurts":
+        lines = [f"Adaptation hurts: {_with_ends(result, mean)}; try expand with --min-count or --rows auto."]
     else:
-        lines = [f"No clear difference: {_with_ends(found, both)}; keep the base model, or label more."]
-    if sure:
-        best = max(sure, key=lambda row: float(row["score"]))
+        lines = [f"No clear difference: {_with_ends(result, mean)}; keep the base model, or label more."]
+    if better:
+        best = max(better, key=lambda row: float(row["score"]))
         lines.append(
-            f"By {VIEW_NAMES[best['read_by']]} alone it is {_with_ends(found, best)}, at the cost of one pass "
+            f"By {VIEW_NAMES[best['read_by']]} alone it is {_with_ends(result, best)}, at the cost of one pass "
             f"(finetune --pool {best['read_by']})."
         )
     return lines
 
 
-def _with_ends(found: Json, row: Json) -> str:
+def _with_ends(result: Json, row: Json) -> str:
     difference, low, high = (rounded(row[name], 1, percent=True, signed=True) for name in ("difference", "low", "high"))
-    return f"{difference} {score_name(found['main'])} ({low} to {high})"
-
-
-def _seed_name(seed: int | None) -> str:
-    return "model" if seed is None else f"seed {seed}"
+    return f"{difference} {score_name(result['main'])} ({low} to {high})"
 
 
 def _by_seed(title: str, main: str, seeds: Mapping[str, Json]) -> Table:
     first = next(iter(seeds.values()))
-    # Integers are counts of what was scored, the same for each seed.
+    # Integers are numbers of scored items, the same for each seed.
     names = [name for name, value in first.items() if isinstance(value, float | None)]
     names.sort(key=lambda name: name != main)
     rows = [[f"{name}, no share" if name in _NOT_SHARES else name, *_over_seeds(name, seeds)] for name in names]
-    if "pool" in first:  # each seed has its own
-        chosen = [scores["pool"] for scores in seeds.values()]
-        rows.append(["logits of", *[""] * (len(_columns(seeds)) - len(chosen)), *chosen])
+    if "pool" in first:  # which may differ between seeds
+        pools = [scores["pool"] for scores in seeds.values()]
+        rows.append(["logits of", *[""] * (len(_columns(seeds)) - len(pools)), *pools])
     return Table(title, ["score", *_columns(seeds)], rows)
 
 
@@ -133,27 +136,28 @@ def _by_view(main: str, seeds: Mapping[str, Json]) -> list[Table]:
     if len(views) < 2:
         return []
     of_view = {view: {seed: scores["views"][view] for seed, scores in seeds.items()} for view in views}
-    rows = [[VIEW_NAMES[view], *_over_seeds(main, each)] for view, each in of_view.items()]
+    rows = [[VIEW_NAMES[view], *_over_seeds(main, of_seeds)] for view, of_seeds in of_view.items()]
     return [Table(f"Scores by tokenization: {main}", ["logits of", *_columns(seeds)], rows)]
 
 
 def parts_over_seeds(seeds: Sequence[Json]) -> tuple[str, dict[str, Json]]:
-    """What the parts of a set are, ``type``, ``class`` or ``question``, and the scores of each by its label, means over
-    those of the ``seeds`` that have it: a type that only some seeds predict is missing from the others.
+    """The kind of the parts of a set, ``type``, ``class`` or ``question``, and the mean scores of each part by label.
+
+    The mean is over the ``seeds`` that have the part: a type that only some seeds predict is missing from the others.
     """
     kind = next((name for name in _PARTS if any(name in seed for seed in seeds)), None)
     parts = [seed[kind] if kind else {name: seed[name] for name in _ANSWERS if name in seed} for seed in seeds]
-    found: dict[str, Json] = {}
+    means: dict[str, Json] = {}
     for label in dict.fromkeys(label for part in parts for label in part):
-        each = [part[label] for part in parts if label in part]
-        names = [name for name in (*_PART_SHARES, *_PART_COUNTS) if name in each[0]]
-        found[label] = {name: fmean(one[name] for one in each) for name in names}
-    return _PARTS[kind] if kind else "question", found
+        scored = [part[label] for part in parts if label in part]
+        names = [name for name in (*_PART_SHARES, *_PART_COUNTS) if name in scored[0]]
+        means[label] = {name: fmean(scores[name] for scores in scored) for name in names}
+    return _PARTS[kind] if kind else "question", means
 
 
 def _by_part(seeds: Sequence[Json]) -> list[Table]:
     """The scores of each part, means over the seeds."""
-    what, parts = parts_over_seeds(seeds)
+    kind, parts = parts_over_seeds(seeds)
     if len(parts) < 2:
         return []
     rows = [
@@ -161,7 +165,7 @@ def _by_part(seeds: Sequence[Json]) -> list[Table]:
         for label, means in parts.items()
     ]
     over = ", mean of the seeds" if len(seeds) > 1 else ""
-    return [Table(f"by {what}{over}", [what, *next(iter(parts.values()))], rows)]
+    return [Table(f"by {kind}{over}", [kind, *next(iter(parts.values()))], rows)]
 
 
 def _columns(seeds: Mapping[str, Json]) -> list[str]:
@@ -169,13 +173,13 @@ def _columns(seeds: Mapping[str, Json]) -> list[str]:
 
 
 def _over_seeds(name: str, seeds: Mapping[str, Json]) -> list[str]:
-    """Mean, sample deviation and each seed; of one seed only that."""
+    """Mean, sample deviation and the score of each seed; for a single seed only its score."""
     values = [scores.get(name) for scores in seeds.values()]
-    known = [value for value in values if value is not None]
+    measured = [value for value in values if value is not None]
     summary: list[str] = []
     if len(values) > 1:
-        whole = len(known) == len(values)
-        summary = [_score(name, fmean(known)), _score(name, stdev(known))] if whole else ["", ""]
+        whole = len(measured) == len(values)
+        summary = [_score(name, fmean(measured)), _score(name, stdev(measured))] if whole else ["", ""]
     return [*summary, *(_score(name, value) for value in values)]
 
 
@@ -186,26 +190,22 @@ def _score(name: str, value: float | None) -> str:
 
 
 def listed_table(tasks: Sequence[Json]) -> Table:
-    """Tasks of a folder, each with ``name``, ``kind``, ``adapter``, ``is_added``, ``weights``, ``metric`` and
-    ``scores``, of which it shows the test sets', or else the development sets'.
+    """The tasks of a folder with their mean scores on the test sets, or else on the development sets.
+
+    A task has ``name``, ``kind``, ``adapter``, ``is_added``, ``weights``, ``metric`` and ``scores``.
     """
-    rows = [
-        [
-            one["name"],
-            one["kind"] + (", added" if one["is_added"] else ""),
-            one["adapter"],
-            f"{one['weights']:,}",
-            one["metric"],
-            _means(one["scores"]),
-        ]
-        for one in tasks
-    ]
+    rows = []
+    for task in tasks:
+        kind = task["kind"] + (", added" if task["is_added"] else "")
+        means: Json = next((task["scores"][name] for name in _KINDS if name in task["scores"]), {})
+        scores = ", ".join(f"{name} {figure(over['mean'])}" for name, over in means.items())
+        rows.append([task["name"], kind, task["adapter"], f"{task['weights']:,}", task["metric"], scores])
     columns = ["task", "kind", "adapter", "weights", "score", "in percent"]
     return Table(f"{counted(len(rows), 'task')} on one encoder", columns, rows)
 
 
 def set_name(task: str, kind: str, name: str) -> str:
-    """The name of a task's set: the task's own if it is the only one of its kind."""
+    """The name of a task's set: the task's name if it has no other set of this kind."""
     return task if name == kind else f"{task} {name}"
 
 
@@ -225,20 +225,12 @@ def _table(scores: Json, kind: str) -> Table:
     return Table(title, ["set, score", *columns], rows)
 
 
-def _means(scores: Json) -> str:
-    kind = next((kind for kind in _KINDS if kind in scores), None)
-    if kind is None:
-        return ""
-    means = {name: figure(over["mean"]) for name, over in scores[kind].items()}
-    return ", ".join(f"{name} {mean}" for name, mean in means.items())
-
-
 def _task_over_seeds(over: Json, n_seeds: int) -> list[str]:
     return [figure(over["mean"]), *([figure(over["std"])] if n_seeds > 1 else [])]
 
 
 def _has_views(seed: Json, kind: str) -> bool:
-    """Whether both tokenizations were scored, which the test sets' scores say."""
+    """Whether both tokenizations were scored."""
     sets = [scores for kinds in seed["tasks"].values() for scores in kinds.get(kind, {}).values()]
     return any(len(scores.get("views", {})) > 1 for scores in sets)
 
@@ -246,7 +238,7 @@ def _has_views(seed: Json, kind: str) -> bool:
 def loss_tables(scores: Json) -> list[Table]:
     """The table of a ``scores.json``: the loss on every text and by each tokenization, before and after training.
 
-    None where nothing was measured.
+    The list is empty if no loss was measured.
     """
     rows = []
     for name, measured in scores["losses"].items():
@@ -257,7 +249,7 @@ def loss_tables(scores: Json) -> list[Table]:
             rows.append([_TEXTS[name], f"the {view} tokenizer", *numbers])
     title = "masked language modelling: mean loss of a masked piece, in nats"
     columns = ["text", "read by", "inputs", "masked", "before", "after", "change"]
-    return [Table(title, columns, rows)] if rows else []
+    return [Table(title, columns, rows, range(2, 7))] if rows else []
 
 
 def _loss(loss: float | None) -> str:
@@ -266,9 +258,7 @@ def _loss(loss: float | None) -> str:
 
 @dataclass(frozen=True)
 class Marked:
-    """One line: ``answer`` stands out from what is ``before`` and ``after`` it; ``label`` and ``note`` are about all of
-    it.
-    """
+    """A line whose ``answer`` stands out from the text ``before`` and ``after`` it, with a ``label`` and a ``note``."""
 
     before: str
     answer: str = ""
@@ -286,7 +276,7 @@ class AnswerLines:
 
 
 @dataclass(frozen=True)
-class Changes:
+class ChangedAnswers:
     """Questions to which two models have different answers."""
 
     title: str
@@ -294,15 +284,18 @@ class Changes:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, runs of white space as one space, without what a terminal would act on: control
-    characters, those that turn the direction of writing, and lone surrogates are U+FFFD.
+    """``text`` on one line, with single spaces, and harmless to a terminal.
+
+    Control characters, characters that turn the direction of writing, and lone surrogates become U+FFFD.
     """
     return one_line(re.sub(r"\s+", " ", text))
 
 
 def answer_lines(row: Json) -> AnswerLines:
-    """A question's line of output (with ``question``, the best answer and all of ``answers``): the best answer in its
-    sentence, the others alone, those of the models that it is ``compared`` with, and the gold answers.
+    """The lines for a question: its best answer within a sentence, its other answers, and the gold answers.
+
+    ``row`` is a line of output with ``question``, the best answer and all of ``answers``; with ``compared``, the
+    answers of other models are added.
     """
     lines = [_in_sentence(row), *(_alone("", answer) for answer in row["answers"][1:])]
     compared = row.get("compared", {})
@@ -327,10 +320,9 @@ def scores_table(scores: Json) -> Table:
 
 
 def comparison_tables(comparison: Json) -> list[Table]:
-    """A table for each score: that of every model, its difference to the base model, and whether the interval of that
-    says which is better, or includes zero.
+    """A table for each score: every model's score, and its difference to the base model with interval and verdict.
 
-    None if there are no gold answers.
+    The list is empty if there are no gold answers.
     """
     models = comparison["models"]
     names = _names(models)
@@ -357,12 +349,12 @@ def changed_words(comparison: Json) -> str:
     return f"{words}: {better} better, {worse} worse, {equal} equal in F1"
 
 
-def changes(comparison: Json) -> list[Changes]:
-    """The questions that gained and lost most, or the first that changed; lists that have any."""
+def changes(comparison: Json) -> list[ChangedAnswers]:
+    """The questions with the largest gains and losses, or the first questions whose answer changed."""
     titles = {"best": "Largest gains in F1", "worst": "Largest losses in F1", "first": "The first that changed"}
     name = _names(comparison["models"])[-1:]
     return [
-        Changes(title, tuple(_changed(change, *name) for change in comparison[key]))
+        ChangedAnswers(title, tuple(_changed(change, *name) for change in comparison[key]))
         for key, title in titles.items()
         if comparison.get(key)
     ]
@@ -378,14 +370,14 @@ def _in_sentence(row: Json) -> Marked:
 
 
 def _alone(label: str, answer: Json) -> Marked:
-    """An answer without its sentence; with its scores if it has any."""
+    """An answer without its sentence, but with its scores if it has any."""
     text = "no answer" if answer["start"] is None else _short(answer["answer"])
     note = ", ".join(filter(None, (_score_and_place(answer), _measured(answer) if label else "")))
     return Marked("", text, note=note, label=label)
 
 
 def _score_and_place(answer: Json) -> str:
-    """How likely an answer is, and where it stands."""
+    """The probability of an answer, and its document."""
     if answer["logit"] is None:
         return "there is nothing to choose from"
     return ", ".join(filter(None, (f"{100 * answer['score']:.0f} %", printable(answer.get("document", "")))))
@@ -404,14 +396,14 @@ def _changed(change: Json, name: str) -> AnswerLines:
 
 
 def _names(models: list[Json]) -> list[str]:
-    """What each model's answers are called: by the model if there is one tokenization."""
+    """The names of the models' answers: by tokenization, or by model if there is only one tokenization."""
     if any(model["name"] == "expanded" for model in models):
         return [_MODELS[model["name"]] for model in models]
     return [_MODELS["base_model"] if model["name"] == "base_model" else printable(model["model"]) for model in models]
 
 
 def _counted(scores: Json) -> str:
-    """How many questions on how many contexts, and what the intervals are from."""
+    """The numbers of questions and contexts, and what was resampled for the intervals."""
     words = f"{counted(scores['questions'], 'question')} on {counted(scores['contexts'], 'context')}"
     if scores["unlabelled"]:
         words += f", {scores['unlabelled']:,} more without gold answer"
@@ -423,17 +415,17 @@ def _counted(scores: Json) -> str:
 
 
 def _difference(model: Json, key: str, comparison: Json) -> list[str]:
-    """Difference, interval and what it says; nothing for the base model."""
+    """Difference, interval and verdict; empty for the base model."""
     if "differences" not in model:
         return ["", "", ""]
-    found = model["differences"][key]
+    difference = model["differences"][key]
     if comparison["questions"] < _FEWEST:
         verdict = "too few questions"
-    elif found["low"] <= 0 <= found["high"]:
+    elif difference["low"] <= 0 <= difference["high"]:
         verdict = "includes zero"
     else:
-        verdict = "better" if found["difference"] > 0 else "worse"
-    return [signed(found["difference"]), _interval([found["low"], found["high"]], signed), verdict]
+        verdict = "better" if difference["difference"] > 0 else "worse"
+    return [signed(difference["difference"]), _interval([difference["low"], difference["high"]], signed), verdict]
 
 
 def _interval(ends: list[float], written: Callable[[float | None], str]) -> str:
@@ -442,7 +434,7 @@ def _interval(ends: list[float], written: Callable[[float | None], str]) -> str:
 
 
 def _short(text: str) -> str:
-    """An answer on one line, its middle left out if it is long."""
+    """An answer on one line, without its middle if it is long."""
     line = printable(text).strip()
     if len(line) <= _MAX_CHARS:
         return line

@@ -4,9 +4,9 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, replace
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 from fastapi import FastAPI
@@ -26,23 +26,12 @@ from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
 from greenadapt.server.bodies import JsonRoute
 from greenadapt.server.guard import PAGES, Metrics, TooLargeError, problem, sentence
-from greenadapt.server.models import VIEWS, Asked, ByView, ServedModel, predicted
+from greenadapt.server.models import VIEWS, ByView, Input, ServedModel, predict
 from greenadapt.storage.files import Json
 from greenadapt.tasks.questions import Question
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """A question on all texts that are read for it."""
-
-    questions: Sequence[Question]
-    places: Sequence[tuple[int, int]]
-    """Number of the document or passage of each, and the character of that it begins at."""
-    passages: Sequence[Passage] | None = None
-    """Those that come from the index."""
-
-
-class Answering:
+class Endpoints:
     """Models, an index and limits, behind the addresses of the application."""
 
     def __init__(
@@ -50,32 +39,37 @@ class Answering:
         models: Sequence[ServedModel],
         config: ServeConfig,
         metrics: Metrics,
-        index: Index | None = None,
-        retrieval: RetrievalConfig = RetrievalConfig(),  # noqa: B008
+        index: Index | None,
+        retrieval: RetrievalConfig,
     ) -> None:
         self._models = models
         self._config = config
         self._metrics = metrics
         self._retrieval = retrieval
         limit = config.max_queue
-        self._batches = Batcher[Asked, ByView](predicted, lambda one: one.size, limit)
-        self._near = Batcher[tuple[ServedModel, str, int], Json](_nearest, _one, limit)
+        self._batches = Batcher[Input, ByView](predict, lambda item: item.size, limit)
+        self._near = Batcher[tuple[ServedModel, str, int], Json](
+            lambda items: [model.near.near(word, top) for model, word, top in items], lambda _: 1, limit
+        )
         self._texts = Batcher[tuple[OwnPassages, Question], list[Question]](
-            _in_texts, lambda one: len(one[1].context), limit
+            lambda items: [[*passages.questions([question])] for passages, question in items],
+            lambda item: len(item[1].context),
+            limit,
         )
         self._search: Batcher[tuple[str, int], list[Passage]] | None = None
         if index is not None:
-            search = partial(_searched, index, retrieval)
-            self._search = Batcher(search, _one, limit)
+            self._search = Batcher(
+                lambda items: [index.search(question, n, retrieval.by) for question, n in items], lambda _: 1, limit
+            )
 
     def close(self) -> None:
         """End the threads."""
-        for each in (self._batches, self._near, self._texts, self._search):
-            if each is not None:
-                each.close()
+        for batcher in (self._batches, self._near, self._texts, self._search):
+            if batcher is not None:
+                batcher.close()
 
     def models(self) -> Json:
-        """What there is."""
+        """The models, whether there is an index, and the limits of a request."""
         limits = {"texts": self._config.max_texts, "characters": self._config.max_chars, "bytes": self._config.max_body}
         return {
             "models": [model.described() for model in self._models],
@@ -83,111 +77,119 @@ class Answering:
             "limits": {**limits, "seconds": self._config.max_seconds},
         }
 
-    async def predict(self, asked: bodies.PredictRequest) -> Json:
+    async def predict(self, request: bodies.PredictRequest) -> Json:
         """Predictions for texts."""
-        model = self._model(asked.model, ("ner", "classification"), "finds entities or labels")
-        sizes = [_characters(record) for record in asked.texts]
+        model = self._model(request.model, ("ner", "classification"), "finds entities or labels")
+        sizes = [_characters(record) for record in request.texts]
         self._check("texts", sizes)
         try:
-            examples = [model.example(record, f"texts[{i}]") for i, record in enumerate(asked.texts)]
+            examples = [model.example(record, f"texts[{i}]") for i, record in enumerate(request.texts)]
         except InputError as error:
             raise HTTPException(400, str(error)) from None
-        view, views = _views(model, asked)
-        found = await self._results(model, examples, sizes, views)
-        by_view = {one: [each[one] for each in found] for one in views}
-        compared = {"views": by_view} if asked.compare else {}
-        return {"model": model.found.name, "view": view, "predictions": by_view[view], **compared}
+        view, views = _views(model, request)
+        results = await self._results(model, examples, sizes, views)
+        by_view = {view: [result[view] for result in results] for view in views}
+        compared = {"views": by_view} if request.compare else {}
+        return {"model": model.source.name, "view": view, "predictions": by_view[view], **compared}
 
-    async def answer(self, asked: bodies.AnswerRequest) -> Json:
+    async def answer(self, request: bodies.AnswerRequest) -> Json:
         """Answers to a question."""
-        model = self._model(asked.model, ("qa",), "answers questions")
-        self._check("question", [len(asked.question)])
-        await asyncio.to_thread(model.check_question, asked.question)
-        reading = await self._questions(asked, model)
-        view, views = _views(model, asked)
-        sizes = [len(one.question) + len(one.context) for one in reading.questions]
-        found = await self._results(model, reading.questions, sizes, views)
-        by_view = {one: model.answers([each[one] for each in found], reading.places, asked.top) for one in views}
-        more: Json = {"views": by_view} if asked.compare else {}
-        if reading.passages is not None:
-            more["passages"] = [asdict(one) for one in reading.passages]
-        return {"model": model.found.name, "view": view, "answers": by_view[view], **more}
+        model = self._model(request.model, ("qa",), "answers questions")
+        self._check("question", [len(request.question)])
+        await asyncio.to_thread(model.check_question, request.question)
+        questions, starts, passages = await self._questions(request, model)
+        view, views = _views(model, request)
+        sizes = [len(question.question) + len(question.context) for question in questions]
+        results = await self._results(model, questions, sizes, views)
+        by_view = {view: model.answers([result[view] for result in results], starts, request.top) for view in views}
+        response: Json = {"model": model.source.name, "view": view, "answers": by_view[view]}
+        if request.compare:
+            response["views"] = by_view
+        if passages is not None:
+            response["passages"] = [asdict(passage) for passage in passages]
+        return response
 
-    async def neighbours(self, asked: bodies.NeighboursRequest) -> Json:
+    async def neighbours(self, request: bodies.NeighboursRequest) -> Json:
         """Neighbours of a word."""
-        having = [model for model in self._models if model.found.has_words]
-        model = _chosen(having, asked.model, "has added words")
-        [found] = await self._near.results([(model, asked.word, asked.top)])
-        return {"model": model.found.name, **found}
+        models = [model for model in self._models if model.source.has_words]
+        model = _choose(models, request.model, "has added words")
+        [near] = await self._near.results([(model, request.word, request.top)])
+        return {"model": model.source.name, **near}
 
-    def _model(self, name: str | None, kinds: Sequence[str], what: str) -> ServedModel:
-        return _chosen([model for model in self._models if model.found.kind in kinds], name, what)
+    def _model(self, name: str | None, kinds: Sequence[str], ability: str) -> ServedModel:
+        return _choose([model for model in self._models if model.source.kind in kinds], name, ability)
 
-    async def _questions(self, asked: bodies.AnswerRequest, model: ServedModel) -> _Reading:
-        """The question on each text that is read."""
-        question = Question("", asked.question, "")
-        if asked.context is not None and asked.documents is not None:
+    async def _questions(
+        self, request: bodies.AnswerRequest, model: ServedModel
+    ) -> tuple[list[Question], list[tuple[int, int]], list[Passage] | None]:
+        """The question on each text that is read; where each text starts; and the passages that come from the index.
+
+        A start is the number of a document or passage, and a character of it.
+        """
+        question = Question("", request.question, "")
+        if request.context is not None and request.documents is not None:
             raise HTTPException(422, "context and documents exclude each other: give one of them")
-        if asked.context is not None or asked.documents is not None:
-            texts = (asked.documents or []) if asked.context is None else [asked.context]
+        if request.context is not None or request.documents is not None:
+            texts = (request.documents or []) if request.context is None else [request.context]
             self._check("documents", [len(text) for text in texts])
             whole = [replace(question, context=text, document=str(number)) for number, text in enumerate(texts)]
-            unasked = self._retrieval.passages if self._search is None else None  # with an index they are its
-            if (n := asked.passages or unasked) is None:
-                return _Reading(whole, [(number, 0) for number in range(len(whole))])
+            default = self._retrieval.passages if self._search is None else None  # else it is for the index
+            if (n := request.passages or default) is None:
+                return whole, [(number, 0) for number in range(len(whole))], None
             self._check_passages(sum(min(n, most_paragraphs(text)) for text in texts))
             try:
-                own = OwnPassages(model.words, n, self._retrieval.search_weight)
+                passages_of_text = OwnPassages(model.words, n, self._retrieval.search_weight)
             except MissingError:
                 raise HTTPException(422, "this server cannot search in texts: leave out passages") from None
-            found = await self._texts.results([(own, one) for one in whole])
-            read = [one for each in found for one in each]
-            return _Reading(read, [(int(one.document), one.passage.start if one.passage else 0) for one in read])
+            results = await self._texts.results([(passages_of_text, question) for question in whole])
+            questions = [*chain.from_iterable(results)]
+            starts = [(int(item.document), item.passage.start if item.passage else 0) for item in questions]
+            return questions, starts, None
         if self._search is None:
             raise HTTPException(422, "context is missing: give a text, or documents (the server has no index)")
-        n = asked.passages or self._retrieval.n_passages
+        n = request.passages or self._retrieval.n_passages
         self._check_passages(n)
-        [passages] = await self._search.results([(asked.question, n)])
-        read = list(on_passages(question, passages, self._retrieval.search_weight))
-        return _Reading(read, [(number, 0) for number in range(len(read))], passages)
+        [passages] = await self._search.results([(request.question, n)])
+        questions = list(on_passages(question, passages, self._retrieval.search_weight))
+        return questions, [(number, 0) for number in range(len(questions))], passages
 
     def _check_passages(self, n: int) -> None:
         if n > (most := self._config.max_queue):
             raise TooLargeError(f"{n:,} passages would be read, the most is {most:,}: ask for fewer")
 
-    def _check(self, what: str, sizes: Sequence[int]) -> None:
+    def _check(self, name: str, sizes: Sequence[int]) -> None:
         longest = self._config.max_chars
         for i, size in enumerate(sizes):
             if size > longest:
-                place = f"{what}[{i}]" if len(sizes) > 1 else what
-                raise TooLargeError(f"{place} has {size:,} characters, the most is {longest:,}: cut it")
+                path = f"{name}[{i}]" if len(sizes) > 1 else name
+                raise TooLargeError(f"{path} has {size:,} characters, the most is {longest:,}: cut it")
 
     async def _results(
         self, model: ServedModel, examples: Sequence[Any], sizes: Sequence[int], views: tuple[Pool, ...]
     ) -> list[ByView]:
-        asked = [Asked(model, example, views, size) for example, size in zip(examples, sizes, strict=True)]
-        self._metrics.waiting.inc(len(asked))
+        inputs = [Input(model, example, views, size) for example, size in zip(examples, sizes, strict=True)]
+        self._metrics.waiting.inc(len(inputs))
         try:
-            found = await self._batches.results(asked)
+            results = await self._batches.results(inputs)
         finally:
-            self._metrics.waiting.dec(len(asked))
-        self._metrics.texts.labels(model.found.name).inc(len(asked))
-        return found
+            self._metrics.waiting.dec(len(inputs))
+        self._metrics.texts.labels(model.source.name).inc(len(inputs))
+        return results
 
 
-def make_app(answering: Answering, metrics: Metrics, max_texts: int) -> FastAPI:
-    """The application; it refuses lists of more than ``max_texts`` entries, and closes ``answering`` when it ends."""
+def make_app(endpoints: Endpoints, metrics: Metrics, max_texts: int) -> FastAPI:
+    """The application; it refuses lists of more than ``max_texts`` entries, and closes ``endpoints`` when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        answering.close()
+        endpoints.close()
 
     app = FastAPI(
         title="greenadapt",
         version=__version__,
         description="Predictions of fine-tuned models. Characters are counted as Unicode code points.",
-        docs_url=None,  # FastAPI's pages load scripts from elsewhere; /docs is our own
+        docs_url=None,  # FastAPI's pages load scripts from other servers; ours is in PAGES
         redoc_url=None,
         lifespan=lifespan,
         responses=bodies.PROBLEMS,
@@ -196,13 +198,13 @@ def make_app(answering: Answering, metrics: Metrics, max_texts: int) -> FastAPI:
     app.state.max_texts = max_texts
     unset: Json = {"response_model_exclude_unset": True}
     app.post("/predict", response_model=bodies.PredictResponse, summary="Entities or labels", **unset)(
-        answering.predict
+        endpoints.predict
     )
-    app.post("/answer", response_model=bodies.AnswerResponse, summary="Answers", **unset)(answering.answer)
+    app.post("/answer", response_model=bodies.AnswerResponse, summary="Answers", **unset)(endpoints.answer)
     app.post("/neighbours", response_model=bodies.NeighboursResponse, summary="Neighbours of a word")(
-        answering.neighbours
+        endpoints.neighbours
     )
-    app.get("/models", response_model=bodies.ModelsResponse, summary="Models and limits")(answering.models)
+    app.get("/models", response_model=bodies.ModelsResponse, summary="Models and limits")(endpoints.models)
 
     @app.get("/health", response_model=bodies.Health, summary="Whether the server answers")
     async def health() -> Json:
@@ -231,15 +233,19 @@ def _file(content: str, kind: str) -> Callable[[], Any]:
 
 
 def _add_handlers(app: FastAPI) -> None:
-    """Answer every error with one sentence. What clients did wrong is an ``HTTPException`` or a ``TooLargeError``; any
-    other error is the server's, and may name files and machines that clients need not know.
+    """Answer every error with one sentence.
+
+    A client's error is an ``HTTPException`` or a ``TooLargeError``; any other error is the server's, and may name files
+    and machines that clients need not know.
     """
 
     async def handle(_: Request, error: Exception) -> Response:
         if isinstance(error, RequestValidationError):
             return problem(422, sentence(error))
         if isinstance(error, HTTPException):
-            return problem(error.status_code, _said(error))
+            unknown = {"Not Found": "there is nothing here", "Method Not Allowed": "the method is wrong"}
+            reason = unknown.get(str(error.detail))
+            return problem(error.status_code, f"{reason}: see /openapi.json" if reason else str(error.detail))
         if isinstance(error, FullError):
             return problem(503, "too much is waiting: try again")
         if isinstance(error, TooLargeError):
@@ -254,32 +260,24 @@ def _add_handlers(app: FastAPI) -> None:
         app.add_exception_handler(kind, handle)
 
 
-def _said(error: HTTPException) -> str:
-    said = {404: "there is nothing here: see /openapi.json", 405: "the method is wrong: see /openapi.json"}
-    if error.detail in ("Not Found", "Method Not Allowed"):
-        return said[error.status_code]
-    return str(error.detail)
-
-
-def _chosen(models: Sequence[ServedModel], name: str | None, what: str) -> ServedModel:
-    """The model of this name, or the only one; ``what`` is what each of ``models`` does."""
-    names = ", ".join(model.found.name for model in models)
+def _choose(models: Sequence[ServedModel], name: str | None, ability: str) -> ServedModel:
+    """The model of this name, or the only one; ``ability`` says what all of ``models`` can do."""
     if not models:
-        raise HTTPException(404, f"no model here {what}")
+        raise HTTPException(404, f"no model here {ability}")
+    names = [model.source.name for model in models]
     if name is None:
         if len(models) > 1:
-            raise HTTPException(422, f"model is missing: name one of {names}")
+            raise HTTPException(422, f"model is missing: name one of {', '.join(names)}")
         return models[0]
-    for model in models:
-        if model.found.name == name:
-            return model
-    raise HTTPException(404, f"no model of that name {what}: name one of {names}")
+    if name not in names:
+        raise HTTPException(404, f"no model of that name {ability}: name one of {', '.join(names)}")
+    return models[names.index(name)]
 
 
-def _views(model: ServedModel, asked: bodies.PredictRequest | bodies.AnswerRequest) -> tuple[Pool, tuple[Pool, ...]]:
-    """The view that decides, and all that are wanted."""
-    view = asked.view or model.view or "mean"
-    return view, VIEWS if asked.compare else (view,)
+def _views(model: ServedModel, request: bodies.PredictRequest | bodies.AnswerRequest) -> tuple[Pool, tuple[Pool, ...]]:
+    """The view that decides, and all views of the response."""
+    view = request.view or model.view or "mean"
+    return view, VIEWS if request.compare else (view,)
 
 
 def _characters(record: str | bodies.Record) -> int:
@@ -287,21 +285,3 @@ def _characters(record: str | bodies.Record) -> int:
         return len(record)
     texts = (value if isinstance(value, str) else " ".join(value) for value in record.values())
     return sum(map(len, texts))
-
-
-def _nearest(asked: Sequence[tuple[ServedModel, str, int]]) -> list[Json]:
-    return [model.near.near(word, top) for model, word, top in asked]
-
-
-def _searched(index: Index, retrieval: RetrievalConfig, asked: Sequence[tuple[str, int]]) -> list[list[Passage]]:
-    return [index.search(question, n, retrieval.by) for question, n in asked]
-
-
-def _in_texts(asked: Sequence[tuple[OwnPassages, Question]]) -> list[list[Question]]:
-    """Each question on the best paragraphs of its text."""
-    return [[*own.questions([question])] for own, question in asked]
-
-
-def _one(_: object) -> int:
-    """The size of what is small."""
-    return 1

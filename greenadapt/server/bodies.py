@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from greenadapt.config import Pool
-from greenadapt.server.guard import place_of, unreadable
+from greenadapt.server.guard import path_text, unreadable
 
-# What is wrong with the first entry of a list is said; with thousands, all of it would take minutes to collect.
+# A message names the first invalid entry of a list: to collect the errors of thousands would take minutes.
 Words = Annotated[list[str], Field(fail_fast=True)]
 Record = dict[str, str | Words]
 Name = Annotated[str | None, Field(description="Which model; may be left out if one has the task.")]
@@ -180,8 +180,8 @@ class Problem(BaseModel):
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": what}
-    for status, what in {
+    status: {"model": Problem, "description": description}
+    for status, description in {
         400: "Not JSON, or not what the model reads.",
         401: "The token is missing or wrong.",
         404: "No such model or word.",
@@ -196,7 +196,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 _MOST_NAMES = 32
-"""Of an object: more than any request has. Validation would collect what is wrong with every name."""
+"""Names of an object, more than any request has: validation would collect an error for every name."""
 
 
 class JsonRoute(APIRoute):
@@ -220,8 +220,8 @@ class _JsonRequest(Request):
 def json_body(content: bytes, max_texts: int) -> Any:
     """The JSON value of a request's body.
 
-    Raises ``HTTPException``: 400 for what is not JSON in UTF-8, is nested deeper than about 200 levels, or has half a
-    character; 413 for a list of more than ``max_texts`` entries, or an object of too many names.
+    Raises ``HTTPException``: 400 for a body that is not JSON in UTF-8, is nested deeper than about 200 levels, or has
+    half a character; 413 for a list of more than ``max_texts`` entries, or an object of too many names.
     """
     try:
         body = from_json(content.removeprefix(codecs.BOM_UTF8))
@@ -230,21 +230,17 @@ def json_body(content: bytes, max_texts: int) -> Any:
     if isinstance(body, dict):
         _check_names("the body", body)
         for name, value in body.items():
-            _check_names(place_of([name]), value)
-            _check_entries(name, value, max_texts)
+            path = path_text([name])
+            _check_names(path, value)
+            if isinstance(value, list):
+                if len(value) > max_texts:
+                    n, most = f"{len(value):,}", f"{max_texts:,}"
+                    raise HTTPException(413, f"{path} has {n} entries, the most is {most}: send several requests")
+                for i, entry in enumerate(value):
+                    _check_names(path_text([name, i]), entry)
     return body
 
 
-def _check_entries(name: str, value: Any, max_texts: int) -> None:
-    if not isinstance(value, list):
-        return
-    if len(value) > max_texts:
-        n, most = f"{len(value):,}", f"{max_texts:,}"
-        raise HTTPException(413, f"{place_of([name])} has {n} entries, the most is {most}: send several requests")
-    for i, entry in enumerate(value):
-        _check_names(place_of([name, i]), entry)
-
-
-def _check_names(place: str, value: Any) -> None:
+def _check_names(path: str, value: Any) -> None:
     if isinstance(value, dict) and (n := len(value)) > _MOST_NAMES:
-        raise HTTPException(413, f"{place} has {n:,} names, the most is {_MOST_NAMES}: see /openapi.json")
+        raise HTTPException(413, f"{path} has {n:,} names, the most is {_MOST_NAMES}: see /openapi.json")

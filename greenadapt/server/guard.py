@@ -1,4 +1,4 @@
-"""What stands before the application: who may ask, for how long, and the headers of every response."""
+"""The guard before the application: tokens, hosts, limits of requests, and the headers of every response."""
 
 import asyncio
 import json
@@ -22,12 +22,12 @@ from starlette.responses import Response
 from greenadapt.errors import GreenadaptError, UsageError
 
 TOKEN = "GREENADAPT_SERVE_TOKEN"
-"""Its variable."""
+"""Environment variable of the token."""
 _SHORTEST = 16
 
 
 def read_token() -> str | None:
-    """The token, if any; raises ``UsageError`` for one that can be guessed."""
+    """The token, if any; raises ``UsageError`` for a token that can be guessed."""
     token = os.environ.get(TOKEN, "").strip()
     if token and (len(token) < _SHORTEST or not token.isascii()):
         raise UsageError(
@@ -38,40 +38,29 @@ def read_token() -> str | None:
 
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""Variable that names the folder where worker processes count, so that each can tell of all."""
+"""Environment variable of the folder that worker processes share their counts in."""
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _PREFIX = "greenadapt"
 
 
 class Metrics:
-    """Requests, their time, and what the models computed; those of all workers where ``FOLDER`` is set."""
+    """Numbers of requests and of texts that models read, and times; of all workers where ``FOLDER`` is set."""
 
     def __init__(self) -> None:
-        self._own = CollectorRegistry()
-        self.requests = Counter(
-            "requests", "Requests that were answered.", ("path", "status"), _PREFIX, registry=self._own
-        )
-        self.seconds = Histogram(
-            "request_seconds", "Time of requests.", ("path",), _PREFIX, buckets=_SECONDS, registry=self._own
-        )
-        self.texts = Counter(
-            "texts", "Texts, or documents of questions, that models read.", ("model",), _PREFIX, registry=self._own
-        )
-        self.waiting = Gauge(
-            "waiting_texts",
-            "Texts that wait for a model, or go through one.",
-            (),
-            _PREFIX,
-            registry=self._own,
-            multiprocess_mode="livesum",
-        )
+        self._registry = CollectorRegistry()
+        common: Any = {"namespace": _PREFIX, "registry": self._registry}
+        self.requests = Counter("requests", "Requests that were answered.", ("path", "status"), **common)
+        self.seconds = Histogram("request_seconds", "Time of requests.", ("path",), buckets=_SECONDS, **common)
+        self.texts = Counter("texts", "Texts, or documents of questions, that models read.", ("model",), **common)
+        text = "Texts that wait for a model, or go through one."
+        self.waiting = Gauge("waiting_texts", text, multiprocess_mode="livesum", **common)
 
     def exposed(self) -> bytes:
         """All numbers, in Prometheus's text format."""
-        if FOLDER not in os.environ:
-            return generate_latest(self._own)
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        registry = self._registry
+        if FOLDER in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
 
 
@@ -88,10 +77,10 @@ PAGES = {
     "/look.css": ("greenadapt.report.page", "page.css", _STYLE),
     "/icon.svg": ("greenadapt.server.page", "icon.svg", "image/svg+xml"),
 }
-"""Address → package, file and type; the pages look as that of ``report``."""
+"""Address → package, file and type; the pages share their style with the page of ``report``."""
 _BEARER = HTTPBearer(auto_error=False)
 _OPEN = (*PAGES, "/health")
-"""What needs no token."""
+"""Addresses that need no token."""
 _KNOWN = (*_OPEN, "/predict", "/answer", "/neighbours", "/models", "/metrics", "/openapi.json")
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -103,13 +92,13 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-_RETRY = {"retry-after": "1"}
+
 _CLOSED = 20
 
 
 def problem(status: int, sentence: str) -> Response:
-    """A response that says what is wrong; ASCII, so that any text can be in it."""
-    headers = {401: {"www-authenticate": "Bearer"}, 503: _RETRY}.get(status)
+    """A response with an error; ASCII, so that it can hold any text."""
+    headers = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}.get(status)
     return Response(json.dumps({"error": sentence}), status, headers, "application/json")
 
 
@@ -120,16 +109,16 @@ class Guard:
     app: Any
     metrics: Metrics
     seconds: float
-    """The longest that a request may take, its arrival included."""
+    """The longest time that a request may take, its arrival included."""
     most_bytes: int
-    """Of a request's body."""
+    """Limit of a request's body."""
     hosts: Sequence[str] = ()
-    """Names by which the server may be called; any without one. On a loopback address a page from elsewhere could
-    have its own name lead here, and read the answers."""
+    """Host names that are accepted; all if empty. On a loopback address a foreign page could let its own host name
+    resolve to this server, and read the answers."""
     token: str | None = None
     keeps: bool = True
-    """Whether connections are kept. Otherwise one in ``_CLOSED`` answers closes its own, at random, so that the clients
-    of several workers spread over them again, also over one that has taken another's place."""
+    """Whether connections are kept. Otherwise a random answer in ``_CLOSED`` closes its connection, so that clients
+    spread over several workers again, also over a new worker."""
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -186,8 +175,8 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Any) -> bytes | None:
         """The whole body; ``None`` as soon as it is too large."""
-        said = Headers(scope=scope).get("content-length", "")
-        if said.isdecimal() and int(said) > self.most_bytes:
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isdecimal() and int(length) > self.most_bytes:
             return None
         body = bytearray()
         while True:
@@ -195,12 +184,12 @@ class Guard:
             body += message.get("body", b"")
             if len(body) > self.most_bytes:
                 return None
-            if not message.get("more_body", False):  # nor has what a client that is gone would send
+            if not message.get("more_body", False):  # a disconnected client sends none, either
                 return bytes(body)
 
 
 def _replayed(body: bytes, receive: Any) -> Any:
-    """What ``receive`` gave, as one message, and then what it gives."""
+    """A ``receive`` that gives the whole ``body`` as one message, and then what ``receive`` gives."""
     read = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Any:
@@ -226,31 +215,30 @@ _REASONS = {
     "invalid unicode code point": "is not UTF-8, or has an escape that is no character,",
     "number out of range": "has a number that is too long",
 }
-"""What the parser says → that in other words."""
+"""Messages of the parser → plainer ones."""
 
 
-def unreadable(said: str) -> str:
-    """What is wrong with a body that is not JSON, by what the parser ``said``: what, and at which line and column."""
-    reason, _, place = said.partition(" at line ")
-    return f"the body {_REASONS.get(reason, f'is not JSON: {reason}')} at line {place}"
+def unreadable(message: str) -> str:
+    """The error of a body that is not JSON, with line and column, from the ``message`` of the parser."""
+    reason, _, position = message.partition(" at line ")
+    return f"the body {_REASONS.get(reason, f'is not JSON: {reason}')} at line {position}"
 
 
 def sentence(error: RequestValidationError) -> str:
-    """The first thing that is wrong: where, and what it must be."""
+    """The first invalid value: its path, and what it must be."""
     [first, *_] = error.errors()
     _, *path = first["loc"]
-    place = place_of(path)
     if not path:
         return "the body is not a JSON object: send one as /openapi.json describes"
     if first["type"] == "missing":
-        return f"{place} is missing"
+        return f"{path_text(path)} is missing"
     if first["type"] == "extra_forbidden":
-        return f"{place} is not known: leave it out, or see /openapi.json"
-    return f"{place} {re.sub(r'^Input should ', 'must ', first['msg'])}"
+        return f"{path_text(path)} is not known: leave it out, or see /openapi.json"
+    return f"{path_text(path)} {re.sub(r'^Input should ', 'must ', first['msg'])}"
 
 
-def place_of(path: Sequence[Any]) -> str:
-    """``texts[3]``; names of a request, which may be anything, are cut and made plain."""
+def path_text(path: Sequence[Any]) -> str:
+    """A path such as ``texts[3]``; names of a request, which may be any text, are cut and made plain."""
     parts = [f"[{part}]" if isinstance(part, int) else "." + re.sub(r"[^\w-]", "?", str(part))[:40] for part in path]
     # A union adds the name of the type that was tried.
     return "".join(part for part in parts if not re.match(r"\.(str$|dict\?|list\?|function-)", part)).lstrip(".")

@@ -1,7 +1,7 @@
-"""The models that the server opened, and the neighbours and paragraphs that it looks up."""
+"""The models that the server opens, and the neighbours of their words."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,25 +32,25 @@ from greenadapt.vectors.neighbours import near_names, nearest
 
 @dataclass(frozen=True, eq=False)
 class NearRows:
-    """The rows of a model with added words: of the base model's pieces, and after them of the added words.
+    """The rows of a model with added words: those of the base model's pieces, then those of the added words.
 
-    Nothing but the model's folder is needed; ``greenadapt neighbours`` also has the word vectors themselves.
+    It needs only the model's folder; ``greenadapt neighbours`` also reads the word vectors.
     """
 
     rows: Array
     """(n, dim), memory-mapped."""
     n_base: int
     labels: Sequence[str]
-    """Of each row."""
+    """The word or piece of each row."""
     words: Mapping[str, int]
-    """Word → its row, an added one where there are both."""
+    """Word → its row, the added row if it has two."""
     hidden: Sequence[int]
-    """Rows that are nobody's neighbours: special tokens."""
+    """Rows of special tokens, which are nobody's neighbours."""
     splitter: WordSplitter
 
     @classmethod
     def open(cls, folder: Path) -> "NearRows":
-        """Those of a model's folder."""
+        """The rows of the model in ``folder``."""
         checkpoint = Checkpoint.open(folder)
         tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)
         vocabulary, added = BaseVocabulary(tokenizer.base), tokenizer.added.all_surfaces()
@@ -63,31 +63,31 @@ class NearRows:
     def near(self, word: str, top: int) -> Json:
         """The ``top`` added words and the ``top`` wordpieces whose rows are nearest to the row of ``word``, by cosine.
 
-        Raises ``HTTPException``: 400 for what is not one word, 404 for a word without a row.
+        Raises ``HTTPException``: 400 for anything but one word, 404 for a word without a row.
         """
         parts = self.splitter.split(word)
         if len(parts) != 1:
             raise HTTPException(400, f"{word!r} is {len(parts)} words as the model splits it: give one word at a time")
-        [known] = parts
-        if known not in self.words:
-            near = near_names(known, self.words)
-            hint = f"near: {', '.join(near)}" if near else "give one of the corpus, or of the base model"
-            raise HTTPException(404, f"no row for {known!r}: {hint}")
-        row, n = self.words[known], len(self.labels)
-        found = {"added": self._near(row, self.n_base, n, top), "pieces": self._near(row, 0, self.n_base, top)}
-        return {"word": known, "is_added": row >= self.n_base, **found}
+        [word] = parts
+        if word not in self.words:
+            names = near_names(word, self.words)
+            hint = f"near: {', '.join(names)}" if names else "give one of the corpus, or of the base model"
+            raise HTTPException(404, f"no row for {word!r}: {hint}")
+        row = self.words[word]
+        added, pieces = self._nearest(row, self.n_base, len(self.labels), top), self._nearest(row, 0, self.n_base, top)
+        return {"word": word, "is_added": row >= self.n_base, "added": added, "pieces": pieces}
 
-    def _near(self, row: int, begin: int, end: int, top: int) -> list[Json]:
-        """The nearest of the rows from ``begin`` up to ``end``; those of the same word, which may be two, left out."""
-        hidden = [one - begin for one in (row, *self.hidden) if begin <= one < end]
+    def _nearest(self, row: int, begin: int, end: int, top: int) -> list[Json]:
+        """The nearest of the rows from ``begin`` up to ``end``, without those of the same word, which may be two."""
+        hidden = [number - begin for number in (row, *self.hidden) if begin <= number < end]
         exclude = np.array([hidden or [-1]], np.int64)
         k = min(2 * top + 1, end - begin)
         indices, cosines = nearest(self.rows[row : row + 1], self.rows[begin:end], k, exclude)
-        found: dict[str, float] = {}
+        neighbours: dict[str, float] = {}
         for index, cosine in zip(indices[0].tolist(), cosines[0].tolist(), strict=True):
             if index >= 0 and (label := self.labels[begin + index]) != self.labels[row]:
-                found.setdefault(label, cosine)
-        return [{"word": label, "cosine": cosine} for label, cosine in list(found.items())[:top]]
+                neighbours.setdefault(label, cosine)
+        return [{"word": label, "cosine": cosine} for label, cosine in list(neighbours.items())[:top]]
 
 
 WORDS = "words"
@@ -95,11 +95,11 @@ WORDS = "words"
 
 
 @dataclass(frozen=True)
-class FoundModel:
-    """A model with a task, with added words, or with both."""
+class ModelSource:
+    """The folder of a model with a task, with added words, or with both."""
 
     name: str
-    """What requests call it."""
+    """Its name in requests."""
     folder: Path
     task: TaskFolder | None
 
@@ -114,12 +114,12 @@ class FoundModel:
         return (self.folder / WORDS_FILE).is_file()
 
 
-def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None) -> tuple[FoundModel, ...]:
-    """What to serve of folders and hub ids: each model, or of several tasks on one encoder each, or only ``task``.
+def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None) -> tuple[ModelSource, ...]:
+    """The models in folders or hub repositories; of several tasks on one encoder each task, or only ``task``.
 
-    The name is the last part of the path, or all of it where several would have the same; a task of several is
+    The name is the last part of the path, or the whole path if several would have the same name; a task of several is
     ``model:task``. Raises ``UsageError`` if a model is given twice, or a ``task`` and no model of several,
-    ``MissingError`` or ``InputError`` for what is no model, or has neither task nor words.
+    ``MissingError`` or ``InputError`` for a folder that is no model, or has neither task nor words.
     """
     folders = [find_model(model).folder for model in models]
     for folder, n in Counter(folder.resolve() for folder in folders).items():
@@ -127,144 +127,144 @@ def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None
             raise UsageError(f"{folder} is given {n} times", "give each --model once")
     if task is not None and not any(map(is_multitask, folders)):
         raise UsageError(f"--task {task}, but no --model has several tasks", "leave out --task")
-    last = [expanded(model).resolve().name for model in models]
-    names = [name if last.count(name) == 1 else model for name, model in zip(last, models, strict=True)]
-    return tuple(
-        each for folder, name in zip(folders, names, strict=True) for each in _found(folder, name, reading.seed, task)
-    )
-
-
-def _found(folder: Path, name: str, seed: int | None, task: str | None) -> Iterator[FoundModel]:
-    if is_multitask(folder):
-        for one in task_names(folder) if task is None else (task,):
-            yield FoundModel(f"{name}:{one}", folder, TaskFolder.find(str(folder), seed, one))
-    elif (folder / TASK_FILE).is_file() or answers_from_elsewhere(folder):
-        yield FoundModel(name, folder, TaskFolder.find(str(folder), seed))
-    elif (folder / WORDS_FILE).is_file():
-        yield FoundModel(name, folder, None)
-    else:
-        raise InputError(f"{folder} has neither a task nor added words", "give what finetune or adapt wrote")
+    file_names = [expanded(model).resolve().name for model in models]
+    sources = []
+    for model, folder, name in zip(models, folders, file_names, strict=True):
+        name = name if file_names.count(name) == 1 else model
+        if is_multitask(folder):
+            for task_name in task_names(folder) if task is None else (task,):
+                task_folder = TaskFolder.find(str(folder), reading.seed, task_name)
+                sources.append(ModelSource(f"{name}:{task_name}", folder, task_folder))
+        elif (folder / TASK_FILE).is_file() or answers_from_elsewhere(folder):
+            sources.append(ModelSource(name, folder, TaskFolder.find(str(folder), reading.seed)))
+        elif (folder / WORDS_FILE).is_file():
+            sources.append(ModelSource(name, folder, None))
+        else:
+            raise InputError(f"{folder} has neither a task nor added words", "give what finetune or adapt wrote")
+    return tuple(sources)
 
 
 VIEWS: tuple[Pool, ...] = ("mean", "base", "expanded")
 Example = Any
 ByView = dict[Pool, Any]
-"""View → a prediction as JSON, or for question answering what was found in one text."""
-_UNSAID = ("id", "tags")
+"""View → a prediction as JSON, or the candidate answers of a text."""
+_OMITTED = ("id", "tags")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """An example for a model, and the views that are wanted."""
+class Input:
+    """An example for a model, and the views to predict it with."""
 
     model: "ServedModel"
     example: Example
     views: tuple[Pool, ...]
     size: int
-    """About how many characters it has."""
+    """About the number of its characters."""
 
 
 class ServedModel:
-    """A model as requests know it; ``opened`` is ``None`` if it has no task."""
+    """An opened model; ``opened`` is ``None`` if it has no task."""
 
-    def __init__(self, found: FoundModel, opened: OpenedModel | None) -> None:
-        self.found = found
+    def __init__(self, source: ModelSource, opened: OpenedModel | None) -> None:
+        self.source = source
         self.opened = opened
 
     @classmethod
-    def open(cls, found: FoundModel, reading: ReadingOptions) -> "ServedModel":
+    def open(cls, source: ModelSource, reading: ReadingOptions) -> "ServedModel":
         """Read the weights; raises what ``OpenedModel.open`` raises."""
-        return cls(found, None if found.task is None else OpenedModel.open(found.task, reading))
+        return cls(source, None if source.task is None else OpenedModel.open(source.task, reading))
 
     @cached_property
     def near(self) -> NearRows:
-        """Neighbours of words, read when they are first asked for."""
-        return NearRows.open(self.found.folder)
+        """Neighbours of words, read on first use."""
+        return NearRows.open(self.source.folder)
 
     @cached_property
     def words(self) -> Words:
-        """What splits text into the words that a search compares."""
-        return words_of(self.found.folder)
+        """Splits text into the words that a search compares."""
+        return words_of(self.source.folder)
 
     @property
-    def folder(self) -> TaskFolder:
-        """That of its task."""
-        assert self.found.task is not None
-        return self.found.task
+    def _task(self) -> Any:
+        assert self.source.task is not None
+        return self.source.task.task
 
     @property
     def view(self) -> Pool | None:
-        """By which it predicts if a request does not say."""
+        """The view of predictions by default."""
         return None if self.opened is None else self.opened.run.pool
 
     def described(self) -> Json:
-        """What a client has to know."""
-        named = {"name": self.found.name, "kind": self.found.kind, "view": self.view}
+        """The model's description for clients."""
         has_views = self.opened is not None and self.opened.encoder.has_words
-        return {**named, "views": list(VIEWS) if has_views else [], "neighbours": self.found.has_words}
+        return {
+            "name": self.source.name,
+            "kind": self.source.kind,
+            "view": self.view,
+            "views": list(VIEWS) if has_views else [],
+            "neighbours": self.source.has_words,
+        }
 
     def check_question(self, question: str) -> None:
-        """Raise ``TooLargeError`` for a question that takes more than half of the pieces that the model reads at once.
+        """Raise ``TooLargeError`` for a question of more than half of the pieces that the model reads at once.
 
-        The rest is for a window of the context, and the narrower the windows are, the more of them are read: beside the
-        longest question that leaves any room, one for every piece.
+        The rest is for a window of the context. The longer the question, the narrower and the more numerous are the
+        windows: at worst, one for every piece.
         """
         assert self.opened is not None
         encoder = self.opened.encoder
         n, most = encoder.n_pieces(question), encoder.max_length // 2
         if n > most:
-            raise TooLargeError(f"question has {n:,} pieces for {self.found.name}, the most is {most:,}: shorten it")
+            raise TooLargeError(f"question has {n:,} pieces for {self.source.name}, the most is {most:,}: shorten it")
 
     def example(self, record: str | Json, where: str) -> Example:
-        """What its task reads; raises ``InputError`` for anything else."""
-        return self.folder.task.example(record, where)
+        """The example of the model's task in ``record``; raises ``InputError`` for anything else."""
+        return self._task.example(record, where)
 
-    def predicted(self, asked: Sequence[Asked]) -> list[ByView]:
-        """A result by view for each of ``asked``, all of this model; those that want the same views go together."""
+    def predict(self, inputs: Sequence[Input]) -> list[ByView]:
+        """A result by view for each of ``inputs``, which are all for this model."""
         assert self.opened is not None
         results: dict[int, ByView] = {}
-        for views in dict.fromkeys(one.views for one in asked):
-            # Where either view is shown, too, all is read in both.
+        for views in dict.fromkeys(item.views for item in inputs):
+            # The views of single tokenizations need every text read by both.
             margin = self.opened.margin if views == ("mean",) else None
             run = replace(self.opened.run, pool=views[0] if len(views) == 1 else "mean")
             opened = replace(self.opened, run=run, margin=margin)
-            numbers = [i for i, one in enumerate(asked) if one.views == views]
-            inputs = opened.inputs(asked[i].example for i in numbers)
-            for i, output in zip(numbers, opened.outputs(inputs), strict=True):
+            numbers = [i for i, item in enumerate(inputs) if item.views == views]
+            examples = opened.inputs(inputs[i].example for i in numbers)
+            for i, output in zip(numbers, opened.outputs(examples), strict=True):
                 results[i] = {view: self._result(output.example, pooled(output, view)) for view in views}
-        return [results[i] for i in range(len(asked))]
+        return [results[i] for i in range(len(inputs))]
 
     def _result(self, example: Example, logits: Any) -> Any:
-        task: Any = self.folder.task
         if isinstance(example, Question):
-            return task.find_candidates(example, logits, QaConfig.n_best)
-        return {name: value for name, value in task.decode(example, logits).items() if name not in _UNSAID}
+            return self._task.find_candidates(example, logits, QaConfig.n_best)
+        return {name: value for name, value in self._task.decode(example, logits).items() if name not in _OMITTED}
 
-    def answers(self, found: Sequence[AnswerCandidates], places: Sequence[tuple[int, int]], top: int) -> list[Json]:
-        """The ``top`` best answers by what was found in each text that was read, with the number of the ``document``.
+    def answers(self, results: Sequence[AnswerCandidates], starts: Sequence[tuple[int, int]], top: int) -> list[Json]:
+        """The ``top`` best answers among the candidates of all texts, with the number of the ``document``.
 
-        ``places`` are the document of each text, and the character of it that the text begins at. Raw logits are
-        compared, as those of the windows of one document are; see ``together``.
+        ``starts`` has the document of each text, and the character at which the text starts there. Raw logits are
+        compared, as for the windows of one document; see ``together``.
         """
-        task: Any = self.folder.task
-        numbered = [
-            AnswerCandidates(tuple(one.moved(str(number), begin) for one in each.candidates), each.null)
-            for (number, begin), each in zip(places, found, strict=True)
+        moved = [
+            AnswerCandidates(tuple(item.moved(str(number), begin) for item in result.candidates), result.null)
+            for (number, begin), result in zip(starts, results, strict=True)
         ]
-        best = ranked(together(numbered, QaConfig.n_best), task.null_threshold)[:top]
+        best = ranked(together(moved, QaConfig.n_best), self._task.null_threshold)[:top]
         return [
             {
-                **one.candidate.as_dict(one.score),
-                "document": int(one.candidate.document) if one.candidate.document else None,
+                **answer.candidate.as_dict(answer.score),
+                "document": int(answer.candidate.document) if answer.candidate.document else None,
             }
-            for one in best
+            for answer in best
         ]
 
 
-def predicted(asked: Sequence[Asked]) -> list[ByView]:
-    """The results of any models, in order; what one model is asked goes through it together."""
+def predict(inputs: Sequence[Input]) -> list[ByView]:
+    """The results of any models, in order; the inputs of a model go through it together."""
     results: dict[int, ByView] = {}
-    for model in dict.fromkeys(one.model for one in asked):
-        own = [i for i, one in enumerate(asked) if one.model is model]
-        results |= zip(own, model.predicted([asked[i] for i in own]), strict=True)
-    return [results[i] for i in range(len(asked))]
+    for model in dict.fromkeys(item.model for item in inputs):
+        numbers = [i for i, item in enumerate(inputs) if item.model is model]
+        results |= zip(numbers, model.predict([inputs[i] for i in numbers]), strict=True)
+    return [results[i] for i in range(len(inputs))]

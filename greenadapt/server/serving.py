@@ -23,29 +23,29 @@ from greenadapt.errors import ConflictError, GreenadaptError, ResourceError, Usa
 from greenadapt.inference.models import check_reading
 from greenadapt.inference.search.index import Index
 from greenadapt.progress import Progress
-from greenadapt.server.guard import TOKEN, read_token
-from greenadapt.server.models import FoundModel, find_models
+from greenadapt.server.guard import FOLDER, TOKEN, read_token
+from greenadapt.server.models import ModelSource, find_models
 from greenadapt.workers import end_with_parent, usable_cores
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_THREADS = "OMP_NUM_THREADS"
+
 _HUNG = 60  # seconds without an answer to the supervisor, which then replaces a worker
 _MOMENT = 0.5  # seconds
 _WAITING = 2048  # connections that no worker has accepted yet
-# A worker accepts so many at once: of more, one worker would take all clients that come together, and keep them.
+# Connections that a worker accepts at once: with more, one worker could take all clients that come together.
 _ACCEPTED = 1
 
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """The models, and how they are served."""
+    """The models, and the options of ``serve``."""
 
     models: tuple[str, ...]
     config: ServeConfig
     reading: ReadingOptions
     task: str | None = None
     index: str | None = None
-    """What ``index`` wrote, for questions without a text."""
+    """The folder of an index, for questions without a text."""
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __post_init__(self) -> None:
@@ -59,16 +59,13 @@ class ServeRequest:
 
 @dataclass(frozen=True)
 class Application:
-    """Makes the application in a worker process; the token is not part of it, so that nothing writes it."""
+    """Makes the application in a worker process; it has no token, so that none is written anywhere."""
 
-    models: tuple[FoundModel, ...]
-    config: ServeConfig
-    reading: ReadingOptions
-    index: str | None = None
-    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+    models: tuple[ModelSource, ...]
+    request: ServeRequest
 
     def __call__(self) -> Any:
-        """Open the models. If that fails the worker says why and ends, and none takes its place: it would fail, too."""
+        """Open the models; after a failure the worker ends with an exit code that keeps it from being replaced."""
         end_with_parent()
         try:
             return self.make()
@@ -80,48 +77,47 @@ class Application:
 
     def make(self) -> Any:
         """The ASGI application."""
-        from greenadapt.server.app import Answering, make_app
+        from greenadapt.server.app import Endpoints, make_app
         from greenadapt.server.guard import Guard, Metrics
         from greenadapt.server.models import ServedModel
 
-        metrics = Metrics()
-        opened = [ServedModel.open(found, self.reading) for found in self.models]
-        index = None if self.index is None else Index(self.index)
-        if index is not None and self.retrieval.by != "bm25":
-            index.search("", 1, self.retrieval.by)  # opens the model of its vectors
-        config = self.config
-        app = make_app(Answering(opened, config, metrics, index, self.retrieval), metrics, config.max_texts)
+        config, retrieval, metrics = self.request.config, self.request.retrieval, Metrics()
+        models = [ServedModel.open(source, self.request.reading) for source in self.models]
+        index = None if self.request.index is None else Index(self.request.index)
+        if index is not None and retrieval.by != "bm25":
+            index.search("", 1, retrieval.by)  # opens the model of its vectors
+        app = make_app(Endpoints(models, config, metrics, index, retrieval), metrics, config.max_texts)
         keeps = config.workers == 1
         return Guard(app, metrics, config.max_seconds, config.max_body, _hosts(config), read_token(), keeps)
 
 
 def serve(request: ServeRequest, progress: Progress) -> None:
-    """Serve until SIGINT or SIGTERM; requests that are being answered are finished first.
+    """Serve until SIGINT or SIGTERM; requests in progress are finished first.
 
     Raises ``ConflictError`` if the port is taken, ``UsageError`` for a token that is too short, what ``find_models``
     raises, and ``ResourceError`` if a worker cannot open the models.
     """
     config = request.config
     token = read_token()
-    found = find_models(request.models, request.reading, request.task)
-    for one in found:
-        if one.task is not None:
-            check_reading([one.task], request.reading)
+    models = find_models(request.models, request.reading, request.task)
+    for model in models:
+        if model.task is not None:
+            check_reading([model.task], request.reading)
     if request.index is not None:
         Index(request.index).warn_unfinished(progress)
     searches = "an index" if request.index is not None else "--passages" if request.retrieval.passages else None
-    if searches and not any(one.kind == "qa" for one in found):
+    if searches and not any(model.kind == "qa" for model in models):
         raise UsageError(f"{searches} is for questions, and no --model answers them", "give one that does")
-    app = Application(found, config, request.reading, request.index, request.retrieval)
-    with _listening(config) as listening, tempfile.TemporaryDirectory(prefix="greenadapt-") as counted:
-        # Read by libraries when they are imported, which only the workers do.
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = counted
-        os.environ.setdefault(_THREADS, str(max(1, usable_cores() // config.workers)))
+    with _listening(config) as listening, tempfile.TemporaryDirectory(prefix="greenadapt-") as counts:
+        # Libraries read these variables when they are imported, which only the workers do.
+        os.environ[FOLDER] = counts
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // config.workers)))
         if token is None and not is_loopback(config.host):
             progress.warn(f"anyone who reaches {config.host} may ask: set {TOKEN} to require a token")
-        names = ", ".join(one.name for one in app.models)
-        progress.note(f"serving {names} at {_address(config.host, listening)} (Ctrl-C stops it)")
-        supervisor = Multiprocess(_uvicorn(app, config), [listening])
+        names = ", ".join(model.name for model in models)
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        progress.note(f"serving {names} at http://{host}:{listening.getsockname()[1]} (Ctrl-C stops it)")
+        supervisor = Multiprocess(_uvicorn(Application(models, request)), [listening])
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # of the supervisor: workers and _watch say more
         threading.Thread(target=_watch, args=(supervisor, progress), daemon=True).start()
         supervisor.run()
@@ -130,25 +126,25 @@ def serve(request: ServeRequest, progress: Progress) -> None:
 
 
 def _watch(supervisor: Multiprocess, progress: Progress) -> None:
-    """Warn when a worker is replaced, and take what it had in progress out of the metrics."""
+    """Warn when a worker is replaced, and remove its requests in progress from the metrics."""
     from prometheus_client.multiprocess import mark_process_dead
 
-    known: list[Any] = []
+    before: list[Any] = []
     while not supervisor.should_exit.wait(_MOMENT):
         workers = list(supervisor.processes)
-        for old, new in zip(known, workers, strict=False):
+        for old, new in zip(before, workers, strict=False):
             if old is not new:
                 mark_process_dead(old.pid)  # type: ignore[no-untyped-call]
                 progress.warn(f"worker {old.pid} ended (exit code {old.exitcode}), {new.pid} takes its place")
-        known = workers
+        before = workers
         for worker in workers:
             worker.child_conn.close()  # the supervisor's copy: with it a killed worker would seem to hang
         for listening in supervisor.sockets:
-            listening.listen(_WAITING)  # a worker that begins to accept sets it to what it accepts at once
+            listening.listen(_WAITING)  # each worker sets it to _ACCEPTED when it starts
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -156,7 +152,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _hosts(config: ServeConfig) -> Sequence[str]:
-    """The names by which the server may be called; any without one."""
+    """The host names that the server accepts; all if there are none."""
     if not (config.allow_hosts or is_loopback(config.host)):
         return ()
     return tuple(dict.fromkeys([*map(str.lower, config.allow_hosts), *_LOOPBACK, config.host.lower()]))
@@ -165,20 +161,17 @@ def _hosts(config: ServeConfig) -> Sequence[str]:
 def _listening(config: ServeConfig) -> socket.socket:
     try:
         family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
-        made = socket.create_server((config.host, config.port), family=family, backlog=_WAITING)
+        listening = socket.create_server((config.host, config.port), family=family, backlog=_WAITING)
     except OSError as error:
         raise ConflictError(
             f"cannot listen on {config.host}, port {config.port}: {error.strerror}", "give another --port or --host"
         ) from None
-    made.set_inheritable(True)
-    return made
+    listening.set_inheritable(True)
+    return listening
 
 
-def _address(host: str, listening: socket.socket) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-
-
-def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
+def _uvicorn(app: Application) -> uvicorn.Config:
+    config = app.request.config
     return uvicorn.Config(
         app,
         factory=True,
@@ -198,18 +191,18 @@ def _uvicorn(app: Application, config: ServeConfig) -> uvicorn.Config:
 
 _MOST = 1024
 _RESERVED = 256
-"""File descriptors for models, an index and what else a worker opens."""
+"""File descriptors for the files of a worker, such as models and an index."""
 
 
 class Connection(H11Protocol):
     """A connection that is closed if its client takes too long.
 
-    A request's headers have to come within ``ARRIVAL`` seconds of the connection, or of the last answer; bytes that
-    come one by one do not prolong it. Its body, and what it is answered, have the time that a request also has when the
-    server stops, and then ``ARRIVAL`` more.
+    The headers of a request must arrive within ``ARRIVAL`` seconds of the connection, or of the last response; single
+    bytes do not prolong that. Its body and the response have ``ARRIVAL`` seconds more than a request has when the
+    server stops.
 
-    With ``limit_concurrency`` connections a new one takes the place of the one that has waited longest for its client:
-    for the rest of a request, or for the next one. Requests that have arrived are never given up.
+    With ``limit_concurrency`` connections a new one replaces the one that has waited longest for its client: for the
+    rest of a request, or for the next one. Requests that have arrived are never given up.
     """
 
     ARRIVAL = 10.0
@@ -227,10 +220,10 @@ class Connection(H11Protocol):
         self._end_after(self.ARRIVAL)
 
     def handle_events(self) -> None:
-        """Take in what came; a request that has begun has another deadline."""
+        """Handle the received bytes; the start of a request sets a new deadline."""
         before, limit = self.cycle, self.limit_concurrency
         if limit is not None and len(self.connections) < limit:
-            # uvicorn also counts tasks of connections that were closed to make room, which end a moment later.
+            # uvicorn also counts tasks of the connections that were closed to make room, which end a moment later.
             self.limit_concurrency = None
         try:
             super().handle_events()
@@ -245,7 +238,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for."""
+        """Cancel the deadline."""
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
@@ -264,24 +257,22 @@ class Connection(H11Protocol):
     def _close_oldest(self, n: int) -> None:
         if n < 1:
             return
-        waiting: list[Any] = [one for one in self.connections if isinstance(one, Connection) and one._waits]
-        for one in sorted(waiting, key=lambda one: one._began)[:n]:
-            self.connections.discard(one)
-            one.transport.abort()
+        waiting: list[Any] = [item for item in self.connections if isinstance(item, Connection) and item._waits]
+        for connection in sorted(waiting, key=lambda item: item._began)[:n]:
+            self.connections.discard(connection)
+            connection.transport.abort()
 
 
 def most_connections() -> int:
-    """How many connections a worker takes, as far as the system lets it open files; the soft limit on these is raised
-    as needed.
-    """
+    """The number of connections that a worker accepts; raises the soft limit of open files as needed."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit
         return _MOST
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST + _RESERVED
+    n = _MOST + _RESERVED
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(wanted - _RESERVED, wanted // 2)
+        n = min(n, hard)
+    if soft != resource.RLIM_INFINITY and soft < n:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (n, hard))
+    return max(n - _RESERVED, n // 2)

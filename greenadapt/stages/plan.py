@@ -74,7 +74,7 @@ class DryRunPlan:
     def run(self, place: Place, job: Job, *, force: bool) -> Result:
         """The result in ``place`` if it is up to date; raises ``DryRun`` if the job would run."""
         planned = plan_job(place, job, force=force)
-        result = planned.standing
+        result = planned.current
         seconds = result.manifest.cost.get("seconds") if result else None
         if result is not None and not planned.why:
             counts = result.manifest.counts

@@ -9,6 +9,7 @@ import math
 import mmap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ UInt64Array = npt.NDArray[np.uint64]
 FloatArray = npt.NDArray[np.float32]
 Float64Array = npt.NDArray[np.float64]
 
-
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
@@ -44,14 +44,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "BOOL": np.dtype("?"),
 }
-
-
 CODES = {dtype: name for name, dtype in DTYPES.items()}
 
-
 _AGAIN = "fetch or make it again"
-
-
 _MAX_HEADER = 100_000_000  # bytes; the safetensors format's own limit
 _MAX_AXES = 64  # numpy's own
 _MAX_ARRAY = 1 << 62  # bytes of an array whose shape would be allowed if no axis were empty
@@ -119,18 +114,12 @@ def _header(path: Path) -> tuple[dict[str, str], dict[str, _Entry], int]:
             raise InputError(f"{path} is not a safetensors file, or is truncated", _AGAIN)
         try:
             header: dict[str, Any] = dict(json.loads(file.read(length)))
-            metadata = _texts(header.pop("__metadata__", {}))
+            metadata = dict(header.pop("__metadata__", {}))
+            if not all(isinstance(text, str) for text in metadata.values()):
+                raise TypeError("the metadata are not texts")
             return metadata, {name: _entry(**entry) for name, entry in header.items()}, 8 + length
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{path} has an unreadable safetensors header ({error})", _AGAIN) from None
-
-
-def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The metadata of a file; raises ``TypeError`` for what is not text."""
-    texts = dict(metadata)
-    if not all(isinstance(value, str) for value in texts.values()):
-        raise TypeError("the metadata are not texts")
-    return texts
 
 
 def _entry(dtype: str, shape: list[int], data_offsets: list[int]) -> _Entry:
@@ -170,18 +159,18 @@ def write_arrays(
             begin = file.tell()
             for piece in array.pieces if isinstance(array, Streamed) else row_blocks(array):
                 file.write(np.ascontiguousarray(piece, dtype=array.dtype).reshape(-1).view(np.uint8).data)
-            written, expected = file.tell() - begin, header[name]["data_offsets"][1] - header[name]["data_offsets"][0]
-            if written != expected:
-                raise ValueError(f"{name}: {written} bytes given, {expected} announced")
+            first, end = header[name]["data_offsets"]
+            if (written := file.tell() - begin) != end - first:
+                raise ValueError(f"{name}: {written} bytes given, {end - first} announced")
 
 
+@dataclass(frozen=True)
 class Streamed:
     """An array that is never entirely in memory: its shape, its type, and its rows in pieces."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: "np.dtype[Any]", pieces: Iterable[Array]) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.pieces = pieces
+    shape: tuple[int, ...]
+    dtype: "np.dtype[Any]"
+    pieces: Iterable[Array]
 
 
 def row_blocks(array: Array, block_bytes: int = 16 << 20) -> Iterable[Array]:
@@ -210,7 +199,7 @@ def offsets_of(lengths: IntArray) -> IntArray:
 
 
 def mixed(numbers: UInt64Array) -> UInt64Array:
-    """As SplitMix64 mixes the bits of each number: (n,), different ones for different numbers, as if at random."""
+    """SplitMix64's mixing of the bits of each number (n,): different numbers stay different, and look random."""
     x = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> np.uint64(31)))
@@ -230,7 +219,7 @@ class Sequences:
     def of(cls, lists: list[list[int]]) -> "Sequences":
         """The given lists as one array of int32."""
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-        values = np.fromiter((value for one in lists for value in one), np.int32, int(lengths.sum()))
+        values = np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum()))
         return cls(values, offsets_of(lengths))
 
     def check(self) -> None:
@@ -243,20 +232,20 @@ class Sequences:
         if ends != (0, len(self.values)) or (self.offsets[1:] < self.offsets[:-1]).any():
             raise ValueError(f"offsets do not go from 0 to {len(self.values):,}")
 
-    def take(self, which: IntArray | BoolArray) -> "Sequences":
-        """The sequences ``which`` (m,), copied end to end."""
-        begins, lengths = self.offsets[:-1][which], np.diff(self.offsets)[which]
+    def take(self, rows: IntArray | BoolArray) -> "Sequences":
+        """The sequences ``rows`` (m,), by position or as a mask, copied end to end."""
+        begins, lengths = self.offsets[:-1][rows], np.diff(self.offsets)[rows]
         offsets = offsets_of(lengths)
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         return Sequences(self.values[np.repeat(begins, lengths) + within], offsets)
 
 
 def hash_sequences(sequences: Sequences) -> UInt64Array:
-    """A 64-bit hash of each sequence (n,): the sum of its values, each mixed with its place."""
+    """A 64-bit hash of each sequence (n,): the sum of its values, each mixed with its position."""
     offsets = sequences.offsets
-    places = np.arange(len(sequences.values)) - np.repeat(offsets[:-1], np.diff(offsets))
+    positions = np.arange(len(sequences.values)) - np.repeat(offsets[:-1], np.diff(offsets))
     x = sequences.values.astype(np.uint64) + np.uint64(1)
-    x += places.astype(np.uint64) * SPLITMIX_STEP
+    x += positions.astype(np.uint64) * SPLITMIX_STEP
     sums = np.zeros(len(x) + 1, np.uint64)
     np.cumsum(mixed(x), out=sums[1:])
     return sums[offsets[1:]] - sums[offsets[:-1]]
@@ -293,29 +282,29 @@ class SequenceTable:
         if n and not 0 <= int(self.order.min()) <= int(self.order.max()) < n:
             raise ValueError(f"the order names a sequence that is not one of {n:,}")
 
-    def find(self, wanted: Sequences) -> IntArray:
-        """For each sequence of ``wanted`` (m,) its position among the stored ones, -1 if absent."""
-        hashes = self.hash_of(wanted)
-        found = np.full(len(wanted), -1, np.int64)
+    def find(self, queries: Sequences) -> IntArray:
+        """For each sequence of ``queries`` (m,) its position among the stored ones, -1 if absent."""
+        hashes = self.hash_of(queries)
+        positions = np.full(len(queries), -1, np.int64)
         slots = np.searchsorted(self.hashes, hashes)
-        pending = np.arange(len(wanted))
+        pending = np.arange(len(queries))
         while True:
             pending = pending[slots[pending] < len(self.hashes)]
             pending = pending[self.hashes[slots[pending]] == hashes[pending]]
             if not len(pending):
-                return found
+                return positions
             candidates = self.order[slots[pending]]
-            equal = _equal(self.stored, candidates, wanted, pending)
-            found[pending[equal]] = candidates[equal]
+            equal = _equal(self.stored, candidates, queries, pending)
+            positions[pending[equal]] = candidates[equal]
             pending = pending[~equal]  # hash collision with another sequence: try the next slot
             slots[pending] += 1
 
 
-def _equal(left: Sequences, i: IntArray, right: Sequences, j: IntArray) -> BoolArray:
-    """Whether sequence ``i[k]`` of ``left`` is sequence ``j[k]`` of ``right``, for each ``k``."""
-    equal: BoolArray = left.offsets[i + 1] - left.offsets[i] == right.offsets[j + 1] - right.offsets[j]
+def _equal(stored: Sequences, i: IntArray, queries: Sequences, j: IntArray) -> BoolArray:
+    """Whether sequence ``i[k]`` of ``stored`` is sequence ``j[k]`` of ``queries``, for each ``k``."""
+    equal: BoolArray = stored.offsets[i + 1] - stored.offsets[i] == queries.offsets[j + 1] - queries.offsets[j]
     same_length = np.flatnonzero(equal)
-    ours, theirs = left.take(i[same_length]), right.take(j[same_length])
-    differs = offsets_of(ours.values != theirs.values)
-    equal[same_length] = differs[ours.offsets[1:]] == differs[ours.offsets[:-1]]
+    a, b = stored.take(i[same_length]), queries.take(j[same_length])
+    differs = offsets_of(a.values != b.values)
+    equal[same_length] = differs[a.offsets[1:]] == differs[a.offsets[:-1]]
     return equal

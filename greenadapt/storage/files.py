@@ -41,8 +41,8 @@ def require_utf8(path: str | os.PathLike[str]) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
-        raise InputError(f"{shown} is not UTF-8", "rename it (convmv -f latin1 -t utf8 does it)") from None
+        escaped = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise InputError(f"{escaped} is not UTF-8", "rename it (convmv -f latin1 -t utf8 does it)") from None
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
@@ -56,17 +56,16 @@ def short(source: str) -> str:
     """
     if "://" in source:
         return PurePosixPath(source.partition("?")[0]).name
-    given = expanded(source)
-    if not (given.is_absolute() or given.exists()):
+    path = expanded(source)
+    if not (path.is_absolute() or path.exists()):
         return source
-    here = Path.cwd()
-    path = Path(os.path.normpath(here / given))
-    is_below = here in path.parents and here not in Path(os.environ.get("HOME", "~")).parents
-    return str(path.relative_to(here)) if is_below else path.name
+    folder = Path.cwd()
+    path = Path(os.path.normpath(folder / path))
+    is_below = folder in path.parents and folder not in Path(os.environ.get("HOME", "~")).parents
+    return str(path.relative_to(folder)) if is_below else path.name
 
 
-STDOUT = "standard output"
-"""Its name in messages."""
+STDOUT = "standard output"  # its name in messages
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -83,8 +82,9 @@ def naming(path: Path | str) -> Iterator[None]:
 
 @contextmanager
 def creating(path: Path) -> Iterator[None]:
-    """Raise ``ConflictError`` if ``path``, or what is beside it or above it, cannot be created; a full disk is left as
-    it is.
+    """Raise ``ConflictError`` if ``path``, a file beside it or a folder above it cannot be created.
+
+    The error of a full disk passes unchanged.
     """
     try:
         yield
@@ -99,8 +99,8 @@ def creating(path: Path) -> Iterator[None]:
 def publish_version(work: Path, link: Path) -> Path:
     """Move ``work`` under ``.versions/`` beside ``link``, point ``link`` to it, and remove older versions.
 
-    The version that ``link`` pointed to is kept, by a hidden link, until the next call, for those still reading it.
-    Kept are also those that hold files of others. Returns the folder's new path.
+    The version that ``link`` pointed to stays, behind a hidden link, until the next call, since commands may still read
+    it. Versions to which others added files stay too. Returns the folder's new path.
     """
     _sync(work)
     versions = link.parent / ".versions"
@@ -112,9 +112,9 @@ def publish_version(work: Path, link: Path) -> Path:
     if link.is_symlink():
         _point(previous, link.readlink())
     elif link.is_dir() and any(link.iterdir()):  # the workspace was copied, and links were followed
-        former = Path(".versions") / uuid4().hex[:16]
-        _point(previous, former)
-        link.rename(link.parent / former)
+        copied = Path(".versions") / uuid4().hex[:16]
+        _point(previous, copied)
+        link.rename(link.parent / copied)
     elif link.is_dir():
         link.rmdir()
     _point(link, Path(".versions") / version.name)
@@ -122,23 +122,18 @@ def publish_version(work: Path, link: Path) -> Path:
     used = {path.resolve().name for path in link.parent.iterdir() if path.is_symlink()}
     for old in versions.iterdir():
         if old.name not in used and is_result(old) and not added_files(old):
-            with suppress(OSError):
-                remove_folder(old)
+            _remove(old)
     return version.resolve()
 
 
 def require_link(link: Path) -> None:
-    """Raise ``ConflictError`` if something else than a link to a version is at a hidden neighbour of ``link``."""
-
-    def is_known(path: Path) -> bool:
-        return path.is_symlink() and path.readlink().parent == Path(".versions")
-
+    """Raise ``ConflictError`` if a hidden neighbour of ``link`` is anything but a link to a version."""
     for neighbour in _links_beside(link):
-        require_own(neighbour, is_known)
+        require_own(neighbour, lambda path: path.is_symlink() and path.readlink().parent == Path(".versions"))
 
 
 def _links_beside(link: Path) -> tuple[Path, ...]:
-    """The link to the version before, and those that are to become it and ``link``."""
+    """The link to the previous version, and the links that will replace it and ``link``."""
     previous = link.with_name(f".{link.name}.previous")
     return previous, _fresh(previous), _fresh(link)
 
@@ -156,7 +151,7 @@ def _point(link: Path, target: Path) -> None:
 
 
 def publish_folder(work: Path, target: Path) -> Path:
-    """Move ``work`` to ``target``, replacing the folder there, which the caller knows to be greenadapt's."""
+    """Move ``work`` to ``target``, and replace the folder there, of which the caller knows that it is greenadapt's."""
     _sync(work)
     if not target.exists() or not any(target.iterdir()):
         work.replace(target)
@@ -174,20 +169,20 @@ def publish_folder(work: Path, target: Path) -> Path:
 
 
 def _remove(folder: Path) -> None:
-    """As much as can be removed: the next run removes the rest."""
+    """Remove as much as can be removed; the next run removes the rest."""
     with suppress(OSError):
         remove_folder(folder)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(a: Path, b: Path) -> bool:
     """Swap two folders atomically, if the operating system and the file system support it."""
-    here = -100  # AT_FDCWD
+    working_folder = -100  # AT_FDCWD
     exchange = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS
     try:
         libc = ctypes.CDLL(None)
         if sys.platform == "darwin":
-            return bool(libc.renamex_np(os.fsencode(one), os.fsencode(other), exchange) == 0)
-        return bool(libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+            return bool(libc.renamex_np(os.fsencode(a), os.fsencode(b), exchange) == 0)
+        return bool(libc.renameat2(working_folder, os.fsencode(a), working_folder, os.fsencode(b), exchange) == 0)
     except (AttributeError, TypeError):  # an older system; Windows
         return False
 
@@ -203,9 +198,9 @@ def real_folder(path: Path) -> Path:
     return path
 
 
-def beside(path: Path, what: str) -> Path:
-    """The hidden neighbour of ``path`` for ``what``."""
-    return path.absolute().parent / f".{path.name}.{what}"
+def beside(path: Path, purpose: str) -> Path:
+    """The hidden neighbour of ``path`` for a ``purpose`` such as ``work``."""
+    return path.absolute().parent / f".{path.name}.{purpose}"
 
 
 def sync_file(path: Path) -> None:
@@ -231,33 +226,33 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-MOST_TEXT = 1 << 20
+_MOST_TEXT = 1 << 20
 """Bytes of a file of settings, tasks, or a recipe."""
 _BLOCK = 1 << 20
 _PATIENCE = 30.0
-"""Seconds that a pipe has to be written in."""
+"""Seconds within which a pipe must end."""
 _pipes: dict[tuple[int, int], bytes] = {}
-"""What was read of each pipe of a shell, which can be read only once, by device and inode."""
+"""The content of each pipe of a shell, which can be read only once, by device and inode."""
 
 
-def read_small(path: Path, most: int = MOST_TEXT, *, may_be_pipe: bool = False) -> bytes:
-    """The bytes of a regular file of at most ``most``, or of a pipe, such as a shell's ``<(…)``, that ends in time.
+def read_small(path: Path, most: int = _MOST_TEXT, *, may_be_pipe: bool = False) -> bytes:
+    """The bytes of a regular file of at most ``most`` bytes, or of a pipe, such as a shell's ``<(…)``.
 
-    A pipe is read once, and its content remembered. Raises ``InputError`` for what is larger, is another kind of file
-    or does not end, and ``OSError`` as ``open``.
+    A pipe is read once, and its content remembered. Raises ``InputError`` for a larger file, another kind of file, or a
+    pipe that does not end in time, and ``OSError`` as ``open``.
     """
     flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the first of Unix, the second of Windows
     handle = os.open(path, os.O_RDONLY | flags)  # without waiting for the writer of a pipe
     try:
-        found = os.fstat(handle)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if stat.S_ISFIFO(found.st_mode) and may_be_pipe:
-            key = (found.st_dev, found.st_ino)
+        if stat.S_ISFIFO(status.st_mode) and may_be_pipe:
+            key = (status.st_dev, status.st_ino)
             if key not in _pipes:
-                _pipes[key] = _piped(handle, path, most)
+                _pipes[key] = _read_pipe(handle, path, most)
             return _pipes[key]
-        if not (stat.S_ISREG(found.st_mode) or path.samefile(os.devnull)):
+        if not (stat.S_ISREG(status.st_mode) or path.samefile(os.devnull)):
             raise InputError(f"{path} is a pipe or a device", "give a file")
         content = bytearray()
         while block := os.read(handle, min(most + 1 - len(content), _BLOCK)):
@@ -280,12 +275,12 @@ def read_toml(path: Path, hint: str, *, may_be_pipe: bool = False) -> dict[str, 
         raise InputError(f"{path} is not TOML ({error})", hint) from None
 
 
-def _piped(handle: int, path: Path, most: int) -> bytes:
+def _read_pipe(handle: int, path: Path, most: int) -> bytes:
     content, end = bytearray(), time.monotonic() + _PATIENCE
-    waiting = select.poll()
-    waiting.register(handle, select.POLLIN)
-    while (left := end - time.monotonic()) > 0:
-        if not waiting.poll(1000 * left):
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    while (seconds := end - time.monotonic()) > 0:
+        if not poll.poll(1000 * seconds):
             break
         block = os.read(handle, min(most + 1 - len(content), _BLOCK))
         content += block
@@ -326,7 +321,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def replace_json(path: Path, value: object) -> None:
-    """The same in place of what is there; whoever reads ``path`` sees the old or the new, whole.
+    """``write_json``, atomically: a reader of ``path`` sees the whole old or the whole new content.
 
     A killed process leaves at most a hidden file.
     """
@@ -343,14 +338,12 @@ def write_lines(path: Path, rows: Iterable[Json]) -> None:
 
 
 AGAIN = "download or create it again"
-
-
 LARGEST_JSON = 1 << 30
-"""Bytes of a file of JSON that is read; the tokenizer of a large model has a tenth of it."""
+"""Bytes of the largest JSON file that is read; the tokenizer of a large model has a tenth of them."""
 
 
 def read_bounded(path: Path, hint: str = AGAIN) -> bytes:
-    """The content of a file of JSON; raises ``InputError`` for what is no file, or larger than ``LARGEST_JSON``."""
+    """The content of a JSON file; raises ``InputError`` for a folder, and for more than ``LARGEST_JSON`` bytes."""
     try:
         return read_small(path, LARGEST_JSON)
     except IsADirectoryError:
@@ -371,7 +364,7 @@ def read_json(path: Path, hint: str = AGAIN) -> Any:
 
 
 def read_object(path: Path, kind: str, hint: str = AGAIN) -> Json:
-    """The JSON object in ``path``, a file of every ``kind`` (such as "model folder").
+    """The JSON object in ``path``, a file that every ``kind`` (such as "model folder") has.
 
     Raises ``MissingError`` if there is no such file, ``InputError`` if it holds anything else.
     """

@@ -31,7 +31,7 @@ from greenadapt.storage.files import (
     require_link,
     write_json,
 )
-from greenadapt.storage.own_json import read_own_object
+from greenadapt.storage.own_json import read_own
 from greenadapt.storage.ownership import (
     MARK,
     NEW_CARD,
@@ -60,90 +60,50 @@ from greenadapt.storage.results import (
 
 
 @dataclass(frozen=True)
-class _Mark:
-    key: str
-    attempts: int
-    cost: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Attempts:
     """The attempts at a job that were killed."""
 
     key: str
     """Of the job."""
-    attempts: int = 0
-    cost: Cost | None = None
+    attempts: int
+    cost: Cost
 
     @classmethod
-    def left(cls, work: Path) -> "Attempts | None":
-        """Those that left the folder ``work``; ``None`` if it has no mark, or an invalid one."""
+    def read(cls, work: Path) -> "Attempts | None":
+        """The attempts that the mark of the folder ``work`` counts; ``None`` without a mark, or for an invalid one."""
         try:
-            path = former_mark(work) if read_mark(work) is None else work / MARK
-            values = read_own_object(path, _Mark, "unfinished work")
-            return cls(values["key"], values["attempts"], Cost(**values["cost"]) if values["cost"] else None)
-        except (OSError, GreenadaptError, TypeError):
+            return read_own(mark_beside(work) if read_mark(work) is None else work / MARK, cls, "unfinished work")
+        except (OSError, GreenadaptError):
             return None
 
-    @classmethod
-    def at(cls, key: str, work: Path) -> "Attempts":
-        """Those at the job ``key`` that left ``work``."""
-        left = cls.left(work)
-        return left if left is not None and left.key == key else cls(key)
-
     def plus(self, cost: Cost) -> "Attempts":
-        """These attempts and one more."""
-        return Attempts(self.key, self.attempts + 1, self.cost + cost if self.cost else cost)
+        """These attempts and one more, which took ``cost``."""
+        return Attempts(self.key, self.attempts + 1, self.cost + cost)
 
     def write(self, work: Path) -> None:
         """Mark ``work``."""
-        write_mark(work, key=self.key, attempts=self.attempts, cost=self._cost())
-
-    def as_dict(self) -> Json:
-        """The cost of all attempts, and how many there were, for the manifest."""
-        return {**self._cost(), "attempts": self.attempts}
-
-    def _cost(self) -> Json:
-        return self.cost.as_dict() if self.cost else {}
-
-
-def begin_attempt(work: Path, key: str, *, resumes: bool) -> Attempts:
-    """Make the folder ``work`` for one more attempt at the job ``key``; returns those before.
-
-    What they left is kept if the job ``resumes``. Raises ``ConflictError`` if somebody else made the folder.
-    """
-    require_own(work, is_work)
-    left, is_former = Attempts.left(work), read_mark(work) is None
-    known = left if left is not None and left.key == key else None
-    if not (known and resumes):
-        remove_folder(work)
-    work.mkdir(parents=True, exist_ok=True)
-    before = known or Attempts(key)
-    replace(before, attempts=before.attempts + 1).write(work)
-    if left is not None and is_former:
-        former_mark(work).unlink(missing_ok=True)
-    return before
+        write_mark(work, **asdict(self))
 
 
 def is_work(folder: Path) -> bool:
     """Whether greenadapt made this folder to work in."""
-    return is_own(folder) or (folder.is_dir() and not folder.is_symlink() and Attempts.left(folder) is not None)
+    return is_own(folder) or (folder.is_dir() and not folder.is_symlink() and Attempts.read(folder) is not None)
 
 
-def former_mark(work: Path) -> Path:
-    """Where version 0.2.0 wrote the mark of the folder ``work``: beside it."""
+def mark_beside(work: Path) -> Path:
+    """The path at which version 0.2.0 wrote the mark of the folder ``work``."""
     return work.with_name(f"{work.name}.key")
 
 
 _log = logging.getLogger(__name__)
 
 OF_MACHINES = frozenset({"workers", "sync_words"})
-"""Settings that are no property of a result, though manifests of version 0.2.0 have the first."""
+"""Settings that do not change a result; manifests of version 0.2.0 have the first."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage's builder reports about its output."""
+    """The facts that a stage's builder reports about its output."""
 
     counts: Json
     facts: Json = field(default_factory=dict)
@@ -160,17 +120,17 @@ class Job:
     resumes: bool = False
     """Whether ``build`` resumes what a killed run left in its folder."""
     card: Callable[[Path, Outcome, Json], str] | None = None
-    """The text of ``README.md``, from the folder, the outcome of ``build`` and the cost; for a card with the cost."""
+    """Writes the text of ``README.md``, from the folder, the outcome of ``build`` and the cost."""
     kept: bool = False
     """Whether a finished result is replaced only by force, even if just the content of an input changed."""
     advice: Mapping[str, str] = field(default_factory=dict)
-    """What to do instead if only this input, by name, differs."""
+    """By name of an input: what to do if only this input differs."""
     joins: bool = False
     """Whether the result belongs in the folder of an input."""
     command: str | None = None
-    """The command line that requested it, if any; kept among the facts."""
+    """The command line that requested the result, if any; kept among the facts."""
     again: str = "creating it again"
-    """What is done where an input changed, in words."""
+    """The action after a change of an input, in words."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +146,7 @@ class Place:
         return self.path.parent / ".work" / self.path.name if self.linked else beside(self.path, "work")
 
     def current(self) -> Result | None:
-        """The finished result here, unverified; ``None`` if there is none, or it cannot be read."""
+        """The finished result, unverified; ``None`` if there is none, or it cannot be read."""
         folder = self.path.resolve()
         try:
             return Result(folder, read_manifest(folder), self.path)
@@ -198,17 +158,17 @@ class Place:
 class Planned:
     """Whether a job has to run, and why."""
 
-    wanted: Manifest
-    standing: Result | None
-    """The result that is there."""
+    manifest: Manifest
+    """Stage, configuration and inputs of the job."""
+    current: Result | None
     why: str
-    """Why the job runs, such as ``text changed``; empty if ``standing`` is up to date."""
+    """Why the job runs, such as ``text changed``; empty if ``current`` is up to date."""
     resumes: bool = False
-    """Whether a killed run left something to go on from."""
+    """Whether a killed run left work to resume."""
 
 
 def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
-    """Say what ``run_job`` would do, and write nothing.
+    """Find out what ``run_job`` would do, and write nothing.
 
     Raises ``ConflictError`` if ``place`` holds a result of another configuration or of other inputs, a finished model,
     or a folder that is not greenadapt's, or is a mount point.
@@ -216,24 +176,29 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     _refuse_foreign(place)
     if not job.joins:
         _refuse_overlap(place, paths_of(job.inputs))
-    wanted = Manifest(job.stage, plain(job.config), job.inputs)
-    standing = place.current()
+    manifest = Manifest(job.stage, plain(job.config), job.inputs)
+    current = place.current()
     why = "--force" if force else "no result yet"
-    if standing is not None and not force:
-        _refuse_other(place, job, standing.manifest, wanted)
-        changed = _changed_inputs(job, standing, wanted)
+    if current is not None and not force:
+        _refuse_other(place, job, current.manifest, manifest)
+        changed = _changed_inputs(job, current, manifest)
         if job.kept:
-            standing = verified(standing)
-        damaged = [] if changed and place.linked else [*damaged_files(standing)]
+            current = verified(current)
+        damaged = [] if changed and place.linked else [*damaged_files(current)]
         if not (changed or damaged):
-            _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, standing.folder)
-            return Planned(wanted, replace(standing, checked=True), "")
-        if not place.linked:
-            _refuse_edited(damaged)
+            _log.debug("%s: up to date, nothing that it depends on changed: %s", job.stage, current.folder)
+            return Planned(manifest, replace(current, checked=True), "")
+        # In a folder that the user named, an edited file may be precious: weights that were trained since, perhaps. A
+        # missing file is made again, and the card may be edited, see ``_keep_card``.
+        if not place.linked and (edited := [file for file in damaged if file.is_file()]):
+            raise ConflictError(
+                f"{edited[0]} was changed since greenadapt wrote it", "give another --out, or replace it with --force"
+            )
         why = f"{', '.join(changed) or 'a file'} changed"
     _refuse_irreplaceable(place)
-    left = place.work.is_dir() and Attempts.at(wanted.key, place.work).attempts > 0
-    return Planned(wanted, standing, why, job.resumes and left)
+    before = Attempts.read(place.work) if job.resumes and place.work.is_dir() else None
+    resumes = before is not None and before.key == manifest.key and before.attempts > 0
+    return Planned(manifest, current, why, resumes)
 
 
 def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
@@ -250,12 +215,12 @@ def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resul
 
 def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
     planned = plan_job(place, job, force=force)
-    wanted, standing = planned.wanted, planned.standing
-    if standing is not None and not planned.why:
-        return standing
-    if standing is not None and not force:
+    current = planned.current
+    if current is not None and not planned.why:
+        return current
+    if current is not None and not force:
         progress.note(f"{job.stage}: {planned.why} since {place.path} was created, {job.again}")
-    work, before = place.work, _begin(place, wanted.key, job.resumes)
+    work, before = place.work, _begin(place.work, planned.manifest.key, job.resumes)
     resumed = ", and resumes a killed run" if before.attempts and job.resumes else ""
     _log.debug("%s: runs (%s)%s", job.stage, planned.why, resumed)
     try:
@@ -266,20 +231,21 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
             _discard(place)
         raise
     with stoppable() as stop:  # the work is done, and checkpoints are gone: publish it first
-        cost = before.plus(meter.cost).as_dict()
+        attempts = before.plus(meter.cost)
+        cost = {**attempts.cost.as_dict(), "attempts": attempts.attempts}
         if job.card is not None:
             (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
-        manifest = Manifest(
-            wanted.stage,
-            wanted.config,
-            with_relative(wanted.inputs, place.path),
+        command = {} if job.command is None else {"command": job.command}
+        manifest = replace(
+            planned.manifest,
+            inputs=with_relative(job.inputs, place.path),
             files=_checksums(work),
             counts=plain(outcome.counts),
             cost=cost,
-            facts=plain({**({} if job.command is None else {"command": job.command}), **outcome.facts}),
+            facts=plain(command | outcome.facts),
         )
         write_json(work / MANIFEST, asdict(manifest))
-        if standing is not None and _keep_card(standing, work):
+        if current is not None and _keep_card(current, work):
             progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
         (work / MARK).unlink()
         folder = (publish_version if place.linked else publish_folder)(work, place.path)
@@ -291,16 +257,15 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
 
 @dataclass(frozen=True)
 class Begun:
-    """Work on a job that goes on elsewhere, before ``run_job`` finds it and goes on with it."""
+    """A job that another machine works on before ``run_job`` finds its work and finishes it."""
 
     work: Path
-    """The folder that ``run_job`` will build in."""
+    """The folder in which ``run_job`` will build."""
     _before: Attempts
 
     def spend(self, cost: Cost) -> None:
-        """Count ``cost``, all that was spent so far, as the job's."""
-        spent = self._before.cost + cost if self._before.cost else cost
-        replace(self._before, cost=spent).write(self.work)
+        """Set the job's cost so far to ``cost``."""
+        replace(self._before, cost=self._before.cost + cost).write(self.work)
 
 
 def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
@@ -309,9 +274,9 @@ def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
     Raises what ``plan_job`` raises.
     """
     planned = plan_job(place, job, force=force)
-    if planned.standing is not None and not planned.why:
+    if not planned.why:
         return None
-    begun = Begun(place.work, _begin(place, planned.wanted.key, job.resumes))
+    begun = Begun(place.work, _begin(place.work, planned.manifest.key, job.resumes))
     begun.spend(Cost())
     return begun
 
@@ -320,41 +285,41 @@ def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
     """Raise ``ConflictError`` for what ``run_job`` would refuse in ``place``, before earlier stages run."""
     _refuse_foreign(place)
     _refuse_overlap(place, {})
-    standing = place.current()
-    if standing is not None and not force:
-        settings = _other_settings(place, standing.manifest, Manifest(stage, plain(config), {}))
+    current = place.current()
+    if current is not None and not force:
+        settings = _other_settings(place, current.manifest, Manifest(stage, plain(config), {}))
         if settings:
             raise ConflictError(f"{place.path} exists with another configuration ({settings})", _keep_both(place))
     else:
         _refuse_irreplaceable(place)
 
 
-def _refuse_other(place: Place, job: Job, current: Manifest, wanted: Manifest) -> None:
-    """Raise ``ConflictError`` with the difference unless ``current`` is an earlier state of ``wanted``."""
-    settings = _other_settings(place, current, wanted)
-    inputs = other_inputs(current.inputs, wanted.inputs, place.path, linked=place.linked)
+def _refuse_other(place: Place, job: Job, old: Manifest, new: Manifest) -> None:
+    """Raise ``ConflictError`` with the difference unless ``old`` is an earlier state of ``new``."""
+    settings = _other_settings(place, old, new)
+    inputs = other_inputs(old.inputs, new.inputs, place.path, linked=place.linked)
     if settings or inputs:
-        what = "exists with another configuration" if settings else "was made from other inputs"
-        each = [settings] * bool(settings) + [f"{name}: {change}" for name, change in inputs.items()]
+        problem = "exists with another configuration" if settings else "was made from other inputs"
+        changes = [settings] * bool(settings) + [f"{name}: {change}" for name, change in inputs.items()]
         hint = "" if settings else _advice(job, inputs)
-        raise ConflictError(f"{place.path} {what} ({', '.join(each)})", hint or _keep_both(place))
+        raise ConflictError(f"{place.path} {problem} ({', '.join(changes)})", hint or _keep_both(place))
 
 
-def _other_settings(place: Place, current: Manifest, wanted: Manifest) -> str:
+def _other_settings(place: Place, old: Manifest, new: Manifest) -> str:
     """The settings that differ, if any; raises ``ConflictError`` for a result of another stage."""
-    if current.stage != wanted.stage:
-        raise ConflictError(f"{place.path} holds a result of {current.stage}, not of {wanted.stage}", "use --force")
-    return describe_difference(current.config, wanted.config)
+    if old.stage != new.stage:
+        raise ConflictError(f"{place.path} holds a result of {old.stage}, not of {new.stage}", "use --force")
+    return describe_difference(old.config, new.config)
 
 
 def _keep_both(place: Place) -> str:
     return f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force"
 
 
-def _changed_inputs(job: Job, current: Result, wanted: Manifest) -> list[str]:
+def _changed_inputs(job: Job, current: Result, new: Manifest) -> list[str]:
     """The inputs whose content changed since ``current``; raises ``ConflictError`` if ``current`` must be kept."""
     old = current.manifest.inputs
-    names = [name for name, entry in wanted.inputs.items() if not same_content(old[name], entry)]
+    names = [name for name, entry in new.inputs.items() if not same_content(old[name], entry)]
     if job.kept and names:  # training took hours, and the model may be in use
         raise ConflictError(
             f"{current.path} is finished, but {', '.join(names)} changed since",
@@ -365,25 +330,14 @@ def _changed_inputs(job: Job, current: Result, wanted: Manifest) -> list[str]:
 
 def _advice(job: Job, names: Iterable[str]) -> str:
     """The advice of ``job`` if only the inputs ``names`` differ; "" if it has none for one of them."""
-    known = [job.advice.get(name, "") for name in names]
-    return known[0] if all(known) else ""
+    advice = [job.advice.get(name, "") for name in names]
+    return advice[0] if all(advice) else ""
 
 
 def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """``name: old → new`` for every setting that differs but ``OF_MACHINES``, or an empty string."""
+    """``name: old → new`` for every setting that differs, without ``OF_MACHINES``; or an empty string."""
     names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in OF_MACHINES]
     return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
-
-
-def _refuse_edited(damaged: Iterable[Path]) -> None:
-    """Raise ``ConflictError`` if a file of a folder that the user named is another than the stage wrote: weights that
-    were trained since, perhaps. One that is gone is made again. The card may be edited, see ``_keep_card``.
-    """
-    for file in damaged:
-        if file.is_file():
-            raise ConflictError(
-                f"{file} was changed since greenadapt wrote it", "give another --out, or replace it with --force"
-            )
 
 
 def _refuse_foreign(place: Place) -> None:
@@ -397,7 +351,7 @@ def _refuse_foreign(place: Place) -> None:
 
 
 def _refuse_overlap(place: Place, read: Mapping[str, str]) -> None:
-    """A workspace may hold what is read, such as earlier results, but may not lie in it."""
+    """A workspace may hold inputs, such as earlier results, but may not lie in one."""
     if place.linked:
         refuse_overlap(place.path.parent, is_replaced=False)
     else:
@@ -405,9 +359,9 @@ def _refuse_overlap(place: Place, read: Mapping[str, str]) -> None:
 
 
 def _refuse_irreplaceable(place: Place) -> None:
-    """A folder that the user named is swapped as a whole: a mount point cannot be, and files added would be lost.
+    """A folder that the user named is swapped as a whole: a mount point cannot be, and added files would be lost.
 
-    So would what somebody else put where greenadapt works beside it.
+    Files of others where greenadapt works beside it would be lost, too.
     """
     path = place.path
     require_own(place.work, is_work)
@@ -421,28 +375,40 @@ def _refuse_irreplaceable(place: Place) -> None:
         refuse_added(path)
 
 
-def _keep_card(standing: Result, work: Path) -> bool:
-    """Keep the card of ``standing`` in ``work`` if it was edited by hand; the new one goes beside it."""
-    theirs, ours = standing.folder / CARD, work / CARD
-    written = standing.manifest.files.get(CARD, {}).get("sha256")
-    if not theirs.is_file() or hash_file(theirs) == written:
+def _keep_card(current: Result, work: Path) -> bool:
+    """Keep the card of ``current`` in ``work`` if it was edited by hand; the new card goes beside it."""
+    old, new = current.folder / CARD, work / CARD
+    written = current.manifest.files.get(CARD, {}).get("sha256")
+    if not old.is_file() or hash_file(old) == written:
         return False
-    if ours.is_file():
-        ours.rename(work / NEW_CARD)
-    shutil.copyfile(theirs, ours)
+    if new.is_file():
+        new.rename(work / NEW_CARD)
+    shutil.copyfile(old, new)
     return True
 
 
-def _begin(place: Place, key: str, resumes: bool) -> Attempts:
-    """Begin to build in the work folder; returns the killed attempts before."""
-    before = begin_attempt(place.work, key, resumes=resumes)
+def _begin(work: Path, key: str, resumes: bool) -> Attempts:
+    """Make the folder ``work`` for one more attempt at the job ``key``; returns the earlier, killed attempts.
+
+    Their files stay if the job ``resumes``. Raises ``ConflictError`` if somebody else made the folder.
+    """
+    require_own(work, is_work)
+    old, is_beside = Attempts.read(work), read_mark(work) is None
+    before = old if old is not None and old.key == key else None
+    if before is None or not resumes:
+        remove_folder(work)
+    work.mkdir(parents=True, exist_ok=True)
+    before = before or Attempts(key, 0, Cost())
+    replace(before, attempts=before.attempts + 1).write(work)
+    if old is not None and is_beside:
+        mark_beside(work).unlink(missing_ok=True)
     for name in (MANIFEST, CARD, NEW_CARD):
-        (place.work / name).unlink(missing_ok=True)
+        (work / name).unlink(missing_ok=True)
     return before
 
 
 def _discard(place: Place) -> None:
-    """Remove the unfinished work, and in a workspace its folder unless there is other work."""
+    """Remove the unfinished work, and in a workspace its folder unless it holds more work."""
     with suppress(OSError):
         remove_folder(place.work)
         if place.linked:

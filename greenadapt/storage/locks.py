@@ -20,20 +20,20 @@ _PATIENCE, _INTERVAL = 0.2, 0.02  # seconds; `holder` locks a file for a moment
 
 
 @contextmanager
-def lock(path: Path, what: Path | None = None, command: str | None = None) -> Iterator[None]:
+def lock(path: Path, result: Path | None = None, command: str | None = None) -> Iterator[None]:
     """Hold the writer lock ``path`` while the block runs; the same thread may acquire it again inside.
 
-    It protects ``what``, by default the folder of ``path``. It is released when the process is killed, and child
+    It protects ``result``, by default the folder of ``path``. It is released when the process is killed, and child
     processes do not inherit it (filelock since 4.0 closes the file in forked children, too). Raises ``LockedError``
-    naming ``what`` and the process that holds it, with its ``command`` if that is known, ``ConflictError`` with the
-    reason why the lock cannot be created, or if the file is somebody else's.
+    naming ``result`` and the process that holds it, with its ``command`` if that is known, ``ConflictError`` with the
+    reason why the lock cannot be created, or if the file is not greenadapt's.
     """
     path = path.absolute()
-    what = what or path.parent
-    made = [folder for folder in path.parents if not folder.exists()]
-    with creating(what):
+    result = result or path.parent
+    new_folders = [folder for folder in path.parents if not folder.exists()]
+    with creating(result):
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = _acquire(path, what, command)
+        held = _acquire(path, result, command)
     try:
         yield
     finally:
@@ -41,13 +41,13 @@ def lock(path: Path, what: Path | None = None, command: str | None = None) -> It
             with suppress(PermissionError):  # Windows removes no open file
                 path.unlink(missing_ok=True)
         held.release()
-        with suppress(OSError):  # folders that were made for the lock, and that nothing was written into
-            for folder in made:
+        with suppress(OSError):  # unless something was written into them
+            for folder in new_folders:
                 folder.rmdir()
 
 
 def holder(path: Path) -> str | None:
-    """The process that holds the lock ``path``, as it calls itself, or ``None``."""
+    """The process that holds the lock ``path``, by the name that it wrote into it, or ``None``."""
     try:
         # A network file system locks only what is open for writing.
         handle = os.open(path, os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY)
@@ -70,7 +70,7 @@ def _content(path: Path) -> str:
         return file.read(_LONGEST).decode(errors="replace")
 
 
-def _acquire(path: Path, what: Path, command: str | None) -> BaseFileLock:
+def _acquire(path: Path, result: Path, command: str | None) -> BaseFileLock:
     process = f"process {os.getpid()} on {socket.gethostname()}"
     held = FileLock(path, _PATIENCE, is_singleton=True, preserve_lock_file=True, fallback_to_soft=False)
     try:
@@ -78,8 +78,8 @@ def _acquire(path: Path, what: Path, command: str | None) -> BaseFileLock:
     except Timeout:
         owner = _owner(path)
         if owner.partition(" (")[0] == process:
-            raise LockedError(f"another thread of this process is writing {what}", "wait until it ends") from None
-        raise LockedError(f"{owner} is writing {what}", "wait until it ends, or stop it") from None
+            raise LockedError(f"another thread of this process is writing {result}", "wait until it ends") from None
+        raise LockedError(f"{owner} is writing {result}", "wait until it ends, or stop it") from None
     if held.lock_counter > 1:
         return held
     try:

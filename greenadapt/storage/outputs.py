@@ -42,28 +42,23 @@ _LINKS = 40
 
 
 def check_file(path: Path, read: Mapping[str, str | os.PathLike[str]] = {}) -> None:
-    """Refuse, before hours of work, a file that cannot be written, or that is or lies in one of the inputs ``read``, or
-    in what this command reads anyway.
+    """Refuse, before hours of work, a file that cannot be written, or that is or lies in an input.
 
-    Raises ``ConflictError`` if it is a folder or below a file, ``MissingError`` if its folder does not exist,
-    ``UsageError`` if it is or lies in an input.
+    Inputs are ``read``, and what ``reading`` protects. Raises ``ConflictError`` for a folder or a path below a file,
+    ``MissingError`` if its folder does not exist, ``UsageError`` if it is or lies in an input.
     """
     if path.is_dir():
         raise ConflictError(f"{path} is a folder", "give a file in it")
-    if is_written_through(path):
-        refuse_overlap(path, read)
-        return
-    target = os.path.realpath(path)
-    folder = Path(target).parent if path.is_symlink() else path.parent
-    if folder.exists() and not folder.is_dir():
-        raise ConflictError(f"{path} cannot be created ({folder} is not a folder)", "give another path")
-    if not folder.is_dir():
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not (is_written_through(path) or folder.is_dir()):
+        if folder.exists():
+            raise ConflictError(f"{path} cannot be created ({folder} is not a folder)", "give another path")
         raise MissingError(f"{path}: folder {folder} does not exist", "create it, or check the path")
     refuse_overlap(path, read)
 
 
 def check_files(*paths: Path | None) -> None:
-    """Refuse what ``check_file`` refuses of those that are not ``None``, and one that is given twice."""
+    """``check_file`` of each path but ``None``; raises ``UsageError`` for a file that is given twice."""
     taken = set()
     for path in paths:
         if path is None:
@@ -108,10 +103,10 @@ def open_file(path: Path, mode: str) -> Iterator[IO[Any]]:
     Raises what ``check_file`` raises, and ``ConflictError`` if it cannot be created.
     """
     with replacing(path) as part, naming(path), ExitStack() as stack:
-        # Append to what is written through, since stdout may be a file with content.
-        own = mode.replace("w", "a") if part == path else mode
+        if part == path:  # which is written through: stdout may be a file with content
+            mode = mode.replace("w", "a")
         with creating(path):
-            stream = stack.enter_context(_opened(part, path.suffix, own))
+            stream = stack.enter_context(_opened(part, path.suffix, mode))
         yield stream
 
 
@@ -134,11 +129,11 @@ class _ShardsMark:
 
 
 def copy_folder(source: Path, out: Path) -> Path:
-    """Copy the files of ``source``, but for hidden ones, to the new folder ``out``, which appears when it is whole.
+    """Copy the visible files of ``source`` to the new folder ``out``, which appears when it is whole.
 
-    Links are followed. If ``out`` holds the same files already, nothing is done. Returns the path of the copy.
+    Links are followed. If ``out`` holds the same files already, nothing happens. Returns the path of the copy.
 
-    Raises ``UsageError`` if one folder is the other or lies in it, ``ConflictError`` if ``out`` holds anything else,
+    Raises ``UsageError`` if a folder is or lies in the other, ``ConflictError`` if ``out`` holds anything else,
     ``InputError`` for a dead link or a device in ``source``.
     """
     source, target = source.resolve(), real_folder(out)
@@ -147,7 +142,11 @@ def copy_folder(source: Path, out: Path) -> Path:
     work = beside(target, "work")
     with lock(beside(target, "lock"), target):
         if os.path.lexists(target) and (not target.is_dir() or os.path.ismount(target) or any(target.iterdir())):
-            if not _holds_same(target, source, names):
+            if not (
+                target.is_dir()
+                and _visible_files(target) == names
+                and all(cmp(target / name, source / name, shallow=False) for name in names)
+            ):
                 raise ConflictError(f"{target} is there already, and is something else", "give a new folder")
             return target
         new_folder(work)
@@ -163,7 +162,7 @@ def copy_folder(source: Path, out: Path) -> Path:
 
 
 def _visible_files(folder: Path) -> list[str]:
-    """Names of the files in ``folder``, sorted; links are followed, and what begins with a dot is left out."""
+    """Names of the files in ``folder``, sorted; links are followed, and names that begin with a dot left out."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -178,40 +177,35 @@ def _visible_files(folder: Path) -> list[str]:
     return sorted(names)
 
 
-def _holds_same(folder: Path, source: Path, names: list[str]) -> bool:
-    """Whether ``folder`` has the files ``names`` of ``source`` with the same content, and no others."""
-    return (
-        folder.is_dir()
-        and _visible_files(folder) == names
-        and all(cmp(folder / name, source / name, shallow=False) for name in names)
-    )
-
-
 class Shards:
-    """Finished parts of an output file, kept beside it until it is whole, so that the same command can go on.
+    """Finished parts of an output file, kept beside it until it is whole, so that the same command can resume.
 
     Not for pipes and devices.
     """
 
     def __init__(self, out: Path, key: str) -> None:
-        """Those that are there of the output that ``key`` identifies; others are removed.
+        """The shards of a killed command with this ``key``; shards with another key are dropped.
 
-        Raises ``ConflictError`` if other files lie where they would.
+        Raises ``ConflictError`` if files of others lie at their paths.
         """
         self._out, self._key = out, key
         target = Path(os.path.realpath(out))
         self._text, self._mark = beside(target, "shards"), beside(target, "shards.json")
-        mark = self._read_mark()
-        if mark is None:
+        self.n = self._size = 0
+        """The number of shards, and their bytes."""
+        try:
+            mark = read_own(self._mark, _ShardsMark, "parts of an output")
+        except (OSError, GreenadaptError):  # no command that was killed left any
             require_own(self._mark, lambda _: False)
             require_own(self._text, lambda _: False)
-        self.n, self._size = self._known(mark)
-        """How many there are, and their bytes."""
+            return
+        if mark.key == key and self._text.is_file() and self._text.stat().st_size >= mark.size:
+            self.n, self._size = mark.n, mark.size
 
     def add(self, shards: Iterable[str]) -> None:
-        """Write ``shards`` after those that are there, each whole or not at all."""
+        """Append ``shards``, each whole or not at all."""
         with creating(self._out):
-            self._write_mark()  # first, so that the shards are not taken for somebody else's
+            self._write_mark()  # first, so that the shards count as greenadapt's own
             self._text.touch()
         with open(self._text, "ab") as file:
             file.truncate(self._size)
@@ -230,19 +224,6 @@ class Shards:
 
     def _write_mark(self) -> None:
         replace_json(self._mark, {"key": self._key, "n": self.n, "size": self._size})
-
-    def _read_mark(self) -> _ShardsMark | None:
-        """What is known of the shards; ``None`` if no command that was killed left any."""
-        try:
-            return read_own(self._mark, _ShardsMark, "parts of an output")
-        except (OSError, GreenadaptError):
-            return None
-
-    def _known(self, mark: _ShardsMark | None) -> tuple[int, int]:
-        """How many shards are there of this output, and their bytes."""
-        if mark is None or mark.key != self._key or not self._text.is_file() or self._text.stat().st_size < mark.size:
-            return 0, 0
-        return mark.n, mark.size
 
 
 @contextmanager
@@ -266,7 +247,7 @@ def _opened(path: Path, suffix: str, mode: str) -> Iterator[IO[Any]]:
 
 
 def is_written_through(path: Path) -> bool:
-    """Whether ``path`` is a device or a pipe, or a link to a file that this process has open, as ``/dev/stdout``."""
+    """Whether ``path`` is a device, a pipe, or a link to a file that this process has open, such as ``/dev/stdout``."""
     if path.exists() and not path.is_file():
         return True
     link = path.absolute()

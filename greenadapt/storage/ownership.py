@@ -1,7 +1,7 @@
 """Whether a folder or a file is greenadapt's own: nothing else is reused, replaced or removed.
 
 A folder is greenadapt's if it has greenadapt's mark, the file ``.greenadapt``, or the manifest of a finished result or
-of an index. That it has the right name says nothing.
+of an index. Its name says nothing.
 """
 
 import json
@@ -16,14 +16,14 @@ from greenadapt import __version__
 from greenadapt.errors import ConflictError, counted
 
 MANIFEST, INDEX_FILE, MARK = "manifest.json", "index.json", ".greenadapt"
-"""What tells that a folder is a result, an index, or other work of greenadapt."""
+"""The files that mark a folder as a result, an index, or other work of greenadapt."""
 INDEX = "index"
-"""What the mark of an index says that it is ``of``."""
+"""The value of ``of`` in the mark of an index."""
 CARD, NEW_CARD = "README.md", "README.new.md"
 """The card of a result, which people may edit; the card of a new result if ``CARD`` was edited by hand."""
 _SYSTEM_FILES = re.compile(r"\.DS_Store|\.nfs.*")
 _PART = re.compile(r"\.(?P<name>.+?)(\.[0-9a-f]{8})?\.part")
-"""What a killed process leaves of a file that it was writing."""
+"""A half-written file of a killed process."""
 _INDEX_FILES = re.compile(
     r"index\.json|tokenizer\.json|vectors/\d{8}\.(usearch|part)"
     r"|words/([0-9a-f]{32}\.[\w.]+|meta\.json|\.managed\.json|\.tantivy-(meta|writer)\.lock|\.tmp\w+)"
@@ -38,14 +38,14 @@ def is_own(folder: Path) -> bool:
 
 
 def is_result(folder: Path) -> bool:
-    """Whether a folder has the manifest of a stage, of whatever format version."""
+    """Whether a folder has the manifest of a stage, of any format version."""
     values = _object(folder / MANIFEST)
     kinds = {"greenadapt": str, "stage": str, "config": dict, "inputs": dict, "files": dict}
     return all(isinstance(values.get(name), kind) for name, kind in kinds.items())
 
 
 def is_index(folder: Path) -> bool:
-    """Whether a folder is marked as an index, or has the facts of one, as versions before the mark wrote."""
+    """Whether a folder is marked as an index, or has the facts of one, as versions without marks wrote them."""
     if (read_mark(folder) or {}).get("of") == INDEX:
         return True
     values = _object(folder / INDEX_FILE)
@@ -71,19 +71,19 @@ def write_mark(folder: Path, **content: Any) -> None:
 
 
 def note_files(folder: Path, sizes: Mapping[str, int | None]) -> None:
-    """Write into the mark of ``folder`` which files in it greenadapt made; ``None``: it has begun to."""
+    """Write into the mark of ``folder`` the bytes of files in it that greenadapt made, ``None`` for unfinished ones."""
     mark = read_mark(folder) or {}
     write_mark(folder, **{**mark, "files": {**noted_files(folder), **sizes}})
 
 
 def noted_files(folder: Path) -> dict[str, int | None]:
-    """What ``note_files`` wrote: name → bytes."""
+    """The files that ``note_files`` wrote down: name → bytes."""
     files = (read_mark(folder) or {}).get("files")
     return files if isinstance(files, dict) else {}
 
 
 def is_noted(file: Path) -> bool:
-    """Whether greenadapt made this file, or has begun to as ``NAME.part``, and nobody has replaced it since."""
+    """Whether greenadapt made this file, or began it as ``NAME.part``, and nobody has replaced it since."""
     noted = noted_files(file.parent)
     if file.is_symlink() or not file.is_file():
         return False
@@ -91,7 +91,7 @@ def is_noted(file: Path) -> bool:
 
 
 def require_own(path: Path, is_known: Callable[[Path], bool] = is_own) -> None:
-    """Raise ``ConflictError`` if something of somebody else is at ``path``; an empty folder is nobody's."""
+    """Raise ``ConflictError`` if ``path`` is not greenadapt's; an empty folder is nobody's."""
     if not os.path.lexists(path) or is_known(path) or _is_empty(path):
         return
     raise ConflictError(
@@ -100,8 +100,7 @@ def require_own(path: Path, is_known: Callable[[Path], bool] = is_own) -> None:
 
 
 def new_folder(folder: Path, **content: Any) -> None:
-    """Make the empty folder ``folder``, with greenadapt's mark of that content; what greenadapt left there before is
-    removed.
+    """Make the empty folder ``folder`` with a mark of that content, and remove what greenadapt left there before.
 
     Raises what ``require_own`` raises.
     """
@@ -112,7 +111,7 @@ def new_folder(folder: Path, **content: Any) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove ``folder``, if it is there; what tells whose it is goes last: a killed removal can be finished.
+    """Remove ``folder``, if it exists; its marks go last, so that a killed removal can be finished.
 
     The caller knows that it is greenadapt's.
     """
@@ -128,7 +127,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_if_own(folder: Path) -> None:
-    """Remove ``folder`` if it is greenadapt's, or empty; something of somebody else stays."""
+    """Remove ``folder`` if it is greenadapt's, or empty."""
     if is_own(folder) or _is_empty(folder):
         remove_folder(folder)
 
@@ -136,11 +135,11 @@ def remove_if_own(folder: Path) -> None:
 def added_files(folder: Path) -> list[str]:
     """The files, by name inside ``folder``, that greenadapt did not write into its result or index there."""
     of_result = (MANIFEST, CARD, NEW_CARD, *_object(folder / MANIFEST)["files"]) if is_result(folder) else ()
-    known, of_index = {MARK, *of_result}, is_index(folder)
+    names, of_index = {MARK, *of_result}, is_index(folder)
 
     def is_known(name: str) -> bool:
         path = Path(name)
-        if name in known or _SYSTEM_FILES.fullmatch(path.name) or (of_index and _INDEX_FILES.fullmatch(name)):
+        if name in names or _SYSTEM_FILES.fullmatch(path.name) or (of_index and _INDEX_FILES.fullmatch(name)):
             return True
         part = _PART.fullmatch(path.name)
         return part is not None and is_known(path.with_name(part["name"]).as_posix())
@@ -158,7 +157,7 @@ def refuse_added(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Names of all that is no folder below ``folder``."""
+    """Names of all files and links below ``folder``."""
     for base, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(base) / name).is_symlink()]
         for name in (*files, *links):
@@ -166,10 +165,10 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether a folder is empty, but for a mark that was half written."""
+    """Whether a folder is empty, but for a half-written mark."""
     if path.is_symlink() or not path.is_dir():
         return False
-    return all(each.name == f".{MARK}.part" for each in path.iterdir())
+    return all(file.name == f".{MARK}.part" for file in path.iterdir())
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -25,105 +25,92 @@ Inputs = Mapping[str, Mapping[str, Any]]
 """As in a manifest: by name, ``sha256`` and ``path`` or ``source``."""
 
 
-def with_relative(inputs: Inputs, place: Path) -> dict[str, dict[str, Any]]:
-    """``inputs`` with paths relative to ``place``, which stay valid if both are moved together."""
-    return {name: {**entry, **_relative(entry, place)} for name, entry in inputs.items()}
+def with_relative(inputs: Inputs, folder: Path) -> dict[str, dict[str, Any]]:
+    """``inputs`` with paths relative to ``folder``, which stay valid if both are moved together."""
+    return {name: {**entry, **_relative(entry, folder)} for name, entry in inputs.items()}
 
 
-def found_at(entry: Mapping[str, Any], place: Path) -> Path:
-    """Where an input of the result in ``place`` is: at its path or, if both were moved together, as far from the result
-    as before.
-    """
-    path = expanded(entry.get("path") or entry.get("source") or "")
+def found_at(entry: Mapping[str, Any], folder: Path) -> Path:
+    """The path of an input of the result in ``folder``; if that does not exist, its path relative to ``folder``."""
+    path = expanded(_location(entry) or "")
     if not path.exists() and "relative" in entry:
-        return Path(os.path.normpath(place / entry["relative"]))  # by name: the result may be behind a link
+        return Path(os.path.normpath(folder / entry["relative"]))  # by name: the result may be behind a link
     return path
 
 
-def same_content(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+def same_content(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether an input's content is unchanged; ``content`` is its hash if ``sha256`` also covers paths."""
-    return bool(before["sha256"] == now["sha256"] or ("content" in before and before["content"] == now.get("content")))
+    return bool(old["sha256"] == new["sha256"] or ("content" in old and old["content"] == new.get("content")))
 
 
-def other_inputs(old: Inputs, new: Inputs, place: Path, *, linked: bool) -> dict[str, str]:
+def other_inputs(old: Inputs, new: Inputs, folder: Path, *, linked: bool) -> dict[str, str]:
     """``old → new`` by name for every input that is a different file, folder or data set, or was added or removed.
 
     Moved files with the same content count as the same input, and so does new content under the same path. Stages of
-    a workspace, where ``place`` is ``linked``, find each other's results by name: these do not count as different.
+    a workspace, where ``folder`` is ``linked``, find each other's results by name: these do not count as different.
     """
+
+    def described(entry: Mapping[str, Any] | None) -> str:
+        return "none" if entry is None else _location(entry) or "other text"
+
     pairs = {name: (old.get(name), new.get(name)) for name in {**old, **new}}
     return {
-        name: f"{_shown(before)} → {_shown(now)}"
-        for name, (before, now) in pairs.items()
-        if before is None or now is None or not _is_same(before, now, place, linked=linked)
+        name: f"{described(a)} → {described(b)}"
+        for name, (a, b) in pairs.items()
+        if a is None or b is None or not _is_same(a, b, folder, linked=linked)
     }
 
 
 def paths_of(inputs: Inputs) -> dict[str, str]:
-    """The files and folders that ``inputs`` are, by name; without those known by name, such as data sets on the hub."""
+    """The absolute paths of ``inputs``, by name; inputs known by name, such as data sets on the hub, have none."""
     paths: dict[str, str] = {}
     for name, entry in inputs.items():
-        given = [_given(entry), *entry.get("sources", {})]
-        paths |= {
-            f"{name} {path}" if paths.get(name) else name: path for path in given if path and Path(path).is_absolute()
-        }
+        for path in (_location(entry), *entry.get("sources", {})):
+            if path and Path(path).is_absolute():
+                paths[f"{name} {path}" if name in paths else name] = path
     return paths
 
 
-def _given(entry: Mapping[str, Any]) -> str | None:
+def _location(entry: Mapping[str, Any]) -> str | None:
     """The path or name of an input; ``None`` if the manifest has only its hash."""
-    given: str | None = entry.get("path") or entry.get("source")
-    return given
+    location: str | None = entry.get("path") or entry.get("source")
+    return location
 
 
 def _path(entry: Mapping[str, Any]) -> Path | None:
     """The path of an input; ``None`` for one known by name, such as a data set on the hub."""
-    given = _given(entry)
-    return Path(given) if given is not None and Path(given).is_absolute() else None
+    location = _location(entry)
+    return Path(location) if location is not None and Path(location).is_absolute() else None
 
 
-def _shown(entry: Mapping[str, Any] | None) -> str:
-    return "none" if entry is None else _given(entry) or "other text"
-
-
-def _is_same(before: Mapping[str, Any], now: Mapping[str, Any], place: Path, *, linked: bool) -> bool:
-    if same_content(before, now):
+def _is_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path, *, linked: bool) -> bool:
+    if same_content(old, new):
         return True
-    old, new = _path(before), _path(now)
-    if old is None or new is None:
-        names = _given(before), _given(now)
+    old_path, new_path = _path(old), _path(new)
+    if old_path is None or new_path is None:
+        names = _location(old), _location(new)
         return None in names or names[0] == names[1]
-    if os.path.realpath(old) == os.path.realpath(new):
+    if os.path.realpath(old_path) == os.path.realpath(new_path):
         return True
-    if linked and old.parent == new.parent == place.parent:
+    if linked and old_path.parent == new_path.parent == folder.parent:
         return True
-    return before.get("relative") == _relative(now, place)["relative"]
+    return old.get("relative") == _relative(new, folder)["relative"]
 
 
-def _relative(entry: Mapping[str, Any], place: Path) -> dict[str, str]:
-    given = _path(entry)
-    return {} if given is None else {"relative": os.path.relpath(given, place)}
+def _relative(entry: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    path = _path(entry)
+    return {} if path is None else {"relative": os.path.relpath(path, folder)}
 
 
 _log = logging.getLogger(__name__)
 
 FORMAT = 1
-
-
 MANIFEST = ownership.MANIFEST
-
-
 CARD = ownership.CARD
-"""May be edited by hand, so it is not part of a result's content."""
-
-
+"""People may edit the card, so it is not part of a result's content."""
 EARLIER_COST = "earlier_cost"
-"""Among the facts of an updated result: the whole cost of the one that it was updated from."""
-
-
+"""Among the facts of an updated result: the whole cost of the result that it was updated from."""
 _REMAKE = "run the stage again with --force"
-
-
 _MOST_SECONDS = 1e12
 
 
@@ -147,7 +134,7 @@ class ModelName:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is read of the facts of any stage."""
+    """The facts of any stage that are read by name."""
 
     corpus: str = ""
     given: str = ""
@@ -187,14 +174,13 @@ class Manifest:
     config: Json
     """The full configuration; a different one makes a different result."""
     inputs: dict[str, Json]
-    """By name: ``sha256`` of the input's content, and its location: ``path`` or ``source``, and ``relative`` to the
-    result."""
+    """By name: ``sha256`` of the content; ``path`` or ``source``; and the path ``relative`` to the result."""
     files: dict[str, Json] = field(default_factory=dict)
     """By path inside the folder: ``sha256`` and ``bytes``."""
     counts: Json = field(default_factory=dict)
     cost: Json = field(default_factory=dict)
     facts: Json = field(default_factory=dict)
-    """What later stages and readers need beyond counts (names, versions, diagnostics)."""
+    """Names, versions and diagnostics for later stages and for readers."""
     greenadapt: str = __version__
     format: int = FORMAT
 
@@ -206,7 +192,7 @@ class Manifest:
 
     @property
     def whole_cost(self) -> Json:
-        """``cost``, together with that of the results that this one was updated from."""
+        """``cost``, together with the cost of the results that this one was updated from."""
         earlier = self.facts.get(EARLIER_COST)
         return self.cost if earlier is None else total([earlier, self.cost]).as_dict()
 
@@ -223,10 +209,10 @@ class Result:
     folder: Path
     manifest: Manifest
     path: Path
-    """Its public path: the symlink in a workspace, or the folder itself."""
+    """The symlink in a workspace, or the folder itself."""
     fresh: bool = False
     checked: bool = False
-    """Whether this command wrote it or verified every checksum."""
+    """Whether this command wrote the result or verified every checksum."""
 
     def as_input(self) -> Json:
         """How another stage's manifest names this result."""
@@ -240,56 +226,55 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     if not path.is_file():
-        what = f"holds no greenadapt result (no {MANIFEST})" if folder.exists() else "does not exist"
-        raise MissingError(f"{folder} {what}", "give a stage's folder, or create it again")
+        problem = f"holds no greenadapt result (no {MANIFEST})" if folder.exists() else "does not exist"
+        raise MissingError(f"{folder} {problem}", "give a stage's folder, or create it again")
     content = read_bounded(path, _REMAKE)
     version = parse_own(content, _Versioned, path, _REMAKE).format
     if version != FORMAT:
         raise InputError(f"{folder} has format version {version}, this greenadapt reads {FORMAT}", "create it again")
     values = parse_own_object(content, _Checked, path, _REMAKE)
-    if unknown := sorted(values.keys() - {each.name for each in fields(Manifest)}):
+    if unknown := sorted(values.keys() - {field.name for field in fields(Manifest)}):
         raise InputError(f"{path} has the unknown keys {', '.join(unknown)}", _REMAKE)
-    for what, is_sound in (("inputs", _is_input), ("files", _is_file)):
-        if wrong := [name for name, entry in values.get(what, {}).items() if not is_sound(name, entry)]:
-            raise InputError(f"{path}: {wrong[0]!r} of {what} is not one that a stage writes", _REMAKE)
+    for key, is_valid in (("inputs", _is_input), ("files", _is_file)):
+        for name, entry in values.get(key, {}).items():
+            if not is_valid(name, entry):
+                raise InputError(f"{path}: {name!r} of {key} is not one that a stage writes", _REMAKE)
     return Manifest(**values)
 
 
-def _is_input(name: str, entry: Any) -> bool:
-    if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
-        return False
+def _is_input(name: str, entry: Json) -> bool:
     sources = entry.get("sources", {})
     texts = [entry.get(key, "") for key in ("path", "source", "relative")]
     return (
-        isinstance(sources, dict)
+        isinstance(entry.get("sha256"), str)
+        and isinstance(sources, dict)
         and all(isinstance(text, str) for text in (*texts, *sources.values()))
         and all(map(_is_name, texts))
     )
 
 
 def _is_name(text: str) -> bool:
-    """Whether the operating system takes it as a path."""
+    """Whether the operating system accepts ``text`` as a path."""
     return "\0" not in text and text.encode("utf-8", "replace").decode() == text
 
 
-def _is_file(name: str, entry: Any) -> bool:
-    """Also whether it lies in the result's folder, as what is read to compare its checksum has to."""
-    if not isinstance(entry, dict) or not (isinstance(entry.get("sha256"), str) and type(entry.get("bytes")) is int):
-        return False
+def _is_file(name: str, entry: Json) -> bool:
+    """Whether an entry is complete and names a file inside the result's folder: no other file may be hashed."""
     path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and _is_name(name)
+    is_inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts and _is_name(name)
+    return is_inside and isinstance(entry.get("sha256"), str) and type(entry.get("bytes")) is int
 
 
 def result_behind(entry: Json, path: Path) -> Path | None:
-    """The folder of the result that an input of the result in ``path`` is; ``None`` if it is no result, or gone."""
-    if not (entry.get("path") or entry.get("source")):
+    """The folder of an input of the result in ``path``; ``None`` if it is no result, or does not exist any more."""
+    if not _location(entry):
         return None
     folder = found_at(entry, path)
     return folder if (folder / MANIFEST).is_file() else None
 
 
 def open_result(path: Path, stage: str) -> Result:
-    """Open a finished result by path and check that it is ``stage``'s; ``verified`` checks its content.
+    """Open a finished result of ``stage`` by path; ``verified`` checks its content.
 
     Raises ``MissingError`` or ``InputError`` naming the folder.
     """
@@ -316,7 +301,7 @@ def verified(result: Result) -> Result:
 
 
 def damaged_files(result: Result) -> Iterator[Path]:
-    """The files of ``result``, but its card, that are gone or differ from their checksum; none once it is checked."""
+    """The missing or changed files of ``result``, without its card; none if the result is ``checked``."""
     for name, entry in () if result.checked else result.manifest.files.items():
         file = result.folder / name
         if name != CARD and not (
@@ -326,14 +311,12 @@ def damaged_files(result: Result) -> Iterator[Path]:
 
 
 _READ: ContextVar[Mapping[str, str | os.PathLike[str]]] = ContextVar("read")
-"""Files and folders that the running command reads, by what they are called in messages."""
+"""Files and folders that the running command reads, by their name in messages."""
 
 
 @contextmanager
 def reading(read: Mapping[str, str | os.PathLike[str]]) -> Iterator[None]:
-    """Protect ``read``, files and folders by what they are called in messages, from what is written in the block; those
-    that are not there need no protection.
-    """
+    """Protect ``read``, existing files and folders by their name in messages, from being overwritten in the block."""
     token = _READ.set({**_READ.get({}), **{name: path for name, path in read.items() if expanded(path).exists()}})
     try:
         yield
@@ -342,8 +325,9 @@ def reading(read: Mapping[str, str | os.PathLike[str]]) -> Iterator[None]:
 
 
 def refuse_overlap(out: Path, read: Mapping[str, str | os.PathLike[str]] = {}, *, is_replaced: bool = True) -> None:
-    """Raise ``UsageError`` if ``out``, a file or a folder, is or lies in one of ``read`` or of what this command reads
-    anyway, see ``reading``; or if ``out`` holds one, unless it is a folder that is added to, not replaced.
+    """Raise ``UsageError`` if ``out``, a file or a folder, is or lies in an input: one of ``read``, or of ``reading``.
+
+    A folder that ``is_replaced`` may not hold an input, either.
     """
     target = _real(out)
     for name, path in {**_READ.get({}), **read}.items():

@@ -1,6 +1,6 @@
-"""Where results lie by name, ``<workspace>/<corpus>/<model>/<stage>``, and what a workspace holds beside them.
+"""Where results lie by name, ``<workspace>/<corpus>/<model>/<stage>``, and the leftovers beside them.
 
-What is a symlink, or lies behind one that leads out of the workspace, is left out.
+Symlinks, and files behind one that leads out of the workspace, are no leftovers.
 """
 
 import difflib
@@ -19,9 +19,9 @@ from greenadapt import __version__
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.storage.arrays import read_metadata
 from greenadapt.storage.files import beside, expanded, hash_file, replace_json, require_utf8
-from greenadapt.storage.jobs import Attempts, Place, former_mark, is_work
+from greenadapt.storage.jobs import Attempts, Place, is_work, mark_beside
 from greenadapt.storage.locks import holder, lock
-from greenadapt.storage.own_json import read_own
+from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.ownership import added_files, is_noted, is_own, is_result
 from greenadapt.storage.results import MANIFEST, Result
 
@@ -29,12 +29,6 @@ HOME = "GREENADAPT_HOME"
 _ELSEWHERE = ".elsewhere"
 """The folder of records of results that --out wrote, a file each."""
 _VARIANT = re.compile(r"[A-Za-z0-9][\w.-]*")
-
-
-@dataclass(frozen=True)
-class _Elsewhere:
-    folder: str
-    greenadapt: str
 
 
 @dataclass(frozen=True)
@@ -70,13 +64,13 @@ class Workspace:
         return self.root / ".memory"
 
     def folds(self) -> Path:
-        """What is kept of finished folds (``assess --train``); may be deleted."""
+        """The cache of finished folds (``assess --train``); may be deleted."""
         return self.root / ".assess"
 
     def remember(self, folder: Path) -> None:
-        """Keep in mind that a result is written to ``folder``, unless that lies in the workspace.
+        """Record that a result is written to ``folder``, unless that lies in the workspace.
 
-        A workspace is not created for that, and it is no error if it cannot be written.
+        Creates no workspace, and ignores one that cannot be written.
         """
         name = sha256(os.fsencode(folder)).hexdigest()[:16]
         record = self.root / _ELSEWHERE / f"{name}.json"
@@ -87,11 +81,11 @@ class Workspace:
             replace_json(record, {"greenadapt": __version__, "folder": str(folder)})
 
     def elsewhere(self) -> list[Path]:
-        """The folders that were remembered, whether or not there still is a result."""
+        """The folders that ``remember`` recorded, whether or not they still hold a result."""
         folders = []
         for record in sorted((self.root / _ELSEWHERE).glob("*.json")):
             with suppress(InputError, MissingError, OSError):
-                folder = Path(read_own(record, _Elsewhere, "record").folder)
+                folder = Path(read_own_object(record, dict[str, str], "record")["folder"])
                 folders += [folder] if folder.is_absolute() else []
         return sorted(folders)
 
@@ -110,38 +104,36 @@ class Workspace:
         folder = self.root / corpus / model
         return [name for name in _visible_folders(folder) if (folder / name / MANIFEST).is_file()]
 
-    def _stages_of(self, corpus: str, model: str) -> set[str]:
-        """The stages that have a finished result, under whatever variant."""
-        return {name.split("@")[0] for name in self.stages(corpus, model)}
-
     def results(self, corpus: str, model: str) -> list[Result]:
         """The finished results for a corpus and a model."""
-        places = (self.place(corpus, model, *name.split("@", 1)) for name in self.stages(corpus, model))
-        return [result for place in places if (result := place.current()) is not None]
+        results = (self.place(corpus, model, *name.split("@", 1)).current() for name in self.stages(corpus, model))
+        return [*filter(None, results)]
 
     def only_corpus(self, model: str | None = None, stage: str | None = None) -> str:
-        """The one corpus that has results: for ``model`` if given, and of ``stage`` if given.
+        """The only corpus that has results: for ``model`` if given, and of ``stage`` under any variant if given.
 
         Raises ``MissingError`` if there is none, ``UsageError`` listing them if there are several.
         """
-        known = [
-            corpus
-            for corpus in self.corpora()
-            for own in self.models(corpus)
-            if model in (None, own) and (stage is None or stage in self._stages_of(corpus, own))
-        ]
-        names = [*dict.fromkeys(known)]
+        names = []
+        for corpus in self.corpora():
+            models = [name for name in self.models(corpus) if model in (None, name)]
+            stages = {name.split("@")[0] for model_name in models for name in self.stages(corpus, model_name)}
+            if stages and stage in (None, *stages):
+                names.append(corpus)
         if len(names) == 1:
             return names[0]
         if names:
             raise UsageError(
                 f"{self.root} has results of {len(names)} corpora ({', '.join(names)})", "choose one with --corpus"
             )
-        what = f"no {stage or 'result'}" + (f" for model {model}" if model else "")
-        raise MissingError(f"{what} in {self.root}", f"run greenadapt {stage or 'adapt'} first, with --corpus")
+        of_model = f" for model {model}" if model else ""
+        raise MissingError(
+            f"no {stage or 'result'}{of_model} in {self.root}",
+            f"run greenadapt {stage or 'adapt'} first, with --corpus",
+        )
 
     def only_model(self, corpus: str) -> str:
-        """The one model that has results for ``corpus``.
+        """The only model that has results for ``corpus``.
 
         Raises ``MissingError`` if there is none, ``UsageError`` listing them if there are several.
         """
@@ -152,8 +144,8 @@ class Workspace:
             raise UsageError(
                 f"{corpus} has results for {len(models)} models ({', '.join(models)})", "choose one with --model"
             )
-        near = difflib.get_close_matches(corpus, filter(self.models, self.corpora()), n=3, cutoff=0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else "name the model with --model"
+        matches = difflib.get_close_matches(corpus, filter(self.models, self.corpora()), n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(matches)}?" if matches else "name the model with --model"
         raise MissingError(f"no result for corpus {corpus} in {self.root}", hint)
 
     def place(self, corpus: str, model: str, stage: str, variant: str | None = None) -> Place:
@@ -191,7 +183,7 @@ class Workspace:
             raise MissingError(
                 f"no corpus or file is called {corpus}", "greenadapt corpus list shows the available ones"
             )
-        if not _is_plain(model):  # an adapted model's folder says what it is called
+        if not _is_plain(model):  # an adapted model's folder has its name
             raise InputError(f"the model calls itself {model!r}, which is no name", "correct its greenadapt.json")
         return self.root / corpus / model
 
@@ -208,43 +200,43 @@ def _visible_folders(folder: Path) -> list[str]:
 
 
 _A_DAY = 24 * 3600
-"""Seconds after which input is no longer being read: that takes no lock."""
+"""Seconds after which no command can still be reading input, for which none takes a lock."""
 _NEW_INPUT = re.compile(r"\.(stdin|records)-[0-9a-f]{32}")
-_OF_STATES = frozenset({"format", "general", "states", "dim", "precision", "texts"})
-"""What the header of a cache of states says of them."""
+_STATES_METADATA = frozenset({"format", "general", "states", "dim", "precision", "texts"})
+"""Names in the header of a cache of states."""
 FOREIGN = "nothing in it says that greenadapt made it: delete it yourself if nobody needs it"
-"""Why something stays."""
+"""Why a leftover stays."""
 Kind = Literal["version", "unfinished", "download", "input", "cache"]
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """A file or folder that is no result."""
+    """A file or folder of a workspace that is no result."""
 
     kind: Kind
     """``version`` (replaced by a newer one), ``unfinished`` (work of a killed run), ``download``, ``input`` (standard
-    input, or records of a Python program, that was kept), ``cache``."""
+    input or records of a Python program), ``cache``."""
     path: Path
     bytes: int
     changed: float
-    """When its newest file was changed, in seconds since 1970."""
+    """Time of the last change, in seconds since 1970."""
     lock: Path
-    """The lock of those who write it."""
+    """The lock of its writers."""
     corpus: str = ""
     model: str = ""
     stage: str = ""
     """With its variant."""
     marks: tuple[Path, ...] = ()
-    """Files and links that name it; they go first."""
+    """Files and links that name the path; they are removed first."""
     seconds: float = 0.0
-    """Of unfinished work: what it took so far."""
+    """Time that unfinished work took so far."""
     attempts: int = 0
     is_last: bool = False
     """Whether it is the version before the current one."""
     needed: str = ""
-    """What a result would lack without it."""
+    """A result that would lack the file, in words."""
     foreign: str = ""
-    """Why it is somebody else's, as far as can be told, so that it stays."""
+    """Why it may be somebody else's, so that it stays."""
 
     @property
     def writer(self) -> str | None:
@@ -253,49 +245,47 @@ class Leftover:
 
 
 def leftovers(workspace: Workspace) -> list[Leftover]:
-    """All of a workspace, by folder."""
+    """All leftovers of a workspace, by folder."""
     root = Path(os.path.realpath(workspace.root))
-    found = [*_top(workspace)]
+    items = [*_top(workspace)]
     for corpus in workspace.corpora():
-        folder = workspace.root / corpus
-        found += [replace(each, corpus=corpus) for each in _downloads(workspace, corpus)]
-        for model in sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name[0] != "."):
-            each = [*_versions(folder / model), *_unfinished(folder / model)]
-            found += [replace(one, corpus=corpus, model=model) for one in each]
-    inside = [each for each in found if Path(os.path.realpath(each.path.parent)).is_relative_to(root)]
-    return [each for each in inside if not each.path.is_symlink()]
+        items += [replace(item, corpus=corpus) for item in _downloads(workspace, corpus)]
+        for model in _visible_folders(workspace.root / corpus):
+            folder = workspace.root / corpus / model
+            work = [_work(path, folder / ".lock", path.name) for path in _listed(folder / ".work") if path.is_dir()]
+            items += [replace(item, corpus=corpus, model=model) for item in (*_versions(folder), *work)]
+    return [
+        item
+        for item in items
+        if Path(os.path.realpath(item.path.parent)).is_relative_to(root) and not item.path.is_symlink()
+    ]
 
 
 def unfinished_beside(place: Place) -> Leftover | None:
-    """The work of a killed run that was to become the folder ``place``, if any."""
-    work = place.work
-    if not is_work(work):
-        return None
-    return _work(work, beside(place.path, "lock"), place.path.name)
+    """The work of a killed run that would have become the folder ``place``, if any."""
+    return _work(place.work, beside(place.path, "lock"), place.path.name) if is_work(place.work) else None
 
 
 def tree_size(path: Path) -> tuple[int, float]:
-    """The bytes of a file or of all files below a folder, and when the newest was changed; symlinks count as links."""
+    """The bytes of a file or of all files below a folder, and the time of the last change; symlinks count as links."""
     size, newest = 0, path.lstat().st_mtime
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size, newest
     for folder, _, names in os.walk(path):
         for name in names:
-            try:
-                facts = os.lstat(Path(folder) / name)
-            except FileNotFoundError:
-                continue  # removed meanwhile
-            size += facts.st_size
-            newest = max(newest, facts.st_mtime)
+            with suppress(FileNotFoundError):  # removed meanwhile
+                status = os.lstat(Path(folder) / name)
+                size += status.st_size
+                newest = max(newest, status.st_mtime)
     return size, newest
 
 
-def _found(kind: Kind, path: Path, lock: Path, *, is_own: bool) -> Leftover:
+def _leftover(kind: Kind, path: Path, lock: Path, *, is_own: bool) -> Leftover:
     return Leftover(kind, path, *tree_size(path), lock, foreign="" if is_own else FOREIGN)
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What is in a folder, also hidden, in order; nothing if it is none or went meanwhile."""
+    """The entries of a folder, also hidden, sorted; none if it is no folder or was removed meanwhile."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -306,28 +296,22 @@ def _versions(folder: Path) -> Iterator[Leftover]:
     links = [path for path in _listed(folder) if path.is_symlink()]
     current = {Path(os.path.realpath(link)) for link in links if not link.name.startswith(".")}
     for version in _listed(folder / ".versions"):
-        named = tuple(link for link in links if Path(os.path.realpath(link)) == Path(os.path.realpath(version)))
-        if Path(os.path.realpath(version)) in current or not version.is_dir():
+        target = Path(os.path.realpath(version))
+        if target in current or not version.is_dir():
             continue
-        stage = named[0].name.removeprefix(".").removesuffix(".previous").removesuffix(".new") if named else ""
-        found = _found("version", version, folder / ".lock", is_own=is_result(version))
-        if not found.foreign and (added := added_files(version)):
-            found = replace(found, foreign=f"it holds files that greenadapt did not write, such as {added[0]}")
-        yield replace(found, stage=stage, marks=named, is_last=bool(named))
-
-
-def _unfinished(folder: Path) -> Iterator[Leftover]:
-    for work in _listed(folder / ".work"):
-        if work.is_dir():
-            yield _work(work, folder / ".lock", work.name)
+        marks = tuple(link for link in links if Path(os.path.realpath(link)) == target)
+        stage = marks[0].name.removeprefix(".").removesuffix(".previous").removesuffix(".new") if marks else ""
+        item = _leftover("version", version, folder / ".lock", is_own=is_result(version))
+        if not item.foreign and (added := added_files(version)):
+            item = replace(item, foreign=f"it holds files that greenadapt did not write, such as {added[0]}")
+        yield replace(item, stage=stage, marks=marks, is_last=bool(marks))
 
 
 def _work(work: Path, lock: Path, stage: str) -> Leftover:
-    found = replace(_found("unfinished", work, lock, is_own=is_work(work)), stage=stage)
-    if (left := Attempts.left(work)) is None:
-        return found
-    seconds = left.cost.seconds if left.cost else 0.0
-    return replace(found, attempts=left.attempts, seconds=seconds, marks=(former_mark(work),))
+    item = replace(_leftover("unfinished", work, lock, is_own=is_work(work)), stage=stage)
+    if (before := Attempts.read(work)) is None:
+        return item
+    return replace(item, attempts=before.attempts, seconds=before.cost.seconds, marks=(mark_beside(work),))
 
 
 def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
@@ -336,13 +320,14 @@ def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
     for path in _listed(folder):
         if path.name.startswith("."):
             continue
-        is_kept = path.name == "stdin" or (path.name == f"{corpus}.jsonl" and corpus.startswith("records-"))
-        kind: Kind = "input" if is_kept else "unfinished" if path.name.endswith(".part") else "download"
-        ours = is_own(path) or is_noted(path)
-        if is_kept:  # it is needed, or its content says what it is called
-            ours = bool(used) or (path.is_file() and corpus.endswith(f"-{hash_file(path)[:8]}"))
-        found = replace(_found(kind, path, folder / ".lock", is_own=ours), needed="" if kind == "unfinished" else used)
-        yield replace(found, stage="download") if kind == "unfinished" else found
+        if path.name == "stdin" or (path.name == f"{corpus}.jsonl" and corpus.startswith("records-")):
+            # Either a result needs it, or the name of the corpus has the hash of its content.
+            is_ours = bool(used) or (path.is_file() and corpus.endswith(f"-{hash_file(path)[:8]}"))
+            yield replace(_leftover("input", path, folder / ".lock", is_own=is_ours), needed=used)
+            continue
+        kind: Kind = "unfinished" if path.name.endswith(".part") else "download"
+        item = _leftover(kind, path, folder / ".lock", is_own=is_own(path) or is_noted(path))
+        yield replace(item, stage="download") if kind == "unfinished" else replace(item, needed=used)
 
 
 def _top(workspace: Workspace) -> Iterator[Leftover]:
@@ -350,12 +335,13 @@ def _top(workspace: Workspace) -> Iterator[Leftover]:
     memory, folds = workspace.memory_cache(), workspace.folds()
     for path in _listed(memory):
         if path.suffix in (".safetensors", ".part"):
-            found = _found("cache", path, path.with_suffix(".lock"), is_own=_metadata(path).keys() == _OF_STATES)
-            yield replace(found, stage="memory", marks=(path.with_suffix(".sha256"),))
+            is_states = _metadata(path).keys() == _STATES_METADATA
+            item = _leftover("cache", path, path.with_suffix(".lock"), is_own=is_states)
+            yield replace(item, stage="memory", marks=(path.with_suffix(".sha256"),))
     for path in _listed(folds):
         if path.suffix in (".safetensors", ".part"):
             lock = folds / f".{path.stem}.safetensors.lock"
-            yield replace(_found("cache", path, lock, is_own=_is_fold(path)), stage="assess")
+            yield replace(_leftover("cache", path, lock, is_own=_is_fold(path)), stage="assess")
     for path in _listed(folds / "running"):
         if path.is_dir():
             key = path.name.removeprefix(".").split(".")[0]
@@ -363,11 +349,11 @@ def _top(workspace: Workspace) -> Iterator[Leftover]:
     for path in _listed(workspace.root):
         is_new = _NEW_INPUT.fullmatch(path.name) and path.is_file()  # a random name, which nobody else has
         if is_new and path.lstat().st_mtime < time.time() - _A_DAY:
-            yield _found("input", path, workspace.root / ".stdin.lock", is_own=True)
+            yield _leftover("input", path, workspace.root / ".stdin.lock", is_own=True)
 
 
 def _metadata(path: Path) -> dict[str, str]:
-    """Those of a safetensors file; empty if it is none."""
+    """The metadata of a safetensors file; empty for any other file."""
     try:
         return read_metadata(path)
     except (InputError, OSError):
@@ -375,7 +361,7 @@ def _metadata(path: Path) -> dict[str, str]:
 
 
 def _is_fold(path: Path) -> bool:
-    """Whether a file is what is kept of a fold: its header says how long it took."""
+    """Whether a file is the cache of a fold: its header has the time that the fold took."""
     try:
         seconds = json.loads(_metadata(path).get("seconds", "null"))
     except (ValueError, RecursionError):

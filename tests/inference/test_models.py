@@ -26,7 +26,7 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.server.models import Asked, FoundModel, ServedModel
+from greenadapt.server.models import Input, ModelSource, ServedModel
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.tasks.base import make_task, margins
@@ -392,18 +392,18 @@ def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp
 
 def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., Path]) -> None:
     folder = TaskFolder.find(str(make_model(TEXTS)))
-    source = FoundModel("texts", folder.folder, folder)
+    source = ModelSource("texts", folder.folder, folder)
     sure, plain = (ServedModel.open(source, ReadingOptions(**example)) for example in ({"margin": 0.0}, {}))  # type: ignore[arg-type]
     example = TEXTS.example("tachycardia of the heart", "")
 
     def label(model: ServedModel, *views: Any) -> Any:
-        [answer] = model.predicted([Asked(model, example, views, 10)])
+        [answer] = model.predict([Input(model, example, views, 10)])
         return answer
 
     assert label(sure, "mean")["mean"] == label(plain, "expanded")["expanded"]
     assert label(sure, "mean", "base") == label(plain, "mean", "base")
     assert label(plain, "mean")["mean"] != label(plain, "expanded")["expanded"]
-    mixed = sure.predicted([Asked(sure, example, ("mean",), 10), Asked(sure, example, ("mean", "base"), 10)])
+    mixed = sure.predict([Input(sure, example, ("mean",), 10), Input(sure, example, ("mean", "base"), 10)])
     assert mixed == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
 
 

@@ -98,11 +98,11 @@ def test_check_5_old_rows_stay_and_a_new_row_is_the_mapped_vector(adapted: Adapt
     assert W is not None
     dual, base = DualTokenizer.load(adapted.folder), load_tokenizer(adapted.base)
     rows = {word: dual.encode(word).expanded.ids.tolist() for word in vectors.words}
-    known = base.get_vocab()
-    added = {word: row[0] for word, row in rows.items() if word not in known}
+    base_ids = base.get_vocab()
+    added = {word: row[0] for word, row in rows.items() if word not in base_ids}
     for word, row in rows.items():
-        if word in known:
-            assert row == [known[word]]
+        if word in base_ids:
+            assert row == [base_ids[word]]
     assert sorted(added.values()) == list(range(len(old), len(new)))
     for word, row in added.items():
         np.testing.assert_allclose(new[row], W.astype(float) @ vectors.matrix[vectors.index[word]], atol=1e-5)
@@ -173,18 +173,12 @@ def test_check_9_restricted_to_a_task_is_the_same_model_there(adapted: Adapted, 
         torch.testing.assert_close(*outputs, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("is_bytelevel", [False, True])
 def test_saving_and_loading_change_nothing(
-    adapted: Adapted, models: tuple[Any, Any], tokenizers: tuple[Any, Any], tmp_path: Path
+    adapted: Adapted, tiny_model: Callable[..., Path], tmp_path: Path, is_bytelevel: bool
 ) -> None:
-    _unchanged_by_saving(models[1], tokenizers[1], tmp_path)
-
-
-def test_saving_and_loading_change_nothing_with_bytelevel_bpe(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    folder = adapt(tmp_path / "root", tiny_model("RobertaModel"))[-1].path
-    _unchanged_by_saving(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder), tmp_path)
-
-
-def _unchanged_by_saving(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    folder = adapt(tmp_path / "root", tiny_model("RobertaModel"))[-1].path if is_bytelevel else adapted.folder
+    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     model.save_pretrained(tmp_path / "saved")
     tokenizer.save_pretrained(tmp_path / "saved")
     again, tokenizer_again = (auto.from_pretrained(tmp_path / "saved") for auto in (AutoModel, AutoTokenizer))
@@ -301,9 +295,9 @@ def guarded(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]
     """
     (tmp_path / "guard").mkdir()
     (tmp_path / "guard" / "sitecustomize.py").write_text(GUARD)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
     path = os.pathsep.join([str(tmp_path / "guard"), *filter(None, sys.path)])
-    environment = {**kept, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "HOME": str(tmp_path)}
+    environment = {**variables, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "HOME": str(tmp_path)}
 
     def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, *map(str, arguments)]
@@ -323,12 +317,12 @@ def test_check_52_w2v_align_expand_without_gpu_and_network(guarded: Callable[...
     """Check 52: w2v → align → expand with no GPU visible and no network (nor torch, nor transformers)."""
     corpus = tmp_path / "abstracts.txt"
     corpus.write_text(ABSTRACTS * 3)
-    given = ["--corpus", corpus, "--workspace", tmp_path / "ws"]
+    options = ["--corpus", corpus, "--workspace", tmp_path / "ws"]
     small = ["--model", "minilm", "--min-count", 1, "--epochs", 1, "--workers", 2, "--keep-duplicates"]
-    for command in (["w2v", *given, *small], ["align", *given], ["expand", *given]):
-        done = guarded("-m", "greenadapt", *command)
-        assert done.returncode == 0, done.stderr
-        assert f"{command[0]}: done in" in done.stdout
+    for command in (["w2v", *options, *small], ["align", *options], ["expand", *options]):
+        completed = guarded("-m", "greenadapt", *command)
+        assert completed.returncode == 0, completed.stderr
+        assert f"{command[0]}: done in" in completed.stdout
     (weights,) = (tmp_path / "ws").glob("*/minilm/expand/model.safetensors")
     assert len(ArrayFile(weights)[EMBEDDING]) > 30522
 
@@ -392,25 +386,25 @@ def readable(workspace: Path) -> dict[str, str]:
 def test_killed_at_ten_steps_of_every_stage(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     corpus = tmp_path / "abstracts.txt"
     corpus.write_text(ABSTRACTS * 30)
-    given = ["--corpus", corpus, "--model", tiny_model(), "--keep-duplicates", "--workers", 1, "--epochs", 3]
+    arguments = ["--corpus", corpus, "--model", tiny_model(), "--keep-duplicates", "--workers", 1, "--epochs", 3]
 
-    said = []
+    messages = []
 
     def run(workspace: Path, *prefix: str, options: Any = ()) -> int:
-        done = Forked([*prefix, "adapt", *given, "--workspace", workspace, *options], tmp_path).completed()
-        said.append(done.stderr)
-        return done.returncode
+        completed = Forked([*prefix, "adapt", *arguments, "--workspace", workspace, *options], tmp_path).completed()
+        messages.append(completed.stderr)
+        return completed.returncode
 
     assert run(tmp_path / "whole", "-m", "greenadapt") == 0
     expected = readable(tmp_path / "whole")
     assert sorted(expected) == ["align", "corpus", "expand", "w2v"]
-    for what, where in MOMENTS:
-        assert run(tmp_path / "killed", "-c", KILLED_AT, what, where) == -signal.SIGKILL, (what, where)
+    for operation, where in MOMENTS:
+        assert run(tmp_path / "killed", "-c", KILLED_AT, operation, where) == -signal.SIGKILL, (operation, where)
         seen = readable(tmp_path / "killed")
         assert seen.items() <= expected.items()
     assert run(tmp_path / "killed", "-m", "greenadapt") == 0
     assert readable(tmp_path / "killed") == expected
-    assert sum("resuming after epoch 1" in text for text in said) == 1  # as killed while the second was being saved
+    assert sum("resuming after epoch 1" in text for text in messages) == 1  # as killed while the second was being saved
     # Replacing a result that is there: until the last rename, a reader has the old one.
     stage = next((tmp_path / "killed").glob("*/*/expand"))
     before = stage.resolve()

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,8 +35,8 @@ def logits(folder: Path, ids: list[int]) -> torch.Tensor:
     model = auto.from_pretrained(folder).eval()
     reads = {"labels": torch.tensor([ids])} if config.is_encoder_decoder else {}
     with torch.no_grad():
-        found: torch.Tensor = model(torch.tensor([ids]), **reads).logits
-    return found
+        values: torch.Tensor = model(torch.tensor([ids]), **reads).logits
+    return values
 
 
 @pytest.mark.slow
@@ -48,7 +47,7 @@ def test_rows_for_words(run_alone: Run, tmp_path: Path, family: str) -> None:
     adapt(run_alone, base, "--rows", "map")
     folder = tmp_path / "adapted"
     before, after = (Checkpoint.open(path, generative=True) for path in (base, folder))
-    dual, own = DualTokenizer.load(folder), load_tokenizer(base)
+    dual, tokenizer = DualTokenizer.load(folder), load_tokenizer(base)
     assert after.n_rows == before.n_rows + len(dual.added)
     assert len(dual.added) > 50
 
@@ -56,11 +55,11 @@ def test_rows_for_words(run_alone: Run, tmp_path: Path, family: str) -> None:
     assert plain.eos_token == "</s>"
     n_found = 0
     for line in [*real_lines(), *ODD]:
-        both, ids = dual.encode(line), plain(line, add_special_tokens=False)["input_ids"]
-        assert both.base.ids.tolist() == own.encode(line, add_special_tokens=False).ids
-        assert both.expanded.ids.tolist() == ids or (family == "T5" and line in ODD)
+        encoding, ids = dual.encode(line), plain(line, add_special_tokens=False)["input_ids"]
+        assert encoding.base.ids.tolist() == tokenizer.encode(line, add_special_tokens=False).ids
+        assert encoding.expanded.ids.tolist() == ids or (family == "T5" and line in ODD)
         if family != "T5":  # whose plain tokenizer leaves out spaces before added words
-            assert plain.decode(ids) == plain_base.decode(both.base.ids)
+            assert plain.decode(ids) == plain_base.decode(encoding.base.ids)
         n_found += sum(i >= before.n_rows for i in ids)
     assert n_found > 200
 
@@ -68,41 +67,40 @@ def test_rows_for_words(run_alone: Run, tmp_path: Path, family: str) -> None:
     torch.testing.assert_close(logits(folder, ids)[..., : before.n_rows], logits(base, ids))
 
     vectors = WordVectors.load(next((tmp_path / "ws").glob("*/*/w2v")))
-    _, rows, base_ids = overlap(vectors, BaseVocabulary(own))
+    _, rows, base_ids = overlap(vectors, BaseVocabulary(tokenizer))
     assert (before.untied_output() is None) == (family in ("Gemma", "GPT2", "T5"))
     for name in (before.embedding_name, *([before.decoder_name] if before.untied_output() is not None else [])):
-        known, made = vectors.matrix[rows].astype(float), [vectors.index[word] for word in dual.added.all_surfaces()]
-        solution = np.linalg.lstsq(known, before[name][base_ids].astype(float), rcond=None)[0]
+        overlap_vectors, numbers = (
+            vectors.matrix[rows].astype(float),
+            [vectors.index[word] for word in dual.added.all_surfaces()],
+        )
+        solution = np.linalg.lstsq(overlap_vectors, before[name][base_ids].astype(float), rcond=None)[0]
         np.testing.assert_array_equal(after[name][: before.n_rows], before[name])
-        np.testing.assert_allclose(after[name][before.n_rows :], vectors.matrix[made] @ solution, atol=1e-4)
+        np.testing.assert_allclose(after[name][before.n_rows :], vectors.matrix[numbers] @ solution, atol=1e-4)
 
     run_alone("expand", "-c", "text.txt", "-m", base, "--rows", "form", "-o", "formed")
     lengths = np.linalg.norm(Checkpoint.open(tmp_path / "formed", generative=True).embedding()[before.n_rows :], axis=1)
     assert np.ptp(lengths) > 1e-3  # not rescaled
 
 
-def refusals(model: Path) -> dict[str, tuple[Any, ...]]:
-    ner = ("--task", "ner", "--train", "a.tsv", "--test", "a.tsv", "-o", "made")
-    return {
-        "finetune": ("-m", model, *ner),
-        "finetune with a memory": ("-m", "minilm", "--memory", model, *ner),
-        "pretrain": ("-m", model, "--text", "a.txt", "-o", "made"),
-        "predict": ("-m", model, "-i", "a.txt"),
-        "evaluate": ("-m", model, "--test", "a.tsv"),
-        "qa": ("-m", model, "--data", "a.txt"),
-        "compile": ("-m", model, "-o", "made"),
-        "serve": ("-m", model),
-        "index": ("--documents", "a.txt", "-m", model, "-o", "made"),
-    }
-
-
 def test_everything_else_refuses_them_by_name(run_alone: Run, tmp_path: Path) -> None:
     base = generative_model(tmp_path / "base", "Llama")
     Path("a.txt").write_text("the heart\n")
     Path("a.tsv").write_text("the\tO\nheart\tB-X\n\n")
-    for command, options in refusals(base).items():
-        said = last_line(run_alone(command.split()[0], *options, code=1))
-        assert "generative language model (llama)" in said, command
+    ner = ("--task", "ner", "--train", "a.tsv", "--test", "a.tsv", "-o", "made")
+    for command in (
+        ("finetune", "-m", base, *ner),
+        ("finetune", "-m", "minilm", "--memory", base, *ner),
+        ("pretrain", "-m", base, "--text", "a.txt", "-o", "made"),
+        ("predict", "-m", base, "-i", "a.txt"),
+        ("evaluate", "-m", base, "--test", "a.tsv"),
+        ("qa", "-m", base, "--data", "a.txt"),
+        ("compile", "-m", base, "-o", "made"),
+        ("serve", "-m", base),
+        ("index", "--documents", "a.txt", "-m", base, "-o", "made"),
+    ):
+        line = last_line(run_alone(*command, code=1))
+        assert "generative language model (llama)" in line, command
     assert not Path("made").exists()
 
 

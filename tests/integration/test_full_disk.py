@@ -5,7 +5,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,19 +35,21 @@ def full_at(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("kind", ["json", "lines", "arrays", "tensors"])
-def test_files_of_a_result(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: write_json(path, "x" * LARGE),
+        lambda path: write_lines(path, [{"x": "x" * LARGE}]),
+        lambda path: write_arrays(path, {"x": np.zeros(LARGE)}),
+        lambda path: write_tensors({"x": torch.zeros(LARGE)}, path),
+    ],
+)
+def test_files_of_a_result(tmp_path: Path, write: Callable[[Path], None]) -> None:
     path = tmp_path / "file"
-    write = {
-        "json": lambda: write_json(path, "x" * LARGE),
-        "lines": lambda: write_lines(path, [{"x": "x" * LARGE}]),
-        "arrays": lambda: write_arrays(path, {"x": np.zeros(LARGE)}),
-        "tensors": lambda: write_tensors({"x": torch.zeros(LARGE)}, path),
-    }[kind]
-    with full_at(LARGE // 2), pytest.raises(OSError, match="File too large") as found:
-        write()
-    assert found.value.filename == str(path)
-    write()
+    with full_at(LARGE // 2), pytest.raises(OSError, match="File too large") as error:
+        write(path)
+    assert error.value.filename == str(path)
+    write(path)
 
 
 def test_tensors_come_back(tmp_path: Path) -> None:
@@ -63,17 +65,17 @@ def test_a_stage_names_its_folder_where_it_does_not_know_the_file(tmp_path: Path
         return Outcome({})
 
     place = Place(tmp_path / "w2v", linked=False)
-    with full_at(LARGE // 2), pytest.raises(OSError, match="File too large") as found:
+    with full_at(LARGE // 2), pytest.raises(OSError, match="File too large") as error:
         replace(session(tmp_path), out=place.path).run(place, Job("w2v", {}, {}, build))
-    assert found.value.filename == str(place.work)
+    assert error.value.filename == str(place.work)
 
 
 def test_other_errors_stay_as_they_are() -> None:
-    named, other = OSError(errno.ENOSPC, "full", "mine"), OSError(errno.EIO, "broken")
-    for error, filename in ((named, "mine"), (other, None)):
-        with pytest.raises(OSError, match=r"full|broken") as found, naming("yours"):
+    named, unnamed = OSError(errno.ENOSPC, "full", "mine"), OSError(errno.EIO, "broken")
+    for error, filename in ((named, "mine"), (unnamed, None)):
+        with pytest.raises(OSError, match=r"full|broken") as caught, naming("yours"):
             raise error
-        assert found.value.filename == filename
+        assert caught.value.filename == filename
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
@@ -85,8 +87,8 @@ def test_by_the_command_line(run_alone: Run, tmp_path: Path) -> None:
     assert last_line(refused) == "greenadapt: No space left on device: full.vec"
     for options in ([], ["--json"]):
         with open("/dev/full", "w") as full:
-            done = subprocess.run(
+            completed = subprocess.run(
                 [sys.executable, "-m", "greenadapt", "corpus", "list", *options],
                 stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=dict(os.environ),
             )  # fmt: skip
-        assert (done.returncode, done.stderr) == (1, "greenadapt: No space left on device: standard output\n")
+        assert (completed.returncode, completed.stderr) == (1, "greenadapt: No space left on device: standard output\n")

@@ -40,13 +40,13 @@ def published(workspace: Path) -> list[Path]:
 
 def digests(workspace: Path) -> dict[str, str]:
     """SHA-256 of every published file but manifests and cards, which have the cost, by stage and name."""
-    found = {}
+    hashes = {}
     for link in published(workspace):
         folder = link.resolve(strict=True)
         for path in folder.rglob("*"):
             if path.is_file() and path.name not in (MANIFEST, CARD):
-                found[f"{link.name}/{path.relative_to(folder)}"] = hash_file(path)
-    return found
+                hashes[f"{link.name}/{path.relative_to(folder)}"] = hash_file(path)
+    return hashes
 
 
 def whole_stages(workspace: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from safetensors.torch import load_file
 from greenadapt.checkpoints.source import find_model
 from tests.conftest import WORDS, Run, tiny_model_in
 from tests.support.old_models import LAYOUTS, old_twin
+from tests.support.references import rows, states
 from tests.support.small_tasks import ner_file
 
 FAST = ("--epochs", 1, "--max-steps", 2, "--batch-size", 4, "--max-length", 64)
@@ -48,16 +48,8 @@ def twins(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     """Those of a folder but for the buffer of positions, which old releases wrote."""
-    found = load_file(folder / "model.safetensors")
-    return {name: weight for name, weight in found.items() if not name.endswith("position_ids")}
-
-
-def states(folder: Path, text: str) -> torch.Tensor:
-    """By plain transformers."""
-    model, tokenizer = (each.from_pretrained(folder) for each in (transformers.AutoModel, transformers.AutoTokenizer))
-    with torch.no_grad():
-        found: torch.Tensor = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state
-    return found
+    tensors = load_file(folder / "model.safetensors")
+    return {name: weight for name, weight in tensors.items() if not name.endswith("position_ids")}
 
 
 @pytest.mark.slow
@@ -76,9 +68,9 @@ def test_an_old_folder_gives_what_a_new_one_gives(run_alone: Run, twins: tuple[P
         predicted += [run_alone("predict", "-m", f"{base.name}-{kind}", "-i", text).stdout for kind in ("ner", "plain")]
     assert predicted[:2] == predicted[2:]
     for kind in ("adapted", "ner", "plain"):
-        expected, found = (weights(tmp_path / f"{base.name}-{kind}") for base in twins)
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+        expected, weights_of_old = (weights(tmp_path / f"{base.name}-{kind}") for base in twins)
+        assert weights_of_old.keys() == expected.keys()
+        assert all(torch.equal(weights_of_old[name], weight) for name, weight in expected.items())
         for name in ("tokenizer.json", "base_tokenizer/tokenizer.json"):
             files = [tmp_path / f"{base.name}-{kind}" / name for base in twins]
             if files[0].is_file():
@@ -122,11 +114,7 @@ def test_other_commands_read_old_folders(run_alone: Run, tmp_path: Path) -> None
 def test_a_vocabulary_with_capitals_is_told(run_alone: Run, tmp_path: Path) -> None:
     text, _ = texts(tmp_path)
     old = old_twin(tiny_model_in(tmp_path, "BertModel", name="modern"), tmp_path / "old", "pytorch-pretrained-bert")
-    told = "vocab.txt of .* has capitals, but no tokenizer_config.json says do_lower_case"
-    assert told.split(".*")[1] in run_alone("corpus", "prepare", text, "-m", old).stderr
+    warning = "vocab.txt of .* has capitals, but no tokenizer_config.json says do_lower_case"
+    assert warning.split(".*")[1] in run_alone("corpus", "prepare", text, "-m", old).stderr
     (old / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert "has capitals" not in run_alone("corpus", "prepare", text, "-m", old, "--force").stderr
-
-
-def rows(output: str) -> list[Any]:
-    return [json.loads(line) for line in output.splitlines()]

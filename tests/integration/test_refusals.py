@@ -29,7 +29,7 @@ NER = ("--task", "ner", "--max-length", 64)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``base``, ``adapted``, ``run`` (trained under two seeds on that), a corpus, and files to predict and train on."""
     folder = tmp_path_factory.mktemp("made")
     model = adapted(partial(tiny_model_in, folder), architecture="BertForMaskedLM")
@@ -45,9 +45,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(made: Path, tmp_path: Path) -> Path:
+def folder(models: Path, tmp_path: Path) -> Path:
     """A copy of ``made`` that a test may break, where ``run_alone`` runs."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -57,74 +57,73 @@ def change(model: Path, name: str, position: tuple[int, int], value: float) -> N
     save_file(weights, model / "model.safetensors", {"format": "pt"})
 
 
+PREDICT = ("predict", "-m", "run", "-i", "in.txt")
+FINETUNE = ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out")
+
+
 @pytest.mark.parametrize("name", ["base_tokenizer/tokenizer_config.json", "rows.safetensors", "scores.json"])
-def test_a_file_that_the_manifest_lists_is_missed(here: Path, run_alone: Run, name: str) -> None:
-    (here / "run" / name).unlink()
-    said = last_line(run_alone("predict", "-m", "run", "-i", "in.txt", code=1))
-    assert f"run is not complete: it has no {name}, but manifest.json lists it: copy the whole folder" in said
+def test_a_file_that_the_manifest_lists_is_missed(folder: Path, run_alone: Run, name: str) -> None:
+    (folder / "run" / name).unlink()
+    line = last_line(run_alone(*PREDICT, code=1))
+    assert f"run is not complete: it has no {name}, but manifest.json lists it: copy the whole folder" in line
 
 
-def test_files_that_decide_nothing_may_be_missing(here: Path, run_alone: Run) -> None:
-    before = run_alone("predict", "-m", "run", "-i", "in.txt").stdout
-    shutil.rmtree(here / "run" / "seeds")
-    (here / "run" / "README.md").unlink()
-    assert run_alone("predict", "-m", "run", "-i", "in.txt").stdout == before
+def test_files_that_decide_nothing_may_be_missing(folder: Path, run_alone: Run) -> None:
+    before = run_alone(*PREDICT).stdout
+    shutil.rmtree(folder / "run" / "seeds")
+    (folder / "run" / "README.md").unlink()
+    assert run_alone(*PREDICT).stdout == before
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "rows.safetensors"])
-def test_the_files_of_the_seed_that_is_asked_are_missed(here: Path, run_alone: Run, name: str) -> None:
-    (here / "run" / "seeds" / "1" / name).unlink()
-    run_alone("predict", "-m", "run", "-i", "in.txt", "--seed", 0)
-    said = last_line(run_alone("predict", "-m", "run", "-i", "in.txt", "--seed", 1, code=1))
-    assert f"it has no seeds/1/{name}, but manifest.json lists it" in said
-
-
-def test_weights_of_a_seed_that_are_cut_short_are_named(here: Path, run_alone: Run) -> None:
-    file = here / "run" / "seeds" / "1" / "weights.safetensors"
+def test_the_files_of_the_seed_that_is_asked_are_read(folder: Path, run_alone: Run, name: str) -> None:
+    file = folder / "run" / "seeds" / "1" / name
     file.write_bytes(file.read_bytes()[:2000])
-    said = last_line(run_alone("predict", "-m", "run", "-i", "in.txt", "--seed", 1, code=1))
-    assert "seeds/1/weights.safetensors is " in said
+    assert f"seeds/1/{name} is " in last_line(run_alone(*PREDICT, "--seed", 1, code=1))
+    file.unlink()
+    run_alone(*PREDICT, "--seed", 0)
+    line = last_line(run_alone(*PREDICT, "--seed", 1, code=1))
+    assert f"it has no seeds/1/{name}, but manifest.json lists it" in line
 
 
 @pytest.mark.parametrize("gone", [(), ("manifest.json",), ("greenadapt.json",)])
 @pytest.mark.parametrize("model", ["adapted", "run"])
-def test_added_words_are_missed(here: Path, run_alone: Run, model: str, gone: tuple[str, ...]) -> None:
+def test_added_words_are_missed(folder: Path, run_alone: Run, model: str, gone: tuple[str, ...]) -> None:
     """``greenadapt.json`` and ``task.json`` say that there are some, and so does a base tokenizer."""
     for name in (WORDS, *gone):
-        (here / model / name).unlink(missing_ok=True)
+        (folder / model / name).unlink(missing_ok=True)
     if "manifest.json" in gone:
-        shutil.rmtree(here / model / "base_tokenizer")
-    asked = {
-        "run": ("predict", "-m", "run", "-i", "in.txt"),
-        "adapted": ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out"),
-    }[model]
-    said = last_line(run_alone(*asked, code=1))
-    assert f"{model} is not complete: it has no {WORDS}, but" in said
-    assert "4 words were added" in said or "it has base_tokenizer" in said
-    assert not (here / "out").exists()
+        shutil.rmtree(folder / model / "base_tokenizer")
+    line = last_line(run_alone(*(PREDICT if model == "run" else FINETUNE), code=1))
+    assert f"{model} is not complete: it has no {WORDS}, but" in line
+    assert "4 words were added" in line or "it has base_tokenizer" in line
+    assert not (folder / "out").exists()
 
 
-def test_words_of_another_model_are_refused(here: Path, run_alone: Run) -> None:
-    shutil.copyfile(here / "base" / "model.safetensors", here / "adapted" / "model.safetensors")
-    shutil.copyfile(here / "base" / "config.json", here / "adapted" / "config.json")
-    said = last_line(run_alone("pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "out", code=1))
-    assert "words.safetensors has words for 167 rows of the embedding, which has 163" in said
+def test_words_of_another_model_are_refused(folder: Path, run_alone: Run) -> None:
+    shutil.copyfile(folder / "base" / "model.safetensors", folder / "adapted" / "model.safetensors")
+    shutil.copyfile(folder / "base" / "config.json", folder / "adapted" / "config.json")
+    line = last_line(run_alone("pretrain", "--model", "adapted", "--text", "corpus.txt", "-o", "out", code=1))
+    assert "words.safetensors has words for 167 rows of the embedding, which has 163" in line
 
 
 def test_a_part_of_several_tasks_is_missed(two_tasks: Path, run_alone: Run) -> None:
     (two_tasks / "tasks" / "ner" / "weights.safetensors").unlink()
     (two_tasks.parent / "in.txt").write_text("the virus\n")
-    for asked in (("predict", "-m", two_tasks, "--task", "ill.1", "-i", "in.txt"), ("tasks", two_tasks)):
-        said = last_line(run_alone(*asked, code=1))
-        assert "it has no tasks/ner/weights.safetensors, but manifest.json lists it" in said
+    for command in (("predict", "-m", two_tasks, "--task", "ill.1", "-i", "in.txt"), ("tasks", two_tasks)):
+        line = last_line(run_alone(*command, code=1))
+        assert "it has no tasks/ner/weights.safetensors, but manifest.json lists it" in line
 
 
-def broken_contents(sound: str) -> dict[str, str]:
-    return {"{}": "{}", "[]": "[]", "null": "null", "empty": "", "cut": sound[: len(sound) // 2], "text": '"model"'}
+def assert_named(run_alone: Run, file: Path, command: tuple[Any, ...], *sound: str) -> None:
+    """Assert that ``command`` names a JSON ``file`` that is broken in any way, but for ``sound`` contents."""
+    content = file.read_text()
+    for broken in ("{}", "[]", "null", "", content[: len(content) // 2], '"model"'):
+        if broken not in sound:
+            file.write_text(broken)
+            assert file.name in last_line(run_alone(*command, code=1)), broken
 
 
-PREDICT = ("predict", "-m", "run", "-i", "in.txt")
-FINETUNE = ("finetune", "--model", "adapted", *NER, "--train", "train.tsv", "-o", "out")
 READ: list[tuple[str, tuple[Any, ...]]] = [
     ("run/task.json", PREDICT),
     ("run/config.json", PREDICT),
@@ -136,51 +135,44 @@ READ: list[tuple[str, tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "asked"), READ, ids=lambda value: value if isinstance(value, str) else value[0])
-def test_json_that_is_no_sound_object_is_named(here: Path, run_alone: Run, name: str, asked: tuple[Any, ...]) -> None:
-    for label, content in broken_contents((here / name).read_text()).items():
-        (here / name).write_text(content)
-        said = last_line(run_alone(*asked, code=1))
-        assert Path(name).name in said, (label, said)
-        assert not (here / "out").exists()
+@pytest.mark.parametrize(("name", "command"), READ, ids=lambda value: value if isinstance(value, str) else value[0])
+def test_json_that_is_no_sound_object_is_named(
+    folder: Path, run_alone: Run, name: str, command: tuple[Any, ...]
+) -> None:
+    assert_named(run_alone, folder / name, command)
+    assert not (folder / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["multitask.json", "scores.json", "tasks/ner/task.json"])
 def test_json_of_several_tasks_is_named(two_tasks: Path, run_alone: Run, name: str) -> None:
-    for label, content in broken_contents((two_tasks / name).read_text()).items():
-        (two_tasks / name).write_text(content)
-        assert Path(name).name in last_line(run_alone("tasks", two_tasks, code=1)), label
+    assert_named(run_alone, two_tasks / name, ("tasks", two_tasks))
 
 
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
-def test_a_tokenizers_settings_are_named(here: Path, run_alone: Run, name: str) -> None:
-    for label, content in broken_contents('{"do_lower_case": true}').items():
-        (here / "run" / "base_tokenizer" / name).write_text(content)
-        if label != "{}":
-            assert name in last_line(run_alone(*PREDICT, code=1)), label
+def test_a_tokenizers_settings_are_named(folder: Path, run_alone: Run, name: str) -> None:
+    file = folder / "run" / "base_tokenizer" / name
+    file.write_text('{"do_lower_case": true}')
+    assert_named(run_alone, file, PREDICT, "{}")
 
 
 @pytest.mark.parametrize("name", ["state.json", "record.json"])
-def test_a_training_state_without_what_is_needed_is_named(here: Path, name: str) -> None:
-    request = ner_request(here, here / "adapted")
+def test_a_training_state_without_what_is_needed_is_named(folder: Path, name: str) -> None:
+    request = ner_request(folder, folder / "adapted")
     with pytest.raises(KeyboardInterrupt):
-        finetune(replace(session(here, "out"), progress=Signalling(signal.SIGINT, at=3)), request)
-    (state,) = here.rglob(".state")
+        finetune(replace(session(folder, "out"), progress=Signalling(signal.SIGINT, at=3)), request)
+    (state,) = folder.rglob(".state")
     (state / name).write_text("{}")
     with pytest.raises(InputError, match=rf"{name} has no (number|epochs): remove"):
-        finetune(session(here, "out"), request)
+        finetune(session(folder, "out"), request)
 
 
-def test_an_index_of_shards_is_named(here: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
+def test_an_index_of_shards_is_named(folder: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
     index = tiny_model("BertForMaskedLM", name="sharded", max_shard_size="20KB") / "model.safetensors.index.json"
-    for label, content in broken_contents(index.read_text()).items():
-        index.write_text(content)
-        said = last_line(run_alone("adapt", "--corpus", "corpus.txt", "--model", "sharded", *ADAPT, code=1))
-        assert index.name in said, label
+    assert_named(run_alone, index, ("adapt", "--corpus", "corpus.txt", "--model", "sharded", *ADAPT))
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("command", "message"),
     [
         (("adapt", "--model", "cut"), "model.safetensors is truncated"),
         (("w2v", "--model", "cut"), "model.safetensors is truncated"),
@@ -192,59 +184,59 @@ def test_an_index_of_shards_is_named(here: Path, run_alone: Run, tiny_model: Cal
         (("adapt", "--model", "base", "--restrict-to", "none.txt"), "no file none.txt"),
     ],
 )
-def test_nothing_is_made_before_a_refusal(here: Path, run_alone: Run, asked: tuple[str, ...], message: str) -> None:
+def test_nothing_is_made_before_a_refusal(folder: Path, run_alone: Run, command: tuple[str, ...], message: str) -> None:
     for name in ("cut", "wide", "nan", "infinite"):
-        shutil.copytree(here / "base", here / name)
-    (here / "cut" / "model.safetensors").write_bytes((here / "base" / "model.safetensors").read_bytes()[:9000])
-    config = json.loads((here / "base" / "config.json").read_text())
-    (here / "wide" / "config.json").write_text(json.dumps({**config, "hidden_size": 48}))
-    change(here / "nan", EMBEDDING, (7, 3), np.nan)
-    change(here / "infinite", LAYER, (1, 2), -np.inf)
-    said = run_alone(asked[0], "--corpus", "corpus.txt", *asked[1:], *ADAPT, code=1)
-    assert re.search(message, last_line(said))
-    assert [*(here / "ws").rglob("manifest.json")] == []
+        shutil.copytree(folder / "base", folder / name)
+    (folder / "cut" / "model.safetensors").write_bytes((folder / "base" / "model.safetensors").read_bytes()[:9000])
+    config = json.loads((folder / "base" / "config.json").read_text())
+    (folder / "wide" / "config.json").write_text(json.dumps({**config, "hidden_size": 48}))
+    change(folder / "nan", EMBEDDING, (7, 3), np.nan)
+    change(folder / "infinite", LAYER, (1, 2), -np.inf)
+    line = run_alone(command[0], "--corpus", "corpus.txt", *command[1:], *ADAPT, code=1)
+    assert re.search(message, last_line(line))
+    assert [*(folder / "ws").rglob("manifest.json")] == []
 
 
-def test_another_configuration_is_refused_before_the_corpus_is_read_again(here: Path, run_alone: Run) -> None:
-    asked = ("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT)
-    run_alone(*asked)
-    with open(here / "corpus.txt", "a") as file:
+def test_another_configuration_is_refused_before_the_corpus_is_read_again(folder: Path, run_alone: Run) -> None:
+    command = ("adapt", "--corpus", "corpus.txt", "--model", "base", *ADAPT)
+    run_alone(*command)
+    with open(folder / "corpus.txt", "a") as file:
         file.write("\none more line of words")
-    before = {path: path.read_bytes() for path in (here / "ws").rglob("manifest.json")}
+    before = {path: path.read_bytes() for path in (folder / "ws").rglob("manifest.json")}
     for option in (("--method", "identity"), ("--window", 3), ("--rows", "norm")):
-        assert "exists with another configuration" in last_line(run_alone(*asked, *option, code=1))
-    assert {path: path.read_bytes() for path in (here / "ws").rglob("manifest.json")} == before
+        assert "exists with another configuration" in last_line(run_alone(*command, *option, code=1))
+    assert {path: path.read_bytes() for path in (folder / "ws").rglob("manifest.json")} == before
 
 
-def test_a_model_to_compare_with_is_looked_at_before_the_first_is_trained(here: Path, run_alone: Run) -> None:
-    content = (here / "base" / "model.safetensors").read_bytes()
-    (here / "base" / "model.safetensors").write_bytes(content[:9000])
+def test_a_model_to_compare_with_is_looked_at_before_the_first_is_trained(folder: Path, run_alone: Run) -> None:
+    content = (folder / "base" / "model.safetensors").read_bytes()
+    (folder / "base" / "model.safetensors").write_bytes(content[:9000])
     run_alone(*FINETUNE, "--test", "test.tsv", "--compare", "base", code=1)
-    assert not (here / "out").exists()
-    (here / "base" / "model.safetensors").write_bytes(content)
-    shutil.copytree(here / "full", here / "out-base-taken")
-    (here / "out").mkdir()
-    (here / "out" / "note.txt").write_text("mine")
+    assert not (folder / "out").exists()
+    (folder / "base" / "model.safetensors").write_bytes(content)
+    shutil.copytree(folder / "full", folder / "out-base-taken")
+    (folder / "out").mkdir()
+    (folder / "out" / "note.txt").write_text("mine")
     assert "out is not empty" in last_line(run_alone(*FINETUNE, "--test", "test.tsv", "--compare", "base", code=1))
 
 
-def test_missing_files_are_told_before_torch_is_loaded(here: Path) -> None:
-    (here / "bad").mkdir()
+def test_missing_files_are_told_before_torch_is_loaded(folder: Path) -> None:
+    (folder / "bad").mkdir()
     for name in ("config.json", "tokenizer.json"):
-        shutil.copyfile(here / "base" / name, here / "bad" / name)
-    (here / "broken.tsv").write_text("a word without a tag\n")
-    (here / "broken.toml").write_text('[[task]]\nname = "a"\nkind = "ner"\ntrain = "broken.tsv"\n')
+        shutil.copyfile(folder / "base" / name, folder / "bad" / name)
+    (folder / "broken.tsv").write_text("a word without a tag\n")
+    (folder / "broken.toml").write_text('[[task]]\nname = "a"\nkind = "ner"\ntrain = "broken.tsv"\n')
     tune = ["finetune", "--model", "adapted", "--task", "ner", "-o", "out"]
-    given = [*tune, "--train", "train.tsv"]
+    options = [*tune, "--train", "train.tsv"]
     commands = [
         [*tune, "--train", "none.tsv"],
-        [*given, "--dev", "none.tsv"],
-        [*given, "--test", "none.tsv"],
-        [*given, "--memory", "none/at/all"],
-        [*given, "--memory", "bad"],
-        [*given, "--test", "test.tsv", "--compare", "bad"],
-        [*given, "-o", "full"],
-        [*given, "--dev", "broken.tsv"],
+        [*options, "--dev", "none.tsv"],
+        [*options, "--test", "none.tsv"],
+        [*options, "--memory", "none/at/all"],
+        [*options, "--memory", "bad"],
+        [*options, "--test", "test.tsv", "--compare", "bad"],
+        [*options, "-o", "full"],
+        [*options, "--dev", "broken.tsv"],
         ["finetune", "--model", "adapted", "--tasks", "none.toml"],
         ["finetune", "--model", "adapted", "--tasks", "broken.toml", "-o", "out"],
         ["finetune", "--model", "bad", "--task", "ner", "--train", "train.tsv"],
@@ -266,6 +258,6 @@ for command in {commands!r}:
     except SystemExit as error:
         print(error.code, "torch" in sys.modules, *command)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=here)
-    assert done.stdout.splitlines() == [f"1 False {' '.join(command)}" for command in commands], done.stderr
-    assert len(done.stderr.splitlines()) == len(commands)
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
+    assert completed.stdout.splitlines() == [f"1 False {' '.join(command)}" for command in commands], completed.stderr
+    assert len(completed.stderr.splitlines()) == len(commands)

@@ -31,7 +31,7 @@ def test_secrets_are_nowhere(tmp_path: Path, run_alone: Run, monkeypatch: pytest
     (tmp_path / "text.txt").write_text("the tachycardia of a patient with coronavirus\n" * 300)
     ner_file(tmp_path / "train.tsv")
     quick = ("--workers", 1, "--epochs", 1, "--min-count", 1, "--dim", 8, "--engine", "gensim")
-    said = [
+    results = [
         run_alone("adapt", "-c", "text.txt", "-m", model, *quick, "--verbose"),
         run_alone("status"),
         run_alone("cost"),
@@ -47,4 +47,4 @@ def test_secrets_are_nowhere(tmp_path: Path, run_alone: Run, monkeypatch: pytest
     assert len(files) > 10  # those of a workspace
     holding = [path for path in files if SECRET.encode() in path.read_bytes()]
     assert holding == []
-    assert not [each for each in said if SECRET in each.stdout + each.stderr]
+    assert not [result for result in results if SECRET in result.stdout + result.stderr]

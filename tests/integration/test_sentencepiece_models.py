@@ -3,17 +3,16 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
 from tests.conftest import Run
+from tests.support.references import rows, states
 from tests.support.sentencepiece_models import LAYOUTS, known_words, real_lines, sentencepiece_model
 
 FAST = ("--epochs", 2, "--max-steps", 3, "--batch-size", 4, "--max-length", 128)
@@ -35,14 +34,6 @@ def questions(path: Path, lines: list[str]) -> Path:
         paragraphs.append({"context": line, "qas": [{"id": str(i), "question": "which word?", "answers": answers}]})
     path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), "utf-8")
     return path
-
-
-def states(folder: Path, text: str) -> torch.Tensor:
-    """By plain transformers."""
-    model, tokenizer = (each.from_pretrained(folder) for each in (transformers.AutoModel, transformers.AutoTokenizer))
-    with torch.no_grad():
-        found: torch.Tensor = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state
-    return found
 
 
 @pytest.mark.slow
@@ -78,14 +69,14 @@ def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> No
     assert set(scores["seeds"][0]["test"]["views"]) >= {"base", "expanded"}
     text.write_text("\n".join(real_lines()[:10]), "utf-8")
     for line, row in zip(real_lines(), rows(run_alone("predict", "-m", "ner", "-i", text).stdout), strict=False):
-        assert all(line[one["start"] : one["end"]] == one["text"] for one in row["entities"])
+        assert all(line[entity["start"] : entity["end"]] == entity["text"] for entity in row["entities"])
 
     train, test = (questions(tmp_path / f"{name}.json", lines) for name, lines in parts().items())
     run_alone("finetune", "--task", "qa", "-m", "adapted", "--train", train, "--test", test, "-o", "answers", *FAST)
-    asked = tmp_path / "asked.jsonl"
+    data = tmp_path / "asked.jsonl"
     asking = ({"question": "which word?", "context": line} for line in real_lines()[:5])
-    asked.write_text("".join(json.dumps(row) + "\n" for row in asking))
-    answered = rows(run_alone("qa", "-m", "answers", "--data", asked).stdout)
+    data.write_text("".join(json.dumps(row) + "\n" for row in asking))
+    answered = rows(run_alone("qa", "-m", "answers", "--data", data).stdout)
     for line, row in zip(real_lines(), answered, strict=False):
         best = row["answers"][0]
         assert line[best["start"] : best["end"]] == best["answer"] != ""
@@ -93,7 +84,3 @@ def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> No
 
 def parts() -> dict[str, list[str]]:
     return {"train": real_lines()[:12], "test": real_lines()[12:18]}
-
-
-def rows(output: str) -> list[Any]:
-    return [json.loads(line) for line in output.splitlines()]

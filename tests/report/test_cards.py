@@ -13,7 +13,7 @@ from tests.support.small_texts import MEASURED
 def card(**changes: Any) -> PretrainCard:
     of_a_task = ("pool", "keep", "patience")
     training = {name: value for name, value in asdict(TrainConfig(**GMAP_PRETRAINING)).items() if name not in of_a_task}
-    made = PretrainCard(
+    default = PretrainCard(
         model="tiny-medicine",
         base="tiny",
         texts=("papers.jsonl.gz", "pydocs"),
@@ -30,7 +30,7 @@ def card(**changes: Any) -> PretrainCard:
             "co2_source": "US average",
         },
     )
-    return replace(made, **changes)
+    return replace(default, **changes)
 
 
 def test_what_it_says() -> None:
@@ -48,7 +48,7 @@ def test_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         (
             {"scores": {"new_head_steps": 20, "losses": {}}},
@@ -60,9 +60,9 @@ def test_what_it_says() -> None:
         ({"is_expanded": False}, "AutoTokenizer.from_pretrained(FOLDER)"),
     ],
 )
-def test_what_it_says_where_that_differs(changes: dict[str, Any], said: str) -> None:
-    assert said in card(**changes).text()
-    assert said not in card().text()
+def test_what_it_says_where_that_differs(changes: dict[str, Any], text: str) -> None:
+    assert text in card(**changes).text()
+    assert text not in card().text()
 
 
 def test_a_memory_of_pretraining() -> None:

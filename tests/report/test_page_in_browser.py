@@ -9,7 +9,7 @@ import pytest
 from greenadapt.report.page.blocks import html
 from greenadapt.report.page.drawing import drawn
 from tests.report.test_page import HOSTILE, QUOTES, hostile_page
-from tests.support.chromium import NEEDS_CHROMIUM, chromium
+from tests.support.chromium import NEEDS_CHROMIUM, chromium, fits_a_phone
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -41,9 +41,9 @@ def colours(browser: Any) -> list[str]:
 def test_the_search_finds_words_as_text(browser: Any) -> None:
     assert typed(browser, HOSTILE) == ("", [[HOSTILE, f"{QUOTES}, x", ""][:2]])
     assert typed(browser, "__proto__")[1] == [["__proto__", "y"]]
-    said, rows = typed(browser, "nothing")
-    assert "not among the 2 words" in said
-    assert HOSTILE in said
+    message, rows = typed(browser, "nothing")
+    assert "not among the 2 words" in message
+    assert HOSTILE in message
     assert rows == []
     assert typed(browser, "__pr")[1] == [["__proto__", "y"]]
     assert len(typed(browser, "x\b")[1]) == 2
@@ -52,19 +52,19 @@ def test_the_search_finds_words_as_text(browser: Any) -> None:
 def test_light_and_dark_by_the_system_and_by_hand(browser: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    found = {}
+    by_scheme = {}
     for scheme in ("light", "dark"):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        found[scheme] = colours(browser)
-    assert all(light != dark for light, dark in zip(*found.values(), strict=True))
+        by_scheme[scheme] = colours(browser)
+    assert all(light != dark for light, dark in zip(*by_scheme.values(), strict=True))
     field = browser.find_element("id", "scheme")
     field.send_keys(Keys.ARROW_DOWN)
-    assert colours(browser) == found["light"]
+    assert colours(browser) == by_scheme["light"]
     field.send_keys(Keys.ARROW_DOWN)
-    assert colours(browser) == found["dark"]
+    assert colours(browser) == by_scheme["dark"]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
-    assert colours(browser) == found["light"]
+    assert colours(browser) == by_scheme["light"]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": []})
 
 
@@ -82,10 +82,10 @@ def test_everything_can_be_reached_with_the_keyboard(browser: Any) -> None:
 
     browser.refresh()
     reached = []
-    here = "const e = document.activeElement; return [e.tagName, getComputedStyle(e).outlineStyle, e.id, e.className]"
+    script = "const e = document.activeElement; return [e.tagName, getComputedStyle(e).outlineStyle, e.id, e.className]"
     for _ in range(60):
         browser.switch_to.active_element.send_keys(Keys.TAB)
-        tag, outline, name, kind = browser.execute_script(here)
+        tag, outline, name, kind = browser.execute_script(script)
         if tag == "BODY":
             break
         assert outline != "none", (tag, name)
@@ -96,10 +96,7 @@ def test_everything_can_be_reached_with_the_keyboard(browser: Any) -> None:
 
 
 def test_it_fits_a_phone(browser: Any) -> None:
-    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert fits_a_phone(browser)
 
 
 def test_the_console_is_empty_and_nothing_was_loaded(browser: Any) -> None:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from greenadapt.inference.qa.answering import compare_rows, score_rows
 from greenadapt.inference.qa.lookups import sentence_around
-from greenadapt.report.page.blocks import Plot, Shown
+from greenadapt.report.page.blocks import Plot
 from greenadapt.report.page.sections import TaskGroup, TunedModel, tasks_section
 from greenadapt.report.tables import (
     Marked,
+    Table,
     answer_lines,
     assessment,
     changed_words,
@@ -37,17 +38,17 @@ def test_each_text_and_tokenization_has_a_row() -> None:
 
 def test_what_was_not_measured() -> None:
     assert loss_tables({"losses": {}}) == []
-    nothing = {"inputs": 1, "targets": {"base": 0}, "before": {"base": None}, "after": {"base": None}}
-    (table,) = loss_tables({"losses": {"heldout": nothing}})
+    unmeasured = {"inputs": 1, "targets": {"base": 0}, "before": {"base": None}, "after": {"base": None}}
+    (table,) = loss_tables({"losses": {"heldout": unmeasured}})
     assert table.rows == [["held-out text", "the base tokenizer", "1", "0", "", "", ""]]
 
 
 def _validated(verdict: str, *rows: tuple[float, float, float]) -> dict[str, Any]:
     """What cross-validation found: difference and interval of both tokenizations, base and expanded."""
-    made: list[dict[str, Any]] = [{"read_by": "base model", "score": 0.5}]
+    models: list[dict[str, Any]] = [{"read_by": "base model", "score": 0.5}]
     for view, (difference, low, high) in zip(("mean", "base", "expanded"), rows, strict=True):
-        made.append({"read_by": view, "score": 0.5 + difference, "difference": difference, "low": low, "high": high})
-    return {"main": "f1", "verdict": verdict, "rows": made}
+        models.append({"read_by": view, "score": 0.5 + difference, "difference": difference, "low": low, "high": high})
+    return {"main": "f1", "verdict": verdict, "rows": models}
 
 
 def test_the_advice_of_cross_validation() -> None:
@@ -70,12 +71,12 @@ def test_the_advice_of_cross_validation() -> None:
 def test_types_that_only_some_seeds_predict_are_in_the_table_and_in_the_plot() -> None:
     of_type = {name: {"precision": f1, "recall": f1, "f1": f1, "support": 4} for name, f1 in (("A", 0.5), ("B", 1.0))}
     sets = [{"f1": 0.5, "by_type": {"A": of_type["A"]}}, {"f1": 0.75, "by_type": {**of_type, "A": of_type["B"]}}]
-    seeds = [{"seed": number, "test": each} for number, each in enumerate(sets)]
+    seeds = [{"seed": number, "test": scores_of_set} for number, scores_of_set in enumerate(sets)]
     scores = {"task": "ner", "main": "f1", "pool": "mean", "seeds": seeds, "mean": {"f1": 0.625}}
     blocks = tasks_section([TaskGroup("NER", "1", [TunedModel("model", scores, [])])]).blocks
-    (rows,) = (block.shown.table.rows for block in blocks if isinstance(block, Plot) and block.name.startswith("parts"))
+    (rows,) = (block.data.rows for block in blocks if isinstance(block, Plot) and block.name.startswith("parts"))
     assert [(row[0], row[-1]) for row in rows] == [("A", "75.00%"), ("B", "100.00%")]
-    (table,) = (block.table for block in blocks if isinstance(block, Shown) and "by type" in block.table.title)
+    (table,) = (block for block in blocks if isinstance(block, Table) and "by type" in block.title)
     assert [row[0] for row in table.rows] == ["A", "B"]
 
 
@@ -86,10 +87,11 @@ CONTEXT = "MERS is a disease.\nMERS-CoV was first isolated in\nsputum from Jedda
 
 def plain(line: Marked) -> str:
     note = f" ({line.note})" if line.note else ""
+    assert not line.before or not line.label  # whose answer it is is no part of its sentence
     return f"{line.label}{line.before}{line.answer}{line.after}{note}"
 
 
-def told(text: str, score: float, context: str = CONTEXT, document: str = "paper.txt") -> Json:
+def candidate(text: str, score: float, context: str = CONTEXT, document: str = "paper.txt") -> Json:
     if not text:
         where: Json = {"start": None, "end": None, "sentence": "", "sentence_start": None}
     else:
@@ -104,7 +106,7 @@ def row(*answers: Json, gold: list[str] | None = None, **compared: Json) -> Json
         return answer if gold is None else {**answer, **asdict(score_answer(answer["answer"], gold, is_second=True))}
 
     extra: Json = {} if gold is None else {"gold": gold}
-    extra |= {"compared": {name: scored(one) for name, one in compared.items()}} if compared else {}
+    extra |= {"compared": {name: scored(answer) for name, answer in compared.items()}} if compared else {}
     return {"id": "7", "question": "When was it isolated?", **scored(answers[0]), "answers": list(answers), **extra}
 
 
@@ -113,7 +115,7 @@ def lines(of: Json) -> list[str]:
 
 
 def test_the_answer_is_marked_in_its_sentence() -> None:
-    view = answer_lines(row(told("2012", 0.934), told("in camels", 0.004), told("", 0.05)))
+    view = answer_lines(row(candidate("2012", 0.934), candidate("in camels", 0.004), candidate("", 0.05)))
     assert view.question == "When was it isolated?"
     assert view.lines == (
         Marked("MERS-CoV was first isolated in sputum from Jeddah in ", "2012", ".", "93 %, paper.txt"),
@@ -123,7 +125,7 @@ def test_the_answer_is_marked_in_its_sentence() -> None:
 
 
 def test_an_answer_over_a_line_break_is_one_line() -> None:
-    line = answer_lines(row(told("isolated in\nsputum", 0.5))).lines[0]
+    line = answer_lines(row(candidate("isolated in\nsputum", 0.5))).lines[0]
     assert (line.before, line.answer, line.after) == (
         "MERS-CoV was first ",
         "isolated in sputum",
@@ -131,22 +133,22 @@ def test_an_answer_over_a_line_break_is_one_line() -> None:
     )
 
 
-def test_no_answer_is_said() -> None:
-    assert lines(row(told("", 0.93, document=""))) == ["no answer (93 %)"]
-    nothing = told("", 0.0, document="") | {"logit": None}
-    assert lines(row(nothing)) == ["no answer (there is nothing to choose from)"]
-
-
-def test_gold_answers_are_told_with_the_score() -> None:
-    assert lines(row(told("2012", 0.5), gold=["in 2012 ", "June 2012", "in 2012"]))[1] == (
-        "gold: in 2012 | June 2012 (F1 66.67)"
-    )
-    assert lines(row(told("2012", 0.5), gold=[]))[1] == "gold: no answer (F1 0.00)"
+def test_no_answer_and_gold_answers_have_their_words() -> None:
+    assert lines(row(candidate("", 0.93, document=""))) == ["no answer (93 %)"]
+    no_choice = candidate("", 0.0, document="") | {"logit": None}
+    assert lines(row(no_choice)) == ["no answer (there is nothing to choose from)"]
+    gold = ["in 2012 ", "June 2012", "in 2012"]
+    assert lines(row(candidate("2012", 0.5), gold=gold))[1] == "gold: in 2012 | June 2012 (F1 66.67)"
+    assert lines(row(candidate("2012", 0.5), gold=[]))[1] == "gold: no answer (F1 0.00)"
 
 
 def test_the_other_models_answers_have_a_line_each() -> None:
-    compared = {"base_model": told("in camels", 0.25), "base": told("", 0.5), "expanded": told("2012", 0.75)}
-    assert lines(row(told("2012", 0.934), gold=["2012"], **compared))[1:] == [
+    compared = {
+        "base_model": candidate("in camels", 0.25),
+        "base": candidate("", 0.5),
+        "expanded": candidate("2012", 0.75),
+    }
+    assert lines(row(candidate("2012", 0.934), gold=["2012"], **compared))[1:] == [
         "the base model: in camels (25 %, paper.txt, F1 0.00)",
         "the base tokenizer: no answer (50 %, paper.txt, F1 0.00)",
         "the expanded tokenizer: 2012 (75 %, paper.txt, F1 100.00)",
@@ -154,17 +156,9 @@ def test_the_other_models_answers_have_a_line_each() -> None:
     ]
 
 
-def test_whose_answer_it_is_is_no_part_of_its_sentence() -> None:
-    view = answer_lines(row(told("2012", 0.9), gold=["2012"], base_model=told("in camels", 0.25)))
-    assert [(line.label, line.before, line.answer, line.after) for line in view.lines[1:]] == [
-        ("the base model: ", "", "in camels", ""),
-        ("gold: ", "", "2012", ""),
-    ]
-
-
 def test_a_long_answer_that_stands_alone_is_shortened_in_the_middle() -> None:
     context = "It begins " + "and goes on " * 60 + "until it ends."
-    whole, alone = lines(row(told(context, 0.5, context), told(context, 0.5, context)))
+    whole, alone = lines(row(candidate(context, 0.5, context), candidate(context, 0.5, context)))
     assert whole.startswith(context)
     assert len(alone) < 230
     assert alone.startswith("It begins and")
@@ -177,48 +171,49 @@ HOSTILE = "\x1b[2Jred\x1b]0;title\x07 \x9b31m \x00\x7f\u202egnp\u2066\u2028two\r
 
 @given(st.text(st.characters() | st.sampled_from(HOSTILE)))
 def test_nothing_that_a_terminal_acts_on_is_left(text: str) -> None:
-    shown = printable(text)
-    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2066\u2028" for c in shown)
-    shown.encode("utf-8")  # raises where a lone surrogate is left
-    assert printable(shown) == shown
-    assert len(shown.splitlines()) <= 1
+    line = printable(text)
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2066\u2028" for c in line)
+    line.encode("utf-8")  # raises where a lone surrogate is left
+    assert printable(line) == line
+    assert len(line.splitlines()) <= 1
 
-
-def test_text_that_harms_no_one_is_left_alone() -> None:
-    text = "Ångström, β-CoV – “naïve” 严重 وهذا می‌خواهم 👩‍🔬 ½ µm"
-    assert printable(text) == text
+    harmless = "Ångström, β-CoV – “naïve” 严重 وهذا می‌خواهم 👩‍🔬 ½ µm"
+    assert printable(harmless) == harmless
 
 
 def test_control_characters_of_any_field_are_replaced() -> None:
     context = f"Before {HOSTILE} it was answer{HOSTILE}here and after {HOSTILE}."
-    answer = told(f"answer{HOSTILE}here", 0.5, context, f"folder/{HOSTILE}.txt")
+    answer = candidate(f"answer{HOSTILE}here", 0.5, context, f"folder/{HOSTILE}.txt")
     hostile = row(answer, answer, gold=[HOSTILE], base_model=answer) | {"question": HOSTILE, "id": HOSTILE}
     view = answer_lines(hostile)
     comparison = compare_rows(
         [hostile | {"answer": f"another {HOSTILE}", "f1": 1.0}], ["one"], {"base_model": HOSTILE, "mean": HOSTILE}
     )
-    shown = [view.question, *map(str, view.lines)]
-    shown += [cell for table in comparison_tables(comparison) for row in table.rows for cell in row]
-    shown += [
-        text for part in changes(comparison) for one in part.questions for text in (one.question, *map(str, one.lines))
+    texts = [view.question, *map(str, view.lines)]
+    texts += [cell for table in comparison_tables(comparison) for row in table.rows for cell in row]
+    texts += [
+        text
+        for part in changes(comparison)
+        for question in part.questions
+        for text in (question.question, *map(str, question.lines))
     ]
-    assert len(shown) > 15
-    assert [text for text in shown if text != printable(text)] == []
+    assert len(texts) > 15
+    assert [text for text in texts if text != printable(text)] == []
 
 
-def many(n: int = 40, gold: list[str] | None = ["2012"], *, impossible: int = 0) -> list[Json]:  # noqa: B006
+def questions(n: int = 40, gold: list[str] | None = ["2012"], *, impossible: int = 0) -> list[Json]:  # noqa: B006
     """Questions that the base model answers wrongly, and ours rightly but for every fourth."""
-    found = []
+    records = []
     for i in range(n):
-        ours = told("sputum" if i % 4 == 0 else "2012", 0.5)
+        ours = candidate("sputum" if i % 4 == 0 else "2012", 0.5)
         golds = [] if i < impossible else gold
-        compared = {"base_model": told("in camels" if i % 2 else "2012", 0.5), "base": ours, "expanded": ours}
-        found.append(row(ours, gold=golds, **compared) | {"id": f"q{i}"})
-    return found
+        compared = {"base_model": candidate("in camels" if i % 2 else "2012", 0.5), "base": ours, "expanded": ours}
+        records.append(row(ours, gold=golds, **compared) | {"id": f"q{i}"})
+    return records
 
 
 def test_the_table_of_scores() -> None:
-    rows, groups = many(impossible=4), [str(i // 2) for i in range(40)]
+    rows, groups = questions(impossible=4), [str(i // 2) for i in range(40)]
     scores = score_rows(rows, groups)
     table = scores_table(scores)
     assert table.title == "Scores in percent: 40 questions on 20 contexts; contexts resampled"
@@ -241,14 +236,14 @@ def test_the_table_of_scores() -> None:
     ],
 )
 def test_the_title_says_what_was_counted(n: int, unlabelled: int, title: str) -> None:
-    rows = [*many(unlabelled, gold=None), *many(n - unlabelled)]
+    rows = [*questions(unlabelled, gold=None), *questions(n - unlabelled)]
     table = scores_table(score_rows(rows, [str(i) for i in range(n)]))
     assert table.title.startswith(f"Scores in percent: {title}")
     assert bool(table.rows) == (n > unlabelled)
 
 
 def test_the_tables_of_a_comparison() -> None:
-    comparison = compare_rows(many(), [str(i // 2) for i in range(40)], NAMES)
+    comparison = compare_rows(questions(), [str(i // 2) for i in range(40)], NAMES)
     tables = comparison_tables(comparison)
     assert [table.title for table in tables] == [
         f"{name} in percent: 40 questions on 20 contexts; contexts resampled" for name in ("EM", "F1", "substring")
@@ -259,18 +254,20 @@ def test_the_tables_of_a_comparison() -> None:
     ]
     assert {len(line) for line in table.rows} == {len(table.columns)}
     assert table.rows[0][3:] == ["", "", ""]
-    found = comparison["models"][3]["differences"]["f1"]
+    difference = comparison["models"][3]["differences"]["f1"]
     assert table.rows[3][1] == "75.00"
     assert table.rows[3][3:] == [
         "+25.00",
-        f"{100 * found['low']:+.2f} to {100 * found['high']:+.2f}",
-        "includes zero" if found["low"] <= 0 else "better",
+        f"{100 * difference['low']:+.2f} to {100 * difference['high']:+.2f}",
+        "includes zero" if difference["low"] <= 0 else "better",
     ]
 
 
 def test_which_is_better_is_said_only_where_the_interval_shows_it() -> None:
     def verdict(base: list[str], n: int = 40) -> str:
-        rows = [row(told("2012", 0.5), gold=["2012"], base_model=told(base[i % len(base)], 0.5)) for i in range(n)]
+        rows = [
+            row(candidate("2012", 0.5), gold=["2012"], base_model=candidate(base[i % len(base)], 0.5)) for i in range(n)
+        ]
         table = comparison_tables(compare_rows(rows, [str(i) for i in range(n)], NAMES))[0]
         assert [line[0] for line in table.rows] == ["the base model", "green-bert"]
         return table.rows[1][-1]
@@ -279,12 +276,12 @@ def test_which_is_better_is_said_only_where_the_interval_shows_it() -> None:
     assert verdict(["2012"]) == "includes zero"
     assert verdict(["2012"] * 39 + ["sputum"]) == "includes zero"
     assert verdict(["sputum"], n=9) == "too few questions"
-    rows = [row(told("sputum", 0.5), gold=["2012"], base_model=told("2012", 0.5)) for _ in range(40)]
+    rows = [row(candidate("sputum", 0.5), gold=["2012"], base_model=candidate("2012", 0.5)) for _ in range(40)]
     assert comparison_tables(compare_rows(rows, [str(i) for i in range(40)], NAMES))[2].rows[1][-1] == "worse"
 
 
 def test_what_changed_is_said_and_listed() -> None:
-    comparison = compare_rows(many(), [str(i // 2) for i in range(40)], NAMES)
+    comparison = compare_rows(questions(), [str(i // 2) for i in range(40)], NAMES)
     assert changed_words(comparison) == (
         "30 of 40 answers differ from the base model's: 20 better, 10 worse, 0 equal in F1"
     )
@@ -296,18 +293,20 @@ def test_what_changed_is_said_and_listed() -> None:
         "the base model: in camels",
         "both tokenizers, averaged: 2012",
     ]
-    assert [one.question for one in worst.questions] == [
+    assert [question.question for question in worst.questions] == [
         f"When was it isolated? (q{i}, F1 -100.00)" for i in (0, 4, 8, 12, 16)
     ]
 
 
 def test_without_gold_answers_the_first_that_changed_are_listed() -> None:
-    comparison = compare_rows(many(gold=None), ["one"] * 40, NAMES)
+    comparison = compare_rows(questions(gold=None), ["one"] * 40, NAMES)
     assert comparison_tables(comparison) == []
     assert changed_words(comparison) == "30 of 40 answers differ from the base model's"
     (first,) = changes(comparison)
     assert first.title == "The first that changed"
-    assert [one.question for one in first.questions] == [f"When was it isolated? (q{i})" for i in (0, 1, 3, 4, 5)]
+    assert [question.question for question in first.questions] == [
+        f"When was it isolated? (q{i})" for i in (0, 1, 3, 4, 5)
+    ]
     assert [plain(line) for line in first.questions[0].lines] == [
         "the base model: 2012",
         "both tokenizers, averaged: sputum",

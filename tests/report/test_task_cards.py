@@ -27,6 +27,7 @@ SCORES: dict[str, Any] = {
     },
     "seeds": [{"seed": 0, "tasks": {"cola": {"test": {"test": {"views": {"base": {}}}}}}}, {"seed": 1, "tasks": {}}],
 }
+GENERAL = {"name": "tiny", "sha256": "ab" * 32, "source": "org/tiny"}
 PAIR = replace(make_task(TaskConfig(task="classification", text_fields=("one", "two"))), labels=("no", "yes"))
 CARD = MultitaskCard(
     model="tiny-medicine",
@@ -73,17 +74,17 @@ def test_the_card_of_many_tasks() -> None:
         'from_pretrained(f"{FOLDER}/base_tokenizer")',
     ):
         assert part in text, part
-    general = {"name": "tiny", "sha256": "ab" * 32, "source": "org/tiny"}
-    text = replace(CARD, memory={**asdict(MemoryConfig(strategy="single")), "general": general}).text()
+    text = replace(CARD, memory={**asdict(MemoryConfig(strategy="single")), "general": GENERAL}).text()
     assert "It sees the states of the general model tiny (SHA-256 abababababab…) as memory" in text
 
 
 def test_the_score_of_each_test_set_is_in_the_front_matter() -> None:
     (model,) = yaml.safe_load(CARD.text().split("---\n")[1])["model-index"]
-    found = {
-        (one["dataset"]["name"], one["metrics"][0]["type"]): one["metrics"][0]["value"] for one in model["results"]
+    scores = {
+        (result["dataset"]["name"], result["metrics"][0]["type"]): result["metrics"][0]["value"]
+        for result in model["results"]
     }
-    assert found == {("m.tsv", "accuracy"): 0.84}  # of the others the files are not known
+    assert scores == {("m.tsv", "accuracy"): 0.84}  # of the others the files are not known
 
 
 @pytest.mark.parametrize("adapter", ["none", "lhuc", "bert-layer"])
@@ -105,8 +106,8 @@ def test_score_tables() -> None:
     assert test.rows[-1] == ["average", "60.00", "1.00"]
     assert dev.rows == [["cola, mcc", "", ""]]
     assert score_tables({**SCORES, "average": {}}) == []
-    one = {**SCORES, "seeds": [{"seed": 5, "tasks": {"cola": {"test": {"test": {"views": {"base": 1, "b": 2}}}}}}]}
-    table = score_tables(one)[0]
+    single = {**SCORES, "seeds": [{"seed": 5, "tasks": {"cola": {"test": {"test": {"views": {"base": 1, "b": 2}}}}}}]}
+    table = score_tables(single)[0]
     assert table.columns == ["set, score", "seed 5"]
     assert table.title.endswith("by the logits of both tokenizers, averaged")
     assert (set_name("a", "dev", "dev"), set_name("a", "dev", "m")) == ("a", "a m")
@@ -173,9 +174,9 @@ def test_the_front_matter_is_yaml_that_the_hub_reads() -> None:
 def test_the_front_matter_has_licence_data_scores_and_emissions() -> None:
     cost = estimate(seconds=100, cpu_seconds=200, peak_memory_bytes=1 << 30)
     licence = {"license": "other", "license_name": "own", "license_link": "LICENSE"}
-    made = card(cost=cost.as_dict(), licence_of_base=licence)
-    made.scores["seeds"][1]["test"] = {**TEST, "f1": 0.8431}
-    loaded = ModelCardData(**(front := yaml.safe_load(made.text().split("---\n")[1])))  # the hub's own reader
+    model_card = card(cost=cost.as_dict(), licence_of_base=licence)
+    model_card.scores["seeds"][1]["test"] = {**TEST, "f1": 0.8431}
+    loaded = ModelCardData(**(front := yaml.safe_load(model_card.text().split("---\n")[1])))  # the hub's own reader
     assert front.items() >= licence.items()
     assert loaded.datasets == ["own/corpus"]
     (score,) = loaded.eval_results or []
@@ -186,66 +187,57 @@ def test_the_front_matter_has_licence_data_scores_and_emissions() -> None:
 
 
 def test_a_score_that_a_seed_lacks_is_not_listed() -> None:
-    made = card()
-    made.scores["seeds"][1].pop("test")
-    assert "model-index" not in yaml.safe_load(made.text().split("---\n")[1])
+    model_card = card()
+    model_card.scores["seeds"][1].pop("test")
+    assert "model-index" not in yaml.safe_load(model_card.text().split("---\n")[1])
 
 
-def test_data_labels_and_scores() -> None:
-    text = card().text()
-    assert "| train | train.tsv, own/corpus:train | 5,432 |" in text
-    assert "| test | test.tsv | 940 |" in text
-    assert "/home" not in text
-    assert "```sh\ngreenadapt finetune --model minilm-adapted --out FOLDER\n```\n\ngreenadapt" in text
-    assert "`O`, `B-Disease`, `I-Disease`" in text
-    assert "| f1 | 83.31 | 0.00 | 83.31 | 83.31 |" in text
-    assert "| the expanded tokenizer | 79.00 | 0.00 | 79.00 | 79.00 |" in text
-    assert "AutoModelForTokenClassification.from_pretrained(FOLDER)" in text
-    assert "greenadapt predict --model FOLDER" in text
+COST = estimate(seconds=1234.5, cpu_seconds=2000, peak_memory_bytes=1 << 30)
+MEMORY = {**asdict(MemoryConfig(strategy="logits")), "general": GENERAL}
+CLASSES = {"task": "classification", "labels": []}
 
 
-def test_the_cost() -> None:
-    cost = estimate(seconds=1234.5, cpu_seconds=2000, peak_memory_bytes=1 << 30)
-    text = card(cost=cost.as_dict()).text()
-    assert f"1,234 seconds, {1000 * cost.energy_kwh:.3g} Wh ({cost.energy_source})" in text
-    assert " Wh" not in card().text()
-
-
-def test_how_to_use_it() -> None:
-    assert "averages both tokenizations. With" in card().text()
-    assert "reads the expanded tokenization. With" in card(train=TrainConfig(pool="expanded")).text()
-    assert "averages" not in card(train=TrainConfig(pool="base")).text().split("## Use")[1]
-    pair = {"task": "classification", "text_fields": ["a", "b"], "labels": []}
-    assert "--input pairs.jsonl" in card(task_settings=pair).text()
-    assert "\n\n\n" not in card(task_settings=pair).text() + card().text() + card(is_expanded=False).text()
-
-
-def test_what_is_read() -> None:
-    one_text = {"task": "classification", "text_fields": ["a"], "labels": []}
-    assert "--input texts.txt" in card(task_settings=one_text).text()
-    assert "--input questions.jsonl" in card(task_settings={"task": "qa"}).text()
-    assert "trained on the base tokenization alone, and" in card(train=TrainConfig(mix="base")).text()
-
-
-def test_a_memory() -> None:
-    general = {"name": "tiny", "sha256": "ab" * 32, "source": "org/tiny"}
-    memory = {**asdict(MemoryConfig(strategy="logits")), "general": general}
-    text = card(task_settings={**NER.settings(), "memory": memory}).text()
-    assert "are added to its own" in text
-    assert "stayed as it was and is needed" in text
-    trained = {**NER.settings(), "memory": {**memory, "frozen": False}}
-    assert "lies in `memory/`" in card(task_settings=trained).text()
-
-
-def test_a_model_without_added_words() -> None:
-    text = card(is_expanded=False).text()
-    assert "no added words" in text
-    assert "base_tokenizer" not in text
-    assert "AutoTokenizer.from_pretrained(FOLDER)" in text
-
-
-def test_predictions_are_told_only_where_there_is_a_test_set() -> None:
-    assert "its predictions on the test set." in card().text()
-    text = card(sources={"train 1": "/home/me/data/train.tsv"}).text()
-    assert "predictions on the test set" not in text
-    assert "each seed's history." in text
+@pytest.mark.parametrize(
+    ("changes", "parts", "missing"),
+    [
+        (
+            {},
+            [
+                "| train | train.tsv, own/corpus:train | 5,432 |",
+                "| test | test.tsv | 940 |",
+                "```sh\ngreenadapt finetune --model minilm-adapted --out FOLDER\n```\n\ngreenadapt",
+                "`O`, `B-Disease`, `I-Disease`",
+                "| f1 | 83.31 | 0.00 | 83.31 | 83.31 |",
+                "| the expanded tokenizer | 79.00 | 0.00 | 79.00 | 79.00 |",
+                "AutoModelForTokenClassification.from_pretrained(FOLDER)",
+                "greenadapt predict --model FOLDER",
+                "averages both tokenizations. With",
+                "its predictions on the test set.",
+            ],
+            ["/home", " Wh"],
+        ),
+        ({"cost": COST.as_dict()}, [f"1,234 seconds, {1000 * COST.energy_kwh:.3g} Wh ({COST.energy_source})"], []),
+        ({"train": TrainConfig(pool="expanded")}, ["reads the expanded tokenization. With"], []),
+        ({"train": TrainConfig(pool="base")}, [], ["averages both"]),
+        ({"train": TrainConfig(mix="base")}, ["trained on the base tokenization alone, and"], []),
+        ({"task_settings": {**CLASSES, "text_fields": ["a", "b"]}}, ["--input pairs.jsonl"], []),
+        ({"task_settings": {**CLASSES, "text_fields": ["a"]}}, ["--input texts.txt"], []),
+        ({"task_settings": {"task": "qa"}}, ["--input questions.jsonl"], []),
+        (
+            {"task_settings": {**NER.settings(), "memory": MEMORY}},
+            ["are added to its own", "stayed as it was and is needed"],
+            [],
+        ),
+        ({"task_settings": {**NER.settings(), "memory": {**MEMORY, "frozen": False}}}, ["lies in `memory/`"], []),
+        ({"is_expanded": False}, ["no added words", "AutoTokenizer.from_pretrained(FOLDER)"], ["base_tokenizer"]),
+        (
+            {"sources": {"train 1": "/home/me/data/train.tsv"}},
+            ["each seed's history."],
+            ["predictions on the test set"],
+        ),
+    ],
+)
+def test_what_the_card_of_a_task_says(changes: Json, parts: list[str], missing: list[str]) -> None:
+    text = card(**changes).text()
+    assert [part for part in parts if part not in text] == []
+    assert [part for part in (*missing, "\n\n\n") if part in text] == []

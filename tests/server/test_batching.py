@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import pytest
 
@@ -21,99 +21,93 @@ class Blocked:
         self.may, self.begun = threading.Event(), threading.Event()
         self.batches: list[list[int]] = []
 
-    def __call__(self, asked: Sequence[int]) -> list[int]:
-        self.batches.append(list(asked))
+    def __call__(self, items: Sequence[int]) -> list[int]:
+        self.batches.append(list(items))
         self.begun.set()
         assert self.may.wait(30)
-        if 13 in asked:
+        if 13 in items:
             raise ValueError("13")
-        if 14 in asked:
+        if 14 in items:
             raise Panic("14")
-        return [one * one for one in asked]
+        return [item * item for item in items]
 
 
-@contextmanager
-def batcher(limit: int = 100) -> Iterator[tuple[Blocked, Batcher[int, int]]]:
+def batches(scenario: Callable[[Blocked, Batcher[int, int]], Coroutine[Any, Any, None]], limit: int = 100) -> Any:
+    """The batches that were computed while ``scenario`` ran."""
     blocked = Blocked()
-    made = Batcher[int, int](blocked, lambda one: one, limit)
+    batcher = Batcher[int, int](blocked, lambda item: item, limit)
     try:
-        yield blocked, made
+        asyncio.run(scenario(blocked, batcher))
+        return blocked.batches
     finally:
         blocked.may.set()
-        made.close()
+        batcher.close()
 
 
-async def first_begun(blocked: Blocked, made: Batcher[int, int], asked: list[int]) -> "asyncio.Task[list[int]]":
+async def first_begun(blocked: Blocked, batcher: Batcher[int, int], items: list[int]) -> "asyncio.Task[list[int]]":
     """A request whose first batch is being computed."""
-    task = asyncio.create_task(made.results(asked))
+    task = asyncio.create_task(batcher.results(items))
     await asyncio.to_thread(blocked.begun.wait, 30)
     return task
 
 
 def test_what_waits_meanwhile_is_computed_together_and_one_failure_is_its_own() -> None:
-    async def run(blocked: Blocked, made: Batcher[int, int]) -> None:
-        first = await first_begun(blocked, made, [1])
-        others = [asyncio.create_task(made.results(asked)) for asked in ([2, 3], [13], [14], [4])]
+    async def run(blocked: Blocked, batcher: Batcher[int, int]) -> None:
+        first = await first_begun(blocked, batcher, [1])
+        later = [asyncio.create_task(batcher.results(items)) for items in ([2, 3], [13], [14], [4])]
         await asyncio.sleep(0)
         blocked.may.set()
         assert await first == [1]
         async with asyncio.timeout(10):
-            found = await asyncio.gather(*others, return_exceptions=True)
-        assert (found[0], found[3]) == ([4, 9], [16])
-        assert [type(one) for one in found[1:3]] == [ValueError, RuntimeError]
+            results = await asyncio.gather(*later, return_exceptions=True)
+        assert (results[0], results[3]) == ([4, 9], [16])
+        assert [type(result) for result in results[1:3]] == [ValueError, RuntimeError]
 
-    with batcher() as (blocked, made):
-        asyncio.run(run(blocked, made))
-        assert blocked.batches[:2] == [[1], [2, 3, 13, 14, 4]]
+    assert batches(run)[:2] == [[1], [2, 3, 13, 14, 4]]
 
 
 def test_what_nobody_waits_for_is_not_computed_and_too_much_is_refused() -> None:
-    async def run(blocked: Blocked, made: Batcher[int, int]) -> None:
-        first = await first_begun(blocked, made, [1])
-        late = asyncio.create_task(made.results([2, 3]))
+    async def run(blocked: Blocked, batcher: Batcher[int, int]) -> None:
+        first = await first_begun(blocked, batcher, [1])
+        late = asyncio.create_task(batcher.results([2, 3]))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await asyncio.shield(late)
         with pytest.raises(FullError):
-            await made.results([4, 5])
+            await batcher.results([4, 5])
         late.cancel()
         await asyncio.wait([late])
-        others = asyncio.create_task(made.results([4, 5, 6]))  # there is room again at once
+        later = asyncio.create_task(batcher.results([4, 5, 6]))  # there is room again at once
         await asyncio.sleep(0)
         blocked.may.set()
         assert await first == [1]
-        assert await others == [16, 25, 36]
+        assert await later == [16, 25, 36]
 
-    with batcher(limit=3) as (blocked, made):
-        asyncio.run(run(blocked, made))
-        assert blocked.batches == [[1], [4, 5, 6]]
+    assert batches(run, limit=3) == [[1], [4, 5, 6]]
 
 
 def test_long_texts_go_alone() -> None:
-    async def run(blocked: Blocked, made: Batcher[int, int]) -> None:
-        first = await first_begun(blocked, made, [1])
-        long = asyncio.create_task(made.results([10_000, 10_001, 5, 6]))
+    async def run(blocked: Blocked, batcher: Batcher[int, int]) -> None:
+        first = await first_begun(blocked, batcher, [1])
+        long = asyncio.create_task(batcher.results([10_000, 10_001, 5, 6]))
         await asyncio.sleep(0)
         blocked.may.set()
         await first
         assert (await long)[3] == 36
 
-    with batcher() as (blocked, made):
-        asyncio.run(run(blocked, made))
-        assert blocked.batches == [[1], [10_000], [10_001, 5, 6]]
+    assert batches(run) == [[1], [10_000], [10_001, 5, 6]]
 
 
 def test_closing_does_not_wait_for_what_nobody_waits_for() -> None:
-    async def run(blocked: Blocked, made: Batcher[int, int]) -> None:
-        first = await first_begun(blocked, made, [1])
-        closing = asyncio.create_task(asyncio.to_thread(made.close))
+    async def run(blocked: Blocked, batcher: Batcher[int, int]) -> None:
+        first = await first_begun(blocked, batcher, [1])
+        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
         await asyncio.wait([closing], timeout=10)
         has_closed = closing.done()
         with pytest.raises(FullError):
-            await made.results([2])
+            await batcher.results([2])
         blocked.may.set()
         assert await first == [1]
         assert has_closed
 
-    with batcher() as (blocked, made):
-        asyncio.run(run(blocked, made))
+    batches(run)

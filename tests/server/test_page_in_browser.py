@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.chromium import NEEDS_CHROMIUM, chromium
+from tests.support.chromium import NEEDS_CHROMIUM, chromium, fits_a_phone
 from tests.support.small_served import LABELS, TEXT, application
 
 pytestmark = NEEDS_CHROMIUM
@@ -40,7 +40,7 @@ def browser(address: str) -> Iterator[Any]:
         yield driver
 
 
-def asked(browser: Any, section: str, **fields: str) -> list[str]:
+def results(browser: Any, section: str, **fields: str) -> list[str]:
     """Fill a form of the page, send it, and wait: the text of each column of results."""
     from selenium.webdriver.support.ui import WebDriverWait
 
@@ -59,7 +59,7 @@ def asked(browser: Any, section: str, **fields: str) -> list[str]:
 def test_entities_are_marked_side_by_side_and_markup_is_text(browser: Any, models: Path) -> None:
     import greenadapt
 
-    columns = asked(browser, "entities", text=TEXT, view="all")
+    columns = results(browser, "entities", text=TEXT, view="all")
     assert len(columns) == 4  # three views of the adapted model, one of the base model
     read = """return [...document.querySelectorAll('#entities .read')].map(e => [...e.childNodes].map(
         n => n.nodeName === 'MARK' ? n.firstChild.textContent : n.textContent).join(''))"""
@@ -67,50 +67,47 @@ def test_entities_are_marked_side_by_side_and_markup_is_text(browser: Any, model
     script = "return [...document.querySelectorAll(arguments[0])].map(e => e.firstChild.textContent)"
     for number, view in enumerate(("base", "expanded", "mean"), start=1):
         marks = browser.execute_script(script, f"#entities article:nth-child({number}) mark")
-        found = greenadapt.load(models / "ner", pool=view).predict(TEXT)["entities"]
-        assert marks == [one["text"] for one in found], view
+        entities = greenadapt.load(models / "ner", pool=view).predict(TEXT)["entities"]
+        assert marks == [entity["text"] for entity in entities], view
         assert marks
     assert browser.execute_script("return document.querySelectorAll('main img').length") == 0
 
 
 def test_labels_answers_and_neighbours_show(browser: Any) -> None:
-    [labels] = asked(browser, "labels", text=TEXT)
+    [labels] = results(browser, "labels", text=TEXT)
     assert all(label in labels for label in LABELS)
     text = f"First.\n{TEXT}"
-    [answers] = asked(browser, "answers", question="what virus", text=text)
+    [answers] = results(browser, "answers", question="what virus", text=text)
     assert answers.count("\n") > 0
     marks = browser.execute_script("return [...document.querySelectorAll('#answers mark')].map(e => e.textContent)")
     bold = browser.execute_script("return [...document.querySelectorAll('#answers strong')].map(e => e.textContent)")
     assert marks == bold
-    columns = asked(browser, "neighbours", word="tachycardia")
+    columns = results(browser, "neighbours", word="tachycardia")
     assert len(columns) == 3
-    assert all("coronavirus" in one for one in columns)
+    assert all("coronavirus" in column for column in columns)
 
 
 def test_an_error_is_said_and_the_form_stays_usable(browser: Any) -> None:
-    assert asked(browser, "neighbours", word="xyzzy") == []
-    said = browser.find_element("css selector", "#neighbours [role=status]")
-    assert "no row for 'xyzzy'" in said.text
+    assert results(browser, "neighbours", word="xyzzy") == []
+    message = browser.find_element("css selector", "#neighbours [role=status]")
+    assert "no row for 'xyzzy'" in message.text
     errors = browser.get_log("browser")  # the browser's own line about the status
     assert [entry["level"] for entry in errors if "404" not in entry["message"]] == []
-    assert len(asked(browser, "neighbours", word="heart")) == 3
+    assert len(results(browser, "neighbours", word="heart")) == 3
 
 
 def test_it_fits_a_phone_and_is_reached_by_keyboard(browser: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert fits_a_phone(browser)
     browser.refresh()
-    asked(browser, "neighbours", word="heart")
+    results(browser, "neighbours", word="heart")
     browser.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
     labelled = "return [...document.querySelectorAll('input, select, textarea')].every(e => e.labels.length)"
     assert browser.execute_script(labelled)
     field = browser.find_element("id", "word")
     field.send_keys(Keys.ENTER)
-    assert len(asked(browser, "neighbours", word="virus")) == 3
+    assert len(results(browser, "neighbours", word="virus")) == 3
 
 
 def test_the_console_is_empty_and_all_came_from_the_server(browser: Any, address: str) -> None:
@@ -130,20 +127,19 @@ def test_the_interface_is_described_as_openapi_says(address: str) -> None:
         stated = json.load(answer)
     with chromium(f"{address}/docs") as browser:
         WebDriverWait(browser, 60).until(lambda _: browser.find_element("css selector", "#objects").is_displayed())
-        titles = [one.text for one in browser.find_elements("css selector", "#paths h2")]
+        titles = [element.text for element in browser.find_elements("css selector", "#paths h2")]
         assert titles == [f"{how.upper()} {path}" for path, methods in stated["paths"].items() for how in methods]
-        objects = [one.text for one in browser.find_elements("css selector", "#objects h3")]
+        objects = [element.text for element in browser.find_elements("css selector", "#objects h3")]
         assert objects == [*stated["components"]["schemas"]]
         fields = [
-            one.text for one in browser.find_elements("css selector", "#post-answer table:first-of-type tbody th")
+            element.text
+            for element in browser.find_elements("css selector", "#post-answer table:first-of-type tbody th")
         ]
         assert {*stated["components"]["schemas"]["AnswerRequest"]["properties"]} <= {*fields}
         assert f"curl {address}/predict --json" in browser.find_element("css selector", "#post-predict pre").text
         for link in browser.find_elements("css selector", "a[href*='#']"):
             assert browser.find_elements("css selector", f"[id='{link.get_attribute('href').partition('#')[2]}']")
-        size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+        assert fits_a_phone(browser)
         assert browser.get_log("browser") == []
 
 

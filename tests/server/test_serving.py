@@ -69,7 +69,7 @@ def answered_after(stop: Callable[[], None], address: str, body: Any) -> Any:
 def test_a_killed_worker_comes_back_and_sigterm_finishes_what_is_being_answered(models: Path) -> None:
     with serving(models / "encoder") as (process, address):
         assert process.stderr is not None
-        found = ask(address, "/neighbours", WORD)
+        response = ask(address, "/neighbours", WORD)
         worker = worker_of(process)
         os.kill(worker, signal.SIGSTOP)
         time.sleep(0.6)  # by now it has been asked whether it is well, which it may answer for a minute
@@ -77,20 +77,17 @@ def test_a_killed_worker_comes_back_and_sigterm_finishes_what_is_being_answered(
         killed = time.monotonic()
         assert str(worker) in process.stderr.readline()
         assert time.monotonic() - killed < 30
-        assert ask(address, "/neighbours", WORD) == found
+        assert ask(address, "/neighbours", WORD) == response
         assert worker_of(process) != worker
-        assert answered_after(process.terminate, address, WORD) == found
-        out, error = process.communicate(timeout=60)
-    assert (process.returncode, out, error) == (0, "", "")
+        assert answered_after(process.terminate, address, WORD) == response
+        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
 
 
 @pytest.mark.slow
 def test_ctrl_c_finishes_what_is_being_answered(models: Path) -> None:
     with serving(models / "encoder") as (process, address):
-        found = answered_after(lambda: os.killpg(process.pid, signal.SIGINT), address, WORD)
-        out, error = process.communicate(timeout=60)
-    assert found["word"] == WORD["word"]
-    assert (process.returncode, out, error) == (0, "", "")
+        assert answered_after(lambda: os.killpg(process.pid, signal.SIGINT), address, WORD)["word"] == WORD["word"]
+        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
 
 
 def test_what_cannot_be_served_is_refused_at_once(
@@ -127,11 +124,11 @@ def test_a_worker_that_cannot_start_for_any_reason_is_not_started_again(
     def no_memory(*_: Any) -> Any:
         raise RuntimeError("CUDA out of memory")
 
-    reading = ReadingOptions()
-    found = find_models([str(models / "encoder")], reading, None)
+    request = ServeRequest((str(models / "encoder"),), ServeConfig(), ReadingOptions())
+    sources = find_models(request.models, request.reading, None)
     monkeypatch.setattr(ServedModel, "open", no_memory)
     with pytest.raises(SystemExit) as stopped:
-        Application(found, ServeConfig(), reading)()
+        Application(sources, request)()
     assert stopped.value.code == STARTUP_FAILURE
     assert "CUDA out of memory" in capsys.readouterr().err.splitlines()[-1]
 
@@ -167,8 +164,8 @@ def small_server(monkeypatch: pytest.MonkeyPatch, limit: int, arrival: float, se
 
 def opened(port: int, content: bytes, n: int, stack: ExitStack) -> list[socket.socket]:
     connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(n)]
-    for one in connections:
-        one.sendall(content)
+    for connection in connections:
+        connection.sendall(content)
     return connections
 
 
@@ -222,9 +219,9 @@ def test_bytes_that_come_one_by_one_prolong_nothing(monkeypatch: pytest.MonkeyPa
 
 def test_a_client_that_does_not_read_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
-    made = Connection.connection_made
+    connection_made = Connection.connection_made
     monkeypatch.setattr(
-        Connection, "connection_made", lambda self, transport: (held.append(self), made(self, transport))
+        Connection, "connection_made", lambda self, transport: (held.append(self), connection_made(self, transport))
     )
     with small_server(monkeypatch, limit=8, arrival=0.5) as port, ExitStack() as stack:
         opened(port, WHOLE.replace(b" / ", b" /long "), 1, stack)
@@ -252,8 +249,8 @@ def test_requests_that_have_arrived_are_not_given_up_for_others(monkeypatch: pyt
         opened(port, HALF, 40, stack)
         assert status(port) == 200
         may_end.set()
-        for one in working:
-            assert one.recv(1000).startswith(b"HTTP/1.1 200 ")
+        for connection in working:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.slow

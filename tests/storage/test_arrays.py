@@ -53,24 +53,19 @@ def test_too_few_streamed_rows_are_a_bug(tmp_path: Path) -> None:
         write_arrays(tmp_path / "x", {"weights": Streamed(weights.shape, weights.dtype, [weights[:1]])})
 
 
-@pytest.mark.parametrize("kept", [0, 4, 20, -1])
-def test_a_file_cut_short_is_refused(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("n_bytes", [0, 4, 20, -1])
+def test_a_file_cut_short_is_refused(tmp_path: Path, n_bytes: int) -> None:
     path = tmp_path / "a.safetensors"
     write_arrays(path, EXAMPLES)
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:n_bytes])
     with pytest.raises(InputError, match="safetensors"):
         ArrayFile(path)
-
-
-def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"\x10" + b"\0" * 7 + b"not json at all!" + b"\0" * 100)
-    with pytest.raises(InputError, match="header"):
-        ArrayFile(tmp_path / "x")
 
 
 @pytest.mark.parametrize(
     "header",
     [
+        "not json at all!",
         "[" * 100_000,
         "7",
         '"a"',
@@ -92,5 +87,5 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
 def test_headers_that_no_program_writes_are_refused(tmp_path: Path, header: str) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\0" * 8)
-    with pytest.raises(InputError, match=r"a\.safetensors .*: fetch or make it again"):
+    with pytest.raises(InputError, match=r"a\.safetensors (has an unreadable|is).*: fetch or make it again"):
         ArrayFile(path)

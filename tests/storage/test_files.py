@@ -1,4 +1,4 @@
-"""The one reader of JSON objects: what it refuses, and in which words."""
+"""Files are read with limits, and written whole or not at all."""
 
 import os
 import subprocess
@@ -31,15 +31,11 @@ from greenadapt.storage.outputs import open_file
 from tests.conftest import Run, last_line
 
 
-def test_an_object_is_read(tmp_path: Path) -> None:
+def test_anything_but_an_object_is_refused_in_one_line_with_the_name(tmp_path: Path) -> None:
     file = tmp_path / "task.json"
     file.write_text('{"task": "ner"}', "utf-8")
     assert read_object(file, "fine-tuned model") == {"task": "ner"}
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+    for content, reason in (
         (b"", "is empty"),
         (b" \n", "is empty"),
         (b'{"task": "n', "is not JSON"),
@@ -47,36 +43,26 @@ def test_an_object_is_read(tmp_path: Path) -> None:
         (b"\xff{}", "is not JSON"),
         (b"[1]", "is not a JSON object"),
         (b"null", "is not a JSON object"),
-    ],
-)
-def test_anything_else_is_refused_in_one_line_with_the_name(tmp_path: Path, content: bytes, reason: str) -> None:
-    file = tmp_path / "task.json"
-    file.write_bytes(content)
-    with pytest.raises(InputError, match=rf"task\.json {reason}.*: do it again") as caught:
-        read_object(file, "fine-tuned model", "do it again")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("folder", ["nowhere", "file"])
-def test_a_file_that_is_missing_is_named(tmp_path: Path, folder: str) -> None:
-    (tmp_path / "file").write_text("no folder", "utf-8")
-    with pytest.raises(MissingError, match=r"fine-tuned model.*task\.json"):
-        read_object(tmp_path / folder / "task.json", "fine-tuned model")
+    ):
+        file.write_bytes(content)
+        with pytest.raises(InputError, match=rf"task\.json {reason}.*: do it again") as caught:
+            read_object(file, "fine-tuned model", "do it again")
+        assert "\n" not in str(caught.value)
+    for path in (tmp_path / "nowhere" / "task.json", file / "task.json"):
+        with pytest.raises(MissingError, match=r"fine-tuned model.*task\.json"):
+            read_object(path, "fine-tuned model")
 
 
 def test_what_cannot_be_used_names_its_file() -> None:
-    said: dict[str, dict[str, str]] = {"model": {}}
-    for key in ("corpus", "model"):
-        message = rf"a\.json is broken \(it has no '{'name' if key in said else key}'\): x"
-        with pytest.raises(InputError, match=message), described_in(Path("a.json"), "x"):
-            said[key]["name"]
+    with pytest.raises(InputError, match=r"a\.json is broken \(it has no 'corpus'\): x"), described_in("a.json", "x"):
+        {}["corpus"]
 
 
 def test_a_path_is_named_by_its_last_part_and_its_place() -> None:
-    one, other = path_name("/a/bert.v2.tar.gz"), path_name("/b/bert.v2.tar.gz")
-    assert one != other
-    assert one.startswith("bert-")
-    assert len(one) == len("bert-") + 8
+    a, b = path_name("/a/bert.v2.tar.gz"), path_name("/b/bert.v2.tar.gz")
+    assert a != b
+    assert a.startswith("bert-")
+    assert len(a) == len("bert-") + 8
     assert path_name("https://x.org/../?").startswith("unnamed-")
     for long in ("a" * 250, "文" * 83):
         assert len(path_name(f"/{long}.txt").encode()) < 120
@@ -160,16 +146,16 @@ def test_a_file_is_on_the_disk_before_it_takes_the_place_of_another(
 def test_a_folder_is_on_the_disk_before_it_takes_the_place_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, publish: Callable[[Path, Path], Path], can_exchange: bool
 ) -> None:
-    place = tmp_path / "place"
-    publish(work_folder(tmp_path, "old"), place)
+    folder = tmp_path / "place"
+    publish(work_folder(tmp_path, "old"), folder)
     if not can_exchange:  # as on some file systems
         monkeypatch.setattr("ctypes.CDLL", lambda name: object())
-    synced = record(monkeypatch, lambda: (place / "file.txt").read_text())
-    publish(work_folder(tmp_path, "new"), place)
-    assert (place / "sub" / "file.txt").read_text() == "new"
-    for made in (place.resolve(), *place.resolve().rglob("*")):
-        assert synced[made.stat().st_ino] == ["old"], made
-    if place.is_symlink():  # the folder that the link names is in its own folder before the link names it
+    synced = record(monkeypatch, lambda: (folder / "file.txt").read_text())
+    publish(work_folder(tmp_path, "new"), folder)
+    assert (folder / "sub" / "file.txt").read_text() == "new"
+    for path in (folder.resolve(), *folder.resolve().rglob("*")):
+        assert synced[path.stat().st_ino] == ["old"], path
+    if folder.is_symlink():  # the folder that the link names is in its own folder before the link names it
         assert synced[(tmp_path / ".versions").stat().st_ino] == ["old"]
     assert synced[tmp_path.stat().st_ino][-1] == "new"
 
@@ -188,24 +174,14 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     begin = time.monotonic()
-    for path in (tmp_path / "fifo", Path("/dev/zero")):
+    for read in (
+        lambda: read_small(tmp_path / "fifo"),
+        lambda: read_json(tmp_path / "fifo"),
+        lambda: read_small(Path("/dev/zero"), may_be_pipe=True),
+    ):
         with pytest.raises(InputError, match="pipe or a device"):
-            read_small(path)
-        with pytest.raises(InputError, match="pipe or a device"):
-            read_json(path)
-    with pytest.raises(InputError, match="pipe or a device"):
-        read_small(Path("/dev/zero"), may_be_pipe=True)
+            read()
     assert time.monotonic() - begin < 5
-
-
-def test_a_pipe_is_read_once_and_remembered(tmp_path: Path) -> None:
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    later = threading.Timer(0.2, lambda: path.write_text("epochs = 7"))
-    later.start()
-    assert read_toml(path, "", may_be_pipe=True) == {"epochs": 7}
-    assert read_toml(path, "", may_be_pipe=True) == {"epochs": 7}
-    later.join()
 
 
 def test_a_pipe_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +210,13 @@ def test_files_of_settings_and_tasks_that_are_none_are_one_line(run_alone: Run, 
         assert "larger than" in last_line(run_alone(*command, code=1))
 
 
-def test_settings_come_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
+def test_settings_come_from_a_pipe_of_the_shell_which_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    later = threading.Timer(0.2, lambda: path.write_text("epochs = 7"))
+    later.start()
+    assert [read_toml(path, "", may_be_pipe=True) for _ in range(2)] == [{"epochs": 7}] * 2
+    later.join()
     command = f"{sys.executable} -m greenadapt doctor --config <(echo 'epochs = 7') --json"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert ended.returncode == 0, ended.stderr

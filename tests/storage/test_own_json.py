@@ -81,7 +81,7 @@ def test_values_have_the_types_of_a_dataclass_or_are_named(tmp_path: Path) -> No
     file.write_text(json.dumps(GOOD))
     assert read_own(file, Kind, "thing") == Kind("a", {"x": Inner(1)}, ("b",))
     assert read_own_object(file, Kind, "thing") == GOOD
-    for key, value, said in (
+    for key, value, message in (
         ("name", 5, "own.json: name is 5, must be a valid string"),
         ("parts", {"x": {"count": "1"}}, 'own.json: parts.x.count is "1", must be a valid integer'),
         ("parts", {"x": {}}, "own.json has no parts.x.count"),
@@ -90,10 +90,10 @@ def test_values_have_the_types_of_a_dataclass_or_are_named(tmp_path: Path) -> No
         file.write_text(json.dumps({**GOOD, key: value}))
         with pytest.raises(InputError) as error:
             read_own(file, Kind, "thing", "make it again")
-        assert said in error.value.message
+        assert message in error.value.message
         assert len(error.value.message) < 300
         assert error.value.hint == "make it again"
-    for content, said in (
+    for content, message in (
         (b"", "own.json is empty"),
         (b"[]", "is not a JSON object"),
         (b"{", "is not JSON"),
@@ -101,7 +101,7 @@ def test_values_have_the_types_of_a_dataclass_or_are_named(tmp_path: Path) -> No
         (b'{"name": "\xff"}', "is not JSON"),
     ):
         file.write_bytes(content)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             read_own(file, Kind, "thing")
     with pytest.raises(MissingError, match=r"is not a thing: it has no none\.json"):
         read_own(tmp_path / "none.json", Kind, "thing")
@@ -111,9 +111,9 @@ def test_a_missing_key_is_named_wherever_it_is_asked_for(tmp_path: Path) -> None
     file = tmp_path / "own.json"
     file.write_text(json.dumps(GOOD))
     read: Any = read_own_object(file, Kind, "thing")
-    for one in (read, copy.deepcopy(read), pickle.loads(pickle.dumps(read))):
-        assert (one.get("none"), "none" in one, one["more"][0]["y"]) == (None, False, 1)
-        for inside in (one, one["parts"], one["more"][0]):
+    for value in (read, copy.deepcopy(read), pickle.loads(pickle.dumps(read))):
+        assert (value.get("none"), "none" in value, value["more"][0]["y"]) == (None, False, 1)
+        for inside in (value, value["parts"], value["more"][0]):
             with pytest.raises(InputError, match=r"own\.json has no none"):
                 inside["none"]
 
@@ -123,9 +123,13 @@ def test_only_files_of_a_bounded_size_are_read(tmp_path: Path) -> None:
     with open(file, "wb") as stream:
         stream.truncate(LARGEST_JSON + 1)
     os.mkfifo(tmp_path / "pipe.json")
-    for path, said in ((file, "larger than"), (tmp_path / "pipe.json", "pipe or a device"), (tmp_path, "not a file")):
+    for path, message in (
+        (file, "larger than"),
+        (tmp_path / "pipe.json", "pipe or a device"),
+        (tmp_path, "not a file"),
+    ):
         for read in (lambda path: read_own(path, Kind, "thing"), read_json):
-            with pytest.raises(InputError, match=said):
+            with pytest.raises(InputError, match=message):
                 read(path)
 
 

@@ -1,8 +1,8 @@
 """What greenadapt did not make stays, whatever it is called."""
 
 import json
+import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,13 +59,15 @@ def test_a_folder_with_a_file_of_the_right_name_stays(
     fill(tmp_path / "docs", "a.txt", "Some words.")
     site = fill(fill(tmp_path / "site"), name, content)
     before = contents(site)
-    said = last_line(run_alone("index", "--documents", "docs", "--out", "site", *["--force"] * force, code=1))
-    assert "site" in said
-    assert "--force" not in said
+    line = last_line(run_alone("index", "--documents", "docs", "--out", "site", *["--force"] * force, code=1))
+    assert "site" in line
+    assert "--force" not in line
     with pytest.raises(ConflictError, match="holds no greenadapt result") as caught:
         run(Place(site, linked=False), force=force)
     assert "--force" not in str(caught.value)
     assert contents(site) == before
+    (tmp_path / "empty").mkdir()
+    run(Place(tmp_path / "empty", linked=False), force=force)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "words/notes.txt", "vectors/notes.txt", "sub/notes.txt", ".notes.part"])
@@ -98,9 +100,9 @@ def test_an_index_of_an_earlier_version_is_known_without_a_mark(run_alone: Run, 
 def test_what_is_where_an_index_is_built_stays(run_alone: Run, tmp_path: Path, neighbour: str) -> None:
     fill(tmp_path / "docs", "a.txt", "Some words.")
     theirs = fill(tmp_path / neighbour)
-    said = last_line(run_alone("index", "--documents", "docs", "--out", "px", code=1))
-    assert neighbour in said
-    assert "move it away" in said
+    line = last_line(run_alone("index", "--documents", "docs", "--out", "px", code=1))
+    assert neighbour in line
+    assert "move it away" in line
     assert contents(theirs) == {"thesis.txt": b"mine"}
     assert not (tmp_path / "px").exists()
 
@@ -143,16 +145,22 @@ def test_versions_of_others_and_with_files_of_others_stay(tmp_path: Path) -> Non
     assert not second.exists()
 
 
-def test_files_of_others_in_a_result_stay_even_if_its_manifest_is_damaged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["notes.txt", ".gitattributes"])
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_files_of_others_in_a_result_stay(tmp_path: Path, name: str, is_damaged: bool) -> None:
     place = Place(tmp_path / "run", linked=False)
     run(place)
-    manifest = json.loads((place.path / "manifest.json").read_text())
-    (place.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99, "new": 1}))
-    fill(place.path, "notes.txt")
-    for force in (False, True):
-        with pytest.raises(ConflictError, match=r"did not write, such as notes\.txt"):
+    if is_damaged:
+        manifest = json.loads((place.path / "manifest.json").read_text())
+        (place.path / "manifest.json").write_text(json.dumps({**manifest, "format": 99, "new": 1}))
+    fill(place.path, name)
+    if not is_damaged:
+        run(place)  # up to date
+    for force in {not is_damaged, True}:
+        with pytest.raises(ConflictError, match=rf"1 file that greenadapt did not write, such as {re.escape(name)}"):
             run(place, force=force)
-    (place.path / "notes.txt").unlink()
+    assert (place.path / name).read_text() == "mine"
+    (place.path / name).unlink()
     (place.path / ".file.txt.part").touch()  # as a killed process leaves it
     (place.path / ".DS_Store").touch()
     run(place, force=True)
@@ -173,10 +181,10 @@ def test_work_of_an_earlier_version_is_resumed(tmp_path: Path, linked: bool) -> 
     with pytest.raises(KeyboardInterrupt):
         run_job(place, job, force=False, progress=Silent())
     mark = place.work / ".greenadapt"
-    said = json.loads(mark.read_text())
+    content = json.loads(mark.read_text())
     mark.unlink()
     beside = place.work.with_name(f"{place.work.name}.key")  # where version 0.2.0 wrote it
-    beside.write_text(json.dumps({name: said[name] for name in ("key", "attempts", "cost")}))
+    beside.write_text(json.dumps({name: content[name] for name in ("key", "attempts", "cost")}))
     result = run_job(place, job, force=False, progress=Silent())
     assert seen == [False, True]
     assert result.manifest.cost["attempts"] == 2
@@ -207,18 +215,12 @@ def test_a_lock_is_no_file_of_others(tmp_path: Path, content: str) -> None:
 
 def test_shards_are_no_files_of_others(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    makes: list[Callable[[], object]] = [
-        lambda: (tmp_path / ".out.jsonl.shards").write_text("mine"),
-        lambda: (tmp_path / ".out.jsonl.shards.json").write_text('{"n": 1}'),
-    ]
-    for make in makes:
-        make()
-        before = contents(tmp_path)
+    for name, content in ((".out.jsonl.shards", "mine"), (".out.jsonl.shards.json", '{"n": 1}')):
+        (tmp_path / name).write_text(content)
         with pytest.raises(ConflictError, match="is in the way"):
             Shards(out, "key")
-        assert contents(tmp_path) == before
-        for path in tmp_path.iterdir():
-            path.unlink()
+        assert contents(tmp_path) == {name: content.encode()}
+        (tmp_path / name).unlink()
     shards = Shards(out, "key")
     with pytest.raises(KeyboardInterrupt):
         shards.add(part if part else stop() for part in ("a\n", ""))
@@ -229,33 +231,21 @@ def test_shards_are_no_files_of_others(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"out.jsonl": b"b\n"}
 
 
-def stop() -> str:
+def stop(*_: object) -> str:
     raise KeyboardInterrupt
 
 
 def test_a_removal_that_is_killed_leaves_a_folder_that_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    removals: list[Callable[[Path], object]] = [
-        lambda folder: new_folder(folder),
-        lambda folder: run(Place(folder, False)),
-    ]
-    for number, make in enumerate(removals):
-        folder = tmp_path / str(number)
+    folder, rmtree = tmp_path / "run", shutil.rmtree
+    for make in (new_folder, lambda folder: run(Place(folder, False))):
         make(folder)
         for name in "abc":
             (folder / name).mkdir()
-        count = 0
-
-        def fail(path: Path, real: Callable[..., None] = shutil.rmtree) -> None:
-            nonlocal count
-            count += 1
-            if count == 2:
-                raise KeyboardInterrupt
-            real(path)
-
+        calls = iter([rmtree, stop])
         with monkeypatch.context() as patch:
-            patch.setattr("shutil.rmtree", fail)
+            patch.setattr("shutil.rmtree", lambda path, calls=calls: next(calls)(path))
             with pytest.raises(KeyboardInterrupt):
                 remove_folder(folder)
         assert is_own(folder)
@@ -264,8 +254,7 @@ def test_a_removal_that_is_killed_leaves_a_folder_that_is_known(
 
 
 def test_links_in_a_result_are_files_of_others(tmp_path: Path) -> None:
-    place = Place(tmp_path / "run", linked=False)
-    run(place)
-    (place.path / "a").symlink_to("nowhere")
-    (place.path / "b").symlink_to(tmp_path)
-    assert added_files(place.path) == ["a", "b"]
+    folder = run(Place(tmp_path / "run", linked=False))
+    (folder / "a").symlink_to("nowhere")
+    (folder / "b").symlink_to(tmp_path)
+    assert added_files(folder) == ["a", "b"]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.corpus.opening import source_input
-from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Silent
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import hash_json
@@ -56,13 +55,8 @@ def test_a_result_says_what_it_is(place: Place) -> None:
     assert manifest.counts == {"words": 3}
     assert manifest.files["sub/file.txt"]["bytes"] == 5
     assert manifest.cost["seconds"] >= 0
-
-
-def test_the_same_again_does_nothing(place: Place) -> None:
-    build = Counter()
-    first, second = run(place, build), run(place, build)
-    assert (first.fresh, second.fresh, build.runs) == (True, False, 1)
-    assert run(place, build, force=True).fresh
+    assert not run(place, Counter("not built")).fresh
+    assert (place.path / "sub" / "file.txt").read_text() == "hello"
 
 
 def test_changed_input_is_made_again_and_old_versions_go_once_nobody_reads_them(place: Place) -> None:
@@ -74,8 +68,8 @@ def test_changed_input_is_made_again_and_old_versions_go_once_nobody_reads_them(
         assert (place.path / "sub" / "file.txt").read_text() == text
         if place.linked and text == "second":  # a reader that began before the swap goes on
             assert (reading / "sub" / "file.txt").read_text() == "first"
-    left = sorted(path.read_text() for path in place.path.parent.rglob("file.txt") if not path.is_symlink())
-    assert [text for text in left if text == "first"] == []
+    texts = sorted(path.read_text() for path in place.path.parent.rglob("file.txt") if not path.is_symlink())
+    assert [text for text in texts if text == "first"] == []
 
 
 def test_links_give_a_reader_all_files_of_one_version(place: Place) -> None:
@@ -188,22 +182,6 @@ def test_other_stages_and_formats_are_refused_by_name(place: Place) -> None:
         read_manifest(place.path / "nowhere")
 
 
-def test_a_foreign_folder_is_never_written_into(tmp_path: Path) -> None:
-    foreign = tmp_path / "mine"
-    foreign.mkdir()
-    (foreign / "thesis.txt").write_text("years of work")
-    for force in (False, True):
-        with pytest.raises(ConflictError, match="no greenadapt result"):
-            run(Place(foreign, linked=False), Counter(), force=force)
-    assert (foreign / "thesis.txt").read_text() == "years of work"
-    (foreign / "manifest.json").write_text('{"name": "a web application has one, too"}')
-    with pytest.raises(ConflictError, match="no greenadapt result"):
-        run(Place(foreign, linked=False), Counter(), force=True)
-    assert (foreign / "thesis.txt").read_text() == "years of work"
-    (tmp_path / "empty").mkdir()
-    assert run(Place(tmp_path / "empty", linked=False), Counter()).fresh
-
-
 def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, build = Place(tmp_path / "out", linked=False), Counter()
     run(place, build)
@@ -218,19 +196,6 @@ def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: p
     with pytest.raises(ConflictError, match="is a mount point"):
         check_place(place, "w2v", {}, force=False)
     assert build.runs == 1
-
-
-@pytest.mark.parametrize("name", ["notes.txt", ".gitattributes"])
-def test_what_a_user_put_into_a_result_is_not_thrown_away(tmp_path: Path, name: str) -> None:
-    place = Place(tmp_path / "adapted", linked=False)
-    run(place, Counter())
-    (place.path / ".DS_Store").touch()
-    assert run(place, Counter(), force=True).fresh
-    (place.path / name).write_text("mine")
-    assert not run(place, Counter()).fresh
-    with pytest.raises(ConflictError, match=rf"1 file .*{re.escape(name)}"):
-        run(place, Counter(), force=True)
-    assert (place.path / name).read_text() == "mine"
 
 
 def test_a_workspace_may_be_copied_with_its_links_followed(tmp_path: Path) -> None:
@@ -263,10 +228,10 @@ def test_force_mends_a_broken_manifest(place: Place) -> None:
 
 
 def test_publishing_one_stage_leaves_the_readers_of_another(tmp_path: Path) -> None:
-    w2v, other = Place(tmp_path / "w2v"), Place(tmp_path / "w2v@other")
+    w2v, variant = Place(tmp_path / "w2v"), Place(tmp_path / "w2v@other")
     reading = run(w2v, Counter("first")).folder
     run(w2v, Counter("second"), source="b")
-    run(other, Counter("third"))
+    run(variant, Counter("third"))
     assert (reading / "sub" / "file.txt").read_text() == "first"
     run(w2v, Counter("fourth"), source="c")
     assert not reading.exists()
@@ -286,19 +251,13 @@ def test_a_signal_while_a_finished_result_is_written_loses_nothing(place: Place)
     assert build.runs == 1
 
 
-@pytest.mark.parametrize("name", ["../../secret", "/etc/hostname", "a/../../b", "", "a\ud800", "a\0"])
-def test_a_manifest_names_files_of_its_own_folder_only(place: Place, name: str) -> None:
-    result = run(place, Counter())
-    manifest = json.loads((result.folder / "manifest.json").read_text())
-    manifest["files"][name] = {"sha256": "0" * 64, "bytes": 6}
-    (result.folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match=r"manifest\.json(.*of files| is not JSON)"):
-        read_manifest(result.folder)
-
-
 @pytest.mark.parametrize(
     "broken",
     [
+        *(
+            {"files": {name: {"sha256": "0" * 64, "bytes": 6}}}
+            for name in ("../../secret", "/etc/hostname", "a/../../b", "", "a\ud800", "a\0")  # not in the folder
+        ),
         {"files": {"a": 5}},
         {"files": {"a": {"sha256": "0"}}},
         {"files": {"a": {"sha256": "0", "bytes": "5"}}},
@@ -311,12 +270,13 @@ def test_a_manifest_names_files_of_its_own_folder_only(place: Place, name: str) 
         {"cost": {"seconds": float("nan")}},
     ],
 )
-def test_entries_of_a_manifest_have_their_types(place: Place, broken: dict) -> None:
-    result = run(place, Counter())
-    manifest = json.loads((result.folder / "manifest.json").read_text())
-    (result.folder / "manifest.json").write_text(json.dumps({**manifest, **broken}))
+def test_entries_of_a_manifest_have_their_types(tmp_path: Path, broken: dict) -> None:
+    place = Place(tmp_path / "w2v")
+    run(place, Counter())
+    manifest = json.loads((place.path / "manifest.json").read_text())
+    (place.path / "manifest.json").write_text(json.dumps({**manifest, **broken}))
     with pytest.raises(InputError, match=r"manifest\.json.*run the stage again"):
-        read_manifest(result.folder)
+        read_manifest(place.path)
     assert place.current() is None
 
 
@@ -342,8 +302,8 @@ def job(**sources: Path | str) -> Job:
     return Job("finetune", {"epochs": 1}, {name: source_input(str(path)) for name, path in sources.items()}, build)
 
 
-def run_with_inputs(place: Place, wanted: Job, *, force: bool = False) -> Result:
-    return run_job(place, wanted, force=force, progress=Notes())
+def run_with_inputs(place: Place, job: Job, *, force: bool = False) -> Result:
+    return run_job(place, job, force=force, progress=Notes())
 
 
 @pytest.fixture
@@ -355,7 +315,7 @@ def run_place(tmp_path: Path) -> Place:
 
 def test_another_path_is_another_input(run_place: Place, tmp_path: Path) -> None:
     a, b = tmp_path / "a.tsv", tmp_path / "b.tsv"
-    made = run_with_inputs(run_place, job(train=a)).manifest
+    manifest = run_with_inputs(run_place, job(train=a)).manifest
     with pytest.raises(ConflictError, match=rf"train: {a} → {b}.*--out"):
         run_with_inputs(run_place, job(train=b))
     with pytest.raises(ConflictError, match=rf"test: none → {b}"):
@@ -364,8 +324,17 @@ def test_another_path_is_another_input(run_place: Place, tmp_path: Path) -> None
         run_with_inputs(run_place, job(dev=b))
     with pytest.raises(ConflictError, match=rf"epochs: 1 → 2, train: {a} → {b}"):
         run_with_inputs(run_place, replace(job(train=b), config={"epochs": 2}))
-    assert run_with_inputs(run_place, job(train=a)).manifest == made
+    assert run_with_inputs(run_place, job(train=a)).manifest == manifest
     assert run_with_inputs(run_place, job(train=b), force=True).fresh
+
+
+def test_every_source_of_a_corpus_is_protected(tmp_path: Path) -> None:
+    sources = {str(tmp_path / name / "text.txt"): "1" for name in "ab"}
+    inputs = {"text": {"sha256": "1", "sources": sources}}
+    for name in "ab":
+        place = Place(tmp_path / name, linked=False)
+        with pytest.raises(UsageError, match=f"{name} holds .*{name}/text.txt, which is an input"):
+            run_with_inputs(place, replace(job(), inputs=inputs))
 
 
 def test_the_same_content_elsewhere_is_up_to_date(run_place: Place, tmp_path: Path) -> None:
@@ -380,10 +349,10 @@ def test_other_spellings_are_the_same_path(run_place: Place, tmp_path: Path, mon
     (tmp_path / "here").symlink_to(tmp_path)
     (tmp_path / "link.tsv").symlink_to("a.tsv")
     run_with_inputs(run_place, job(train=tmp_path / "a.tsv"))
-    for number, same in enumerate(["a.tsv", "~/a.tsv", "here/a.tsv", "link.tsv", "./a.tsv"]):
+    for number, spelling in enumerate(["a.tsv", "~/a.tsv", "here/a.tsv", "link.tsv", "./a.tsv"]):
         (tmp_path / "a.tsv").write_text(f"content {number}")
-        assert run_with_inputs(run_place, job(train=same)).fresh
-        assert not run_with_inputs(run_place, job(train=same)).fresh
+        assert run_with_inputs(run_place, job(train=spelling)).fresh
+        assert not run_with_inputs(run_place, job(train=spelling)).fresh
 
 
 @pytest.mark.parametrize("by_earlier_version", [False, True])
@@ -414,8 +383,8 @@ def test_inputs_in_a_workspace_that_was_moved(tmp_path: Path) -> None:
     text = tmp_path / "a.tsv"
     text.write_text("a")
     folder = tmp_path / "ws" / "corpus"
-    made = run_with_inputs(Place(folder / "w2v", linked=True), job(text=text))
-    entry = {"sha256": made.manifest.digest, "path": str(folder / "w2v")}
+    w2v = run_with_inputs(Place(folder / "w2v", linked=True), job(text=text))
+    entry = {"sha256": w2v.manifest.digest, "path": str(folder / "w2v")}
     place = Place(folder / "align", linked=True)
     run_with_inputs(place, replace(job(text=text), stage="align", inputs={"vectors": entry}))
     (tmp_path / "ws").rename(tmp_path / "moved")
@@ -425,35 +394,24 @@ def test_inputs_in_a_workspace_that_was_moved(tmp_path: Path) -> None:
 
 
 def test_a_finished_model_is_only_trained_again_by_force(run_place: Place, tmp_path: Path) -> None:
-    wanted = job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv")
-    first = run_with_inputs(run_place, replace(wanted, kept=True))
+    def finished() -> Job:
+        return replace(job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv"), kept=True)
+
+    first = run_with_inputs(run_place, finished())
     (tmp_path / "b.tsv").write_text("corrected")
-    changed = replace(job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv"), kept=True)
     with pytest.raises(ConflictError, match=r"test .*--force"):
-        run_with_inputs(run_place, changed)
+        run_with_inputs(run_place, finished())
     with pytest.raises(ConflictError, match=r"test .*greenadapt evaluate"):
-        run_with_inputs(run_place, replace(changed, advice={"test": "greenadapt evaluate"}))
+        run_with_inputs(run_place, replace(finished(), advice={"test": "greenadapt evaluate"}))
     assert json.loads((run_place.path / "manifest.json").read_text())["cost"] == first.manifest.cost
-    assert run_with_inputs(run_place, changed, force=True).fresh
-
-
-def test_the_demo_brings_its_own_models_up_to_date(run_place: Place, tmp_path: Path) -> None:
-    session = Session(Workspace(tmp_path), Notes(), out=run_place.path)
-    session.run(run_place, replace(job(train=tmp_path / "a.tsv"), kept=True))
-    (tmp_path / "a.tsv").write_text("changed")
-    changed = replace(job(train=tmp_path / "a.tsv"), kept=True)
-    with pytest.raises(ConflictError, match=r"train .*--force"):
-        session.run(run_place, changed)
-    assert replace(session, updates=True).run(run_place, changed).fresh
-
-
-def test_damage_to_a_finished_model_is_named(run_place: Place, tmp_path: Path) -> None:
-    wanted = replace(job(train=tmp_path / "a.tsv"), kept=True)
-    run_with_inputs(run_place, wanted)
+    assert run_with_inputs(run_place, finished(), force=True).fresh
+    (tmp_path / "a.tsv").write_text("of the demo, which brings its own models up to date")
+    session = Session(Workspace(tmp_path), Notes(), out=run_place.path, updates=True)
+    assert session.run(run_place, finished()).fresh
     (run_place.path / "model").write_text("damaged")
     with pytest.raises(InputError, match=r"run/model .*--force"):
-        run_with_inputs(run_place, wanted)
-    assert run_with_inputs(run_place, wanted, force=True).fresh
+        run_with_inputs(run_place, finished())
+    assert run_with_inputs(run_place, finished(), force=True).fresh
 
 
 def test_results_that_a_workspace_finds_by_name_are_no_other_inputs(tmp_path: Path) -> None:
@@ -462,7 +420,7 @@ def test_results_that_a_workspace_finds_by_name_are_no_other_inputs(tmp_path: Pa
         (tmp_path / name).mkdir()
         inputs.append({"vectors": {"sha256": name, "path": str(tmp_path / name)}})
     place = Place(tmp_path / "align@wide")
-    first, second = (replace(job(), inputs=each) for each in inputs)
+    first, second = (replace(job(), inputs=entries) for entries in inputs)
     run_with_inputs(place, first)
     assert run_with_inputs(place, second).fresh
     elsewhere = replace(job(), inputs={"vectors": {"sha256": "x", "path": os.devnull}})

@@ -35,3 +35,12 @@ def chromium(address: str) -> Iterator[Any]:
         yield driver
     finally:
         driver.quit()
+
+
+def fits_a_phone(browser: Any) -> bool:
+    """Whether the page is no wider than a screen of 390 pixels."""
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    width: int = browser.execute_script("return document.documentElement.scrollWidth")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return width <= 390

@@ -11,7 +11,7 @@ from typing import Any
 
 from greenadapt.config import ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.server.models import find_models
-from greenadapt.server.serving import Application
+from greenadapt.server.serving import Application, ServeRequest
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
 from tests.conftest import tiny_model_in
@@ -48,11 +48,10 @@ def application(
     folder: Path, *names: str, index: str | None = None, retrieval: RetrievalConfig | None = None, **config: Any
 ) -> Any:
     """The application that serves these models of ``make_models``, and an index."""
-    reading = ReadingOptions()
-    models = [str(folder / name) for name in names or MADE]
-    return Application(
-        find_models(models, reading, None), ServeConfig(**config), reading, index, retrieval or RetrievalConfig()
-    ).make()
+    models = tuple(str(folder / name) for name in names or MADE)
+    options: Any = {"index": index} | ({} if retrieval is None else {"retrieval": retrieval})
+    request = ServeRequest(models, ServeConfig(**config), ReadingOptions(), **options)
+    return Application(find_models(models, request.reading, None), request).make()
 
 
 @contextmanager

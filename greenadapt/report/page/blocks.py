@@ -1,4 +1,4 @@
-"""What a page is made of: sections of paragraphs, tables, plots, examples and a search; and the page as HTML."""
+"""The blocks of a page: paragraphs, tables, plots, examples and a search; and the page as HTML."""
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from greenadapt.errors import harmless
 from greenadapt.report.tables import Table
 from greenadapt.storage.files import Json
 
-_FEW = 12  # marks that are told in words
+_FEW = 12  # marks of a plot that are described in words
 
 
 @dataclass(frozen=True)
@@ -41,44 +41,31 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A table; ``numbers`` are the columns that hold numbers, all but the first if not given."""
-
-    kind: ClassVar[str] = "table"
-    table: Table
-    numbers: Sequence[int] | None = None
-
-    def is_number(self, column: int) -> bool:
-        """Whether a column holds numbers."""
-        return column > 0 if self.numbers is None else column in self.numbers
-
-
-@dataclass(frozen=True)
 class Plot:
-    """A plot (Vega-Lite) and the table of what it shows."""
+    """A plot (Vega-Lite) and the table of its data."""
 
     kind: ClassVar[str] = "plot"
     name: str
     """Name of its file, unique on a page."""
     title: str
     spec: Json
-    shown: Shown
+    data: Table
     is_wide: bool = False
 
     @property
     def in_words(self) -> str:
-        """The title, and what the marks are if they are few."""
+        """The title, and the values of the marks if they are few."""
         marks = [value["tip"] for value in self.spec["data"]["values"]]
         return f"{self.title}: {'; '.join(marks)}" if len(marks) <= _FEW else self.title
 
 
 @dataclass(frozen=True)
 class Example:
-    """A labelled text with what is right and what each model said."""
+    """A labelled text with its label and the prediction of each model."""
 
     text: str
     lines: Sequence[tuple[str, str]]
-    """Who says it, and what."""
+    """The name of a model or of the label, and its value."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +79,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Search:
-    """Neighbours of words, found by typing a word."""
+    """Neighbours of the word that a reader types."""
 
     kind: ClassVar[str] = "search"
     name: str
@@ -101,10 +88,10 @@ class Search:
     rows: Sequence[Sequence[str | Sequence[str]]]
     """Each word and, by column, its neighbours."""
     elsewhere: str
-    """What to do for other words."""
+    """Advice for other words."""
 
 
-Block = Heading | Paragraph | Facts | Shown | Plot | Examples | Search
+Block = Heading | Paragraph | Facts | Table | Plot | Examples | Search
 
 
 @dataclass(frozen=True)
@@ -122,9 +109,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Missing:
-    """What a page does not show, and what would make it."""
+    """A section that a page lacks, and the commands that would make it."""
 
-    what: str
+    section: str
     commands: Sequence[str]
 
 
@@ -138,14 +125,14 @@ class Page:
     missing: Sequence[Missing] = field(default=())
 
     def plots(self) -> list[Plot]:
-        """Its plots in order."""
+        """The plots of all sections, in order."""
         return [plot for section in self.sections for plot in section.plots()]
 
 
 def html(page: Page, version: str, picture: Callable[[Plot], str]) -> str:
-    """The page as one file that needs nothing else; ``version`` is greenadapt's, ``picture`` gives a plot as SVG.
+    """The page as a single HTML file; ``version`` is greenadapt's, ``picture`` gives a plot as SVG.
 
-    Every text is escaped, and the browser is told to run only the page's own script and to load nothing.
+    Every text is escaped. The file's policy makes browsers run only its own script, and load nothing.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -166,5 +153,5 @@ def _hash(text: str) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    """Lists of texts, as they are shown: JSON escapes what ``harmless`` looks for."""
-    return harmless(value) if isinstance(value, str) else [_harmless(one) for one in value]
+    """Lists of harmless texts: JSON escapes the characters that ``harmless`` replaces."""
+    return harmless(value) if isinstance(value, str) else [_harmless(item) for item in value]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from greenadapt.report.page.blocks import Plot, Shown
+from greenadapt.report.page.blocks import Plot
 from greenadapt.report.tables import Table
 from greenadapt.storage.files import Json
 
@@ -28,39 +28,39 @@ class Axis:
     field: str
     title: str
     format: str = ""
-    """Of numbers, as ``format`` has it; empty for names."""
+    """Format of numbers for ``format``; empty for names."""
     log: bool = False
     zero: bool = True
 
     def text(self, value: Any) -> str:
-        """A value as the table and the label of a mark have it."""
+        """A value in the table and in the label of a mark."""
         return "" if value is None else format(value, self.format)
 
     @property
     def _tick_format(self) -> str:
-        """The format of d3 for the numbers along the axis."""
+        """d3's format for the numbers along the axis."""
         if self.format.endswith("%"):
             return "~%"
         return "~s" if self.log and self.format == "," else ",.12~g"
 
-    def encoding(self, **more: Any) -> Json:
+    def encoding(self, **options: Any) -> Json:
         """Its channel."""
+        channel = {"field": self.field, "type": "quantitative" if self.format else "nominal", "title": self.title}
         if not self.format:
-            axis: Json = {"labelAngle": 0}
-            return {"field": self.field, "type": "nominal", "title": self.title, "sort": None, "axis": axis, **more}
-        scale: Json = {"type": "log"} if self.log else {"zero": self.zero}
+            return {**channel, "sort": None, "axis": {"labelAngle": 0}, **options}
         axis = {"format": self._tick_format, "tickCount": 5}
         if self.format == "," and not self.log:
             axis["tickMinStep"] = 1
-        return {"field": self.field, "type": "quantitative", "title": self.title, "scale": scale, "axis": axis, **more}
+        return {**channel, "scale": {"type": "log"} if self.log else {"zero": self.zero}, "axis": axis, **options}
 
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 def bars(name: str, title: str, rows: Rows, value: Axis, of: Axis, by: Axis | None = None) -> Plot:
-    """Horizontal bars of ``value``, one for each ``of``, side by side for each ``by``; points if its axis is
-    logarithmic, on which a bar would begin nowhere.
+    """Horizontal bars of ``value``, one for each ``of``, side by side for each ``by``.
+
+    On a logarithmic axis, where a bar could not begin, they are points.
     """
     encoding: Json = {"y": of.encoding(axis=_NAMES), "x": value.encoding()}
     if by is not None:
@@ -98,10 +98,10 @@ def intervals(name: str, title: str, rows: Rows, of: Axis, value: Axis, ends: tu
     return _plot(name, title, rows, [of, value, low, high], spec)
 
 
-def scatter(name: str, title: str, rows: Rows, shown: Table) -> Plot:
-    """Points at ``x`` and ``y`` with a ``label``, by ``what`` they are, in one panel for each ``panel``.
+def scatter(name: str, title: str, rows: Rows, table: Table) -> Plot:
+    """Points at ``x`` and ``y``, with colours by ``what``, in one plot for each ``panel``.
 
-    The first of the rows with ``named`` whose labels have room in every panel have them written.
+    Of the rows with ``named``, the first whose ``label`` has room in every panel have it written.
     """
     panel, by, label = Axis("panel", ""), Axis("what", ""), Axis("label", "")
     panels = list(dict.fromkeys(row["panel"] for row in rows))
@@ -131,11 +131,11 @@ def scatter(name: str, title: str, rows: Rows, shown: Table) -> Plot:
     order = {"field": "order", "op": "min"}
     column = {"field": panel.field, "sort": order, "title": None, "header": {"labelFontSize": 13}}
     spec = {"facet": {"column": column}, "spec": inner}
-    return Plot(name, title, _with_tips(spec, rows, [label, by, panel]), Shown(shown, ()), is_wide=True)
+    return Plot(name, title, _with_tips(spec, rows, [label, by, panel]), table, is_wide=True)
 
 
 def _ends(values: Sequence[float]) -> list[float]:
-    """Where an axis of ``values`` begins and ends: a little outside them."""
+    """The ends of an axis, a little outside of its ``values``."""
     low, high = min(values), max(values)
     margin = 0.04 * (high - low) or 1.0
     return [low - margin, high + margin]
@@ -152,31 +152,31 @@ def _with_room(rows: Rows, ends: Mapping[str, list[float]]) -> list[str]:
         boxes.setdefault(row["label"], []).append((row["panel"], x, y + _ABOVE, len(row["label"]) * _LETTER / 2))
     chosen: list[str] = []
     taken: list[tuple[Any, float, float, float]] = []
-    for label, own in boxes.items():
-        is_inside = all(half <= x <= _PANEL[0] - half and y + _LINE <= _PANEL[1] for _, x, y, half in own)
+    for label, label_boxes in boxes.items():
+        is_inside = all(half <= x <= _PANEL[0] - half and y + _LINE <= _PANEL[1] for _, x, y, half in label_boxes)
         touches = any(
-            panel == other and abs(x - there) < half + width and abs(y - base) < _LINE
-            for panel, x, y, half in own
-            for other, there, base, width in taken
+            panel == taken_panel and abs(x - taken_x) < half + width and abs(y - base) < _LINE
+            for panel, x, y, half in label_boxes
+            for taken_panel, taken_x, base, width in taken
         )
         if is_inside and not touches and len(chosen) < _MOST_NAMED:
             chosen.append(label)
-            taken += own
+            taken += label_boxes
     return chosen
 
 
 def _series(by: Axis) -> Json:
-    place = {"orient": "top", "columns": 2, "columnPadding": 24, "title": None, "labelLimit": 260}
-    legend = {**place, "symbolOpacity": 1, "symbolDash": [1, 0]}
+    legend = {"orient": "top", "columns": 2, "columnPadding": 24, "title": None, "labelLimit": 260}
+    legend |= {"symbolOpacity": 1, "symbolDash": [1, 0]}
     return {"field": by.field, "type": "nominal", "sort": None, "legend": legend}
 
 
 def _plot(name: str, title: str, rows: Rows, columns: Sequence[Axis], spec: Json) -> Plot:
-    table = Table(title, [axis.title for axis in columns], [_texts(row, columns) for row in rows])
-    spec["encoding"]["description"] = {"field": "tip"}
     numbers = [i for i, axis in enumerate(columns) if axis.format]
+    table = Table(title, [axis.title for axis in columns], [_texts(row, columns) for row in rows], numbers)
+    spec["encoding"]["description"] = {"field": "tip"}
     spec = {"width": _WIDTH, "height": _HEIGHT} | spec
-    return Plot(name, title, _with_tips(spec, rows, columns), Shown(table, numbers))
+    return Plot(name, title, _with_tips(spec, rows, columns), table)
 
 
 def _texts(row: Mapping[str, Any], columns: Sequence[Axis]) -> list[str]:
@@ -187,7 +187,7 @@ def _with_tips(spec: Json, rows: Rows, columns: Sequence[Axis]) -> Json:
     """``spec`` with the rows as data, each with the label of its mark."""
     values = []
     for row in rows:
-        own = zip(columns, _texts(row, columns), strict=True)
-        tip = ", ".join(text if not axis.format else f"{axis.title} {text}" for axis, text in own if text)
+        pairs = zip(columns, _texts(row, columns), strict=True)
+        tip = ", ".join(f"{axis.title} {text}" if axis.format else text for axis, text in pairs if text)
         values.append({**row, "tip": tip})
     return {"$schema": SCHEMA, "data": {"values": values}, **spec}

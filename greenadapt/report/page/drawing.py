@@ -12,7 +12,7 @@ from greenadapt.report.page.charts import SCHEMA
 from greenadapt.storage.files import Json
 from greenadapt.storage.outputs import open_file
 
-# The colours of Okabe and Ito (2008), which people who are blind to colours can tell apart; dark enough on white.
+# The colours of Okabe and Ito (2008), which colour-blind readers can tell apart; dark enough on white.
 _PRINT = {
     "background": "white",
     "ink": "#222222",
@@ -20,7 +20,7 @@ _PRINT = {
     "grid": "#dddddd",
     "series": ["#0072b2", "#d55e00", "#008060", "#aa4488"],
 }
-# In the page, variables of its style sheet, which has both colour schemes.
+# Variables of the page's style sheet, which has both colour schemes.
 _SCREEN = {
     "background": None,
     "ink": "var(--ink)",
@@ -92,26 +92,27 @@ class Drawing:
 
 
 class _Labels:
-    """Texts as they can be drawn: characters that end the library's process (it aborts) are replaced, and the middle of
-    long ones is left out. Texts that differ stay different.
+    """Texts that can be drawn: without characters that make the library abort, and without the middle of long texts.
+
+    Different texts have different labels.
     """
 
     def __init__(self) -> None:
-        self._shown: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
         self._taken: set[str] = set()
 
     def of(self, value: Any) -> Any:
         """A specification with such texts, and without numbers that JSON does not have."""
         if isinstance(value, dict):
-            return {name: self.of(one) for name, one in value.items()}
+            return {name: self.of(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.of(one) for one in value]
+            return [self.of(item) for item in value]
         if isinstance(value, float) and not math.isfinite(value):
             return None
         return self._label(value) if isinstance(value, str) else value
 
     def _label(self, text: str) -> str:
-        if text not in self._shown:
+        if text not in self._labels:
             line = one_line(text)
             label = line = line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]}…{line[-_LONGEST // 2 :]}"
             n_alike = 1
@@ -119,12 +120,12 @@ class _Labels:
                 n_alike += 1
                 label = f"{line} ({n_alike})"
             self._taken.add(label)
-            self._shown[text] = label
-        return self._shown[text]
+            self._labels[text] = label
+        return self._labels[text]
 
 
 def _with_theme(spec: Json, colours: Json) -> Json:
-    """``spec`` with colours and fonts, and labels for marks alone: axes and legends are in the page's table."""
+    """``spec`` with colours and fonts; only marks have labels, since the page's table has the axes and legends."""
     text = {"labelColor": colours["ink"], "titleColor": colours["ink"], "labelFontSize": 12, "titleFontSize": 12}
     text["aria"] = False
     lines = {"gridColor": colours["grid"], "domainColor": colours["line"], "tickColor": colours["line"]}

@@ -1,7 +1,7 @@
 """The sections of the page: corpus, words, vectors, tasks, examples and costs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, counted
 from greenadapt.report.map_quality import explains_nothing
-from greenadapt.report.page.blocks import Block, Example, Examples, Facts, Heading, Paragraph, Search, Section, Shown
+from greenadapt.report.page.blocks import Block, Example, Examples, Facts, Heading, Paragraph, Search, Section
 from greenadapt.report.page.charts import Axis, Rows, bars, intervals, lines, scatter
 from greenadapt.report.tables import Table, loss_tables, parts_over_seeds, score_name, score_tables, signed
 from greenadapt.storage.arrays import Array
@@ -39,14 +39,14 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class PieceCounts:
-    """How many pieces the most frequent words of a corpus take in both tokenizations of a model."""
+    """The number of pieces of the most frequent words of a corpus in both tokenizations of a model."""
 
     model: str
     n_words: int
     share: float
-    """Of the words in running text, those that are among them."""
+    """The words' share of the running text."""
     before: Array
-    """By number of pieces from 0, how often words of so many occur in the text."""
+    """For k = 0, 1, …: how often words of k pieces occur in the text."""
     after: Array
 
     @staticmethod
@@ -57,16 +57,16 @@ class PieceCounts:
 
 @dataclass(frozen=True)
 class CorpusData:
-    """What is known of a corpus."""
+    """Names, counts and words of a corpus."""
 
     title: str
     licence: str
     counts: Json
-    """As in the manifest."""
+    """The manifest's counts."""
     words: list[str]
-    """The most frequent ones."""
+    """The most frequent words."""
     word_counts: Array
-    """Of all words, most frequent first."""
+    """Counts of all words, most frequent first."""
     pieces: list[PieceCounts]
 
 
@@ -81,8 +81,8 @@ def corpus_section(corpora: list[CorpusData]) -> Section:
         for i, counts in enumerate(data.pieces):
             blocks += _pieces(counts, f"pieces-{number}-{i + 1}")
         frequent = zip(data.words[:_FREQUENT], data.word_counts[:_FREQUENT].tolist(), strict=False)
-        named = [f"{word} ({count:,} times)" for word, count in frequent]
-        blocks.append(Paragraph(f"The most frequent words: {', '.join(named)}."))
+        frequent_words = [f"{word} ({count:,} times)" for word, count in frequent]
+        blocks.append(Paragraph(f"The most frequent words: {', '.join(frequent_words)}."))
     return Section("corpus", "Corpus", blocks)
 
 
@@ -97,12 +97,11 @@ def _zipf(data: CorpusData, number: int) -> Block:
 
 def _pieces(counts: PieceCounts, name: str) -> list[Block]:
     before, after = PieceCounts.mean(counts.before), PieceCounts.mean(counts.after)
-    rows = [
-        {"pieces": f"{k}" if k < _MOST_FREQUENT else f"{_MOST_FREQUENT} or more", "by": by, "share": share}
-        for k in range(1, _MOST_FREQUENT + 1)
-        for by, each in (("base tokenizer", counts.before), ("with the added words", counts.after))
-        for share in [float((each[k:] if k == _MOST_FREQUENT else each[k : k + 1]).sum() / max(int(each.sum()), 1))]
-    ]
+    rows = []
+    for k in range(1, _MOST_FREQUENT + 1):
+        label, end = (f"{k}", k + 1) if k < _MOST_FREQUENT else (f"{_MOST_FREQUENT} or more", None)
+        for by, n in (("base tokenizer", counts.before), ("with the added words", counts.after)):
+            rows.append({"pieces": label, "by": by, "share": float(n[k:end].sum() / max(int(n.sum()), 1))})
     text = (
         f"The base tokenizer of {counts.model} takes {before:.3f} pieces per word of the text, {after:.3f} with the "
         f"added words. This counts the {counts.n_words:,} most frequent words, {counts.share:.1%} of the text."
@@ -123,50 +122,52 @@ class StageData:
 
 def pipeline_section(stages: Sequence[StageData]) -> Section:
     """The results in the order in which they were made, with time and energy."""
-    rows, whole = [_cost_row(one.name, one.cost) for one in stages], total(one.cost for one in stages).as_dict()
+    rows = [_cost_row(stage.name, stage.cost) for stage in stages]
+    whole = total(stage.cost for stage in stages).as_dict()
     if len(stages) > 1:
         rows.append(_cost_row("all", whole))
     columns = ["result", "seconds", "CPU seconds", "peak memory (MB)", "energy (Wh)", "CO2 (g)", "cents, at most"]
     values = [
-        {"stage": one.name, "seconds": one.cost["seconds"], "energy": one.cost["energy_kwh"] * 1000}
-        for one in stages
-        if one.cost
+        {"stage": stage.name, "seconds": stage.cost["seconds"], "energy": stage.cost["energy_kwh"] * 1000}
+        for stage in stages
+        if stage.cost
     ]
-    blocks: list[Block] = [Shown(Table("Results and their cost", columns, rows))]
+    blocks: list[Block] = [Table("Results and their cost", columns, rows)]
     if values:
         of = Axis("stage", "result")
         blocks.append(bars("seconds", "Time (seconds)", values, Axis("seconds", "seconds", ",.1f"), of))
         blocks.append(bars("energy", "Energy (Wh)", values, Axis("energy", "Wh", ",.4f"), of))
         blocks.append(Paragraph(f"Energy: {whole['energy_source']}."))
-    made: dict[str, list[str]] = {}
-    for one in stages:
-        made.setdefault(one.command or "not known", []).append(one.name)
-    commands = [[", ".join(names), command] for command, names in made.items()]
-    blocks.append(Shown(Table("What made them", ["results", "command"], commands), ()))
+    by_command: dict[str, list[str]] = {}
+    for stage in stages:
+        by_command.setdefault(stage.command or "not known", []).append(stage.name)
+    commands = [[", ".join(names), command] for command, names in by_command.items()]
+    blocks.append(Table("What made them", ["results", "command"], commands, ()))
     return Section("pipeline", "Pipeline", blocks)
 
 
 def cost_section(stages: Sequence[StageData], paper: Sequence[Json]) -> Section:
     """The cost of adapting beside the table of Poerner et al. (2020); ``paper`` is as ``paper_costs`` gives it."""
-    adapting = [one for one in stages if one.stage in ("corpus", "w2v", "align", "expand")]
-    own = total(one.cost for one in adapting or stages)
+    adapting = [stage for stage in stages if stage.stage in ("corpus", "w2v", "align", "expand")]
+    cost = total(stage.cost for stage in adapting or stages)
     ours = "this adaptation" if adapting else "these results"
-    values = [{"model": ours, "co2": own.co2_kg}]
+    values = [{"model": ours, "co2": cost.co2_kg}]
     values += [{"model": f"{row['paper']} {row['size']}".strip(), "co2": row["co2_kg"]} for row in paper]
-    dollars = f"{own.usd_low:,.4f} to {own.usd_high:,.4f}"
-    rows = [[ours, "", f"{own.seconds / 3600:,.3f}", f"{own.co2_kg * 1000:,.3f} g", dollars]]
+    dollars = f"{cost.usd_low:,.4f} to {cost.usd_high:,.4f}"
+    rows = [[ours, "", f"{cost.seconds / 3600:,.3f}", f"{cost.co2_kg * 1000:,.3f} g", dollars]]
     for row in paper:
         dollars = f"{row['usd_low']:,.2f} to {row['usd_high']:,.2f}"
         name = f"{row['paper']} {row['size']}".strip()
         rows.append([name, row["hardware"], f"{row['hours']:,.1f}", f"{row['co2_kg']:,.2f} kg", dollars])
-    shown = Table("Beside the paper's table", ["model", "hardware", "hours", "CO2", "dollars"], rows)
+    columns = ["model", "hardware", "hours", "CO2", "dollars"]
+    table = Table("Beside the paper's table", columns, rows, (2, 3, 4))
     axes = Axis("co2", "CO2 (kg)", ".3g", log=True), Axis("model", "model")
     plot = bars("paper", "CO2 beside the paper's models (kg, logarithmic)", values, *axes)
     text = (
         "The other rows are those of Poerner et al. (2020), with CO2 and dollars by the paper's formula. Theirs are of "
-        f"training on large corpora and other hardware. CO2 of {ours}: {own.co2_source}."
+        f"training on large corpora and other hardware. CO2 of {ours}: {cost.co2_source}."
     )
-    return Section("cost", "Cost beside the paper's", [plot, Shown(shown, (2, 3, 4)), Paragraph(text)])
+    return Section("cost", "Cost beside the paper's", [plot, table, Paragraph(text)])
 
 
 def _cost_row(name: str, cost: Json) -> list[str]:
@@ -203,8 +204,8 @@ def prediction_text(prediction: Json, example: Any) -> str:
 
 
 def _entities(words: Sequence[str], tags: Sequence[str]) -> str:
-    found = [f"{' '.join(words[one.first : one.last + 1])} ({one.type})" for one in entities(tags)]
-    return "; ".join(found) or "no entity"
+    texts = [f"{' '.join(words[entity.first : entity.last + 1])} ({entity.type})" for entity in entities(tags)]
+    return "; ".join(texts) or "no entity"
 
 
 def _around_answer(question: Question) -> str:
@@ -224,25 +225,25 @@ class MapData:
     method: str
     n_overlap: int
     figures: Json | None
-    """As the manifest has ``HeldOut``; ``None`` if nothing could be measured."""
+    """The manifest's ``HeldOut``; ``None`` if it could not be measured."""
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Sampled words and wordpieces on two axes: ``label``, ``x``, ``y``, ``what``, ``panel`` and ``named`` (if there is
-    room) of each."""
+    """Sampled words and wordpieces on two axes."""
 
     points: Rows
+    """``label``, ``x``, ``y``, ``what``, ``panel`` and ``named`` (if there is room) of each."""
     share: float
-    """Of the variance, that the axes show."""
+    """Share of the variance that the axes show."""
     table: list[list[str]]
-    """Words, their base pieces."""
+    """Words, their base pieces, and x and y before and after."""
 
 
 @dataclass(frozen=True)
 class RowsData:
-    """The new rows of a model beside its own."""
+    """The new rows of a model beside its old ones."""
 
     model: str
     base_norms: Array
@@ -254,26 +255,26 @@ class RowsData:
     near: Sequence[Sequence[str | Sequence[str]]]
     """Sampled words and their neighbours by view."""
     n_candidates: tuple[int, int]
-    """Wordpieces and added words that were compared."""
+    """Numbers of wordpieces and of added words that were compared."""
     command: str
-    """What shows the neighbours of other words."""
+    """The command that shows the neighbours of other words."""
 
 
 def space_section(maps: list[MapData], models: list[RowsData]) -> Section:
     """The section of any number of maps and adapted models."""
     blocks: list[Block] = []
-    known = [one for one in maps if one.figures]
-    if known:
-        blocks.append(_quality(known))
-        if any(explains_nothing(one.figures or {}) for one in known):
+    measured = [item for item in maps if item.figures]
+    if measured:
+        blocks.append(_quality(measured))
+        if any(explains_nothing(item.figures or {}) for item in measured):
             blocks.append(
                 Paragraph(
                     "R² under 0 means that the mean row would be closer to the held-out rows than these are; the "
                     "cosine and the precision say how well the direction fits."
                 )
             )
-        blocks += _cosines_by_count(known)
-    blocks += [Paragraph(f"{one.name}: {one.note}") for one in maps if one.note]
+        blocks += _cosines_by_count(measured)
+    blocks += [Paragraph(f"{item.name}: {item.note}") for item in maps if item.note]
     for number, data in enumerate(models, 1):
         if len(models) > 1:
             blocks.append(Heading(data.model))
@@ -283,8 +284,8 @@ def space_section(maps: list[MapData], models: list[RowsData]) -> Section:
 
 def _quality(maps: list[MapData]) -> Block:
     rows = []
-    for one in maps:
-        figures = one.figures or {}
+    for item in maps:
+        figures = item.figures or {}
         nearest, csls = figures["base_rows"]["cosine"], figures["base_rows"]["csls"]
         shares = (nearest["precision_at_1"], nearest["precision_at_10"], csls["precision_at_10"])
         fit = [
@@ -293,26 +294,26 @@ def _quality(maps: list[MapData]) -> Block:
             f"{figures['r2']:.3f}",
             f"{figures['cosine']:.3f}",
         ]
-        rows.append([one.name, one.method, *fit, *map(as_percent, shares)])
+        rows.append([item.name, item.method, *fit, *map(as_percent, shares)])
     columns = ["rows by", "method", "words fitted on", "held out", "R²", "mean cosine", "own row first"]
     columns += ["own row among ten", "by CSLS"]
-    return Shown(Table("Rows of held-out words, predicted", columns, rows), range(2, 9))
+    return Table("Rows of held-out words, predicted", columns, rows, range(2, 9))
 
 
 def _cosines_by_count(maps: list[MapData]) -> list[Block]:
     rows = []
-    for one in maps:
-        bands = (one.figures or {})["by_count"]
+    for item in maps:
+        bands = (item.figures or {})["by_count"]
         for band, after in zip(bands, [*bands[1:], None], strict=True):
             if band["precision_at_10"] is not None:
                 label = f"{band['min_count']:,} to {after['min_count'] - 1:,}" if after else f"{band['min_count']:,} up"
-                rows.append({"band": label, "share": band["precision_at_10"], "by": one.name, "n": band["n_words"]})
+                rows.append({"band": label, "share": band["precision_at_10"], "by": item.name, "n": band["n_words"]})
     if not rows:
         return []
     axes = Axis("band", "times in the corpus"), Axis("share", "own row among ten", ".1%"), Axis("by", "rows by")
     plot = lines("precision-by-count", "Held-out words whose own row is among the ten nearest", rows, *axes)
-    plot.shown.table.columns.append("words")
-    for texts, row in zip(plot.shown.table.rows, rows, strict=True):
+    plot.data.columns.append("words")
+    for texts, row in zip(plot.data.rows, rows, strict=True):
         texts.append(f"{row['n']:,}")
     return [plot]
 
@@ -336,13 +337,13 @@ def _rows(data: RowsData, number: int) -> list[Block]:
 
 
 def _norms(data: RowsData, number: int) -> Block:
-    both = np.concatenate([data.base_norms, data.new_norms])
-    edges = np.linspace(both.min(), both.max() + 1e-6, _BINS + 1)
+    lengths = np.concatenate([data.base_norms, data.new_norms])
+    edges = np.linspace(lengths.min(), lengths.max() + 1e-6, _BINS + 1)
     rows = []
-    for what, norms, n in (("wordpieces", data.base_norms, data.n_base), ("added words", data.new_norms, data.n_new)):
-        by = what if len(norms) == n else f"{what} ({len(norms):,} of {n:,})"
-        found, _ = np.histogram(norms, edges)
-        shares = (found / max(len(norms), 1)).tolist()
+    for label, norms, n in (("wordpieces", data.base_norms, data.n_base), ("added words", data.new_norms, data.n_new)):
+        by = label if len(norms) == n else f"{label} ({len(norms):,} of {n:,})"
+        counts, _ = np.histogram(norms, edges)
+        shares = (counts / max(len(norms), 1)).tolist()
         middles = ((edges[:-1] + edges[1:]) / 2).tolist()
         rows += [{"norm": norm, "share": share, "by": by} for norm, share in zip(middles, shares, strict=True)]
     axes = Axis("norm", "length of the row", ".3f", zero=False), Axis("share", "share", ".1%"), Axis("by", "rows")
@@ -350,10 +351,9 @@ def _norms(data: RowsData, number: int) -> Block:
 
 
 def _plane(plane: Plane, number: int) -> list[Block]:
-    shown = Table("Added words on the map", ["word", "base pieces", "x before", "y before", "x after", "y after"], [])
-    shown.rows.extend(plane.table)
+    columns = ["word", "base pieces", "x before", "y before", "x after", "y after"]
     title = f"Added words among wordpieces ({as_percent(plane.share)} of the variance)"
-    plot = scatter(f"map-{number}", title, plane.points, shown)
+    plot = scatter(f"map-{number}", title, plane.points, Table("Added words on the map", columns, plane.table, ()))
     text = (
         "Each row has length 1, and both panels have the same axes, the first two principal components of the "
         "wordpieces and of the new rows. Words that are near each other here can be far apart in the other dimensions. "
@@ -375,7 +375,7 @@ class TunedModel:
     high: float | None = None
     """Ends of the 95 % interval of the main score on the test set, if it could be computed."""
     difference: tuple[float, float, float] | None = None
-    """To the base model, and the ends of its 95 % interval."""
+    """The difference to the base model, and the ends of its 95 % interval."""
     better: Sequence[Example] = ()
     worse: Sequence[Example] = ()
     """Test examples on which it does better or worse than the base model."""
@@ -390,7 +390,7 @@ class TaskGroup:
     """Unique on a page; part of file names."""
     models: Sequence[TunedModel]
     base: str | None = None
-    """The one that the others are compared with."""
+    """The model that the others are compared with."""
     notes: Sequence[str] = field(default=())
 
 
@@ -401,25 +401,22 @@ def tasks_section(groups: Sequence[TaskGroup]) -> Section:
         blocks.append(Heading(group.title))
         blocks += [*_compared(group), *_curves(group), *_parts(group)]
         for model in group.models:
-            blocks += [
-                Shown(Table(f"{model.name}: {table.title}", table.columns, table.rows))
-                for table in score_tables(model.scores)
-            ]
+            blocks += [replace(table, title=f"{model.name}: {table.title}") for table in score_tables(model.scores)]
         blocks += [block for model in group.models for block in _changed(group, model)]
         blocks += map(Paragraph, group.notes)
     return Section("tasks", "Task scores", blocks)
 
 
 def pretrain_section(models: Sequence[tuple[str, Json, Sequence[Json]]]) -> Section:
-    """The section of models whose pre-training went on: name, ``scores.json`` and history of each."""
+    """The section of models after further pre-training: name, ``scores.json`` and history of each."""
     blocks: list[Block] = []
     for number, (name, scores, history) in enumerate(models, 1):
         blocks.append(Heading(name))
-        rows = [{"epoch": one["epoch"], "loss": one["loss"]} for one in history if one.get("loss") is not None]
+        rows = [{"epoch": entry["epoch"], "loss": entry["loss"]} for entry in history if entry.get("loss") is not None]
         if len(rows) > 1:
             axes = Axis("epoch", "epoch", ",", zero=False), Axis("loss", "loss", ".4f", zero=False)
             blocks.append(lines(f"pretrain-{number}", "Training loss", rows, *axes))
-        blocks += [Shown(table, range(2, 7)) for table in loss_tables(scores)]
+        blocks += loss_tables(scores)
     return Section("pretrain", "Further pre-training", blocks)
 
 
@@ -444,26 +441,26 @@ def _compared(group: TaskGroup) -> list[Block]:
     ]
     if differences:
         columns = ["model", "difference", "from", "to"]
-        blocks.append(Shown(Table(f"Points of {main} above {group.base}, 95 % intervals", columns, differences)))
+        blocks.append(Table(f"Points of {main} above {group.base}, 95 % intervals", columns, differences))
     return blocks
 
 
 def _curves(group: TaskGroup) -> list[Block]:
     """Scores on the development set over epochs, and the loss."""
     blocks: list[Block] = []
-    for what, title in (("dev", "Score on the development set"), ("loss", "Training loss")):
+    for figure, title in (("dev", "Score on the development set"), ("loss", "Training loss")):
         rows = []
         for model in group.models:
             n_seeds = len(model.scores["seeds"])
             for entry in model.history:
-                value = entry.get("loss") if what == "loss" else _dev_score(model, entry)
+                value = entry.get("loss") if figure == "loss" else _dev_score(model, entry)
                 if value is not None:
                     label = model.name if n_seeds == 1 else f"{model.name}, seed {entry['seed']}"
                     rows.append({"epoch": entry["epoch"], "value": value, "by": label})
         if len({row["epoch"] for row in rows}) > 1:
-            axis = Axis("value", "loss", ".4f", zero=False) if what == "loss" else Axis("value", "score", ".2%")
+            axis = Axis("value", "loss", ".4f", zero=False) if figure == "loss" else Axis("value", "score", ".2%")
             axes = Axis("epoch", "epoch", ",", zero=False), axis, Axis("by", "model")
-            blocks.append(lines(f"{what}-{group.name}", title, rows, *axes))
+            blocks.append(lines(f"{figure}-{group.name}", title, rows, *axes))
     return blocks
 
 
@@ -477,8 +474,8 @@ def _parts(group: TaskGroup) -> list[Block]:
     """The scores of each type of entity or class, mean over the seeds."""
     rows = []
     for model in group.models:
-        what, parts = parts_over_seeds([seed["test"] for seed in model.scores["seeds"] if "test" in seed])
-        if what in ("type", "class"):
+        kind, parts = parts_over_seeds([seed["test"] for seed in model.scores["seeds"] if "test" in seed])
+        if kind in ("type", "class"):
             rows += [{"part": part, "f1": means["f1"], "by": model.name} for part, means in parts.items()]
     if not rows:
         return []
@@ -496,17 +493,17 @@ def _changed(group: TaskGroup, model: TunedModel) -> list[Block]:
 
 @dataclass(frozen=True)
 class AddedData:
-    """The rows that a model got."""
+    """The added words of a model."""
 
     model: str
     words: list[str]
     """Most frequent first."""
     pieces: Array
-    """Base pieces of each, int (n,)."""
+    """Number of base pieces of each word, int (n,)."""
     counts: Array | None
-    """How often each occurs, int (n,); ``None`` if the vectors came without counts."""
+    """Count of each word in the corpus, int (n,); ``None`` if the vectors came without counts."""
     worst: list[tuple[str, str, str]]
-    """The most frequent of those cut into the most pieces: word, count, its base pieces."""
+    """The most frequent of the words with the most pieces: word, count, base pieces."""
 
 
 def words_section(models: list[AddedData]) -> Section:
@@ -515,34 +512,29 @@ def words_section(models: list[AddedData]) -> Section:
     for number, data in enumerate(models, 1):
         if len(models) > 1:
             blocks.append(Heading(data.model))
-        blocks.append(Facts(_facts(data)))
+        facts = [("model", data.model), ("added words", f"{len(data.words):,}")]
+        facts.append(("base pieces of an added word, mean", f"{data.pieces.mean():.2f}"))
         if data.counts is not None:
-            blocks.append(_words_by_count(data, data.counts, number))
+            facts.append(("median count", f"{np.median(data.counts):,.0f}"))
+        blocks.append(Facts(facts))
+        if data.counts is not None:
+            blocks.append(_words_by_count(data.counts, number))
         blocks.append(_by_pieces(data, number))
         if data.worst:
-            table = Table("Frequent words that the base tokenizer cuts most", ["word", "times", "base pieces"], [])
-            table.rows.extend(map(list, data.worst))
-            blocks.append(Shown(table, (1,)))
+            title, columns = "Frequent words that the base tokenizer cuts most", ["word", "times", "base pieces"]
+            blocks.append(Table(title, columns, [*map(list, data.worst)], (1,)))
         if data.counts is None:
             blocks.append(Paragraph("The vectors came without counts, so it is not known how often a word occurs."))
     return Section("words", "Added words", blocks)
 
 
-def _facts(data: AddedData) -> list[tuple[str, str]]:
-    facts = [("model", data.model), ("added words", f"{len(data.words):,}")]
-    facts.append(("base pieces of an added word, mean", f"{data.pieces.mean():.2f}"))
-    if data.counts is not None:
-        facts.append(("median count", f"{np.median(data.counts):,.0f}"))
-    return facts
-
-
-def _words_by_count(data: AddedData, counts: Array, number: int) -> Block:
+def _words_by_count(counts: Array, number: int) -> Block:
     rows = []
     for low, high in pairwise((*_BANDS, None)):
-        own = counts >= low if high is None else (counts >= low) & (counts < high)
-        if own.any():
+        in_band = counts >= low if high is None else (counts >= low) & (counts < high)
+        if in_band.any():
             label = f"{low:,} and more" if high is None else f"{low:,} to {high - 1:,}"
-            rows.append({"band": label, "n": int(own.sum())})
+            rows.append({"band": label, "n": int(in_band.sum())})
     axes = Axis("n", "added words", ","), Axis("band", "times in the corpus")
     return bars(f"words-by-count-{number}", "Added words by how often they occur", rows, *axes)
 
@@ -551,17 +543,17 @@ def _by_pieces(data: AddedData, number: int) -> Block:
     cut = np.minimum(data.pieces, _MOST_WORDS)
     rows = []
     for k in np.unique(cut).tolist():
-        own = np.flatnonzero(cut == k)
+        numbers = np.flatnonzero(cut == k)
         rows.append(
             {
                 "pieces": ("[UNK]" if k == 1 else str(k)) if k < _MOST_WORDS else f"{_MOST_WORDS} or more",
-                "n": len(own),
-                "examples": ", ".join(data.words[i] for i in own[:_EXAMPLES].tolist()),
+                "n": len(numbers),
+                "examples": ", ".join(data.words[i] for i in numbers[:_EXAMPLES].tolist()),
             }
         )
     axes = Axis("n", "added words", ","), Axis("pieces", "base pieces")
     plot = bars(f"words-by-pieces-{number}", "Added words by how many pieces they were cut into", rows, *axes)
-    for row, line in zip(plot.shown.table.rows, rows, strict=True):
+    for row, line in zip(plot.data.rows, rows, strict=True):
         row.append(str(line["examples"]))
-    plot.shown.table.columns.append("most frequent")
+    plot.data.columns.append("most frequent")
     return plot

@@ -1,0 +1,22 @@
+"""Hidden states by plain transformers, and rows of JSON lines, for tests of whole commands."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+
+def states(folder: Path, text: str) -> torch.Tensor:
+    """The last hidden states of a model for ``text``, (1, pieces, dim)."""
+    kinds = (transformers.AutoModel, transformers.AutoTokenizer)
+    model, tokenizer = (kind.from_pretrained(folder) for kind in kinds)
+    with torch.no_grad():
+        last: torch.Tensor = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state
+    return last
+
+
+def rows(output: str) -> list[Any]:
+    """The JSON values that a command printed, one per line."""
+    return [json.loads(line) for line in output.splitlines()]
