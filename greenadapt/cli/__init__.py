@@ -46,8 +46,6 @@ _PANELS = {
     "Look after results": ["report", "cost", "status", "clean", "doctor", "push", "demo"],
 }
 _PANEL_OF = {command: panel for panel, commands in _PANELS.items() for command in commands}
-
-
 _UsageError: Any = typer.BadParameter.__base__
 """Click's usage error, such as for an unknown option, which typer does not export."""
 
@@ -139,9 +137,7 @@ class _Command(_WithFullHelp, TyperCommand):
         self._refuse_empty(values)
         order = read_argument(self, values, order)
         if not values.keys() & {"help", "help_all"}:  # help shows the defaults
-            keep_settings(
-                ctx, find_settings(ctx.find_root().command, command_key(command_words(ctx)), values.get(CONFIG))
-            )
+            self._take_settings(ctx, values)
         set_elsewhere = {name: setting.value for name, setting in all_settings(ctx).items() if values.get(name) is None}
         set_parameters = [parameter for parameter in self.params if parameter.name in set_elsewhere]
         all_values = {**values, **set_elsewhere}

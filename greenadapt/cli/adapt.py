@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, TextOptions, W2VConfig
 from greenadapt.fields import BASIC
 
@@ -30,13 +30,7 @@ def adapt(
     text: TextOptions,
     options: SessionOptions,
     update: Annotated[
-        bool,
-        typer.Option(
-            "--update",
-            help="Add only the documents that are new to what an earlier run made.",
-            rich_help_panel=Panel.TEXT,
-        ),
-        BASIC,
+        bool, option("--update", "Add only the documents that are new to what an earlier run made.", Panel.TEXT), BASIC
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

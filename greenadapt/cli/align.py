@@ -7,12 +7,12 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import AsArgument, Pick, examples
+from greenadapt.cli.options import AsArgument, Pick, examples, option
 from greenadapt.config import AlignConfig, SessionOptions
 from greenadapt.fields import BASIC
 
 Vectors = Annotated[
-    Path | None, typer.Option("--vectors", help="Path of word vectors: .bin, .vec, .txt (.gz), or a w2v result."), BASIC
+    Path | None, option("--vectors", "Path of word vectors: .bin, .vec, .txt (.gz), or a w2v result."), BASIC
 ]
 
 

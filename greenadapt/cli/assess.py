@@ -7,30 +7,22 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, names_of
+from greenadapt.cli.options import Pick, examples, names_of, option
 from greenadapt.config import AssessConfig, Panel, RunConfig, SessionOptions, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.fields import BASIC
 
 Corpus = Annotated[
-    str | None,
-    typer.Option("--corpus", "-c", help="Assess the model in the workspace that was adapted to this corpus."),
-    BASIC,
+    str | None, option("--corpus -c", "Assess the model in the workspace that was adapted to this corpus."), BASIC
 ]
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model", "-m", help="The adapted model's folder; with --corpus, its base model [default: the only one]."
-    ),
+    option("--model -m", "The adapted model's folder; with --corpus, its base model [default: the only one]."),
     BASIC,
 ]
 Base = Annotated[
     str | None,
-    typer.Option(
-        "--base",
-        help="Compare with this model [default: the one that was adapted].",
-        rich_help_panel=Panel.COMPARISON,
-    ),
+    option("--base", "Compare with this model [default: the one that was adapted].", Panel.COMPARISON),
     BASIC,
 ]
 _SPLIT = ("folds", "seeds", "seed")

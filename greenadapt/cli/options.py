@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from greenadapt.stages.session import Session
 
 
-_QUIET = "Print only results, warnings and errors."
-_VERBOSE = "Also print what is read, which results are used and why a stage runs, on stderr."
-_LOG_FORMAT = "Messages on stderr as text, or as one JSON object a line."
-_CONFIG = "File (.toml) that sets options [default: $GREENADAPT_CONFIG, else no file]."
-LogFormat = Literal["text", "json"]
-
 FIELDS = "option_fields"
 """Attribute of a command's function: parameter → field."""
 
@@ -107,17 +101,26 @@ def _common(parameters: Iterable[Parameter]) -> list[Parameter]:
         for mark in _marks(parameter)
         for name in getattr(mark, "param_decls", None) or ()
     }
-    kinds = {
-        "quiet": (bool, False, _QUIET, {"-q"} - used_names),
-        "verbose": (bool, False, _VERBOSE, {"-v"}),
-        "log_format": (LogFormat, "text", _LOG_FORMAT, ()),
-        "config": (Path | None, None, _CONFIG, ()),
+    quiet = "--quiet" if "-q" in used_names else "--quiet -q"
+    verbose = "Also print what is read, which results are used and why a stage runs, on stderr."
+    config = "File (.toml) that sets options [default: $GREENADAPT_CONFIG, else no file]."
+    options: dict[str, tuple[Any, Any, str, str]] = {
+        "quiet": (bool, False, quiet, "Print only results, warnings and errors."),
+        "verbose": (bool, False, "--verbose -v", verbose),
+        "log_format": (
+            Literal["text", "json"],
+            "text",
+            "--log-format",
+            "Messages on stderr as text, or as one JSON object a line.",
+        ),
+        "config": (Path | None, None, "--config", config),
     }
-    common = []
-    for name, (kind, default, text, letters) in kinds.items():
-        option = typer.Option(f"--{name.replace('_', '-')}", *letters, help=text, rich_help_panel=Panel.OUTPUT)
-        common.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]))
-    return common
+    return [
+        Parameter(
+            name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option(names, text, Panel.OUTPUT)]
+        )
+        for name, (kind, default, names, text) in options.items()
+    ]
 
 
 def _marks(parameter: Parameter) -> tuple[Any, ...]:
@@ -150,27 +153,22 @@ def _configuration(annotation: Any) -> tuple[Any, bool, Pick]:
 
 def _parameter(field: Field, default: Any) -> Parameter:
     """The field as a parameter with a typer option."""
-    option, kind = field.option, without_ranges(field.kind)
-    unset = option.unset
-    if option.parse is not None:
-        kind, default = str, option.default_text
-    elif option.negated:
+    kind, unset = without_ranges(field.kind), field.option.unset
+    if field.option.parse is not None:
+        kind, default = str, field.option.default_text
+    elif field.option.negated:
         default = not default
     elif get_origin(kind) is tuple:
         unset = unset or ", ".join(default)
-        kind, default = list[Path] if option.is_path else list[str], None
+        kind, default = list[Path] if field.option.is_path else list[str], None
     if default is None:
         kind = kind | None
     elif default is MISSING:
         default = Parameter.empty
-    details = [("paper", option.paper), ("default", unset)]
-    text = " ".join([option.help, *(f"[{name}: {value}]" for name, value in details if value)])
-    typer_option = typer.Option(
-        *field.names,
-        help=text,
-        show_default=default not in (None, Parameter.empty),
-        rich_help_panel=option.panel,
-    )
+    details = [("paper", field.option.paper), ("default", unset)]
+    text = " ".join([field.option.help, *(f"[{name}: {value}]" for name, value in details if value)])
+    is_shown = default not in (None, Parameter.empty)
+    typer_option = option(" ".join(field.names), text, field.option.panel, show_default=is_shown)
     marks = (typer_option, BASIC) if field.is_basic else (typer_option,)
     return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, *marks])
 
@@ -226,8 +224,8 @@ def as_shown(command: Any, ctx: Any) -> Any:
         for option in options:
             option.rich_help_panel = None
     if len(copied.params) < len(parameters) - 1:  # all but --help-all
-        more = " ".join(["greenadapt", *command_words(ctx), "--help-all"])
-        copied.epilog = f"{command.epilog}\n\nMore options: `{more}`"
+        help_all = " ".join(["greenadapt", *command_words(ctx), "--help-all"])
+        copied.epilog = f"{command.epilog}\n\nMore options: `{help_all}`"
     return copied
 
 
@@ -352,6 +350,11 @@ _OPTION, _ARGUMENT = "corpus", "corpus_argument"
 """Names of the parameters of the corpus."""
 
 
+def option(names: str, text: str, panel: str | None = None, **settings: Any) -> Any:
+    """A typer option with the help ``text``; ``names`` are separated by spaces."""
+    return typer.Option(*names.split(), help=text, rich_help_panel=panel, **settings)
+
+
 class AsArgument:
     """Mark of --corpus in a command that also takes the corpus as its argument."""
 
@@ -380,79 +383,56 @@ def keep_argument(ctx: Any) -> None:
 
 Corpus = Annotated[
     str | None,
-    typer.Option(
-        "--corpus",
-        "-c",
-        help="A named corpus (see greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
+    option(
+        "--corpus -c",
+        "A named corpus (see greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
     ),
     BASIC,
     AsArgument(),
 ]
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="A model folder, a hub id, minilm or mpnet [default: the only one used so far].",
-    ),
+    option("--model -m", "A model folder, a hub id, minilm or mpnet [default: the only one used so far]."),
     BASIC,
 ]
 CorpusOfResults = Annotated[
     str | None,
-    typer.Option(
-        "--corpus",
-        "-c",
-        help="The corpus whose results in the workspace to use, by name or file [default: the only one].",
-    ),
+    option("--corpus -c", "The corpus whose results in the workspace to use, by name or file [default: the only one]."),
     BASIC,
 ]
 AdaptedTo = Annotated[
     str | None,
-    typer.Option(
-        "--corpus",
-        "-c",
-        help="Train the model in the workspace that was adapted to this corpus; no text is read from it.",
-    ),
+    option("--corpus -c", "Train the model in the workspace that was adapted to this corpus; no text is read from it."),
     BASIC,
 ]
 Trained = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="The model to train: a folder, adapted or not, a hub id, minilm or mpnet; with --corpus, the base of the "
+    option(
+        "--model -m",
+        "The model to train: a folder, adapted or not, a hub id, minilm or mpnet; with --corpus, the base of the "
         "adapted model [default: the only one].",
     ),
     BASIC,
 ]
 OnlyCorpus = Annotated[
-    str | None,
-    typer.Option("--corpus", "-c", help="Only results of this corpus, by name or file [default: all]."),
-    BASIC,
+    str | None, option("--corpus -c", "Only results of this corpus, by name or file [default: all]."), BASIC
 ]
-OnlyModel = Annotated[
-    str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all]."), BASIC
-]
+OnlyModel = Annotated[str | None, option("--model -m", "Only results for this base model [default: all]."), BASIC]
 VariantOfResults = Annotated[
-    str | None,
-    typer.Option("--variant", help="Use the results stored under this name, if any.", rich_help_panel=Panel.RESULTS),
+    str | None, option("--variant", "Use the results stored under this name, if any.", Panel.RESULTS)
 ]
 TrainFile = Annotated[
-    list[str] | None,
-    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
-    BASIC,
+    list[str] | None, option("--train", "Labelled file, or data set of the hub; repeatable.", Panel.DATA), BASIC
 ]
-AlignmentPath = Annotated[
-    Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus."), BASIC
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."), BASIC]
+AlignmentPath = Annotated[Path | None, option("--alignment", "Path of an align result, instead of a corpus."), BASIC]
+AsJson = Annotated[bool, option("--json", "Print JSON instead of text."), BASIC]
 Memory = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--memory",
-        help="A general model whose states the trained model sees: a folder, a hub id, or base for the model that "
+        "A general model whose states the trained model sees: a folder, a hub id, or base for the model that "
         "--model was adapted from.",
-        rich_help_panel=Panel.MEMORY,
+        Panel.MEMORY,
     ),
     BASIC,
 ]

@@ -9,7 +9,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions, TextOptions
 from greenadapt.errors import UsageError
 from greenadapt.fields import BASIC
@@ -23,99 +23,76 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    typer.Option(
-        "--model",
-        "-m",
-        help="What finetune --task qa wrote, or any extractive question answering model: a folder or a hub id.",
+    option(
+        "--model -m", "What finetune --task qa wrote, or any extractive question answering model: a folder or a hub id."
     ),
 ]
 Data = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--data",
-        help="Questions with contexts: SQuAD's JSON, JSON lines, CSV, or a hub data set; scored if they have answers.",
-        rich_help_panel=Panel.QUESTIONS,
+        "Questions with contexts: SQuAD's JSON, JSON lines, CSV, or a hub data set; scored if they have answers.",
+        Panel.QUESTIONS,
     ),
     BASIC,
 ]
 Context = Annotated[
     str | None,
-    typer.Option(
-        "--context",
-        help="One document: a file of text or of a corpus format; - is standard input.",
-        rich_help_panel=Panel.QUESTIONS,
-    ),
+    option("--context", "One document: a file of text or of a corpus format; - is standard input.", Panel.QUESTIONS),
     BASIC,
 ]
 Documents = Annotated[
     list[str] | None,
-    typer.Option(
-        "--documents",
-        help="Documents: a folder, a file or an archive, in any corpus format; repeatable.",
-        rich_help_panel=Panel.QUESTIONS,
+    option(
+        "--documents", "Documents: a folder, a file or an archive, in any corpus format; repeatable.", Panel.QUESTIONS
     ),
     BASIC,
 ]
 IndexFolder = Annotated[
     str | None,
-    typer.Option(
-        "--index",
-        help="What index wrote: each question is put to the paragraphs that match it best.",
-        rich_help_panel=Panel.SEARCH,
-    ),
+    option("--index", "What index wrote: each question is put to the paragraphs that match it best.", Panel.SEARCH),
     BASIC,
 ]
 QuestionText = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--question", "-q", help="A question about the documents; repeatable.", rich_help_panel=Panel.QUESTIONS
-    ),
-    BASIC,
+    list[str] | None, option("--question -q", "A question about the documents; repeatable.", Panel.QUESTIONS), BASIC
 ]
 Questions = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--questions",
-        help="File of questions about the documents: JSON lines with question and optional id, or text with one per "
-        "line.",
-        rich_help_panel=Panel.QUESTIONS,
+        "File of questions about the documents: JSON lines with question and optional id, or text with one per line.",
+        Panel.QUESTIONS,
     ),
     BASIC,
 ]
 Compare = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--compare",
-        help="The model before adaptation: print its answers and scores next to those by each tokenization and both.",
+        "The model before adaptation: print its answers and scores next to those by each tokenization and both.",
     ),
 ]
-TaskOption = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model answers."), BASIC]
+TaskOption = Annotated[str | None, option("--task", "Which task of a multitask model answers."), BASIC]
 OutFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        help="Write answers.jsonl and scores.json to this folder; if killed, the same command resumes at the last "
-        "question.",
-        rich_help_panel=Panel.RESULTS,
+    option(
+        "--out -o",
+        "Write answers.jsonl and scores.json to this folder; if killed, the same command resumes at the last question.",
+        Panel.RESULTS,
     ),
     BASIC,
 ]
 Predictions = Annotated[
     Path | None,
-    typer.Option(
-        "--predictions",
-        help="Also write answers by question id in one JSON object, for SQuAD's scorer.",
-        rich_help_panel=Panel.RESULTS,
-    ),
+    option("--predictions", "Also write answers by question id in one JSON object, for SQuAD's scorer.", Panel.RESULTS),
 ]
 NullOdds = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--null-odds",
-        help='Also write, by question id, the logit of "no answer" minus that of the best answer, for the scorer of '
+        'Also write, by question id, the logit of "no answer" minus that of the best answer, for the scorer of '
         "SQuAD 2.",
-        rich_help_panel=Panel.RESULTS,
+        Panel.RESULTS,
     ),
 ]
 

@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import SessionOptions
 from greenadapt.fields import BASIC
 
@@ -18,9 +18,7 @@ Folders = Annotated[
     ),
 ]
 Verify = Annotated[
-    bool,
-    typer.Option("--verify", help="Compare the content of all files with their checksums, which reads them all."),
-    BASIC,
+    bool, option("--verify", "Compare the content of all files with their checksums, which reads them all."), BASIC
 ]
 
 
@@ -50,7 +48,6 @@ def status(
     session = o.make_session(options)
     rows = stage.status(session, corpus, model, folders or (), verify=verify)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
     else:
         print_status(rows, None if folders else session.workspace.root)

@@ -7,14 +7,11 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import examples
+from greenadapt.cli.options import examples, option
 from greenadapt.fields import BASIC
 
-Folder = Annotated[
-    Path,
-    typer.Argument(help="A folder of tasks that share an encoder, written by finetune --tasks."),
-]
-Remove = Annotated[str | None, typer.Option("--remove", help="Remove this task for good.", metavar="NAME"), BASIC]
+Folder = Annotated[Path, typer.Argument(help="A folder of tasks that share an encoder, written by finetune --tasks.")]
+Remove = Annotated[str | None, option("--remove", "Remove this task for good.", metavar="NAME"), BASIC]
 
 
 @app.command(epilog=examples("tasks runs/shared", "tasks runs/shared --remove cola"))

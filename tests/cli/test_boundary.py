@@ -10,12 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 
-from greenadapt.cli import app, boundary
+from greenadapt.cli import boundary
 from greenadapt.cli.boundary import in_words
+from greenadapt.cli.settings import commands_of
 from tests.cli.test_commands import text
 from tests.conftest import Run, last_line
+from tests.support.pages import GROUP
 
 
 def start(*arguments: object, **how: Any) -> subprocess.Popen[str]:
@@ -40,8 +41,8 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
         ["corpus", "list"],
         ["--help"],
         *(
-            pytest.param(each, marks=pytest.mark.long)
-            for each in (["cost"], ["cost", "--json"], ["status"], ["clean", "--dry-run"])
+            pytest.param(words, marks=pytest.mark.long)
+            for words in (["cost"], ["cost", "--json"], ["status"], ["clean", "--dry-run"])
         ),
     ],
 )
@@ -57,19 +58,18 @@ def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, a
 
 @pytest.mark.slow
 def test_standard_output_that_is_closed_is_one_line(tmp_path: Path) -> None:
-    """What was to be printed would be lost, so it is no success; nothing printed loses nothing."""
-    for command, code in (("corpus list", 1), ("corpus list --quiet", 1), ("--version", 1)):
+    for command in ("corpus list", "corpus list --quiet", "--version"):
         script = f"{sys.executable} -m greenadapt {command} >&-"
-        done = subprocess.run(script, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
-        assert (done.returncode, done.stderr) == (code, "greenadapt: it is closed: standard output\n")
+        process = subprocess.run(script, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert (process.returncode, process.stderr) == (1, "greenadapt: it is closed: standard output\n")
 
 
 @pytest.mark.parametrize(
-    "said", ["could not create a primitive", "can't start new thread", "DefaultCPUAllocator: can't allocate memory"]
+    "message", ["could not create a primitive", "can't start new thread", "DefaultCPUAllocator: can't allocate memory"]
 )
-def test_memory_that_ends_in_a_library_is_one_line(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_that_ends_in_a_library_is_one_line(message: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = ValueError("the model cannot be opened")
-    error.__cause__ = RuntimeError(said)
+    error.__cause__ = RuntimeError(message)
     with pytest.raises(SystemExit) as stop, in_words():
         raise error
     assert stop.value.code == 1
@@ -80,11 +80,12 @@ def test_any_error_at_the_limit_of_addresses_is_one_line(tmp_path: Path) -> None
     code = (
         "import resource, sys; from greenadapt.cli.boundary import in_words, lacks_memory; import mmap\n"
         "assert not lacks_memory(SystemError())\n"
-        "kept = mmap.mmap(-1, 1 << 30); resource.setrlimit(resource.RLIMIT_AS, (1 << 30,) * 2)\n"
+        "mapped = mmap.mmap(-1, 1 << 30); resource.setrlimit(resource.RLIMIT_AS, (1 << 30,) * 2)\n"
         "with in_words(): raise SystemError('error return without exception set')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.startswith("greenadapt: not enough memory")) == (1, True), done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.startswith("greenadapt: not enough memory")
 
 
 def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
@@ -93,14 +94,14 @@ def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
         "from greenadapt.cli.boundary import in_words\n"
         "with in_words(), open_input('-'): pass"
     )
-    done = subprocess.run(["sh", "-c", f'exec {sys.executable} -c "{code}" <&-'], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "greenadapt: standard input is closed: give a file to read\n"
+    process = subprocess.run(["sh", "-c", f'exec {sys.executable} -c "{code}" <&-'], capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr == "greenadapt: standard input is closed: give a file to read\n"
 
 
 @pytest.mark.slow
 def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    """As Ctrl-C: the text that was written for the engine goes, the checkpoint stays, and the next run goes on."""
+    """The text that was written for the engine is removed, and the checkpoint stays for the next run."""
     (tmp_path / "text.txt").write_text(text(2000))
     command = ["w2v", "-c", tmp_path / "text.txt", "-m", tiny_model(), "--workers", 1, "--engine", "gensim"]
     command += ["--workspace", tmp_path / "ws", "--epochs", 2000]
@@ -112,37 +113,33 @@ def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., 
     process.send_signal(signal.SIGTERM)
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, ""), error
-    last = "greenadapt: terminated: the same command resumes where training was stopped"
-    assert error.splitlines()[-1] == last
-    [kept] = tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")
-    assert not list(kept.parent.glob("text/*"))
+    assert error.splitlines()[-1] == "greenadapt: terminated: the same command resumes where training was stopped"
+    [checkpoint] = tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")
+    assert not list(checkpoint.parent.glob("text/*"))
     assert not list(tmp_path.glob("ws/**/*.part"))
 
 
 @pytest.mark.parametrize(
-    ("command", "left"),
+    ("command", "consequence"),
     [
         ("adapt", "resumes after the finished stages"),
         ("finetune", "resumes from the last checkpoint"),
-        (
-            "predict",
-            "the same command starts from the first line (with --cluster it resumes); printed lines are complete",
-        ),
+        ("predict", "starts from the first line (with --cluster it resumes); printed lines are complete"),
         ("align", "the same command starts over"),
     ],
 )
 @pytest.mark.parametrize(
     ("stop", "code", "why"), [(KeyboardInterrupt(), 130, "interrupted"), (SystemExit(143), 143, "terminated")]
 )
-def test_a_stopped_command_says_what_is_left_of_it(
-    capsys: pytest.CaptureFixture[str], command: str, left: str, stop: BaseException, code: int, why: str
+def test_a_stopped_command_says_what_a_rerun_does(
+    capsys: pytest.CaptureFixture[str], command: str, consequence: str, stop: BaseException, code: int, why: str
 ) -> None:
     with pytest.raises(SystemExit) as raised, in_words(SimpleNamespace(invoked_subcommand=command, meta={})):
         raise stop
     assert raised.value.code == code
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"greenadapt: {why}: ")
-    assert left in line
+    assert consequence in line
 
 
 def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,12 +153,10 @@ def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatc
 
 
 def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert set(boundary._RERUN) <= set(commands)
-    leaves = [leaf for one in commands.values() for leaf in getattr(one, "commands", {"": one}).values()]
-    assert all("--quiet" in [name for param in leaf.params for name in param.opts] for leaf in leaves)
-    short = {leaf.name for leaf in leaves if not any({"--quiet", "-q"} <= set(param.opts) for param in leaf.params)}
-    assert short == {"qa"}  # where it is --question
+    names = {key: [parameter.opts for parameter in command.params] for key, command in commands_of(GROUP).items()}
+    assert set(boundary._RERUN) <= {*GROUP.commands}
+    assert all(["--quiet", "-q"] in options for key, options in names.items() if key != "qa")
+    assert ["--quiet"] in names["qa"]  # whose -q is --question
 
 
 def _plain_environment(workspace: Path) -> dict[str, str]:

@@ -46,9 +46,7 @@ def describe(result: Result) -> dict[str, Any]:
 
 
 def print_results(results: Iterable[Result], as_json: bool) -> None:
-    """The last result as one JSON object (the earlier ones under ``stages``), or a few lines about each;
-    under ``--quiet`` none.
-    """
+    """Print the last result as JSON, with the earlier ones under ``stages``, or unless ``--quiet`` all as text."""
     results = list(results)
     if as_json:
         last = describe(results[-1])
@@ -62,7 +60,7 @@ def print_results(results: Iterable[Result], as_json: bool) -> None:
 
 
 def _lines(result: Result, *, judges_map: bool) -> list[str]:
-    """``judges_map``: whether no rows of another recipe were made, whose figures would be others."""
+    """``judges_map``: whether the figures of the map count, since no rows by another recipe follow."""
     manifest = result.manifest
     seconds = manifest.cost.get("seconds", 0.0)
     status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
@@ -89,7 +87,7 @@ def _quality(figures: dict[str, Any]) -> str:
 
 
 def _recipes(rows: dict[str, Any]) -> str:
-    """Which recipe the new rows are, its figures, and those that it was chosen by, in one line."""
+    """The recipe of the new rows, its figures on held-out words, and the cosines of all recipes, in one line."""
     line = f"  rows {rows['recipe']}"
     if figures := rows["heldout"].get(rows["recipe"]):
         base = figures["base_rows"]["cosine"]
@@ -106,8 +104,7 @@ def _number(value: object) -> str:
 def print_plan(steps: Iterable[Step], as_json: bool) -> None:
     """The steps, as lines of JSON or as text."""
     if as_json:
-        for step in steps:
-            print_json(step.as_dict())
+        print_json(*(step.as_dict() for step in steps))
     else:
         print_text(line for step in steps for line in _step_lines(step))
 
@@ -116,9 +113,9 @@ def _step_lines(step: Step) -> list[str]:
     if step.status == UP_TO_DATE:
         text = f"up to date; {counts_in_words(step.counts)}"
     else:
-        more = ["resumes a killed run"] * step.resumes
-        more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
-        text = "; ".join([f"{step.status}: {step.why}", *more])
+        parts = [f"{step.status}: {step.why}", *(["resumes a killed run"] if step.resumes else [])]
+        parts += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
+        text = "; ".join(parts)
     return [f"{step.stage}: {text}", *_adapter(step.adapter), f"  {step.folder}"]
 
 
@@ -143,7 +140,7 @@ def _adapter(counts: Json | None) -> list[str]:
 
 
 def _ranges(layers: Sequence[int]) -> str:
-    """``1-12``, or every number if some in between are missing."""
+    """``1-12``, or all numbers if they are not consecutive."""
     if len(layers) > 1 and layers[-1] - layers[0] == len(layers) - 1:
         return f"{layers[0]}-{layers[-1]}"
     return ",".join(map(str, layers))
@@ -223,13 +220,13 @@ def _from_home(folder: str) -> str:
 
 
 def _unfinished(row: Json) -> list[str]:
-    what = " of ".join(filter(None, (row["stage"], ", ".join(filter(None, (row["corpus"], row["model"]))))))
+    stage = " of ".join(filter(None, (row["stage"], ", ".join(filter(None, (row["corpus"], row["model"]))))))
     spent = f", {duration(row['seconds'])} so far" if row["seconds"] else ""
     state, after = (
         ("Being made", "") if row["writer"] else ("Unfinished", "; the same command resumes it or starts over")
     )
     text = f"{byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}{after}"
-    return [f"{state}: {what}: {text}", f"  {row['folder']}"]
+    return [f"{state}: {stage}: {text}", f"  {row['folder']}"]
 
 
 def local_time(iso: str) -> str:
@@ -237,23 +234,23 @@ def local_time(iso: str) -> str:
     return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def print_cleaning(removable: Sequence[Json], kept: Sequence[Json], as_json: bool, *, to_stderr: bool = False) -> None:
+def print_cleaning(
+    removable: Sequence[Json], retained: Sequence[Json], as_json: bool, *, to_stderr: bool = False
+) -> None:
     """Print the rows that ``clean`` would remove, and those that it keeps."""
     if as_json:
-        for row in [*removable, *kept]:
-            print_json(row)
+        print_json(*removable, *retained)
         return
     with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
         print_text(line for row in removable for line in _removable(row))
         print_text(_sum("To remove", removable) if removable else ["nothing to remove"])
-        print_text(line for row in kept for line in (f"Kept: {row['why']}", f"  {row['path']}"))
+        print_text(line for row in retained for line in (f"Kept: {row['why']}", f"  {row['path']}"))
 
 
 def print_removed(rows: Sequence[Json], as_json: bool) -> None:
     """Print the rows that ``clean`` removed, and those that it kept."""
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     print_text(_sum("Removed", [row for row in rows if row["action"] == "removed"]))
     print_text(line for row in rows if row["why"] for line in (f"Kept: {row['why']}", f"  {row['path']}"))
@@ -265,8 +262,8 @@ def _removable(row: Json) -> list[str]:
 
 
 def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
-    what = "file or folder", "files and folders"
-    return [f"{verb}: {counted(len(rows), *what)}, {byte_size(sum(row['bytes'] for row in rows))}"]
+    count = counted(len(rows), "file or folder", "files and folders")
+    return [f"{verb}: {count}, {byte_size(sum(row['bytes'] for row in rows))}"]
 
 
 def print_cluster(rows: Sequence[Json]) -> None:
@@ -448,7 +445,7 @@ def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
     for word in dict.fromkeys(row.word for row in rows):
         views = [row for row in rows if row.word == word]
         cells = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
-        table = [[row.view, *near, *[""] * (top - len(near))] for row, near in zip(views, cells, strict=True)]
+        table = [[row.view, *line, *[""] * (top - len(line))] for row, line in zip(views, cells, strict=True)]
         print_table(_counted(views[0]), ["nearest", *map(str, range(1, top + 1))], table, numbers=False)
 
 

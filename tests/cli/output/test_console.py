@@ -95,11 +95,11 @@ def test_a_bar_says_how_fast_the_last_minute_was() -> None:
 
 def test_steps_that_take_longer_than_a_minute_have_a_speed() -> None:
     speed = Speed(0)
-    assert speed.left(1) is None
+    assert speed.seconds_of(1) is None
     for done, now in enumerate((100, 200, 500), start=1):
         speed.mark(now, done)
         assert speed.recent == (1, 300 if now == 500 else 100)
-    assert speed.left(2) == 600
+    assert speed.seconds_of(2) == 600
 
 
 def test_a_log_never_counts_beyond_an_estimated_total(capsys: pytest.CaptureFixture[str]) -> None:
