@@ -1,5 +1,8 @@
 """How the program ends: by signals, by readers that leave, by a full disk, without standard input."""
 
+import json
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +17,7 @@ import pytest
 from greenadapt.cli import boundary
 from greenadapt.cli.boundary import in_words
 from greenadapt.cli.settings import commands_of
-from tests.cli.test_commands import text
+from tests.cli.test_commands import QUICK, text
 from tests.conftest import Run, last_line
 from tests.support.pages import GROUP
 
@@ -100,23 +103,86 @@ def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    """The text that was written for the engine is removed, and the checkpoint stays for the next run."""
+@pytest.mark.parametrize(
+    ("number", "reason", "codes"),
+    [
+        (signal.SIGTERM, "terminated", {143}),
+        # CPython ends by the signal itself if it arrives in code that exec runs; a shell reports 130 for both.
+        (signal.SIGINT, "interrupted", {130, -signal.SIGINT}),
+    ],
+)
+def test_a_signal_is_one_line_and_leaves_a_checkpoint(
+    tiny_model: Callable[..., Path], tmp_path: Path, number: int, reason: str, codes: set[int]
+) -> None:
+    """The text that was written for the engine is removed."""
     (tmp_path / "text.txt").write_text(text(2000))
     command = ["w2v", "-c", tmp_path / "text.txt", "-m", tiny_model(), "--workers", 1, "--engine", "gensim"]
     command += ["--workspace", tmp_path / "ws", "--epochs", 2000]
     process = start(*command)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("ws/*/*/.work/w2v/**/text/*")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    time.sleep(0.5)  # by now it trains
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     out, error = process.communicate(timeout=60)
-    assert (process.returncode, out) == (143, ""), error
-    assert error.splitlines()[-1] == "greenadapt: terminated: the same command resumes where training was stopped"
+    assert process.returncode in codes, error
+    assert (out, "Traceback" in error) == ("", False)
+    assert error.splitlines()[-1] == f"greenadapt: {reason}: the same command resumes where training was stopped"
     [checkpoint] = tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")
     assert not list(checkpoint.parent.glob("text/*"))
     assert not list(tmp_path.glob("ws/**/*.part"))
+    assert list(tmp_path.glob("ws/*/*/corpus/manifest.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_sigterm_stops_the_processes_that_split(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("".join(f"{line} heart {7919 * line}\n" for line in range(500_000)))
+    options = ["-m", tiny_model(), "--workers", 2, "--workspace", tmp_path / "ws"]
+    process = start("corpus", "prepare", tmp_path / "text.txt", *options, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(path.stat().st_size for path in (tmp_path / "ws").glob("*/*/.work/corpus/temporary/ids")):
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, ""), error
+    assert [line for line in error.splitlines() if line.startswith("greenadapt: terminated: the same command ")]
+    assert "leaked" not in error  # the semaphores that the processes share
+    assert "Traceback" not in error
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_one_line(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(text())
+
+    def limit_files() -> None:
+        # Like a full disk, but without privileges: no file may grow beyond 100 kB.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    command = ["adapt", "-c", "text.txt", "-m", tiny_model(), *QUICK, "--workspace", tmp_path / "ws"]
+    process = start(*command, cwd=tmp_path, preexec_fn=limit_files)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1, error
+    assert error.strip().splitlines()[-1].startswith("greenadapt: File too large")
+    assert "Traceback" not in error
+
+
+@pytest.mark.slow
+def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path: Path) -> None:
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment.pop("PYTHONIOENCODING", None)
+    (tmp_path / "mine.toml").write_text('title = "Äpfel"\nlicence = "x"\nformat = "pydocs"\n', "utf-8")
+    for options in ([], ["--json"]):
+        process = start("corpus", "show", "mine.toml", *options, cwd=tmp_path, env=environment)
+        out, error = process.communicate(timeout=60)
+        assert (process.returncode, error) == (0, "")
+        if options:
+            assert out.isascii()
+            assert json.loads(out)["title"] == "Äpfel"
+        else:
+            assert "title: ?pfel" in out
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,9 @@ QUICK = ("--max-length", 64, "--batch-size", 8, "--lr", 7e-3, "--epochs", 2)
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[object, ...]:
     """NER, as options."""
-    made = [
-        (f"--{name}", ner_file(tmp_path / f"{name}.tsv", 24, seed).name) for seed, name in enumerate(("train", "test"))
-    ]
-    return ("--task", "ner", *(part for pair in made for part in pair))
+    for seed, name in enumerate(("train", "test")):
+        ner_file(tmp_path / f"{name}.tsv", 24, seed)
+    return ("--task", "ner", "--train", "train.tsv", "--test", "test.tsv")
 
 
 @pytest.mark.slow
@@ -114,27 +113,14 @@ def test_by_the_corpus_it_was_adapted_to(
 def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     base = model.parent / "base"
-    command = (
-        "finetune",
-        "-m",
-        model,
-        *files,
-        *QUICK,
-        "--seeds",
-        2,
-        "--compare",
-        base,
-        "--reference",
-        base,
-        "-o",
-        "run",
-    )
+    compared = ("--seeds", 2, "--compare", base, "--reference", base)
+    command = ("finetune", "-m", model, *files, *QUICK, *compared, "-o", "run")
     done = json.loads(run_alone(*command, "--json").stdout)
-    ours, one, other = done["comparison"]
-    assert ours["gap_covered"] is None  # the reference is the base model, which does not lead itself
+    ours, row, reference = done["comparison"]
+    assert ours["gap_covered"] is None  # the reference is the base model, so there is no gap
     for name in ("score", "difference", "low", "high"):
-        assert one[name] == other[name]
-    assert ours["score"] - one["score"] == pytest.approx(one["difference"])
+        assert row[name] == reference[name]
+    assert ours["score"] - row["score"] == pytest.approx(row["difference"])
     shown = run_alone(*command).stdout
     assert shown.count("up to date") == 3
     assert "Comparison on the test set" in shown
@@ -143,19 +129,8 @@ def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: Tin
 
 @pytest.mark.slow
 def test_settings_by_name(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
-    command = (
-        "finetune",
-        "-m",
-        tiny_model(),
-        *files,
-        "--max-length",
-        64,
-        "--preset",
-        "paper",
-        "--max-steps",
-        1,
-        "--json",
-    )
+    options = ("--max-length", 64, "--preset", "paper", "--max-steps", 1, "--json")
+    command = ("finetune", "-m", tiny_model(), *files, *options)
     config = json.loads(run_alone(*command, "-o", "a").stdout)["config"]
     assert (config["epochs"], config["learning_rate"]) == (100, 1e-5)
     config = json.loads(run_alone(*command, "-o", "b", "--epochs", 3).stdout)["config"]
@@ -163,12 +138,12 @@ def test_settings_by_name(run_alone: Run, files: tuple[object, ...], tiny_model:
 
 
 def as_options(settings: dict[str, Any]) -> list[object]:
-    """Each as an option of its name: a flag for true, several for a list."""
-    made: list[object] = []
+    """An option for each setting: a flag for true, several options for a list."""
+    options: list[object] = []
     for name, value in settings.items():
         option = f"--{name.replace('_', '-')}"
-        made += [option] if value is True else [part for one in np.atleast_1d(value) for part in (option, one)]
-    return made
+        options += [option] if value is True else [part for item in np.atleast_1d(value) for part in (option, item)]
+    return options
 
 
 @pytest.mark.slow
@@ -192,13 +167,8 @@ def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, 
     [
         (
             "classification",
-            {
-                "text_field": ["one", "two"],
-                "label_field": "gold",
-                "labels": "numbers",
-                "head_layers": 2,
-                "head_dropout": 0.5,
-            },
+            {"text_field": ["one", "two"], "label_field": "gold", "labels": "numbers"}
+            | {"head_layers": 2, "head_dropout": 0.5},
         ),
         ("qa", {"negatives": 5, "stride": 9, "max_question": 7, "max_answer_pieces": 3}),
     ],
@@ -228,12 +198,8 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
     given = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
     memory = {"memory": "other", "cache_memory": True, "max_cache": "3M", "memory_attention": "cross"}
     run_alone("finetune", "-m", "any", *files, *as_options(given | memory), "--whole-sentences", code=2)
-    assert asdict(seen[0].run) == {
-        **given,
-        "report_to": ("tensorboard", "wandb"),
-        "cache_memory": True,
-        "max_cache": 3 << 20,
-    }
+    changed = {"report_to": ("tensorboard", "wandb"), "cache_memory": True, "max_cache": 3 << 20}
+    assert asdict(seen[0].run) == given | changed
     assert (seen[0].memory, seen[0].memory_config) == ("other", MemoryConfig(attention="cross"))
     assert seen[0].tasks[0].config == TaskConfig(chunk=None)
     assert seen[0].training == TrainConfig()
@@ -258,7 +224,6 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--max-length", 200), "--max-length is 200, but"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--report-to", "nothing"), "--report-to nothing is not a tracker"),
-        (("--strategy", "single"), "--strategy has no effect without --memory"),
         (("--cache-memory",), "--cache-memory, but no memory"),
         (("--memory", "base"), "--memory base, but "),
         (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
@@ -269,6 +234,9 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--memory", "bertmodel", "--strategy", "single", "--gate-init", "normal"), "--gate-init has no effect"),
         (("--memory", "bertmodel", "--cache-memory", "--max-cache", "10K"), "bytes, --max-cache allows 10,240 bytes"),
         (("--memory", "bertmodel", "--cache-memory", "--max-cache", "much"), "--max-cache is 'much'"),
+        (("--adapter", "lhuc"), "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out"),
+        (("--sampling", "anneal"), "--sampling is for tasks that share an encoder"),
+        (("--add-to", "many"), "--add-to is for tasks that share an encoder"),
     ],
 )
 def test_wrong_usage(
@@ -277,23 +245,6 @@ def test_wrong_usage(
     result = run_alone("finetune", "-m", tiny_model(), *files, *options, "-o", "run", code=2)
     assert message in last_line(result)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ("--adapter", "lhuc"),
-            "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out",
-        ),
-        (("--sampling", "anneal"), "--sampling is for tasks that share an encoder"),
-        (("--add-to", "many"), "--add-to is for tasks that share an encoder"),
-    ],
-)
-def test_options_of_many_tasks_need_a_file_of_them(
-    run_alone: Run, files: tuple[object, ...], options: Any, message: str
-) -> None:
-    assert message in last_line(run_alone("finetune", "-m", "any", *files, *options, code=2))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, TrainConfig
+from tests.cli.test_finetune import as_options
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, digests, interrupted, together
 from tests.support.small_tasks import TinyModel, adapted, lines, read_json, texts_file
@@ -42,9 +43,7 @@ def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyMod
     assert done["scores"] == read_json(folder / "scores.json")
     assert set(done["scores"]) == {"steps", "epochs", "new_head_steps", "max_length", "losses"}
     assert set(done["scores"]["losses"]["general"]) == {"inputs", "targets", "before", "after"}
-    assert (
-        "has no head for masked language modelling, and gets one: it is trained alone for 3 steps first" in ran.stderr
-    )
+    assert "no head for masked language modelling, and gets one: it is trained alone for 3 steps first" in ran.stderr
     shown = run().stdout
     assert "pretrain: up to date; documents" in shown
     after = done["scores"]["losses"]["heldout"]["after"]["expanded"]
@@ -92,12 +91,8 @@ def test_every_setting(run_alone: Run, text: str, tiny_model: TinyModel) -> None
     }  # fmt: skip
     usual = {**asdict(TrainConfig(**GMAP_PRETRAINING)), **asdict(PretrainConfig())}
     assert [name for name, value in given.items() if usual[name] == value] == []
-    options = [
-        part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value) if value is not True
-    ]
-    options = [option for option in options if option != "--whole-words"] + ["--whole-words"]
     start = ("pretrain", "-m", adapted(tiny_model), "--text", text, "--format", "text", "--json", "-o", "run")
-    config = json.loads(run_alone(*start, *options).stdout)["config"]
+    config = json.loads(run_alone(*start, *as_options(given)).stdout)["config"]
     assert config == {**given, "only_new_rows": False, "format": "text", "fields": []}
 
 
