@@ -238,11 +238,13 @@ def tiny_model_in(
     """
     import torch
 
-    made, random_state = _tiny_model(architecture, width, lowercase, max_shard_size, json.dumps(config, sort_keys=True))
+    source, random_state = _tiny_model(
+        architecture, width, lowercase, max_shard_size, json.dumps(config, sort_keys=True)
+    )
     torch.set_rng_state(random_state)
     folder = parent / (name or architecture.lower())
     folder.mkdir(parents=True, exist_ok=True)
-    for file in made.iterdir():
+    for file in source.iterdir():
         (folder / file.name).unlink(missing_ok=True)  # a model may have mapped the file that is there
         shutil.copyfile(file, folder / file.name)
     return folder
@@ -376,12 +378,12 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator["Hub"]:
 
     from tests.support.hub import TOKEN, local_hub
 
-    with local_hub() as made:
-        monkeypatch.setattr(constants, "ENDPOINT", made.url)
+    with local_hub() as local:
+        monkeypatch.setattr(constants, "ENDPOINT", local.url)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files by the older protocol
         monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield made
+        yield local
 
 
 def last_line(result: Result) -> str:

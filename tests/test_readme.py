@@ -74,9 +74,9 @@ def test_the_json_keys_are_those_of_the_table(
     assert keys("corpus", "show", "pydocs") == [_keys("`corpus list`") | _keys("`corpus show`")]
     assert set().union(*keys("neighbours", *corpus, "heart")) == _keys("`neighbours`")
     (tmp_path / "known.txt").write_text(known_text())
-    known = ["--corpus", str(tmp_path / "known.txt")]
-    keys("adapt", *known, "--model", str(worded_model(tiny_model)), "--workspace", str(tmp_path / "known"))
-    assert keys("assess", *known, "--workspace", str(tmp_path / "known")) == [_keys("`assess`")]
+    of_known = ["--corpus", str(tmp_path / "known.txt"), "--workspace", str(tmp_path / "known")]
+    keys("adapt", *of_known, "--model", str(worded_model(tiny_model)))
+    assert keys("assess", *of_known) == [_keys("`assess`")]
     costs = keys("cost")
     assert costs[:4] == [_keys("`cost`, one line per stage")] * 4
     assert costs[4:] == [_keys("`cost`, lines of the paper")] * 4
@@ -86,23 +86,23 @@ def test_the_json_keys_are_those_of_the_table(
     tuned = ["--task", "ner", "--model", str(tiny_model()), "--train", str(labelled), "--test", str(labelled)]
     out = str(tmp_path / "tuned")
     assert keys("finetune", *tuned, "--max-steps", "2", "--out", out) == [_keys("`finetune`")]
-    validated = [*known, "--workspace", str(tmp_path / "known"), "--task", "ner", "--train", str(labelled)]
+    validated = [*of_known, "--task", "ner", "--train", str(labelled)]
     assert keys("assess", *validated, "--folds", "2", "--max-steps", "1") == [_keys("`assess --train`")]
     predicted = keys("predict", "--model", out, "--input", str(tmp_path / "text.txt"))
-    assert {frozenset(each) for each in predicted} == {frozenset({*_keys("`predict`"), "entities"})}
+    assert {frozenset(row) for row in predicted} == {frozenset({*_keys("`predict`"), "entities"})}
     scored = keys("evaluate", "--model", out, "--test", str(labelled), "--test", str(tmp_path / "train.tsv.gz"))
     assert scored == [_keys("`evaluate`")] * 2
     tables = [f'[[task]]\nname = "{name}"\nkind = "ner"\ntrain = "{labelled}"\n' for name in ("a", "b")]
     (tmp_path / "tasks.toml").write_text("".join(tables))
-    many = ["--tasks", str(tmp_path / "tasks.toml"), "--model", str(tiny_model()), "--max-steps", "2"]
+    tasks = ["--tasks", str(tmp_path / "tasks.toml"), "--model", str(tiny_model()), "--max-steps", "2"]
     out = str(tmp_path / "many")
-    assert keys("finetune", *many, "--out", out) == [_keys("`finetune`") - {"comparison"}]
+    assert keys("finetune", *tasks, "--out", out) == [_keys("`finetune`") - {"comparison"}]
     assert keys("tasks", out) == [_keys("`tasks`")]
     rows = keys("predict", "--model", out, "--task", "a,b", "--input", str(tmp_path / "text.txt"))
-    assert {frozenset(each) for each in rows} == {frozenset({*_keys("`predict`"), "tasks"})}
+    assert {frozenset(row) for row in rows} == {frozenset({*_keys("`predict`"), "tasks"})}
     assert "tasks" in _keys("`predict`", whole=True)
-    asked = qa_file(tmp_path / "qa.json", 2, impossible=True)
+    questions = qa_file(tmp_path / "qa.json", 2, impossible=True)
     model = str(tiny_model("BertForQuestionAnswering", name="squad"))
-    rows = keys("qa", "--model", model, "--data", str(asked), "--no-answer", "--compare", model)
+    rows = keys("qa", "--model", model, "--data", str(questions), "--no-answer", "--compare", model)
     assert rows[:-1] == [_keys("`qa`, one line per question", whole=True)] * 2
     assert rows[-1] == _keys("`qa`, the last line")

@@ -43,10 +43,10 @@ QUICK = ("--workers", 1, "--epochs", 1, "--min-count", 1)
 @pytest.mark.slow
 def test_a_whole_session_by_name(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     model = tiny_model()
-    done = json.loads(run("w2v", "-c", corpus, "-m", model, *QUICK, "--json").stdout)
-    assert (done["stage"], done["status"], done["counts"]["dim"]) == ("w2v", "done", 32)
+    trained = json.loads(run("w2v", "-c", corpus, "-m", model, *QUICK, "--json").stdout)
+    assert (trained["stage"], trained["status"], trained["counts"]["dim"]) == ("w2v", "done", 32)
     again = json.loads(run("w2v", "-c", corpus, *QUICK, "--json").stdout)
-    assert (again["status"], again["folder"]) == ("up to date", done["folder"])
+    assert (again["status"], again["folder"]) == ("up to date", trained["folder"])
     aligned = json.loads(run("align", "-c", corpus, "--json").stdout)
     assert aligned["counts"]["overlap"] == len(set(WORDS))
     assert "words are in both vocabularies, held-out figures need 50: skipped" in aligned["facts"]["heldout"]["note"]
@@ -61,7 +61,7 @@ def test_a_whole_session_by_name(run: Run, corpus: Path, tiny_model: Callable[..
     assert [row["stage"] for row in costs if "stage" in row] == ["corpus", "w2v", "align", "expand"]
     assert [round(row["co2_lbs"], 1) for row in costs if "paper" in row] == [544.4, 1252.2, 28.2, 56.4]
     exported = json.loads(run("export", tmp_path / "v.bin", "-c", corpus, "--json").stdout)
-    assert exported["words"] == done["counts"]["words"]
+    assert exported["words"] == trained["counts"]["words"]
     no_folder = run("export", tmp_path / "no" / "v.bin", "-c", corpus, code=1).stderr
     assert f"folder {tmp_path / 'no'} does not exist: create it, or check the path" in no_folder
     assert not (tmp_path / "no").exists()
@@ -84,8 +84,8 @@ def test_adapt_prints_the_stages(run: Run, corpus: Path, tiny_model: Callable[..
     )
     assert [stage["status"] for stage in as_json["stages"]] == ["up to date"] * 3
     card = (tmp_path / "adapted" / "README.md").read_text()
-    said = "--corpus text.txt --model bertmodel --workers 1 --epochs 1 --min-count 1"
-    assert f"```sh\ngreenadapt adapt {said} --out FOLDER\n```\n" in card
+    options = "--corpus text.txt --model bertmodel --workers 1 --epochs 1 --min-count 1"
+    assert f"```sh\ngreenadapt adapt {options} --out FOLDER\n```\n" in card
     assert str(tmp_path) not in card
 
 
@@ -305,8 +305,8 @@ def test_a_long_list_of_addresses_is_shown_by_its_ends(run: Run, tmp_path: Path)
     source = '[[sources]]\nurl = "https://example.org/{number:04d}.xml.gz"\nfirst = 1\nlast = 1334\n'
     recipe = tmp_path / "many.toml"
     recipe.write_text(f'title = "T"\nlicence = "L"\nformat = "xml"\n{source}')
-    shown = run("corpus", "show", recipe).stdout.splitlines()[-1]
-    assert re.fullmatch(r"sources: \S+0001\.xml\.gz to \S+1334\.xml\.gz \(1,334 in all\)", shown)
+    line = run("corpus", "show", recipe).stdout.splitlines()[-1]
+    assert re.fullmatch(r"sources: \S+0001\.xml\.gz to \S+1334\.xml\.gz \(1,334 in all\)", line)
     assert len(json.loads(run("corpus", "show", recipe, "--json").stdout)["sources"]) == 1334
 
 
@@ -314,9 +314,9 @@ def test_a_recipe_controls_no_terminal(run: Run, tmp_path: Path) -> None:
     title = "a\x1b]0;b\x07\x9b2J\u202egnp.exe\u2066"
     recipe = tmp_path / "own.toml"
     recipe.write_text(f'title = {json.dumps(title)}\nlicence = "L"\nformat = "text"\n[[sources]]\nurl = "text.txt"\n')
-    shown, as_json = run("corpus", "show", recipe).stdout, run("corpus", "show", recipe, "--json").stdout
-    assert not {*"\x1b\x07\x9b\u202e\u2066"} & {*shown, *as_json}
-    assert "gnp.exe" in shown
+    as_text, as_json = run("corpus", "show", recipe).stdout, run("corpus", "show", recipe, "--json").stdout
+    assert not {*"\x1b\x07\x9b\u202e\u2066"} & {*as_text, *as_json}
+    assert "gnp.exe" in as_text
     assert json.loads(as_json)["title"] == title
 
 
@@ -328,9 +328,9 @@ def test_the_list_says_how_large_corpora_are_and_how_long_they_take(run: Run, tm
     assert pubmed["download"] == {"hours": round(pubmed["stated"]["bytes"] / 1e7 / 3600, 1), "at": "10.0 MB/s"}
     assert pmc["stated"]["at_most"]
     assert rows["pydocs"]["stated"] is rows["pydocs"]["download"] is None
-    shown = run("corpus", "list").stdout
-    assert "up to 8,000,000 documents (2026-11-22)" in shown
-    assert "up to 444 hours at 10 requests/s" in shown
+    table = run("corpus", "list").stdout
+    assert "up to 8,000,000 documents (2026-11-22)" in table
+    assert "up to 444 hours at 10 requests/s" in table
     recipe = tmp_path / "half.toml"
     pmc_recipe = (Path(__file__).parents[2] / "corpora" / "pmc.toml").read_text("utf-8")
     recipe.write_text(pmc_recipe.replace("# share = 0.01", "share = 0.5"), encoding="utf-8")
@@ -352,8 +352,8 @@ def test_the_card_tells_how_the_text_was_read(run: Run, tiny_model: Callable[...
     path.write_text("".join(json.dumps({"body": line}) + "\n" for line in text().splitlines()))
     read = ["--format", "jsonl", "--field", "body", "--keep-duplicates", "--heldout", 0.1]
     run("adapt", "-c", path, "-m", tiny_model(), *QUICK, *read, "-o", tmp_path / "adapted")
-    said = " --format jsonl --field body --keep-duplicates --heldout 0.1"
-    command = f" --workers 1 --epochs 1 --min-count 1{said} --out FOLDER\n"
+    options = " --format jsonl --field body --keep-duplicates --heldout 0.1"
+    command = f" --workers 1 --epochs 1 --min-count 1{options} --out FOLDER\n"
     assert command in (tmp_path / "adapted" / "README.md").read_text()
     # How the text is read is remembered, and so is the command that said it.
     run("adapt", "-c", path, *QUICK, "--force", "-o", tmp_path / "adapted")
@@ -373,9 +373,9 @@ def test_costs_of_every_model_of_a_corpus(run: Run, corpus: Path, tiny_model: Ca
 
     assert stages("-c", corpus) == ["one", "one", "two", "two"]
     assert stages("-m", models[1]) == ["two", "two"]
-    shown = run("cost").stdout
-    assert shown.count("Cost of text-") == 2
-    assert not [line for line in shown.splitlines() if line != line.rstrip()]
+    table = run("cost").stdout
+    assert table.count("Cost of text-") == 2
+    assert not [line for line in table.splitlines() if line != line.rstrip()]
     assert "no results for nothing" in last_line(run("cost", "-c", "nothing", code=1))
 
 
@@ -383,20 +383,20 @@ def test_costs_of_every_model_of_a_corpus(run: Run, corpus: Path, tiny_model: Ca
 def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)
     ask = ("neighbours", "-c", corpus)
-    found = run(*ask, "tachycardia", "tachycardai", "heart-rate", "heart", "--json")
-    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    result = run(*ask, "tachycardia", "tachycardai", "heart-rate", "heart", "--json")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert {row["word"] for row in rows} == {"tachycardia", "heart"}
-    first, second = found.stderr.splitlines()
+    first, second = result.stderr.splitlines()
     assert first.startswith("warning: no vector for 'tachycardai'")
     assert first.endswith("near: tachycardia")
     assert second.startswith("warning: 'heart-rate' is 3 words")
     assert "no vector for 'xyzzy'" in last_line(run(*ask, "xyzzy", "heart-rate", code=1))
-    everything = [json.loads(line) for line in run(*ask, "heart", "--top", 10**8, "--json").stdout.splitlines()]
-    assert max(len(row["neighbours"]) for row in everything) < 1000
-    shown = run(*ask, "heart", "--top", 50).stdout
-    assert f"heart, {everything[0]['view']}" in shown
-    near = everything[0]["neighbours"][1]
-    assert re.search(rf"^ {near['word']} +{near['cosine']:.2f}$", shown, re.M)
+    all_rows = [json.loads(line) for line in run(*ask, "heart", "--top", 10**8, "--json").stdout.splitlines()]
+    assert max(len(row["neighbours"]) for row in all_rows) < 1000
+    table = run(*ask, "heart", "--top", 50).stdout
+    assert f"heart, {all_rows[0]['view']}" in table
+    neighbour = all_rows[0]["neighbours"][1]
+    assert re.search(rf"^ {neighbour['word']} +{neighbour['cosine']:.2f}$", table, re.M)
 
 
 @pytest.mark.slow
@@ -410,19 +410,19 @@ def test_the_only_results_need_no_name_and_several_are_listed(
     for command in commands:
         assert f"in {tmp_path / 'ws'}: run greenadapt" in last_line(run(*command, code=1))
     run("adapt", corpus, "-m", model, *QUICK)
-    [place] = (tmp_path / "ws").glob("text-*/*")
+    [folder] = (tmp_path / "ws").glob("text-*/*")
     for command in commands:
-        said = run(*command).stderr
-        assert place.parent.name in said
-        assert place.name in said
-    other = tmp_path / "notes.txt"
-    other.write_text(text())
-    run("corpus", "prepare", other, "-m", model)
+        messages = run(*command).stderr
+        assert folder.parent.name in messages
+        assert folder.name in messages
+    notes = tmp_path / "notes.txt"
+    notes.write_text(text())
+    run("corpus", "prepare", notes, "-m", model)
     assert "tachycardia" in run("neighbours", "tachycardia").stdout  # the other corpus has no map
-    run("adapt", other, "-m", model, *QUICK)
+    run("adapt", notes, "-m", model, *QUICK)
     for command in commands:
         refused = last_line(run(*command, code=2))
-        assert place.parent.name in refused
+        assert folder.parent.name in refused
         assert "notes-" in refused
         assert "--corpus" in refused
 
@@ -431,9 +431,9 @@ def test_the_only_results_need_no_name_and_several_are_listed(
 def test_quiet_says_nothing_but_warnings(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     (corpus.parent / "twice.txt").write_bytes(b"the heart\nthe heart\nb\xffd the heart\n")
     adapt = ("adapt", "-c", corpus, "-m", tiny_model(), *QUICK, "--quiet")
-    done = run(*adapt)
-    assert done.stdout == ""
-    assert all(line.startswith("warning: ") for line in done.stderr.splitlines())
+    result = run(*adapt)
+    assert result.stdout == ""
+    assert all(line.startswith("warning: ") for line in result.stderr.splitlines())
     again = run(*adapt)
     assert (again.stdout, again.stderr) == ("", "")
     assert json.loads(run(*adapt, "--json").stdout)["status"] == "up to date"
@@ -453,15 +453,15 @@ def test_cost_of_a_folder_is_that_of_all_it_was_made_from(
     run(*adapt, tmp_path / "one")
     run(*adapt, tmp_path / "two", "--max-words", 1)
     assert "greenadapt cost FOLDER" in run("cost").stdout
-    asked = run("cost", tmp_path / "one", tmp_path / "two", "--json").stdout.splitlines()
-    rows = [json.loads(line) for line in asked if "folder" in line]
+    lines = run("cost", tmp_path / "one", tmp_path / "two", "--json").stdout.splitlines()
+    rows = [json.loads(line) for line in lines if "folder" in line]
     assert [row["stage"] for row in rows] == ["corpus", "w2v", "align", "expand", "expand"]
     assert [row["folder"] for row in rows[-2:]] == [str(tmp_path / "one"), str(tmp_path / "two")]
     for row in rows:
         assert json.loads((Path(row["folder"]) / "manifest.json").read_text())["cost"].items() <= row.items()
-    shown = run("cost", tmp_path / "one").stdout
-    assert re.search(r"^ expand one .*s ", shown, re.M)
-    assert "FOLDER" not in shown
+    table = run("cost", tmp_path / "one").stdout
+    assert re.search(r"^ expand one .*s ", table, re.M)
+    assert "FOLDER" not in table
     assert "holds no greenadapt result" in last_line(run("cost", tmp_path, code=1))
     assert "leave out one of the two" in run("cost", tmp_path, "-c", corpus, code=2).stderr
     run("align", "-c", corpus, "--seed", 5, "--force")

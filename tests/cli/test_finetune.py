@@ -48,15 +48,15 @@ def test_a_run_and_what_it_prints(
 ) -> None:
     model = adapted(tiny_model)
     command = ("finetune", "-m", model, *files, *QUICK, "-o", tmp_path / "run")
-    done = json.loads(run_alone(*command, "--json").stdout)
-    assert (done["stage"], done["status"], done["folder"]) == ("finetune", "done", str(tmp_path / "run"))
-    assert done["scores"] == read_json(tmp_path / "run" / "scores.json")
-    assert (done["comparison"], done["counts"]["train"], done["counts"]["test"]) == ([], 24, 24)
-    assert (done["config"]["learning_rate"], done["config"]["seeds"]) == (7e-3, [0])
-    shown = run_alone(*command).stdout
-    assert "finetune: up to date; train 24" in shown
-    (seed,) = done["scores"]["seeds"]
-    assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", shown)
+    report = json.loads(run_alone(*command, "--json").stdout)
+    assert (report["stage"], report["status"], report["folder"]) == ("finetune", "done", str(tmp_path / "run"))
+    assert report["scores"] == read_json(tmp_path / "run" / "scores.json")
+    assert (report["comparison"], report["counts"]["train"], report["counts"]["test"]) == ([], 24, 24)
+    assert (report["config"]["learning_rate"], report["config"]["seeds"]) == (7e-3, [0])
+    printed = run_alone(*command).stdout
+    assert "finetune: up to date; train 24" in printed
+    (seed,) = report["scores"]["seeds"]
+    assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", printed)
     refused = last_line(run_alone(*command, "--mix", "both", code=1))
     assert "exists with another configuration (mix: sample → both)" in refused
     assert json.loads(run_alone(*command, "--mix", "both", "--force", "--json").stdout)["config"]["mix"] == "both"
@@ -115,16 +115,16 @@ def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: Tin
     base = model.parent / "base"
     compared = ("--seeds", 2, "--compare", base, "--reference", base)
     command = ("finetune", "-m", model, *files, *QUICK, *compared, "-o", "run")
-    done = json.loads(run_alone(*command, "--json").stdout)
-    ours, row, reference = done["comparison"]
+    report = json.loads(run_alone(*command, "--json").stdout)
+    ours, row, reference = report["comparison"]
     assert ours["gap_covered"] is None  # the reference is the base model, so there is no gap
     for name in ("score", "difference", "low", "high"):
         assert row[name] == reference[name]
     assert ours["score"] - row["score"] == pytest.approx(row["difference"])
-    shown = run_alone(*command).stdout
-    assert shown.count("up to date") == 3
-    assert "Comparison on the test set" in shown
-    assert "there is no gap to close" in shown
+    printed = run_alone(*command).stdout
+    assert printed.count("up to date") == 3
+    assert "Comparison on the test set" in printed
+    assert "there is no gap to close" in printed
 
 
 @pytest.mark.slow
@@ -148,22 +148,24 @@ def as_options(settings: dict[str, Any]) -> list[object]:
 
 @pytest.mark.slow
 def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
-    given = {
+    settings = {
         "chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64,
         "mix": "both", "agreement": 0.5, "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
         "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2,
         "precision": "bfloat16", "save_logits": True, "unlabelled_batch": 3, "unlabelled_weight": 2.5,
     }  # fmt: skip
-    assert [name for name, usual in asdict(TrainConfig()).items() if given.get(name, usual) == usual] == []
+    assert [name for name, usual in asdict(TrainConfig()).items() if settings.get(name, usual) == usual] == []
     Path("text.txt").write_text("a virus and tachycardia\n")
     start = ("finetune", "-m", adapted(tiny_model), *files, "--dev", "test.tsv", "--unlabelled", "text.txt", "--json")
-    config = json.loads(run_alone(*start, *as_options({**given, "seed": 3, "seeds": 2}), "-o", "run").stdout)["config"]
-    assert config == {**TaskConfig(task="ner").settings(), "text_fields": ["text"], **given, "seeds": [3, 4]}
+    config = json.loads(run_alone(*start, *as_options({**settings, "seed": 3, "seeds": 2}), "-o", "run").stdout)[
+        "config"
+    ]
+    assert config == {**TaskConfig(task="ner").settings(), "text_fields": ["text"], **settings, "seeds": [3, 4]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("task", "given"),
+    ("task", "settings"),
     [
         (
             "classification",
@@ -174,14 +176,16 @@ def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, 
     ],
 )
 def test_every_setting_of_the_other_tasks(
-    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, task: TaskName, given: dict[str, Any]
+    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, task: TaskName, settings: dict[str, Any]
 ) -> None:
     qa_file(tmp_path / "qa.json")
     rows = [{"one": "heart rate", "two": "virus", "gold": i} for i in range(8)]
     (tmp_path / "classification.json").write_text(json.dumps(rows))
     start = ("finetune", "-m", tiny_model(), "--task", task, "--train", f"{task}.json", *QUICK, "--epochs", 1, "--json")
-    config = json.loads(run_alone(*start, *as_options(given), "-o", "run").stdout)["config"]
-    fields = {{"text_field": "text_fields", "labels": "label_kind"}.get(name, name): given[name] for name in given}
+    config = json.loads(run_alone(*start, *as_options(settings), "-o", "run").stdout)["config"]
+    fields = {
+        {"text_field": "text_fields", "labels": "label_kind"}.get(name, name): settings[name] for name in settings
+    }
     expected = {**TaskConfig(task=task).settings(), "text_fields": ["text"], "max_length": 64, **fields}
     assert {name: config[name] for name in expected} == expected
     assert all(expected[name] != getattr(TaskConfig, name) for name in fields)
@@ -190,16 +194,16 @@ def test_every_setting_of_the_other_tasks(
 def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[FinetuneRequest] = []
 
-    def stop(session: object, request: FinetuneRequest, others: list[str]) -> None:
+    def stop(session: object, request: FinetuneRequest, compared_models: list[str]) -> None:
         seen.append(request)
         raise UsageError("seen")
 
     monkeypatch.setattr("greenadapt.stages.finetune.compare.compare", stop)
-    given = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
+    settings = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
     memory = {"memory": "other", "cache_memory": True, "max_cache": "3M", "memory_attention": "cross"}
-    run_alone("finetune", "-m", "any", *files, *as_options(given | memory), "--whole-sentences", code=2)
+    run_alone("finetune", "-m", "any", *files, *as_options(settings | memory), "--whole-sentences", code=2)
     changed = {"report_to": ("tensorboard", "wandb"), "cache_memory": True, "max_cache": 3 << 20}
-    assert asdict(seen[0].run) == given | changed
+    assert asdict(seen[0].run) == settings | changed
     assert (seen[0].memory, seen[0].memory_config) == ("other", MemoryConfig(attention="cross"))
     assert seen[0].tasks[0].config == TaskConfig(chunk=None)
     assert seen[0].training == TrainConfig()
@@ -294,11 +298,11 @@ def test_what_fails_says_so_in_a_line(
     assert "--train has no examples" in last_line(run_alone(*start, "--task", "ner", "--train", os.devnull, code=1))
     assert "none.tsv" in last_line(run_alone(*start, "--task", "ner", "--train", "none.tsv", code=1))
     texts = texts_file(tmp_path / "texts.jsonl")
-    wrong = ("--task", "classification", "--train", texts, "--label-field", "class")
-    assert "texts.jsonl:1 has no field class, it has: text, label" in last_line(run_alone(*start, *wrong, code=1))
+    options = ("--task", "classification", "--train", texts, "--label-field", "class")
+    assert "texts.jsonl:1 has no field class, it has: text, label" in last_line(run_alone(*start, *options, code=1))
     assert not (tmp_path / "run").exists()
-    done = json.loads(run_alone(*start, *files, "--json").stdout)
-    assert done["cost"]["attempts"] == 1  # the state of other settings is not gone on from
+    report = json.loads(run_alone(*start, *files, "--json").stdout)
+    assert report["cost"]["attempts"] == 1  # the state of other settings is not gone on from
 
 
 @pytest.mark.slow
@@ -344,12 +348,12 @@ def test_two_processes_of_a_launcher(
 ) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     command = ("finetune", "-m", model, *files, *QUICK, "--epochs", 5, "--dev", "test.tsv", "--keep", "best", "--json")
-    done = launched([*MODULE, *command, "-o", "run"])
-    result = json.loads(done.stdout)  # printed once
+    process = launched([*MODULE, *command, "-o", "run"])
+    result = json.loads(process.stdout)  # printed once
     assert result["status"] == "done"
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.stderr
     alone = json.loads(run_alone(*command, "-o", "alone").stdout)
-    ours, theirs = (each["scores"]["seeds"][0] for each in (result, alone))
+    ours, theirs = (report["scores"]["seeds"][0] for report in (result, alone))
     assert ours["test"]["f1"] > 0
     for name in ("precision", "recall", "f1"):
         assert ours["test"][name] == pytest.approx(theirs["test"][name], abs=1e-3)

@@ -46,29 +46,33 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def _answer(self, with_body: bool) -> None:
-        wanted = self.headers.get("Range", "")
+        range_header = self.headers.get("Range", "")
         if self.headers.get("If-Range", self.state.version) != self.state.version:
-            wanted = ""
-        self.state.requests.append((self.command, wanted))
+            range_header = ""
+        self.state.requests.append((self.command, range_header))
         self.state.paths.append(self.path)
-        what = self.state.before(self.path)
+        fault = self.state.before(self.path)
         content = self.state.files.get(self.path)
-        if what == "gone":
+        if fault == "gone":
             self.close_connection = True
         elif content is None:
             self.send_error(404)
-        elif self.state.unavailable or what == "busy":
-            self.state.unavailable -= what != "busy"
+        elif self.state.unavailable or fault == "busy":
+            self.state.unavailable -= fault != "busy"
             self.send_response(self.state.status)
             if self.state.retry_after:
                 self.send_header("Retry-After", self.state.retry_after)
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.state.ranges else None
+            start = (
+                int(range_header.removeprefix("bytes=").removesuffix("-"))
+                if range_header and self.state.ranges
+                else None
+            )
             self._send_head(content, start)
             if with_body:
-                self._send_body(content[start or 0 :], what)
+                self._send_body(content[start or 0 :], fault)
 
     def _send_head(self, content: bytes, start: int | None) -> None:
         size = len(content)
@@ -87,9 +91,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(max(size - (start or 0), 0)))
         self.end_headers()
 
-    def _send_body(self, content: bytes, what: str) -> None:
-        if self.state.cuts or what == "cut":
-            self.state.cuts -= what != "cut"
+    def _send_body(self, content: bytes, fault: str) -> None:
+        if self.state.cuts or fault == "cut":
+            self.state.cuts -= fault != "cut"
             content = content[: self.state.cut_after]
             self.close_connection = True
         self.wfile.write(content)

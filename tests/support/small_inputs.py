@@ -41,8 +41,8 @@ def by_hand(features: list[Feature]) -> dict[str, torch.Tensor]:
     inputs["attention_mask"] = padded([np.ones(len(f)) for f in features], 0)
     targets = [f.target for f in features]
     if targets[0] is not None and targets[0].shape == (2,):
-        both = torch.tensor(np.stack([t for t in targets if t is not None]))
-        return inputs | {"start_positions": both[:, 0], "end_positions": both[:, 1]}
+        spans = torch.tensor(np.stack([t for t in targets if t is not None]))
+        return inputs | {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
     is_text = targets[0] is not None and targets[0].ndim == 0
     return inputs | {"labels": torch.tensor(np.array(targets)) if is_text else padded(targets, -100)}
 
@@ -52,7 +52,7 @@ def weights_of(model: Any) -> dict[str, torch.Tensor]:
     return {name: weight.detach().clone() for name, weight in model.named_parameters()}
 
 
-def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], atol: float = 0.0) -> None:
-    """Every weight of ``one`` is that of ``other``."""
-    for name, weight in one.items():
-        torch.testing.assert_close(other[name], weight, atol=atol, rtol=0, msg=name)
+def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor], atol: float = 0.0) -> None:
+    """Every weight of ``first`` is that of ``second``."""
+    for name, weight in first.items():
+        torch.testing.assert_close(second[name], weight, atol=atol, rtol=0, msg=name)

@@ -49,7 +49,7 @@ def task_file(folder: Path, name: str, part: str) -> Path:
 
 def entry(folder: Path, name: str, called: str | None = None, **changes: Any) -> TaskEntry:
     """A task with training and test files."""
-    made: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "name": called or name,
         "config": CONFIGS[name],
         "train": (str(task_file(folder, name, "train")),),
@@ -57,12 +57,12 @@ def entry(folder: Path, name: str, called: str | None = None, **changes: Any) ->
         "test": {"test": str(task_file(folder, name, "test"))},
         "metric": None,
     }
-    return TaskEntry(**{**made, **changes})
+    return TaskEntry(**{**settings, **changes})
 
 
 def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1"), **changes: Any) -> FinetuneRequest:
     """These tasks, for two short epochs."""
-    made: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "model": str(model),
         "tasks": tuple(entry(folder, name) for name in names),
         "adapter": PALS,
@@ -70,7 +70,7 @@ def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1")
         "training": TrainConfig(epochs=2, learning_rate=7e-3, batch_size=8),
         "run": RunConfig(checkpoint_steps=2),
     }
-    return FinetuneRequest(**{**made, **changes})
+    return FinetuneRequest(**{**settings, **changes})
 
 
 def fitted(folder: Path, name: str) -> Task[Any]:
@@ -102,9 +102,9 @@ def write_multitask(model: Any, trained: Any, source: Checkpoint, folder: Path, 
 def describe(folder: Path, tasks: dict[str, Task[Any]], seeds: tuple[int, ...] = (0,), **settings: Any) -> None:
     """Write what says of a folder which tasks it has."""
     for name, task in tasks.items():
-        own = {"adapter": {"size": PALS.size, "heads": PALS.heads}, "metric": task.main, "max_length": 64}
+        shape = {"adapter": {"size": PALS.size, "heads": PALS.heads}, "metric": task.main, "max_length": 64}
         (folder / "tasks" / name).mkdir(parents=True, exist_ok=True)
-        (folder / "tasks" / name / "task.json").write_text(json.dumps({**task.settings(), **own, **settings}))
+        (folder / "tasks" / name / "task.json").write_text(json.dumps({**task.settings(), **shape, **settings}))
     (folder / "multitask.json").write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(tasks)}))
     (folder / "scores.json").write_text(json.dumps({"seeds": [{"seed": seed} for seed in seeds]}))
 
@@ -127,10 +127,13 @@ def predicted(folder: Path, name: str, seed: int | None = None) -> list[dict[str
     model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions())
     source = task_file(folder.parent, name, "test")
     examples = model.task.read(str(source), Silent())
-    return [model.task.decode(*each) for each in model.logits(examples)]
+    return [model.task.decode(*pair) for pair in model.logits(examples)]
 
 
 def same(folder: Path, name: str, seed: int | None, written: Path) -> bool:
     """Whether a task's model predicts what was written when it was trained."""
-    found = json.loads(json.dumps(predicted(folder, name, seed)))
-    return bool(found == [{key: row[key] for key in one} for row, one in zip(lines(written), found, strict=True)])
+    predictions = json.loads(json.dumps(predicted(folder, name, seed)))
+    return bool(
+        predictions
+        == [{key: row[key] for key in prediction} for row, prediction in zip(lines(written), predictions, strict=True)]
+    )

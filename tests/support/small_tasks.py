@@ -40,7 +40,9 @@ FAMILIES = [
     *("DistilBert", "Electra", "MPNet", "ModernBert", "NomicBert", "Gte"),
 ]
 _LIKE_OTHERS = ("XLMRoberta", "Camembert", "Ernie", "Gte")
-EVERY_FAMILY = [pytest.param(each, marks=pytest.mark.long) if each in _LIKE_OTHERS else each for each in FAMILIES]
+EVERY_FAMILY = [
+    pytest.param(family, marks=pytest.mark.long) if family in _LIKE_OTHERS else family for family in FAMILIES
+]
 """To be tested one by one: those whose layers are those of another one are left out of every day."""
 HEADS = ("TokenClassification", "SequenceClassification", "QuestionAnswering")
 TASK_MODELS = [(family, head) for family in FAMILIES for head in HEADS if hasattr(transformers, f"{family}For{head}")]
@@ -56,16 +58,16 @@ class Signalling(Notes):
 
     @contextmanager
     def bar(self, label: str, total: int | None, unit: str) -> Iterator[Bar]:
-        done = 0
+        units = 0
         with super().bar(label, total, unit) as bar:
 
             class Counting:
-                def advance(_, n: int = 1, **shown: Any) -> None:  # noqa: N805
-                    nonlocal done
-                    done += n
-                    if done == self.at and unit == "steps":
+                def advance(_, n: int = 1, **facts: Any) -> None:  # noqa: N805
+                    nonlocal units
+                    units += n
+                    if units == self.at and unit == "steps":
                         signal.raise_signal(self.number)
-                    bar.advance(n, **shown)
+                    bar.advance(n, **facts)
 
             yield Counting()  # type: ignore[misc]
 
@@ -176,8 +178,8 @@ def qa_file(path: Path, n: int = 20, seed: int = 0, *, impossible: bool = False)
         answers = [{"text": "tachycardia", "answer_start": context.index("tachycardia")}]
         qa: Json = {"id": i, "question": "what heart", "answers": answers}
         if impossible:
-            none = i % 3 == 0
-            qa |= {"is_impossible": none, "answers": [] if none else answers}
+            is_impossible = i % 3 == 0
+            qa |= {"is_impossible": is_impossible, "answers": [] if is_impossible else answers}
         paragraphs.append({"context": context, "qas": [qa]})
     path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), "utf-8")
     return path
@@ -193,7 +195,7 @@ def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
     for seed, file in enumerate(files.values()):
         if not file.exists():
             ner_file(file, 40 if seed == 0 else 15, seed)
-    made: Json = {
+    settings: Json = {
         "model": str(model),
         "train": (str(files["train"]),),
         "test": str(files["test"]),
@@ -201,7 +203,7 @@ def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
         "training": TRAIN,
         "run": RunConfig(checkpoint_steps=2),
     }
-    return FinetuneRequest.of_one(**{**made, **changes})
+    return FinetuneRequest.of_one(**{**settings, **changes})
 
 
 def texts_request(folder: Path, model: Path, seeds: tuple[int, ...]) -> FinetuneRequest:

@@ -12,10 +12,10 @@ def watched() -> tuple[type[Training], list[tuple[Any, list[Step]]]]:
 
     class Watched(Training):
         def steps(self) -> Iterator[Step]:
-            made: list[Step] = []
-            trained.append((self.model, made))
+            steps: list[Step] = []
+            trained.append((self.model, steps))
             for step in super().steps():
-                made.append(step)
+                steps.append(step)
                 yield step
 
     return Watched, trained
