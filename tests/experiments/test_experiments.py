@@ -216,7 +216,7 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
 
     kept = [TaskFolder.without_model(path) for path in sorted((tmp_path / "out/small/kept").iterdir())]
     task = kept[0].task
-    pairs = zip(*map(gmap.kept_logits, kept), strict=True)
+    pairs = zip(*map(gmap.read_logits, kept), strict=True)
     labels = [task.labels[combined(pair, "probabilities", task.head).argmax()] for pair in pairs]
     gold = [row["label"] for row in lines(tmp_path / "data/chemprot/test.txt")]
     assert rows[-1]["scores"]["micro_f1"] == pytest.approx(f1_score(gold, labels, average="micro"))
