@@ -76,11 +76,11 @@ def trained(job: Job) -> Trained:
     """Do ``job``, once all code is there that it needs."""
     if job.side in OWN:
         _warm_up(job)
-        return _own(job)
+        return _greenadapt(job)
     return _lists(job) if job.side == "gensim-lists" else _word2vec_c(job)
 
 
-def _own(job: Job) -> Trained:
+def _greenadapt(job: Job) -> Trained:
     corpus, config = job.corpus, job.config
     matrix, seconds = _epochs(Stream(corpus.ids, corpus.lines, corpus.counts[: job.n_words]), config, job.folder)
     return Trained(job.total / seconds, peak_memory(), lambda: job.vectors(matrix))

@@ -59,11 +59,11 @@ class InTurn(Feed):
         """Those of the other tasks."""
         return True
 
-    def draw(self, done: int) -> Draw:
+    def draw(self, n_done: int) -> Draw:
         """See ``Feed``."""
-        draw = super().draw(done)
+        draw = super().draw(n_done)
         dataset: Any = draw.dataset
-        return replace(draw, dataset=replace(dataset, task=TASKS[done % len(TASKS)]))
+        return replace(draw, dataset=replace(dataset, task=TASKS[n_done % len(TASKS)]))
 
 
 @dataclass(frozen=True)
@@ -128,35 +128,35 @@ class Setting:
             if side == "separate":
                 yield sum(len(list(outputs(model, self.rows, texts, run))) for model in models)
             else:
-                each = (dict.fromkeys(TASKS, text) for text in texts)
-                yield sum(map(len, shared_outputs(models[0], self.rows, each, run)))
+                inputs = (dict.fromkeys(TASKS, text) for text in texts)
+                yield sum(map(len, shared_outputs(models[0], self.rows, inputs, run)))
 
 
 def train(setting: Setting) -> dict[str, list[float]]:
     """Side → seconds of each training step."""
     sides: dict[str, Iterator[Step]] = {side: setting.training(side).steps() for side in TRAINING}
-    done = timed(sides, setting.plan.train.epochs - WARM_UP)
-    for steps in done.made.values():
-        assert [step.pieces for step in steps] == [step.pieces for step in done.made["plain"]]
-    return done.seconds
+    times = timed(sides, setting.plan.train.epochs - WARM_UP)
+    for steps in times.made.values():
+        assert [step.pieces for step in steps] == [step.pieces for step in times.made["plain"]]
+    return times.seconds
 
 
 def read(setting: Setting, n_texts: int) -> dict[str, list[float]]:
     """Side → seconds for so many texts."""
     sides = {side: setting.reading(side, n_texts) for side in READING}
-    done = timed(sides, setting.plan.train.epochs - WARM_UP)
-    for numbers in done.made.values():
+    times = timed(sides, setting.plan.train.epochs - WARM_UP)
+    for numbers in times.made.values():
         assert set(numbers) == {n_texts * len(TASKS)}
-    return done.seconds
+    return times.seconds
 
 
 def table(title: str, seconds: Mapping[str, Sequence[float]], limits: Mapping[str, float | None]) -> list[str]:
     """One line a side; the ratios are to the first one."""
-    made = [f"{title:16}{'ms':>10}{HEADINGS}"]
+    lines = [f"{title:16}{'ms':>10}{HEADINGS}"]
     first = seconds[next(iter(limits))]
     for side, limit in limits.items():
-        made.append(f"{side:16}{statistics.median(seconds[side]) * 1e3:10.1f}{ratios(seconds[side], first, limit)}")
-    return made
+        lines.append(f"{side:16}{statistics.median(seconds[side]) * 1e3:10.1f}{ratios(seconds[side], first, limit)}")
+    return lines
 
 
 def compare(arguments: argparse.Namespace) -> None:

@@ -55,23 +55,23 @@ class Plain:
     def logits(self, question: Question) -> Array:
         """(n_pieces, 2) float32, start and end of each piece of the context."""
         tokenizer = self.tokenizer
-        asked = tokenizer(question.question, add_special_tokens=False)["input_ids"]
+        question_ids = tokenizer(question.question, add_special_tokens=False)["input_ids"]
         context = tokenizer(question.context, add_special_tokens=False)["input_ids"]
         n_special = tokenizer.num_special_tokens_to_add(pair=True)
-        asked = asked[: self.max_length - n_special - 2]
-        before = [tokenizer.cls_token_id, *asked, *[tokenizer.sep_token_id] * (n_special - 2)]
-        room = self.max_length - n_special - len(asked)
+        question_ids = question_ids[: self.max_length - n_special - 2]
+        before = [tokenizer.cls_token_id, *question_ids, *[tokenizer.sep_token_id] * (n_special - 2)]
+        room = self.max_length - n_special - len(question_ids)
         parts = []
         read = None
-        for left in range(0, len(context), room // 2):
-            right = min(len(context), left + room // 2)
-            spare = room - (right - left)
-            begin = left - min(left, max(spare // 2, spare - (len(context) - right)))
+        for left_edge in range(0, len(context), room // 2):
+            right = min(len(context), left_edge + room // 2)
+            spare = room - (right - left_edge)
+            begin = left_edge - min(left_edge, max(spare // 2, spare - (len(context) - right)))
             end = min(len(context), begin + room)
             if (begin, end) != read:
                 read = begin, end
                 rows = self.window(before, [*context[begin:end], tokenizer.sep_token_id])
-            parts.append(rows[len(before) + left - begin : len(before) + right - begin])
+            parts.append(rows[len(before) + left_edge - begin : len(before) + right - begin])
         return np.concatenate(parts)
 
     def counted(self, _: None) -> int:
@@ -81,8 +81,8 @@ class Plain:
 
     def begins(self, question: Question) -> list[int]:
         """The first character of each piece of the context."""
-        told = self.tokenizer(question.context, add_special_tokens=False, return_offsets_mapping=True)
-        return [begin for begin, _ in told["offset_mapping"]]
+        encoding = self.tokenizer(question.context, add_special_tokens=False, return_offsets_mapping=True)
+        return [begin for begin, _ in encoding["offset_mapping"]]
 
     def window(self, first: list[int], second: list[int]) -> Array:
         """(n, 2) float32 of one input."""
@@ -94,7 +94,7 @@ class Plain:
         with torch.inference_mode():
             result = self.model(**inputs)
         self.n_windows += 1
-        start, end = (one[0].float().cpu().numpy() for one in (result.start_logits, result.end_logits))
+        start, end = (logits[0].float().cpu().numpy() for logits in (result.start_logits, result.end_logits))
         return np.stack([start, end], axis=1)
 
 
@@ -103,8 +103,8 @@ class PlainProcess:
 
     def __init__(self, setting: PlainSetting) -> None:
         context = multiprocessing.get_context("spawn")
-        self._here, there = context.Pipe()
-        self._process = context.Process(target=serve, args=(there, setting), daemon=True)
+        self._here, child_end = context.Pipe()
+        self._process = context.Process(target=serve, args=(child_end, setting), daemon=True)
         self._process.start()
 
     def call(self, method: str, argument: Any) -> Any:

@@ -35,8 +35,8 @@ def drawn(seed: int, n_tokens: int) -> Array:
     topic = rng.choice(len(topics), n_lines, p=_shares(len(topics), 0.5))
     state = rng.integers(STATES, size=n_lines)
     groups = np.empty((n_lines, LINE), np.int64)
-    for place in range(LINE):
-        groups[:, place] = topics[topic, state]
+    for position in range(LINE):
+        groups[:, position] = topics[topic, state]
         state = follows[topic, state, rng.choice(NEXT, n_lines, p=_shares(NEXT, 1))]
     is_noise = rng.random(groups.shape) < NOISE
     groups[is_noise] = rng.integers(GROUPS, size=int(is_noise.sum()))
@@ -54,9 +54,9 @@ def scores(vectors: WordVectors) -> dict[str, float]:
     """Share of the nearest words that are of the own group, for the more frequent half of the words and the rest."""
     group = np.array([int(word.partition("-")[0]) for word in vectors.words])
     half, rng = len(group) // 2, np.random.default_rng(0)
-    found = {}
+    figures = {}
     for name, rows in (("frequent", np.arange(half)), ("rare", np.arange(half, len(group)))):
         queries = rng.choice(rows, min(_QUERIES, len(rows)), replace=False)
-        near, _ = nearest(vectors.matrix[queries], vectors.matrix, SIZE - 1, queries[:, None])
-        found[f"own group, {name}"] = float((group[near] == group[queries, None]).mean())
-    return found
+        neighbours, _ = nearest(vectors.matrix[queries], vectors.matrix, SIZE - 1, queries[:, None])
+        figures[f"own group, {name}"] = float((group[neighbours] == group[queries, None]).mean())
+    return figures

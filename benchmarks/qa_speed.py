@@ -180,14 +180,14 @@ def speed(arguments: argparse.Namespace, folder: Path, questions: list[Question]
         for i, chunk in enumerate(chunks):
             for name in sorted(sides, reverse=(number + i) % 2 == 1):
                 spent[name] += seconds(functools.partial(sides[name].answer, chunk))
-        for name, one in spent.items():
-            times[name].append(one)
+        for name, usage in spent.items():
+            times[name].append(usage)
     assert plain.n_windows() == ours.clock.n_windows
     n_windows = ours.clock.n_windows // arguments.rounds
     print(f"{len(questions)} questions, {n_windows:,} windows, in turns of {size} questions")
-    for name, each in times.items():
-        rounds = ", ".join(f"{n_windows / one:.2f}" for one in each)
-        print(f"{name:20}{n_windows * len(each) / sum(each):10.2f} windows/s  ({rounds})")
+    for name, rounds_of_side in times.items():
+        rounds = ", ".join(f"{n_windows / usage:.2f}" for usage in rounds_of_side)
+        print(f"{name:20}{n_windows * len(rounds_of_side) / sum(rounds_of_side):10.2f} windows/s  ({rounds})")
     ratio = sum(times["plain loop"]) / sum(times["greenadapt"])
     print(f"{'greenadapt is':20}{ratio:10.3f} x as fast")
     total = sum(times["greenadapt"])
@@ -226,8 +226,8 @@ def answer_pages(arguments: argparse.Namespace, folder: Path, questions: list[Qu
     text = " ".join(islice(words(questions), PAGE_WORDS * arguments.pages))
     before = peak()
     took = seconds(lambda: ours.answer([replace(questions[0], context=text)]))
-    found = {"before": before, "peak": peak(), "seconds": took, "windows": ours.clock.n_windows}
-    print(json.dumps({**found, "characters": len(text)}))
+    figures = {"before": before, "peak": peak(), "seconds": took, "windows": ours.clock.n_windows}
+    print(json.dumps({**figures, "characters": len(text)}))
 
 
 def peak() -> float:
@@ -243,11 +243,11 @@ def memory(arguments: argparse.Namespace, folder: Path) -> None:
     for pages in (FEW_PAGES, arguments.pages):
         command = [sys.executable, __file__, "--data", arguments.data, "--model", str(folder), "--pages", str(pages)]
         command += ["--precision", arguments.precision, "--max-tokens", str(arguments.max_tokens), "--is-child"]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        found = json.loads(done.stdout.splitlines()[-1])
+        process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        figures = json.loads(process.stdout.splitlines()[-1])
         print(
-            f"{pages:>8,}{found['characters']:>14,}{found['windows']:>10,}{found['seconds']:>10.1f}"
-            f"{found['before']:>10,.0f}{found['peak']:>10,.0f}"
+            f"{pages:>8,}{figures['characters']:>14,}{figures['windows']:>10,}{figures['seconds']:>10.1f}"
+            f"{figures['before']:>10,.0f}{figures['peak']:>10,.0f}"
         )
 
 

@@ -50,14 +50,14 @@ def timed(
     words, seconds = 0, {PLAIN: 0.0, OURS: 0.0}
     for number, batch in enumerate(batches):
         lines = batch.text.decode().split("\n")
-        made: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for side in (PLAIN, OURS) if number % 2 else (OURS, PLAIN):
             begin = time.perf_counter()
-            made[side] = loop(lines) if side == PLAIN else ours(batch)
+            results[side] = loop(lines) if side == PLAIN else ours(batch)
             seconds[side] += time.perf_counter() - begin
-        if made[PLAIN] != words_of(made[OURS]):
+        if results[PLAIN] != words_of(results[OURS]):
             sys.exit(f"batch {number} was split into other words")
-        words += len(made[OURS].ids)
+        words += len(results[OURS].ids)
     return words, seconds
 
 

@@ -39,8 +39,8 @@ def train_first(session: Session, options: argparse.Namespace, runs: Iterable[Ca
     global _wanted
     if options.cluster is None:
         return
-    wanted: list[tuple[Session, FinetuneRequest]] = []
-    _wanted = wanted
+    requests: list[tuple[Session, FinetuneRequest]] = []
+    _wanted = requests
     try:
         for run in runs:
             with suppress(_NotTrained):
@@ -48,6 +48,6 @@ def train_first(session: Session, options: argparse.Namespace, runs: Iterable[Ca
     finally:
         _wanted = None
     spread = replace(session, cluster=options.cluster, cores_each=options.cores_each, gpus_each=options.gpus_each)
-    trainings = [train.check_finetune(*one) for one in wanted]
-    names = ["/".join(each.place.path.parts[-2:]) for each in trainings]
+    trainings = [train.check_finetune(*request) for request in requests]
+    names = ["/".join(training.place.path.parts[-2:]) for training in trainings]
     train_on_cluster(spread, trainings, names).require_all()

@@ -47,8 +47,8 @@ def main() -> None:
     for number, share in enumerate(steps):
         key = f"{options.first}, {number} of {options.updates}"
         run = Run(key, share, update=number > 0, measured=number in (0, options.updates))
-        done = _record(records, options, lines, run)
-        rows.append(_row(f"update {number}" if number else f"first {share:.0%}", done, full))
+        record = _record(records, options, lines, run)
+        rows.append(_row(f"update {number}" if number else f"first {share:.0%}", record, full))
     print(aligned(rows))
 
 

@@ -114,7 +114,7 @@ def _together(result: dict[str, Any]) -> float:
 
 def _cpu_seconds() -> float:
     """Of this process and its children that have ended; unlike wall time, it does not depend on what else runs."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    usages = [resource.getrusage(process) for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 

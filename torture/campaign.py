@@ -43,10 +43,10 @@ class Part(Protocol):
 
 def make_part(name: str, folder: Path, scale: float) -> Part:
     """The part of that name, with its own folder in ``folder``."""
-    module, _, what = PARTS[name].partition(":")
+    module, _, name_of_class = PARTS[name].partition(":")
     (folder / name).mkdir(parents=True, exist_ok=True)
-    made: Part = getattr(import_module(module), what)(folder / name, scale)
-    return made
+    part: Part = getattr(import_module(module), name_of_class)(folder / name, scale)
+    return part
 
 
 class Campaign:
@@ -59,26 +59,26 @@ class Campaign:
     def run(self, seconds: float) -> None:
         """Try until the time is up or nothing is left; first, again, what failed before."""
         end = time.monotonic() + seconds
-        left = {name: self._attempts(name) for name in self._parts}
-        while left and time.monotonic() < end:
-            name = min(left, key=self._spent.__getitem__)
-            case, seed = next(left[name], ("", 0))
+        attempts = {name: self._attempts(name) for name in self._parts}
+        while attempts and time.monotonic() < end:
+            name = min(attempts, key=self._spent.__getitem__)
+            case, seed = next(attempts[name], ("", 0))
             if case:
                 self._attempt(name, case, seed)
             else:
-                del left[name]
+                del attempts[name]
 
     def _attempts(self, name: str) -> Iterator[tuple[str, int]]:
         """Cases with seeds."""
         part = self._parts[name]
-        known = list(part.cases())
-        failed = [each for each in self.log.last() if each.part == name and not each.outcome.is_good]
-        yield from dict.fromkeys((each.case, each.seed) for each in failed if each.case in known)
-        while known:
-            for case in list(known):
-                tried = {each.seed for each in self.log.of(name, case)}
+        cases = list(part.cases())
+        failed = [record for record in self.log.last() if record.part == name and not record.outcome.is_good]
+        yield from dict.fromkeys((record.case, record.seed) for record in failed if record.case in cases)
+        while cases:
+            for case in list(cases):
+                tried = {record.seed for record in self.log.of(name, case)}
                 if tried and part.once(case):
-                    known.remove(case)
+                    cases.remove(case)
                     continue
                 yield case, self._new_seed(name, case, tried)
 

@@ -82,17 +82,17 @@ class Download:
 
     def fail(self) -> None:
         """Run it; it must say in a line that it failed, and leave no result."""
-        done = self.started().completed(120)
-        if done.returncode == 0:
+        ended = self.started().completed(120)
+        if ended.returncode == 0:
             raise PromiseError("lost", "it succeeded with a broken download")
-        check_message(done)
+        check_message(ended)
         self.require_nothing_wrong()
 
     def succeed(self) -> None:
         """Run it; it must succeed."""
-        done = self.started().completed(120)
-        if done.returncode:
-            raise PromiseError("lost", f"the next run ended with {done.returncode}: {done.stderr[-800:]}")
+        ended = self.started().completed(120)
+        if ended.returncode:
+            raise PromiseError("lost", f"the next run ended with {ended.returncode}: {ended.stderr[-800:]}")
         self.require_nothing_wrong()
 
     def require_nothing_wrong(self) -> None:
@@ -109,18 +109,18 @@ class Download:
 def stalled(download: Download) -> None:
     """Some answers come later than anyone waits; with luck the download goes on, else it says so."""
     slow = download.draw.randint(1, 8)
-    left = iter(range(slow))
+    countdown = iter(range(slow))
 
     def wait(path: str) -> str:
-        if next(left, None) is not None:
+        if next(countdown, None) is not None:
             time.sleep(1.5)
         return ""
 
     download.server.before = wait
     download.note = f"{slow} answers"
-    done = download.started().completed(120)
-    if done.returncode:
-        check_message(done)
+    ended = download.started().completed(120)
+    if ended.returncode:
+        check_message(ended)
     download.require_nothing_wrong()
     download.server.before = lambda _: ""
 
@@ -131,9 +131,9 @@ def truncated(download: Download) -> None:
     server.cut_after, server.cuts = download.draw.randint(0, 100_000), download.draw.choice([1, 3, 1000])
     server.ranges = download.draw.random() < 0.7
     download.note = f"{server.cuts} times after {server.cut_after} bytes"
-    done = download.started().completed(120)
-    if done.returncode:
-        check_message(done)
+    ended = download.started().completed(120)
+    if ended.returncode:
+        check_message(ended)
     download.require_nothing_wrong()
     server.cuts, server.ranges = 0, True
 
@@ -142,10 +142,10 @@ def changed(download: Download) -> None:
     """The file on the server becomes another one between two requests."""
     server, whole = download.server, dict(download.server.files)
     server.cut_after, server.cuts = download.draw.randint(1, 100_000), 1
-    asked = iter(range(download.draw.randint(1, 4)))
+    countdown = iter(range(download.draw.randint(1, 4)))
 
     def change(path: str) -> str:
-        if next(asked, None) is None:
+        if next(countdown, None) is None:
             server.files = {name: bytes(reversed(content)) + b"more" for name, content in whole.items()}
         return ""
 
@@ -182,8 +182,8 @@ def killed(download: Download) -> None:
     time.sleep(download.draw.uniform(0.05, 1.5))
     number = download.draw.choice([signal.SIGKILL, signal.SIGTERM])
     process.send_signal(number)
-    done: subprocess.CompletedProcess[str] = process.completed(60)
+    ended: subprocess.CompletedProcess[str] = process.completed(60)
     download.require_nothing_wrong()
-    if is_worded(done):
-        check_message(done, (143,))
+    if is_worded(ended):
+        check_message(ended, (143,))
     download.server.before = lambda _: ""

@@ -66,8 +66,8 @@ class Inputs:
         if answer["code"] != 0:
             verdict: Verdict = "hung" if answer["code"] is None else "crashed"
             last = (work / "at").read_text() if (work / "at").is_file() else "none"
-            said = (work / "error").read_text("utf-8", "replace")[-600:]
-            yield Outcome(verdict, f"input {last}, exit code {answer['code']}: {said}")
+            message = (work / "error").read_text("utf-8", "replace")[-600:]
+            yield Outcome(verdict, f"input {last}, exit code {answer['code']}: {message}")
             return
         result = json.loads((work / "seen").read_text("utf-8"))
         bad = sum(result["counts"].pop(verdict, 0) for verdict in ("unclear", "crashed", "hung", "traceback"))
@@ -75,8 +75,8 @@ class Inputs:
             yield Outcome(verdict, n=n)
         for number, (verdict, detail) in enumerate(result["bad"]):
             yield Outcome(verdict, detail, n=bad - len(result["bad"]) + 1 if number == 0 else 1)
-        for said in result["seen"]:
-            yield Outcome("leaked", said)
+        for message in result["seen"]:
+            yield Outcome("leaked", message)
 
     def _named(self, work: Path, case: Hostile) -> Iterator[Outcome]:
         for folder in ("in", "ws", "tmp", "home"):

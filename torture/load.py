@@ -101,18 +101,18 @@ class Load:
 
     def _judged(self, case: str, size: str, measured: Measured) -> Outcome:
         assert measured.ended is not None
-        code, said = measured.ended.returncode, measured.ended.stderr.strip()
+        code, message = measured.ended.returncode, measured.ended.stderr.strip()
         name = re.sub(r"\W+", "-", case)
         (self._folder / f"memory-{name}.json").write_text(json.dumps(measured.samples))
         write_plots([memory_plot(name, measured.samples)], None, self._folder)
         facts = {"size": size, "seconds": measured.seconds, "rss": measured.rss}
-        if "Traceback" in said:
-            return Outcome("traceback", said[-2000:], facts=facts)
+        if "Traceback" in message:
+            return Outcome("traceback", message[-2000:], facts=facts)
         if code == 0:
             return Outcome("done", facts=facts)
         if measured.is_late:
             return Outcome("hung", f"over {_LONGEST / 3600:.0f} hours", facts=facts)
-        last = said.splitlines()[-1] if said else ""
+        last = message.splitlines()[-1] if message else ""
         is_said = code == 1 and last.startswith("greenadapt: ")
         return Outcome("refused" if is_said else "crashed", f"exit code {code}: {last}", facts=facts)
 
@@ -133,8 +133,10 @@ class Load:
             host, _, port = address.removeprefix("http://").partition(":")
             begin = time.monotonic()
             for i in range(_N_HALVES):
-                one = stack.enter_context(socket.create_connection((host, int(port)), 60))
-                one.sendall((b"GET /health HTTP/1.1\r\nHost: loc", b"POST /predict HTTP/1.1\r\nContent-L", b"")[i % 3])
+                connection = stack.enter_context(socket.create_connection((host, int(port)), 60))
+                connection.sendall(
+                    (b"GET /health HTTP/1.1\r\nHost: loc", b"POST /predict HTTP/1.1\r\nContent-L", b"")[i % 3]
+                )
             try:
                 with urllib.request.urlopen(f"{address}/health", timeout=30) as answer:
                     answer.read()
@@ -256,10 +258,10 @@ def _text(path: Path) -> Iterator[Callable[[str], object]]:
 def _name(rank: int) -> str:
     """The word of a rank: common ones are short."""
     syllables = []
-    rest = rank + 1
-    while rest:
-        rest, which = divmod(rest, 100)
-        syllables.append("bcdfghklmnprstvwxzjq"[which // 5] + "aeiou"[which % 5])
+    number = rank + 1
+    while number:
+        number, letter = divmod(number, 100)
+        syllables.append("bcdfghklmnprstvwxzjq"[letter // 5] + "aeiou"[letter % 5])
     return "".join(syllables)
 
 
@@ -294,8 +296,8 @@ def _measure(command: list[str], run: Path, measured: Measured) -> None:
         process.kill()
         process.wait()
     measured.seconds += time.monotonic() - begin
-    said = error.read_bytes()[-20_000:].decode(errors="replace")
-    measured.ended = subprocess.CompletedProcess(command, process.returncode, "", said)
+    message = error.read_bytes()[-20_000:].decode(errors="replace")
+    measured.ended = subprocess.CompletedProcess(command, process.returncode, "", message)
 
 
 def _family(pid: int) -> Iterable[int]:
@@ -312,7 +314,7 @@ def _family(pid: int) -> Iterable[int]:
 def _held(pid: int) -> int:
     """Bytes that a process holds; what several share is divided among them."""
     try:
-        found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+        match = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return 1024 * int(found[1]) if found else 0
+    return 1024 * int(match[1]) if match else 0

@@ -70,14 +70,14 @@ class Log:
 
     def add(self, part: str, case: str, seed: int, outcomes: Iterable[Outcome], seconds: float) -> list[Record]:
         """Append the outcomes of an attempt."""
-        attempt = 1 + max((each.attempt for each in self.of(part, case) if each.seed == seed), default=-1)
-        found = [Record(part, case, seed, attempt, outcome, round(seconds, 3)) for outcome in outcomes]
+        attempt = 1 + max((record.attempt for record in self.of(part, case) if record.seed == seed), default=-1)
+        records = [Record(part, case, seed, attempt, outcome, round(seconds, 3)) for outcome in outcomes]
         with open(self._path, "a", encoding="utf-8") as file:
-            for record in found:
+            for record in records:
                 line = {**asdict(record), **asdict(record.outcome), "when": round(time.time())}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self.records += found
-        return found
+        self.records += records
+        return records
 
     def of(self, part: str, case: str) -> list[Record]:
         """The records of a case."""
@@ -89,7 +89,7 @@ class Log:
         for record in self.records:
             key = record.part, record.case, record.seed
             newest[key] = max(record.attempt, newest.get(key, 0))
-        return [each for each in self.records if newest[each.part, each.case, each.seed] == each.attempt]
+        return [record for record in self.records if newest[record.part, record.case, record.seed] == record.attempt]
 
 
 def _read(path: Path) -> Iterator[Record]:
@@ -101,5 +101,5 @@ def _read(path: Path) -> Iterator[Record]:
         except ValueError:
             continue
         values.pop("when")
-        own = {name: values.pop(name) for name in ("part", "case", "seed", "attempt", "seconds")}
-        yield Record(outcome=Outcome(**values), **own)
+        fields = {name: values.pop(name) for name in ("part", "case", "seed", "attempt", "seconds")}
+        yield Record(outcome=Outcome(**values), **fields)

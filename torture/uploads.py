@@ -72,17 +72,17 @@ class Upload:
 
     def succeed(self) -> dict[str, bytes]:
         """Run it; it must succeed. The files on the hub."""
-        done = self.started().completed(120)
-        if done.returncode:
-            raise PromiseError("lost", f"the next push ended with {done.returncode}: {done.stderr[-800:]}")
+        ended = self.started().completed(120)
+        if ended.returncode:
+            raise PromiseError("lost", f"the next push ended with {ended.returncode}: {ended.stderr[-800:]}")
         return self._held()
 
     def judge(self, codes: tuple[int, ...] = (1,)) -> None:
         """Run it; it may fail, in a line that does not show the token."""
-        done = self.started().completed(240)
-        if done.returncode:
-            check_message(done, codes)
-        if TOKEN in done.stdout + done.stderr:
+        ended = self.started().completed(240)
+        if ended.returncode:
+            check_message(ended, codes)
+        if TOKEN in ended.stdout + ended.stderr:
             raise PromiseError("leaked", "the token is shown")
 
     def require_all_or_nothing(self) -> None:
@@ -97,8 +97,8 @@ class Upload:
 def refused(upload: Upload) -> None:
     """From one request on the hub refuses or is out of order."""
     first, status = upload.draw.randrange(_REQUESTS), upload.draw.choice(["401", "403", "404", "429", "500", "503"])
-    left = iter(range(first))
-    upload.hub.before = lambda: "" if next(left, None) is not None else status
+    countdown = iter(range(first))
+    upload.hub.before = lambda: "" if next(countdown, None) is not None else status
     upload.note = f"{status} after {first} requests"
     upload.judge()
 
@@ -106,9 +106,9 @@ def refused(upload: Upload) -> None:
 def cut(upload: Upload) -> None:
     """From one request on, or at one, the connection ends without an answer."""
     first, goes_on = upload.draw.randrange(_REQUESTS), upload.draw.random() < 0.5
-    left = iter(range(first))
+    countdown = iter(range(first))
     at = iter([True])
-    upload.hub.before = lambda: "cut" if next(left, None) is None and (goes_on or next(at, False)) else ""
+    upload.hub.before = lambda: "cut" if next(countdown, None) is None and (goes_on or next(at, False)) else ""
     upload.note = f"{'from' if goes_on else 'at'} request {first}"
     upload.judge()
 
@@ -119,9 +119,9 @@ def killed(upload: Upload) -> None:
     process = upload.started()
     time.sleep(upload.draw.uniform(0.05, 3.0))
     process.send_signal(upload.draw.choice([signal.SIGKILL, signal.SIGTERM]))
-    done = process.completed(60)
-    if is_worded(done):
-        check_message(done, (143,))
+    ended = process.completed(60)
+    if is_worded(ended):
+        check_message(ended, (143,))
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -27,7 +27,7 @@ _INSIDE = "##"
 
 def cut(word: str, ids: Mapping[str, int], chance: random.Random, dropped: float = DROPPED) -> list[int]:
     """The ids of a word's pieces: from the left the longest that fits and is not passed over; none if no piece fits."""
-    found: list[int] = []
+    pieces: list[int] = []
     begin = 0
     while begin < len(word):
         for end in range(len(word), begin, -1):
@@ -36,9 +36,9 @@ def cut(word: str, ids: Mapping[str, int], chance: random.Random, dropped: float
                 break
         else:
             return []
-        found.append(piece)
+        pieces.append(piece)
         begin = end
-    return found
+    return pieces
 
 
 @dataclass
@@ -58,9 +58,11 @@ class _Cuts:
         chances = [random.Random(f"{self.draw} {text}") for text in batch.texts]
         words = []
         for start, end, line in zip(starts.tolist(), ends.tolist(), base.lines[starts].tolist(), strict=True):
-            own = ids[start:end]
-            word = "".join(pieces.names[i].removeprefix(_INSIDE) for i in own)
-            words.append(own if pieces.special.intersection(own) else cut(word, pieces.ids, chances[line]) or own)
+            word_ids = ids[start:end]
+            word = "".join(pieces.names[i].removeprefix(_INSIDE) for i in word_ids)
+            words.append(
+                word_ids if pieces.special.intersection(word_ids) else cut(word, pieces.ids, chances[line]) or word_ids
+            )
         at = np.repeat(np.arange(len(starts)), [len(word) for word in words])
         begins = np.ones(len(at), bool)
         begins[1:] = at[1:] != at[:-1]
@@ -103,28 +105,28 @@ def dropout() -> Iterator[None]:
     cuts = _Cuts()
     items_of, dataset_of, draw_of = FinetuneRun._training_items, FinetuneRun._dataset, Feed.draw
 
-    def drawn(run: FinetuneRun, one: TaskData, epoch: int) -> list[Input]:
+    def drawn(run: FinetuneRun, data: TaskData, epoch: int) -> list[Input]:
         cuts.draw = (run.seed, epoch)
-        items = items_of(run, one)
+        items = items_of(run, data)
         cuts.draw = ()
         return items
 
-    def training_items(run: FinetuneRun, one: TaskData) -> list[Input]:
-        first, train = drawn(run, one, 0), run.setup.train
+    def training_items(run: FinetuneRun, data: TaskData) -> list[Input]:
+        first, train = drawn(run, data, 0), run.setup.train
         cuts.n_items = len(first)
         an_epoch = -(-2 * len(first) // train.batch_size)
         epochs = min(train.epochs, -(-(train.max_steps or train.epochs * an_epoch) // an_epoch))
-        found = [first, *(drawn(run, one, epoch) for epoch in range(1, epochs))]
-        return [item for items in found for item in (items if len(items) == len(first) else first)]
+        parts = [first, *(drawn(run, data, epoch) for epoch in range(1, epochs))]
+        return [item for items in parts for item in (items if len(items) == len(first) else first)]
 
-    def dataset(run: FinetuneRun, one: TaskData, items: Sequence[Input]) -> TaskDataset:
-        made = dataset_of(run, one, items)
-        assert isinstance(made, TaskDataset)
-        return _Redrawn(**{field.name: getattr(made, field.name) for field in fields(made)}, n_drawn=cuts.n_items)
+    def dataset(run: FinetuneRun, data: TaskData, items: Sequence[Input]) -> TaskDataset:
+        dataset = dataset_of(run, data, items)
+        assert isinstance(dataset, TaskDataset)
+        return _Redrawn(**{field.name: getattr(dataset, field.name) for field in fields(dataset)}, n_drawn=cuts.n_items)
 
-    def draw(feed: Feed, done: int) -> Draw:
-        found = draw_of(feed, done)
-        return replace(found, items=found.items + found.epoch * found.dataset.n_items)
+    def draw(feed: Feed, n_done: int) -> Draw:
+        draw = draw_of(feed, n_done)
+        return replace(draw, items=draw.items + draw.epoch * draw.dataset.n_items)
 
     with (
         patch.object(DualTokenizer, "_merge", lambda *arguments: cuts.merged(*arguments)),

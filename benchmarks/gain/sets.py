@@ -103,12 +103,17 @@ class QuestionFold:
         """Write ``n`` questions drawn from ``part`` to a file in ``folder``; ``None`` is all of them."""
         if part == "dev":
             raise UsageError(f"{self.name} has no development set", "give --learning-rate and --epochs")
-        found = papers(self.data)
-        folds = split([len(paper["qas"]) for paper in found], N_FOLDS, _FIXED_SEED)
-        members = {i for fold, each in enumerate(folds) if (fold == self.fold) == (part == "test") for i in each}
+        all_papers = papers(self.data)
+        folds = split([len(paper["qas"]) for paper in all_papers], N_FOLDS, _FIXED_SEED)
+        members = {
+            i
+            for fold, members_of_fold in enumerate(folds)
+            if (fold == self.fold) == (part == "test")
+            for i in members_of_fold
+        }
         file = folder / self.name / f"{part}-{'all' if n is None else f'{n}-{seed}'}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_squad(file, drawn([paper for i, paper in enumerate(found) if i in members], n, seed))
+        write_squad(file, drawn([paper for i, paper in enumerate(all_papers) if i in members], n, seed))
         return file
 
     def read(self, file: Path) -> list[Any]:
