@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval, Le
 
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC, Checked, Option, parse_bytes, parse_duration, parse_numbers
+from greenadapt.fields import Checked, Option, parse_bytes, parse_duration, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
 RowRecipe = Literal["map", "norm", "pieces", "blend", "form"]
@@ -91,82 +91,63 @@ class Panel(StrEnum):
     """Options that few users change; the last panel."""
 
 
-advanced = partial(Option, panel=Panel.ADVANCED)
+basic, advanced = partial(Option, is_basic=True), partial(Option, panel=Panel.ADVANCED)
 
 
 @dataclass(frozen=True)
 class SessionOptions(Checked):
     """Where a command keeps its results, and which resources it may use."""
 
+    PANEL = Panel.MACHINE
     workspace: Annotated[
         Path | None,
         Option("Folder of all results.", panel=Panel.RESULTS, unset="$GREENADAPT_HOME, else the user's data folder"),
     ] = None
     out: Annotated[
-        Path | None,
-        Option("Write the result to this folder instead of the workspace.", "--out -o", panel=Panel.RESULTS),
-        BASIC,
+        Path | None, basic("Write the result to this folder instead of the workspace.", "--out -o", panel=Panel.RESULTS)
     ] = None
     variant: Annotated[
         str | None, Option("Store the result under this name, beside the unnamed one.", panel=Panel.RESULTS)
     ] = None
     force: Annotated[
-        bool,
-        Option("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS),
-        BASIC,
+        bool, basic("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS)
     ] = False
     dry_run: Annotated[
         bool,
-        Option("Check everything and show what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
-        BASIC,
+        basic("Check everything and show what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
     ] = False
     download: Annotated[
-        bool, Option("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT), BASIC
+        bool, basic("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT)
     ] = False
     workers: Annotated[
-        Count | None,
-        Option(
-            "Processes or threads. With 1, runs are bit-for-bit reproducible.",
-            panel=Panel.MACHINE,
-            unset="one per core",
-        ),
+        Count | None, Option("Processes or threads. With 1, runs are bit-for-bit reproducible.", unset="one per core")
     ] = None
     max_memory: Annotated[
-        Count,
-        Option(
-            "Refuse to use more memory than this, such as 500M or 8G.",
-            panel=Panel.MACHINE,
-            parse=parse_bytes,
-            default_text="4G",
-        ),
+        Count, Option("Refuse to use more memory than this, such as 500M or 8G.", parse=parse_bytes, default_text="4G")
     ] = 4 << 30
     max_time: Annotated[
         Positive | None,
         Option(
             "Stop at a checkpoint after this long, such as 45m or 6h, with exit code 75; the same command resumes.",
-            panel=Panel.MACHINE,
             parse=parse_duration,
         ),
     ] = None
     """Seconds."""
-    nice: Annotated[Niceness, Option("Niceness of the process, from 0 to 19.", panel=Panel.MACHINE)] = 0
+    nice: Annotated[Niceness, Option("Niceness of the process, from 0 to 19.")] = 0
     cluster: Annotated[
         str | None,
         Option(
             "Work on the nodes of a Ray cluster: HOST:PORT or ray://HOST:PORT of its head, auto for one that runs "
-            "here, or local to start one on this machine.",
-            panel=Panel.MACHINE,
+            "here, or local to start one on this machine."
         ),
     ] = None
     cores_each: Annotated[
-        Count,
-        Option("With --cluster: cores, and threads, of each part of the work.", panel=Panel.MACHINE, needs="--cluster"),
+        Count, Option("With --cluster: cores, and threads, of each part of the work.", needs="--cluster")
     ] = 1
     gpus_each: Annotated[
         Share | None,
         Option(
             "With --cluster: GPUs of each part of the work; with 0.25, four share one.",
-            panel=Panel.MACHINE,
             unset="1 if the cluster has GPUs, else 0",
             needs="--cluster",
         ),
@@ -239,13 +220,12 @@ class TextOptions(Checked):
     format: Annotated[str | None, Option("Format of a text file, if its name does not say.", panel=Panel.TEXT)] = None
     fields: Annotated[
         tuple[str, ...],
-        Option(
+        basic(
             "Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.",
             "--field",
             panel=Panel.TEXT,
             unset="text",
         ),
-        BASIC,
     ] = ()
     sample_by: Annotated[SampleBy | None, SAMPLE_BY] = None
     keep_duplicates: Annotated[
@@ -307,11 +287,11 @@ class W2VConfig(Checked):
         Annotated[float, Interval(ge=-1, le=1)],
         advanced("Exponent of the word counts in the negative sampling distribution."),
     ] = 0.75
-    min_count: Annotated[Count, Option("Ignore words that occur less often.", panel=Panel.VECTORS), BASIC] = 5
+    min_count: Annotated[Count, basic("Ignore words that occur less often.", panel=Panel.VECTORS)] = 5
     max_vocab: Annotated[Count | None, Option("Keep only this many words, the most frequent.", panel=Panel.VECTORS)] = (
         None
     )
-    epochs: Annotated[Count, Option("Passes over the corpus.", panel=Panel.VECTORS), BASIC] = 5
+    epochs: Annotated[Count, basic("Passes over the corpus.", panel=Panel.VECTORS)] = 5
     alpha: Annotated[Rate, advanced("Initial learning rate.")] = 0.025
     min_alpha: Annotated[Positive, advanced("Final learning rate.")] = 1e-4
     cbow_mean: Annotated[bool, advanced("Average or sum the context vectors.", "--cbow-mean/--cbow-sum")] = True
@@ -364,7 +344,7 @@ class W2VConfig(Checked):
 class AlignConfig(Checked):
     """How the map from word vectors to wordpiece vectors is fitted."""
 
-    method: Annotated[AlignMethod, Option("How the map is fitted.", panel=Panel.MAP, paper="lstsq"), BASIC] = "lstsq"
+    method: Annotated[AlignMethod, basic("How the map is fitted.", panel=Panel.MAP, paper="lstsq")] = "lstsq"
     ridge: Annotated[
         NotNegative,
         advanced(
@@ -391,14 +371,13 @@ class ExpandConfig(Checked):
 
     rows: Annotated[
         RowChoice,
-        Option(
+        basic(
             "How a new row is computed: the mapped vector (map), scaled to the norm of the base rows (norm), the mean "
             "of the word's pieces (pieces), a blend of vector and pieces, a fit on vector, count and pieces (form), or "
             "the best of norm, pieces and form on held-out words (auto).",
             panel=Panel.ROWS,
             paper="map",
         ),
-        BASIC,
     ] = "map"
     blend: Annotated[
         Share,
@@ -422,10 +401,10 @@ class ExpandConfig(Checked):
             needs="--rows map",
         ),
     ] = False
-    max_words: Annotated[
-        Count | None, Option("Add at most this many words, the most frequent.", panel=Panel.ROWS), BASIC
-    ] = None
-    min_count: Annotated[Count, Option("Add only words that occur at least this often.", panel=Panel.ROWS), BASIC] = 1
+    max_words: Annotated[Count | None, basic("Add at most this many words, the most frequent.", panel=Panel.ROWS)] = (
+        None
+    )
+    min_count: Annotated[Count, basic("Add only words that occur at least this often.", panel=Panel.ROWS)] = 1
     min_pieces: Annotated[Count, advanced("Add only words that the model splits into at least this many pieces.")] = 1
     restrict_to: Annotated[
         tuple[str, ...], Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True)
@@ -450,7 +429,7 @@ class AssessConfig(Checked):
         Annotated[int, Ge(2)],
         Option("Number of folds of the labelled examples; each is held out once.", panel=Panel.TRAINING),
     ] = 3
-    seeds: Annotated[NumberOfSeeds, Option("Number of models to train per fold.", panel=Panel.TRAINING), BASIC] = 1
+    seeds: Annotated[NumberOfSeeds, basic("Number of models to train per fold.", panel=Panel.TRAINING)] = 1
     seed: Annotated[
         Seed, Option("First seed of the models, and the seed that draws the folds.", panel=Panel.TRAINING)
     ] = 0
@@ -491,13 +470,11 @@ _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
 class TaskConfig(Checked):
     """The examples of a task, and how its model reads them; raises ``UsageError`` for a setting of another task."""
 
-    task: Annotated[TaskName, Option("Kind of task."), BASIC] = "ner"
+    task: Annotated[TaskName, basic("Kind of task.")] = "ner"
     text_fields: Annotated[
-        tuple[str, ...],
-        Option("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES),
-        BASIC,
+        tuple[str, ...], basic("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES)
     ] = ("text",)
-    label_field: Annotated[str, Option("Field or column of the label.", panel=Panel.CLASSES), BASIC] = "label"
+    label_field: Annotated[str, basic("Field or column of the label.", panel=Panel.CLASSES)] = "label"
     label_kind: Annotated[
         LabelKind,
         Option(
@@ -579,15 +556,14 @@ _MAX_TOKENS = Option("Pieces in the model at once, padding included; lower it if
 class TrainConfig(Checked):
     """How a task's model is trained; ``PAPER`` has the settings of arXiv 2004.03354."""
 
+    PANEL = Panel.TRAINING
     mix: Annotated[
         Mix,
-        Option(
+        basic(
             "Tokenization of a training example: drawn for each example and epoch (sample), once for each example "
             "(fixed) or for each batch, both, or always the base or the expanded tokenization.",
-            panel=Panel.TRAINING,
             paper="sample",
         ),
-        BASIC,
     ] = "sample"
     agreement: Annotated[
         NotNegative,
@@ -599,30 +575,22 @@ class TrainConfig(Checked):
     """As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448)."""
     pool: Annotated[
         PoolChoice,
-        Option(
+        basic(
             "Logits to predict with: the mean over both tokenizations, those of one tokenization, or the best of these "
             "on --dev, chosen for each seed.",
-            panel=Panel.TRAINING,
             paper="mean",
         ),
-        BASIC,
     ] = "mean"
-    epochs: Annotated[Count, Option("Passes over the training data.", panel=Panel.TRAINING), BASIC] = 10
+    epochs: Annotated[Count, basic("Passes over the training data.")] = 10
     max_steps: Annotated[Count | None, advanced("Stop after at most this many optimizer steps.")] = None
-    learning_rate: Annotated[
-        Positive, Option("Peak learning rate.", "--learning-rate --lr", panel=Panel.TRAINING), BASIC
-    ] = 5e-5
+    learning_rate: Annotated[Positive, basic("Peak learning rate.", "--learning-rate --lr")] = 5e-5
     warmup: Annotated[Share, advanced("Share of the steps with a rising learning rate; it then falls to 0.")] = 0.1
-    batch_size: Annotated[Count, Option("Examples per optimizer step.", panel=Panel.TRAINING)] = 32
+    batch_size: Annotated[Count, Option("Examples per optimizer step.")] = 32
     weight_decay: Annotated[NotNegative, advanced("Decoupled weight decay, except on biases and layer norms.")] = 0.0
     clip: Annotated[Positive, advanced("Maximum norm of the gradient.")] = 1.0
     precision: Annotated[Precision, _PRECISION] = "auto"
-    keep: Annotated[
-        Keep, Option("Keep the model of the last epoch, or of the best epoch on --dev.", panel=Panel.TRAINING)
-    ] = "last"
-    patience: Annotated[
-        Count | None, Option("Stop after this many epochs without a better score on --dev.", panel=Panel.TRAINING)
-    ] = None
+    keep: Annotated[Keep, Option("Keep the model of the last epoch, or of the best epoch on --dev.")] = "last"
+    patience: Annotated[Count | None, Option("Stop after this many epochs without a better score on --dev.")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -646,13 +614,12 @@ PAPER: dict[str, Any] = {"epochs": 100, "learning_rate": 1e-5}
 class UnlabelledConfig(Checked):
     """How unlabelled texts take part in the training of a task."""
 
+    PANEL = Panel.TRAINING
     NEEDS = "--unlabelled"
     unlabelled_batch: Annotated[
-        Count, Option("Texts of --unlabelled per optimizer step, each in both tokenizations.", panel=Panel.TRAINING)
+        Count, Option("Texts of --unlabelled per optimizer step, each in both tokenizations.")
     ] = 16
-    unlabelled_weight: Annotated[
-        Positive, Option("Weight of the loss on texts of --unlabelled.", panel=Panel.TRAINING)
-    ] = 1.0
+    unlabelled_weight: Annotated[Positive, Option("Weight of the loss on texts of --unlabelled.")] = 1.0
 
 
 @dataclass(frozen=True)
@@ -837,19 +804,19 @@ class ReadingOptions(Checked):
 class CompileConfig(Checked):
     """How a model is compiled."""
 
-    backend: Annotated[Literal["onnx", "openvino"], Option("Library that runs the model."), BASIC] = "onnx"
+    backend: Annotated[Literal["onnx", "openvino"], basic("Library that runs the model.")] = "onnx"
     quantize: Annotated[
-        Quantize, Option("Data type of the matrix products: float32 (none), int8, or bf16 with OpenVINO."), BASIC
+        Quantize, basic("Data type of the matrix products: float32 (none), int8, or bf16 with OpenVINO.")
     ] = "none"
     seed: Annotated[int | None, Option("Seed of the model to compile.", unset="the first in the folder")] = None
-    task: Annotated[str | None, Option("Task of a multitask model to compile."), BASIC] = None
+    task: Annotated[str | None, basic("Task of a multitask model to compile.")] = None
 
 
 @dataclass(frozen=True)
 class QaConfig(Checked):
     """Which answers are predicted; ``None``: as in training, else as in the paper."""
 
-    top: Annotated[int, Option("Answers to each question.", panel=Panel.ANSWERS), BASIC] = 1
+    top: Annotated[int, basic("Answers to each question.", panel=Panel.ANSWERS)] = 1
     n_best: Annotated[Count, advanced("Number of spans in the softmax of the probabilities.")] = 20
     word_unit: Annotated[
         WordUnit | None,
@@ -891,11 +858,10 @@ class IndexConfig(Checked):
 
     vectors: Annotated[
         bool,
-        Option(
+        basic(
             "Also store a vector of each paragraph by --model, for --by dense and hybrid; takes much longer.",
             "--vectors",
         ),
-        BASIC,
     ] = False
     paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
 
@@ -948,13 +914,12 @@ class RetrievalConfig(Checked):
 class ServeConfig(Checked):
     """Where a server listens, and its limits."""
 
+    PANEL = Panel.LIMITS
     host: Annotated[
-        str, Option("Address to listen on; 0.0.0.0 accepts requests from other machines.", panel=Panel.ADDRESS), BASIC
+        str, basic("Address to listen on; 0.0.0.0 accepts requests from other machines.", panel=Panel.ADDRESS)
     ] = "127.0.0.1"
     port: Annotated[
-        Annotated[int, Interval(ge=0, le=65535)],
-        Option("Port to listen on; 0 takes a free one.", panel=Panel.ADDRESS),
-        BASIC,
+        Annotated[int, Interval(ge=0, le=65535)], basic("Port to listen on; 0 takes a free one.", panel=Panel.ADDRESS)
     ] = 8000
     allow_hosts: Annotated[
         tuple[str, ...],
@@ -969,17 +934,15 @@ class ServeConfig(Checked):
         Count,
         Option("Processes, each with its copy of the models. A process that dies is replaced.", panel=Panel.MACHINE),
     ] = 1
-    max_body: Annotated[
-        Count, Option("Largest request, such as 1M.", panel=Panel.LIMITS, parse=parse_bytes, default_text="1M")
-    ] = 1 << 20
-    max_texts: Annotated[Count, Option("Most texts or documents in a request.", panel=Panel.LIMITS)] = 64
-    max_chars: Annotated[Count, Option("Longest text, in characters.", panel=Panel.LIMITS)] = 100_000
+    max_body: Annotated[Count, Option("Largest request, such as 1M.", parse=parse_bytes, default_text="1M")] = 1 << 20
+    max_texts: Annotated[Count, Option("Most texts or documents in a request.")] = 64
+    max_chars: Annotated[Count, Option("Longest text, in characters.")] = 100_000
     max_queue: Annotated[
-        Count, Option("Most texts that wait in a process; further requests are answered with 503.", panel=Panel.LIMITS)
+        Count, Option("Most texts that wait in a process; further requests are answered with 503.")
     ] = 512
-    max_seconds: Annotated[
-        Positive, Option("Longest time of a request, in seconds; then it is answered with 504.", panel=Panel.LIMITS)
-    ] = 30.0
+    max_seconds: Annotated[Positive, Option("Longest time of a request, in seconds; then it is answered with 504.")] = (
+        30.0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -1077,9 +1040,7 @@ class AdapterConfig(Checked):
     """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
 
     adapter: Annotated[
-        AdapterName,
-        Option("Adapter that each task adds to the encoder; none: only a head.", panel=Panel.ADAPTERS),
-        BASIC,
+        AdapterName, basic("Adapter that each task adds to the encoder; none: only a head.", panel=Panel.ADAPTERS)
     ] = "pals"
     """Projected attention with projections shared by all layers (``pals``), low-rank layers, narrow attention or
     feed-forward layers with their own or shared projections, a factor for each element (``lhuc``), two bottlenecks per

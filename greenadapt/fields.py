@@ -13,9 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, Union,
 
 from greenadapt.errors import InputError, UsageError
 
-BASIC = "basic"
-"""Mark in the annotation of an option that the short help lists."""
-
 
 @dataclass(frozen=True)
 class Option:
@@ -25,6 +22,7 @@ class Option:
     names: str = ""
     """Names of the option, such as ``--a/--no-a`` or ``--learning-rate --lr``; empty: the field's name."""
     panel: str | None = None
+    """The panel in the help; ``None``: that of the class, if any."""
     paper: str = ""
     """The value in the paper that the stage implements."""
     unset: str = ""
@@ -37,6 +35,8 @@ class Option:
     """The default as such a string."""
     negated: bool = False
     """Whether the option is a flag that switches the field off."""
+    is_basic: bool = False
+    """Whether the short help lists it."""
     needs: str = ""
     """An option such as ``--rows blend`` without which this option has no effect; empty: that of the class, if any."""
 
@@ -50,7 +50,6 @@ class Field:
     """Type with ranges."""
     default: Any
     option: Option
-    is_basic: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,10 +75,10 @@ def option_fields(config: Any) -> dict[str, Field]:
         kind, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
         option = next((mark for mark in marks if isinstance(mark, Option)), None)
         if option is not None:
-            ranges = [mark for mark in marks if mark not in (option, BASIC)]
+            ranges = [mark for mark in marks if mark is not option]
             kind = Annotated[kind, *ranges] if ranges else kind
-            option = replace(option, needs=option.needs or config.NEEDS)
-            options[field.name] = Field(field.name, kind, field.default, option, BASIC in marks)
+            option = replace(option, panel=option.panel or config.PANEL, needs=option.needs or config.NEEDS)
+            options[field.name] = Field(field.name, kind, field.default, option)
     return options
 
 
@@ -97,6 +96,8 @@ def refuse_without_effect(field: Field, values: Mapping[str, Any]) -> None:
 class Checked:
     """A frozen dataclass that checks its values against its types and ranges; the first instance imports pydantic."""
 
+    PANEL: ClassVar[str | None] = None
+    """The panel of options without their own."""
     NEEDS: ClassVar[str] = ""
     """An option such as ``--memory`` without which the options of the class have no effect."""
 

@@ -7,23 +7,19 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, names_of, option
+from greenadapt.cli.options import Pick, basic, examples, names_of
 from greenadapt.config import AssessConfig, Panel, RunConfig, SessionOptions, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC
 
 Corpus = Annotated[
-    str | None, option("--corpus -c", "Assess the model in the workspace that was adapted to this corpus."), BASIC
+    str | None, basic("--corpus -c", "Assess the model in the workspace that was adapted to this corpus.")
 ]
 Model = Annotated[
     str | None,
-    option("--model -m", "The adapted model's folder; with --corpus, its base model [default: the only one]."),
-    BASIC,
+    basic("--model -m", "The adapted model's folder; with --corpus, its base model [default: the only one]."),
 ]
 Base = Annotated[
-    str | None,
-    option("--base", "Compare with this model [default: the one that was adapted].", Panel.COMPARISON),
-    BASIC,
+    str | None, basic("--base", "Compare with this model [default: the one that was adapted].", Panel.COMPARISON)
 ]
 _SPLIT = ("folds", "seeds", "seed")
 _NO_DEV = ("pool", "keep", "patience")

@@ -7,32 +7,31 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC, parse_bytes, parse_duration
+from greenadapt.fields import parse_bytes, parse_duration
 
 _KINDS = ("version", "unfinished", "download", "input", "cache")
 
 Only = Annotated[
     list[str] | None,
-    option(
+    basic(
         "--only", f"Only this kind: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}; repeatable [default: all but unfinished]."
     ),
-    BASIC,
 ]
 OlderThan = Annotated[
-    str | None, option("--older-than", "Only what was not changed for this long, such as 12h, 30d or 4w."), BASIC
+    str | None, basic("--older-than", "Only what was not changed for this long, such as 12h, 30d or 4w.")
 ]
-LargerThan = Annotated[str | None, option("--larger-than", "Only what is larger than this, such as 1G."), BASIC]
+LargerThan = Annotated[str | None, basic("--larger-than", "Only what is larger than this, such as 1G.")]
 KeepLast = Annotated[
     bool, option("--keep-last", "Keep the version before the current one, for those who still read it.")
 ]
 Downloads = Annotated[
     bool, option("--downloads", "Remove also downloads that a corpus was made from; --download fetches them.")
 ]
-DryRun = Annotated[bool, option("--dry-run", "List what would be removed, and remove nothing."), BASIC]
-Yes = Annotated[bool, option("--yes -y", "Do not ask."), BASIC]
+DryRun = Annotated[bool, basic("--dry-run", "List what would be removed, and remove nothing.")]
+Yes = Annotated[bool, basic("--yes -y", "Do not ask.")]
 
 
 @app.command(epilog=examples("clean --dry-run", "clean --older-than 30d --yes", "clean --only cache --larger-than 1G"))

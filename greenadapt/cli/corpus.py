@@ -6,9 +6,8 @@ import typer
 
 from greenadapt.cli import app, option_checks, settings
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import SessionOptions, TextOptions
-from greenadapt.fields import BASIC
 
 group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
 app.add_typer(group, name="corpus")
@@ -25,11 +24,10 @@ Name = Annotated[
 ]
 Splitter = Annotated[
     str | None,
-    option(
+    basic(
         "--model -m",
         "The model whose tokenizer splits the text: a folder, a hub id, minilm or mpnet [default: only download].",
     ),
-    BASIC,
 ]
 
 

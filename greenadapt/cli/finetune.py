@@ -9,7 +9,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import (
     PALS_PAPER,
     PAPER,
@@ -24,7 +24,6 @@ from greenadapt.config import (
     UnlabelledConfig,
 )
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.stages.finetune.request import FinetuneRequest
@@ -39,8 +38,8 @@ class Preset(StrEnum):
     paper = "paper"
 
 
-Dev = Annotated[str | None, option("--dev", "Labelled file to evaluate on after every epoch.", Panel.DATA), BASIC]
-Test = Annotated[str | None, option("--test", "Labelled file to evaluate on at the end.", Panel.DATA), BASIC]
+Dev = Annotated[str | None, basic("--dev", "Labelled file to evaluate on after every epoch.", Panel.DATA)]
+Test = Annotated[str | None, basic("--test", "Labelled file to evaluate on at the end.", Panel.DATA)]
 Unlabelled = Annotated[
     str | None,
     option(
@@ -54,40 +53,35 @@ SaveLogits = Annotated[bool, option("--save-logits", "Save the logits of the tes
 WholeSentences = Annotated[bool, option("--whole-sentences", "Read whole sentences instead of chunks.", Panel.NER)]
 PresetOption = Annotated[
     Preset | None,
-    option(
+    basic(
         "--preset",
         f"paper: {PAPER['epochs']} epochs, learning rate {PAPER['learning_rate']}; with --tasks "
         f"{PALS_PAPER['epochs']} and {PALS_PAPER['learning_rate']}.",
         Panel.TRAINING,
     ),
-    BASIC,
 ]
-Seeds = Annotated[int, option("--seeds", "Number of models to train, each with its seed.", Panel.TRAINING), BASIC]
+Seeds = Annotated[int, basic("--seeds", "Number of models to train, each with its seed.", Panel.TRAINING)]
 FirstSeed = Annotated[int, option("--seed", "The first of the seeds.", Panel.TRAINING)]
 TasksFile = Annotated[
     Path | None,
-    option("--tasks", "File (.toml) of tasks that share one encoder, instead of --task and --train.", Panel.ADAPTERS),
-    BASIC,
+    basic("--tasks", "File (.toml) of tasks that share one encoder, instead of --task and --train.", Panel.ADAPTERS),
 ]
 AddTo = Annotated[
     Path | None,
-    option("--add-to", "Add the tasks to this folder of a shared encoder, which is not changed.", Panel.ADAPTERS),
-    BASIC,
+    basic("--add-to", "Add the tasks to this folder of a shared encoder, which is not changed.", Panel.ADAPTERS),
 ]
 OutFolder = Annotated[
     Path | None,
-    option(
+    basic(
         "--out -o",
         "Folder of the fine-tuned model [default: runs/TASK-MODEL-DATA, or with --tasks runs/tasks-MODEL-NAMES; "
         "-STRATEGY is appended if there is a memory].",
         Panel.RESULTS,
     ),
-    BASIC,
 ]
 Compare = Annotated[
     str | None,
-    option("--compare", "Train this model (the base model) the same way and print the difference.", Panel.COMPARISON),
-    BASIC,
+    basic("--compare", "Train this model (the base model) the same way and print the difference.", Panel.COMPARISON),
 ]
 Reference = Annotated[
     str | None,

@@ -7,27 +7,23 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import IndexConfig, SessionOptions, TextOptions
-from greenadapt.fields import BASIC
 
 Documents = Annotated[
     list[str], option("--documents", "Documents: a folder, a file or an archive, in any corpus format; repeatable.")
 ]
-Out = Annotated[Path, option("--out -o", "Folder of the index."), BASIC]
+Out = Annotated[Path, basic("--out -o", "Folder of the index.")]
 Model = Annotated[
     str | None,
-    option(
+    basic(
         "--model -m",
         "An encoder, adapted or not: its tokenizer splits text into words, and it makes the vectors [default: "
         "words are runs of letters and digits].",
     ),
-    BASIC,
 ]
 Update = Annotated[
-    bool,
-    option("--update", "Let --documents be others than before: those that are no longer named are removed."),
-    BASIC,
+    bool, basic("--update", "Let --documents be others than before: those that are no longer named are removed.")
 ]
 
 

@@ -19,7 +19,7 @@ import typer
 from greenadapt.cli.settings import complete_option, corpora, used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC, Checked, Field, option_fields, without_ranges
+from greenadapt.fields import Checked, Field, option_fields, without_ranges
 from greenadapt.progress import ALARM, limit_time
 from greenadapt.storage.files import short
 
@@ -168,9 +168,9 @@ def _parameter(field: Field, default: Any) -> Parameter:
     details = [("paper", field.option.paper), ("default", unset)]
     text = " ".join([field.option.help, *(f"[{name}: {value}]" for name, value in details if value)])
     is_shown = default not in (None, Parameter.empty)
-    typer_option = option(" ".join(field.names), text, field.option.panel, show_default=is_shown)
-    marks = (typer_option, BASIC) if field.is_basic else (typer_option,)
-    return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, *marks])
+    is_basic = field.option.is_basic
+    typer_option = option(" ".join(field.names), text, field.option.panel, is_basic=is_basic, show_default=is_shown)
+    return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, typer_option])
 
 
 def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def full_help_option(help_option: Any) -> Any:
 
 
 def as_shown(command: Any, ctx: Any) -> Any:
-    """A copy of ``command`` for its help: with all options, or with those that are required or marked ``BASIC``."""
+    """A copy of ``command`` for its help: with all options, or with those that are required or basic."""
     copied, parameters = copy(command), command.get_params(ctx)
     is_full = ctx.meta.get(_FULL_HELP, False)
     copied.params = [_help_parameter(parameter) for parameter in parameters if is_full or _is_basic(command, parameter)]
@@ -236,7 +236,8 @@ def _is_basic(command: Any, parameter: Any) -> bool:
     is_needed = parameter.required or parameter.param_type_name == "argument" or parameter.name == "help"
     if is_needed or hasattr(command, "commands"):
         return True
-    return BASIC in _marks(signature(command.callback).parameters[parameter.name])
+    marks = _marks(signature(command.callback).parameters[parameter.name])
+    return any(getattr(mark, "is_basic", False) for mark in marks)
 
 
 def _help_parameter(parameter: Any) -> Any:
@@ -350,9 +351,14 @@ _OPTION, _ARGUMENT = "corpus", "corpus_argument"
 """Names of the parameters of the corpus."""
 
 
-def option(names: str, text: str, panel: str | None = None, **settings: Any) -> Any:
-    """A typer option with the help ``text``; ``names`` are separated by spaces."""
-    return typer.Option(*names.split(), help=text, rich_help_panel=panel, **settings)
+def option(names: str, text: str, panel: str | None = None, *, is_basic: bool = False, **settings: Any) -> Any:
+    """A typer option with the help ``text``, which the short help lists if it is basic; spaces separate ``names``."""
+    result = typer.Option(*names.split(), help=text, rich_help_panel=panel, **settings)
+    result.is_basic = is_basic
+    return result
+
+
+basic = partial(option, is_basic=True)
 
 
 class AsArgument:
@@ -383,58 +389,49 @@ def keep_argument(ctx: Any) -> None:
 
 Corpus = Annotated[
     str | None,
-    option(
+    basic(
         "--corpus -c",
         "A named corpus (see greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
     ),
-    BASIC,
     AsArgument(),
 ]
 Model = Annotated[
-    str | None,
-    option("--model -m", "A model folder, a hub id, minilm or mpnet [default: the only one used so far]."),
-    BASIC,
+    str | None, basic("--model -m", "A model folder, a hub id, minilm or mpnet [default: the only one used so far].")
 ]
 CorpusOfResults = Annotated[
     str | None,
-    option("--corpus -c", "The corpus whose results in the workspace to use, by name or file [default: the only one]."),
-    BASIC,
+    basic("--corpus -c", "The corpus whose results in the workspace to use, by name or file [default: the only one]."),
 ]
 AdaptedTo = Annotated[
     str | None,
-    option("--corpus -c", "Train the model in the workspace that was adapted to this corpus; no text is read from it."),
-    BASIC,
+    basic("--corpus -c", "Train the model in the workspace that was adapted to this corpus; no text is read from it."),
 ]
 Trained = Annotated[
     str | None,
-    option(
+    basic(
         "--model -m",
         "The model to train: a folder, adapted or not, a hub id, minilm or mpnet; with --corpus, the base of the "
         "adapted model [default: the only one].",
     ),
-    BASIC,
 ]
-OnlyCorpus = Annotated[
-    str | None, option("--corpus -c", "Only results of this corpus, by name or file [default: all]."), BASIC
-]
-OnlyModel = Annotated[str | None, option("--model -m", "Only results for this base model [default: all]."), BASIC]
+OnlyCorpus = Annotated[str | None, basic("--corpus -c", "Only results of this corpus, by name or file [default: all].")]
+OnlyModel = Annotated[str | None, basic("--model -m", "Only results for this base model [default: all].")]
 VariantOfResults = Annotated[
     str | None, option("--variant", "Use the results stored under this name, if any.", Panel.RESULTS)
 ]
 TrainFile = Annotated[
-    list[str] | None, option("--train", "Labelled file, or data set of the hub; repeatable.", Panel.DATA), BASIC
+    list[str] | None, basic("--train", "Labelled file, or data set of the hub; repeatable.", Panel.DATA)
 ]
-AlignmentPath = Annotated[Path | None, option("--alignment", "Path of an align result, instead of a corpus."), BASIC]
-AsJson = Annotated[bool, option("--json", "Print JSON instead of text."), BASIC]
+AlignmentPath = Annotated[Path | None, basic("--alignment", "Path of an align result, instead of a corpus.")]
+AsJson = Annotated[bool, basic("--json", "Print JSON instead of text.")]
 Memory = Annotated[
     str | None,
-    option(
+    basic(
         "--memory",
         "A general model whose states the trained model sees: a folder, a hub id, or base for the model that "
         "--model was adapted from.",
         Panel.MEMORY,
     ),
-    BASIC,
 ]
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from greenadapt.cli import app
-from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
 from greenadapt.errors import InputError, UsageError, harmless, harmless_json
-from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Spread
@@ -28,41 +27,37 @@ Ensemble = Annotated[
 ]
 TaskNames = Annotated[
     str | None,
-    option(
+    basic(
         "--task", "Which task of a multitask model; separate several with commas, and what they share is computed once."
     ),
-    BASIC,
 ]
 Input = Annotated[
     str,
-    option(
+    basic(
         "--input -i",
         "Text with one entry per line, JSON lines, or CoNLL columns; compressed or not; - is standard input.",
     ),
-    BASIC,
 ]
 Format = Annotated[
     Literal["text", "jsonl", "conll", "squad"] | None,
-    option(
+    basic(
         "--format",
         "Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in the first column, one "
         "sentence per entry [default: by its name: jsonl for .jsonl, .json and .ndjson, but squad for question "
         "answering on .json; conll for NER on .conll, .bio, .iob and .iob2; else text].",
     ),
-    BASIC,
 ]
-Bio = Annotated[bool, option("--bio", "NER: write one word and its tag per line instead of JSON."), BASIC]
+Bio = Annotated[bool, basic("--bio", "NER: write one word and its tag per line instead of JSON.")]
 Tags = Annotated[bool, option("--tags", "NER: write all words and tags next to the entities.")]
 Glue = Annotated[bool, option("--glue", "Read a test table of GLUE, and write a submission to its leaderboard.")]
 OutFile = Annotated[
     Path | None,
-    option(
+    basic(
         "--out -o",
         "Write to this file, once complete, instead of stdout; compressed if it ends in .gz, .bz2, .xz or .zst.",
     ),
-    BASIC,
 ]
-AsJson = Annotated[bool, option("--json", "Print JSON lines, which is the default."), BASIC]
+AsJson = Annotated[bool, basic("--json", "Print JSON lines, which is the default.")]
 
 
 @app.command(

@@ -9,10 +9,9 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions, TextOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC
 from greenadapt.storage.files import Json
 
 if TYPE_CHECKING:
@@ -29,41 +28,36 @@ Model = Annotated[
 ]
 Data = Annotated[
     str | None,
-    option(
+    basic(
         "--data",
         "Questions with contexts: SQuAD's JSON, JSON lines, CSV, or a hub data set; scored if they have answers.",
         Panel.QUESTIONS,
     ),
-    BASIC,
 ]
 Context = Annotated[
     str | None,
-    option("--context", "One document: a file of text or of a corpus format; - is standard input.", Panel.QUESTIONS),
-    BASIC,
+    basic("--context", "One document: a file of text or of a corpus format; - is standard input.", Panel.QUESTIONS),
 ]
 Documents = Annotated[
     list[str] | None,
-    option(
+    basic(
         "--documents", "Documents: a folder, a file or an archive, in any corpus format; repeatable.", Panel.QUESTIONS
     ),
-    BASIC,
 ]
 IndexFolder = Annotated[
     str | None,
-    option("--index", "What index wrote: each question is put to the paragraphs that match it best.", Panel.SEARCH),
-    BASIC,
+    basic("--index", "What index wrote: each question is put to the paragraphs that match it best.", Panel.SEARCH),
 ]
 QuestionText = Annotated[
-    list[str] | None, option("--question -q", "A question about the documents; repeatable.", Panel.QUESTIONS), BASIC
+    list[str] | None, basic("--question -q", "A question about the documents; repeatable.", Panel.QUESTIONS)
 ]
 Questions = Annotated[
     str | None,
-    option(
+    basic(
         "--questions",
         "File of questions about the documents: JSON lines with question and optional id, or text with one per line.",
         Panel.QUESTIONS,
     ),
-    BASIC,
 ]
 Compare = Annotated[
     str | None,
@@ -72,15 +66,14 @@ Compare = Annotated[
         "The model before adaptation: print its answers and scores next to those by each tokenization and both.",
     ),
 ]
-TaskOption = Annotated[str | None, option("--task", "Which task of a multitask model answers."), BASIC]
+TaskOption = Annotated[str | None, basic("--task", "Which task of a multitask model answers.")]
 OutFolder = Annotated[
     Path | None,
-    option(
+    basic(
         "--out -o",
         "Write answers.jsonl and scores.json to this folder; if killed, the same command resumes at the last question.",
         Panel.RESULTS,
     ),
-    BASIC,
 ]
 Predictions = Annotated[
     Path | None,

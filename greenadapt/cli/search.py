@@ -6,24 +6,20 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import examples, option
+from greenadapt.cli.options import basic, examples
 from greenadapt.config import SearchBy
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC
 
 Folder = Annotated[str, typer.Argument(help="The folder that index wrote.", metavar="INDEX")]
 Query = Annotated[str, typer.Argument(help="A question, or words.", metavar="QUERY")]
-Top = Annotated[int, option("--top", "Number of paragraphs."), BASIC]
+Top = Annotated[int, basic("--top", "Number of paragraphs.")]
 By = Annotated[
-    SearchBy,
-    option("--by", "Find paragraphs by their words, by vectors (of an index with --vectors), or by both."),
-    BASIC,
+    SearchBy, basic("--by", "Find paragraphs by their words, by vectors (of an index with --vectors), or by both.")
 ]
 
 Model = Annotated[
     str | None,
-    option("--model -m", "With --by dense or hybrid: the model that made the vectors, if it is not where it was."),
-    BASIC,
+    basic("--model -m", "With --by dense or hybrid: the model that made the vectors, if it is not where it was."),
 ]
 
 

@@ -3,10 +3,9 @@
 from typing import Annotated
 
 from greenadapt.cli import app
-from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import Panel, ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import require
-from greenadapt.fields import BASIC
 
 Models = Annotated[
     list[str],
@@ -17,15 +16,14 @@ Models = Annotated[
 ]
 IndexFolder = Annotated[
     str | None,
-    option(
+    basic(
         "--index",
         "What index wrote: a question without a text is put to the paragraphs that match it best.",
         Panel.SEARCH,
     ),
-    BASIC,
 ]
 TaskName = Annotated[
-    str | None, option("--task", "Serve only this task of multitask models [default: all of their tasks]."), BASIC
+    str | None, basic("--task", "Serve only this task of multitask models [default: all of their tasks].")
 ]
 
 

@@ -7,9 +7,8 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, option
+from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import SessionOptions
-from greenadapt.fields import BASIC
 
 Folders = Annotated[
     list[Path] | None,
@@ -18,7 +17,7 @@ Folders = Annotated[
     ),
 ]
 Verify = Annotated[
-    bool, option("--verify", "Compare the content of all files with their checksums, which reads them all."), BASIC
+    bool, basic("--verify", "Compare the content of all files with their checksums, which reads them all.")
 ]
 
 
