@@ -93,26 +93,8 @@ def forget_imported() -> None:
 
 
 WORDS = [
-    "the",
-    "a",
-    "of",
-    "in",
-    "patient",
-    "heart",
-    "rate",
-    "with",
-    "virus",
-    "was",
-    "isolated",
-    "from",
-    "sample",
-    "and",
-    "is",
-    "not",
-    "cell",
-    "protein",
-    "dtype",
-    "array",
+    *("the", "a", "of", "in", "patient", "heart", "rate", "with", "virus", "was", "isolated", "from", "sample", "and"),
+    *("is", "not", "cell", "protein", "dtype", "array"),
 ]
 SUFFIXES = ["##chy", "##card", "##ia", "##s", "##ine", "##in", "##om", "##a", "##1", "##2", "##e", "##x", "##t"]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TaskName, TrainConfig
+from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from tests.conftest import Run, last_line
@@ -146,69 +147,75 @@ def as_options(settings: dict[str, Any]) -> list[object]:
     return options
 
 
-@pytest.mark.slow
-def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
-    settings = {
-        "chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64,
-        "mix": "both", "agreement": 0.5, "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
-        "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2,
-        "precision": "bfloat16", "save_logits": True, "unlabelled_batch": 3, "unlabelled_weight": 2.5,
-    }  # fmt: skip
-    assert [name for name, usual in asdict(TrainConfig()).items() if settings.get(name, usual) == usual] == []
-    Path("text.txt").write_text("a virus and tachycardia\n")
-    start = ("finetune", "-m", adapted(tiny_model), *files, "--dev", "test.tsv", "--unlabelled", "text.txt", "--json")
-    config = json.loads(run_alone(*start, *as_options({**settings, "seed": 3, "seeds": 2}), "-o", "run").stdout)[
-        "config"
-    ]
-    assert config == {**TaskConfig(task="ner").settings(), "text_fields": ["text"], **settings, "seeds": [3, 4]}
+Requested = Callable[..., FinetuneRequest]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "settings"),
-    [
-        (
-            "classification",
-            {"text_field": ["one", "two"], "label_field": "gold", "labels": "numbers"}
-            | {"head_layers": 2, "head_dropout": 0.5},
-        ),
-        ("qa", {"negatives": 5, "stride": 9, "max_question": 7, "max_answer_pieces": 3}),
-    ],
-)
-def test_every_setting_of_the_other_tasks(
-    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, task: TaskName, settings: dict[str, Any]
-) -> None:
-    qa_file(tmp_path / "qa.json")
-    rows = [{"one": "heart rate", "two": "virus", "gold": i} for i in range(8)]
-    (tmp_path / "classification.json").write_text(json.dumps(rows))
-    start = ("finetune", "-m", tiny_model(), "--task", task, "--train", f"{task}.json", *QUICK, "--epochs", 1, "--json")
-    config = json.loads(run_alone(*start, *as_options(settings), "-o", "run").stdout)["config"]
-    fields = {
-        {"text_field": "text_fields", "labels": "label_kind"}.get(name, name): settings[name] for name in settings
-    }
-    expected = {**TaskConfig(task=task).settings(), "text_fields": ["text"], "max_length": 64, **fields}
-    assert {name: config[name] for name in expected} == expected
-    assert all(expected[name] != getattr(TaskConfig, name) for name in fields)
-
-
-def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[FinetuneRequest] = []
+@pytest.fixture
+def requested(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> Requested:
+    """The request that the command makes of options; nothing is trained."""
+    requests: list[FinetuneRequest] = []
 
     def stop(session: object, request: FinetuneRequest, compared_models: list[str]) -> None:
-        seen.append(request)
-        raise UsageError("seen")
+        requests.append(request)
+        raise UsageError("stop")
 
     monkeypatch.setattr("greenadapt.stages.finetune.compare.compare", stop)
+
+    def run(*options: object) -> FinetuneRequest:
+        run_alone("finetune", "-m", "any", *options, code=2)
+        return requests[-1]
+
+    return run
+
+
+def test_every_setting_of_training(requested: Requested, files: tuple[object, ...]) -> None:
+    settings: dict[str, Any] = {
+        "mix": "both", "agreement": 0.5, "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
+        "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2,
+        "precision": "bfloat16",
+    }  # fmt: skip
+    assert [name for name, default in asdict(TrainConfig()).items() if settings[name] == default] == []
+    unlabelled = {"unlabelled_batch": 3, "unlabelled_weight": 2.5}
+    options = as_options({**settings, **unlabelled, "save_logits": True, "seed": 3, "seeds": 2})
+    request = requested(*files, "--dev", "test.tsv", "--unlabelled", "text.txt", *options)
+    assert request.training == TrainConfig(**settings)
+    assert (request.unlabelled, request.unlabelled_config) == ("text.txt", UnlabelledConfig(3, 2.5))
+    assert (request.save_logits, request.seeds) == (True, (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "config"),
+    [
+        (
+            {"chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64},
+            TaskConfig(chunk=7, gold_chunks=True, x_class=True, max_length=64),
+        ),
+        ({"whole_sentences": True}, TaskConfig(chunk=None)),
+        (
+            {"text_field": ["one", "two"], "label_field": "gold", "labels": "numbers", "head_layers": 2}
+            | {"head_dropout": 0.5},
+            TaskConfig("classification", ("one", "two"), "gold", "numbers", head_layers=2, head_dropout=0.5),
+        ),
+        (
+            {"negatives": 5, "stride": 9, "max_question": 7, "max_answer_pieces": 3},
+            TaskConfig("qa", negatives=5, stride=9, max_question=7, max_answer_pieces=3),
+        ),
+    ],
+)
+def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any], config: TaskConfig) -> None:
+    request = requested("--task", config.task, "--train", "train", *as_options(settings))
+    assert request.tasks[0].config == config
+
+
+def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...]) -> None:
     settings = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
     memory = {"memory": "other", "cache_memory": True, "max_cache": "3M", "memory_attention": "cross"}
-    run_alone("finetune", "-m", "any", *files, *as_options(settings | memory), "--whole-sentences", code=2)
+    request = requested(*files, *as_options(settings | memory))
     changed = {"report_to": ("tensorboard", "wandb"), "cache_memory": True, "max_cache": 3 << 20}
-    assert asdict(seen[0].run) == settings | changed
-    assert (seen[0].memory, seen[0].memory_config) == ("other", MemoryConfig(attention="cross"))
-    assert seen[0].tasks[0].config == TaskConfig(chunk=None)
-    assert seen[0].training == TrainConfig()
-    run_alone("finetune", "-m", "any", *files, code=2)
-    assert (seen[1].run, seen[1].tasks[0].config) == (RunConfig(), TaskConfig())
+    assert asdict(request.run) == settings | changed
+    assert (request.memory, request.memory_config) == ("other", MemoryConfig(attention="cross"))
+    request = requested(*files)
+    assert (request.run, request.training, request.tasks[0].config) == (RunConfig(), TrainConfig(), TaskConfig())
 
 
 @pytest.mark.parametrize(

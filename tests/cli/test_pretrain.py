@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, TrainConfig
+from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.errors import UsageError
+from greenadapt.stages.pretrain import PretrainRequest
 from tests.cli.test_finetune import as_options
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, digests, interrupted, together
@@ -81,30 +83,37 @@ def test_without_a_folder_of_its_own(run_alone: Run, text: str, tiny_model: Tiny
     assert "pretrain: done" in run_alone("pretrain", "-m", folder, "--text", text, *QUICK, "-o", "next").stdout
 
 
-@pytest.mark.slow
-def test_every_setting(run_alone: Run, text: str, tiny_model: TinyModel) -> None:
-    settings: dict[str, Any] = {
+def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[PretrainRequest] = []
+
+    def stop(session: object, request: PretrainRequest) -> None:
+        requests.append(request)
+        raise UsageError("stop")
+
+    monkeypatch.setattr("greenadapt.stages.pretrain.pretrain", stop)
+    config: dict[str, Any] = {
         "max_length": 24, "heldout": 0.25, "mask_share": 0.2, "whole_words": True, "head_steps": 2,
-        "head_learning_rate": 1e-2, "eval_inputs": 9, "seed": 4, "mix": "fixed", "epochs": 2, "max_steps": 3,
-        "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5,
-        "precision": "bfloat16",
+        "head_learning_rate": 1e-2, "eval_inputs": 9, "seed": 4,
     }  # fmt: skip
-    usual = {**asdict(TrainConfig(**GMAP_PRETRAINING)), **asdict(PretrainConfig())}
-    assert [name for name, value in settings.items() if usual[name] == value] == []
-    start = ("pretrain", "-m", adapted(tiny_model), "--text", text, "--format", "text", "--json", "-o", "run")
-    config = json.loads(run_alone(*start, *as_options(settings)).stdout)["config"]
-    assert config == {**settings, "only_new_rows": False, "format": "text", "fields": []}
-
-
-@pytest.mark.slow
-def test_every_setting_of_memory(run_alone: Run, text: str, tiny_model: TinyModel) -> None:
-    model = adapted(tiny_model)
-    options = ("--memory", model.parent / "base", "--strategy", "gated", "--memory-attention", "gate")
-    options += ("--memory-layers", "2", "--memory-source", "0-1", "--gate-init", "normal", "--memory-project")
-    start = ("pretrain", "-m", model, "--text", text, *QUICK, "--json", "-o", "run", "--unfreeze-memory")
-    config = json.loads(run_alone(*start, *options).stdout)["config"]["memory"]
-    expected = MemoryConfig("gated", "gate", (2,), "0-1", "normal", project=True, frozen=False)
-    assert config == {**asdict(expected), "layers": [2]}
+    training: dict[str, Any] = {
+        "mix": "fixed", "epochs": 2, "max_steps": 3, "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12,
+        "weight_decay": 0.1, "clip": 0.5, "precision": "bfloat16",
+    }  # fmt: skip
+    assert {name for name in asdict(PretrainConfig()) if name not in config} == {"only_new_rows"}
+    memory = ("--memory", "base", "--strategy", "gated", "--memory-attention", "gate", "--memory-layers", "2")
+    memory += ("--memory-source", "0-1", "--gate-init", "normal", "--memory-project", "--unfreeze-memory")
+    options = (*as_options(config | training), *memory, "--format", "jsonl", "--field", "body", "--max-tokens", 99)
+    run_alone("pretrain", "-m", "any", "--text", text, "--general-text", "-", *options, code=2)
+    assert requests == [
+        PretrainRequest(
+            *("any", (text,), "-", "jsonl", ("body",)),
+            config=PretrainConfig(**config),
+            training=TrainConfig(**training),
+            run=RunConfig(max_tokens=99),
+            memory="base",
+            memory_config=MemoryConfig("gated", "gate", (2,), "0-1", "normal", project=True, frozen=False),
+        )
+    ]
 
 
 @pytest.mark.parametrize(
