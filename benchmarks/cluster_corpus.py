@@ -63,7 +63,6 @@ class Prepared:
     seconds: float
 
     def same(self, other: "Prepared") -> bool:
-        """Whether all but the time is the same."""
         return (self.files, self.counts, self.read) == (other.files, other.counts, other.read)
 
 
@@ -88,7 +87,6 @@ class Preparation:
         return False
 
     def result(self) -> Prepared:
-        """Wait for the end."""
         output, _ = self._process.communicate()
         if self._process.returncode:
             sys.exit(f"corpus prepare ended with {self._process.returncode}")

@@ -178,7 +178,7 @@ def _overhead(options: argparse.Namespace) -> Iterator[list[Any]]:
 
 
 def _merge_seconds(folder: Path, n_nodes: int, words: float, options: argparse.Namespace) -> float:
-    """What the model says of nodes of one core that trained on ``words`` words each, over a network of ``--gbit``."""
+    """The predicted seconds of a merge of one-core nodes that trained on ``words`` words each, over ``--gbit``."""
     corpus, config = PreparedCorpus.open(folder), W2VConfig(dim=options.dim)
     counts = np.array(corpus.counts[: vocabulary_size(corpus.counts, config)])
     forecast = predicted(counts, config, options.dim, n_nodes, words, cores=1)
@@ -191,7 +191,7 @@ def _words(folder: Path, options: argparse.Namespace) -> int:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and all that it has started and that run."""
+    """CPU seconds of this process and of all its descendants that run."""
     times = [
         times_of_process.cpu_times()
         for times_of_process in [psutil.Process(), *psutil.Process().children(recursive=True)]
@@ -200,7 +200,7 @@ def _cpu_seconds() -> float:
 
 
 def _run(n_nodes: int, folder: Path, options: argparse.Namespace) -> tuple[float, float, Json | None]:
-    """Seconds of training, without those that a cluster takes to start, CPU seconds, and what the nodes sent."""
+    """Seconds of training without the start of the cluster, CPU seconds, and the bytes that nodes sent."""
     (sync_words,) = options.sync_words
     config = W2VConfig(dim=options.dim, epochs=options.epochs, engine="fast", workers=2, sync_words=sync_words)
     corpus, traffic, cpu = PreparedCorpus.open(folder), list[Json](), list[float]()

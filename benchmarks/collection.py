@@ -51,7 +51,7 @@ LEAST_CHARS = 200
 
 
 def main() -> None:
-    """Index, search, answer, and print the tables."""
+    """Index, search and answer, and print the tables."""
     options = _options()
     records = Records(options.work / "records.jsonl")
     numbers = {paper["context"]: f"paper {i}" for i, paper in enumerate(papers(options.data))}
@@ -102,7 +102,7 @@ def _other_documents(file: Path) -> Iterator[Json]:
 
 
 def indexed(options: argparse.Namespace, records: Records, documents: Path, model: str | None) -> Path:
-    """An index of the documents, made from the beginning in a process of its own, so that its seconds are all."""
+    """Index the documents from the beginning in a process of its own, so that its seconds cover all work."""
     has_vectors = bool(model and options.vectors)
     settings = {"documents": documents.name, "model": _digest(model), "vectors": has_vectors}
     folder: Path = options.work / f"index-{hash_json(settings)[:12]}"
@@ -120,7 +120,7 @@ def indexed(options: argparse.Namespace, records: Records, documents: Path, mode
 
 
 def _digest(model: str | None) -> str | None:
-    """What the model holds; ``None`` without a model."""
+    """The hash of a model's content; ``None`` without a model."""
     return None if model is None else str(adapted_input(starting_model(model))["sha256"])
 
 
@@ -131,7 +131,7 @@ def _bytes(folder: Path) -> int:
 def searched(
     records: Records, folder: Path, by: SearchBy, questions: Sequence[Question], numbers: dict[str, str]
 ) -> Json:
-    """At which rank each question's gold paragraph was found, and how long a search takes."""
+    """The rank of each question's gold paragraph, and the seconds of a search."""
     key = f"{folder.name}, {by}"
     if key not in records.by_key:
         index = Index(folder)
@@ -169,7 +169,7 @@ def print_searches(rows: Mapping[str, Json], contexts: Sequence[str]) -> None:
 
 
 def print_indexes(rows: Mapping[str, Json]) -> None:
-    """What the indexes take."""
+    """Print the size and the cost of each index."""
     table = [["index", "paragraphs", "seconds", "peak MB", "MB of words", "MB of vectors"]]
     for name, row in rows.items():
         sizes = [row["memory"], row["bytes"]["words"], row["bytes"]["vectors"]]
@@ -179,7 +179,7 @@ def print_indexes(rows: Mapping[str, Json]) -> None:
 
 
 def _sums(row: Json, contexts: Sequence[str]) -> Array:
-    """(n_papers, 2): questions that were found among ten, and all."""
+    """(n_papers, 2): the questions whose paragraph is among ten, and all questions."""
     return summed(np.array([[rank is not None and rank <= 10, 1.0] for rank in row["ranks"]], float), contexts)
 
 
@@ -188,7 +188,7 @@ def _mean(sums: Array) -> Array:
 
 
 def _beside(ours: Array, theirs: Array) -> str:
-    """The difference in points with its 95 % interval, of sums and numbers of each paper, both (n_papers, 2)."""
+    """The difference in points of two (n_papers, 2) arrays of sums and counts, with its 95 % interval."""
     return with_interval(paired(ours[np.newaxis], theirs[np.newaxis], _mean))
 
 

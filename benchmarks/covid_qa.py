@@ -65,12 +65,11 @@ class Answers:
     papers: tuple[str, ...]
 
     def compared(self) -> Json:
-        """See ``compare_rows``."""
         return compare_rows(self.rows, self.papers, {BASE_MODEL: BASE, OURS: AVERAGED})
 
 
 def main() -> None:
-    """Make the models, answer what is missing, and print the table after each fold."""
+    """Make the models, answer the missing questions, and print the table after each fold."""
     options = _options()
     if options.threads:
         import torch
@@ -116,7 +115,7 @@ def split(sizes: Sequence[int], n_folds: int, seed: int) -> list[list[int]]:
 
 
 def drawn(chosen: Sequence[Json], n: int | None, seed: int) -> list[Json]:
-    """The papers with only ``n`` of their questions, drawn over all papers; with more, the same and others."""
+    """The papers with ``n`` of their questions, drawn over all papers; a larger ``n`` adds questions."""
     places = [
         (paper, question) for paper, paper_content in enumerate(chosen) for question in range(len(paper_content["qas"]))
     ]
@@ -132,7 +131,7 @@ def drawn(chosen: Sequence[Json], n: int | None, seed: int) -> list[Json]:
 
 
 def write_questions(options: argparse.Namespace, fold: str, folder: Path) -> Path:
-    """Write ``train.json`` and ``test.json`` of a fold, and tell the latter."""
+    """Write ``train.json`` and ``test.json`` of a fold, and return the path of ``test.json``."""
     all_papers = papers(options.data)
     folder.mkdir(parents=True, exist_ok=True)
     folds = split([len(paper["qas"]) for paper in all_papers], N_FOLDS, options.seed)
@@ -145,7 +144,7 @@ def write_questions(options: argparse.Namespace, fold: str, folder: Path) -> Pat
 
 
 def write_squad(file: Path, chosen: Sequence[Json]) -> None:
-    """SQuAD's JSON, an article a paper."""
+    """Write SQuAD's JSON with an article for each paper."""
     file.write_text(json.dumps({"data": [{"paragraphs": [paper]} for paper in chosen]}, ensure_ascii=False), "utf-8")
 
 
@@ -188,7 +187,7 @@ def adapted_model(session: Session, options: argparse.Namespace, base: str, rows
 
 
 def ask(session: Session, options: argparse.Namespace, models: tuple[str, str], test: Path, folder: Path) -> Answers:
-    """What the base model and the adapted one answer; all use of models for answers is here."""
+    """The rows of ``greenadapt qa --compare`` with the base model and the adapted one."""
     base, adapted = models
     reading = ReadingOptions(precision=options.precision, max_tokens=options.max_tokens, max_length=options.max_length)
     request = QaRequest(adapted, InquirySources(data=str(test)), reading=reading, compare=base)
@@ -210,7 +209,7 @@ def together(by_fold: dict[str, Answers]) -> Answers:
 
 
 def table(title: str, compared: Json) -> str:
-    """Markdown, and in words where the base model is too weak for it to mean anything."""
+    """A Markdown table, with a warning if the base model answers too little."""
     lines = [
         f"### {title}: {compared['questions']:,} questions on {compared['contexts']:,} papers",
         "",

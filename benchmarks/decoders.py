@@ -60,7 +60,7 @@ def lines_of(path: str) -> Iterator[str]:
 
 
 def make_base(folder: Path, lines: list[str], options: argparse.Namespace) -> Json:
-    """A model and its tokenizer, trained on ``lines`` for as many minutes as asked."""
+    """Train a model and its tokenizer on ``lines`` for ``--minutes``."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -95,7 +95,7 @@ def packed(tokenizer: Tokenizer, lines: list[str]) -> Array:
 
 
 def train(model: Any, ids: Array, rate: float, seconds: float = math.inf) -> Json:
-    """AdamW on contexts in random order, the rate falling to 0: once through, or until the time is up."""
+    """Train by AdamW on contexts in random order, at a falling rate: once through, or until the time is up."""
     contexts = ids[: len(ids) // CONTEXT * CONTEXT].reshape(-1, CONTEXT)
     order = np.random.default_rng(0).permutation(len(contexts))
     n_steps, started, losses = max(1, len(order) // _BATCH), time.monotonic(), []
@@ -147,7 +147,7 @@ def _greenadapt(work: Path, *arguments: object) -> None:
 
 
 def with_omp(base: Path, like: Path, folder: Path, vectors_folder: Path) -> bool:
-    """Write a copy of ``like`` whose new rows are mergekit's; says whether that is installed."""
+    """Write a copy of ``like`` with mergekit's new rows; return whether mergekit is installed."""
     try:
         from mergekit.tokensurgeon.omp import batch_omp
     except ImportError as error:

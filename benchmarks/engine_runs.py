@@ -33,7 +33,7 @@ _REFERENCE = {"epochs": 15, "alpha": W2VConfig.alpha, "seed": 99, "workers": 2, 
 
 
 class Runs:
-    """The runs of a folder: ``records.jsonl``, a line a run, what was asked and what came of it."""
+    """The runs in a folder: ``records.jsonl`` has a line with the request and the result of each run."""
 
     def __init__(self, work: Path, program: Path | None) -> None:
         self._work, self._program = work, program
@@ -69,12 +69,12 @@ class Runs:
 
 
 def _reference_run(request: Json, side: str) -> Json:
-    """What is asked of the run whose neighbours those of ``request`` are compared with."""
+    """The request of the run whose neighbours those of ``request`` are compared with."""
     return {**{name: request[name] for name in ("text", "dim", "min_count")}, **_REFERENCE, "side": side}
 
 
 def whole(request: Json) -> Json:
-    """``request`` with what else decides the run: code, packages, and the keys of the references."""
+    """``request`` with the rest of what decides a run: code, packages, and the keys of the references."""
     package, side, files = Path(greenadapt.__file__).parent, request["side"], []
     if side in OWN:
         files += [*sorted((package / "vectors" / "engines").glob("*.py")), package / "vectors" / "cbow.py"]
@@ -91,7 +91,7 @@ def whole(request: Json) -> Json:
 
 
 def run(request: Json, folder: Path, program: Path | None) -> Json:
-    """Do a run here, of which ``whole`` was asked, on the text in ``folder``."""
+    """Do the run of a ``whole`` request in this process, on the text in ``folder``."""
     side, measures = request["side"], request["measures"]
     options = {name: request[name] for name in ("dim", "workers", "seed", "epochs", "alpha", "min_count")}
     config = W2VConfig(engine=side if side in OWN else "gensim", **options)
@@ -119,7 +119,7 @@ def _quality(vectors: WordVectors, text: Json) -> tuple[dict[str, float], list[s
 
 
 def _shared(vectors: WordVectors, folder: Path, references: dict[str, str]) -> dict[str, float]:
-    """``references`` has the keys of their runs."""
+    """The share of neighbours that the vectors have in common with each reference (side → key of its run)."""
     neighbours = vector_quality.neighbours(vectors)
     references_read = {side: np.load(_reference(folder, key)) for side, key in references.items()}
     return {f"neighbours of {side}": vector_quality.shared(neighbours, rows) for side, rows in references_read.items()}

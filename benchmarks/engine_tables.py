@@ -15,7 +15,7 @@ runs; MB: the most that a run took; the others: mean ± standard deviation over 
 
 
 def table(results: Sequence[tuple[Json, Json]]) -> str:
-    """A row for each setting and side, from what was asked of each run and what came of it, in the runs' order."""
+    """A row for each setting and side, from the requests and results of runs, in the order of the runs."""
     groups: dict[tuple[int, ...], dict[str, dict[int, Json]]] = defaultdict(lambda: defaultdict(dict))
     for settings, result in results:
         groups[tuple(settings[name] for name in _SETTING)][settings["side"]][settings["seed"]] = result

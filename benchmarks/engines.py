@@ -55,7 +55,7 @@ def _work(folder: Path | None) -> Iterator[Path]:
 
 
 def _settings(options: argparse.Namespace) -> list[Json]:
-    """What is asked of every run, in their order."""
+    """The requests of all runs, in their order."""
     settings: list[Json] = []
     n = len(options.engines)
     for dim, workers, repeat in product(options.dims, options.workers, range(options.repeats)):

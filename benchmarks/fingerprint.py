@@ -80,7 +80,7 @@ def _small_data(data: Path, folder: Path) -> None:
 
 
 def _commands() -> dict[str, list[str]]:
-    """By name; paths are relative to the work folder, so that names made of them are always the same."""
+    """The commands by name; paths are relative to the work folder, so that derived names are always the same."""
     adapt = "adapt --corpus data/text.txt --model minilm --min-count 5 --epochs 2 --workers 1"
     tune = "finetune --model adapted --max-steps 6 --batch-size 8 --precision float32"
     common = f"{tune} --max-length 64 --task"

@@ -73,7 +73,7 @@ class KnownRows:
         return np.hstack([self.units, self.means] if name == "no gate" else blocks)
 
     def figures(self, held: Array, rows: Array) -> list[float]:
-        """Of the rows ``rows`` of the words ``held``."""
+        """The figures of ``rows``, predicted for the words ``held``."""
         targets = self.table[self.ids[held]]
         cosines = unit_rows(rows) @ unit_rows(self.table).T
         own_cosines = cosines[np.arange(len(held)), self.ids[held]]

@@ -52,7 +52,7 @@ ALONE = 10  # steps in which the peak memory is measured
 
 @dataclass(frozen=True)
 class Setting:
-    """What all sides train on."""
+    """The data and models of all sides."""
 
     checkpoint: Checkpoint
     general: GeneralModel
@@ -111,7 +111,7 @@ def seconds_of(setting: Setting) -> dict[str, list[float]]:
 
 
 def train_alone(setting: Setting, side: str) -> int:
-    """Make the first steps of one side; returns the peak of this process's memory in bytes."""
+    """Make the first steps of one side; return the peak of this process's memory in bytes."""
     for step in setting.training(side).steps():
         if step.number == ALONE:
             break
@@ -143,7 +143,7 @@ def table(seconds: Mapping[str, Sequence[float]], peaks: Mapping[str, int]) -> l
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Print what all sides take."""
+    """Print time and memory of all sides."""
     setting = Setting.read(arguments)
     lengths = [len(item.base[0]) for item in setting.items]
     title = f"{arguments.model} with {arguments.memory} as memory"
@@ -154,7 +154,7 @@ def compare(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Time all sides, and measure what memory each takes."""
+    """Time all sides, and measure the memory of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt")
     parser.add_argument("--model", default="minilm", help="domain model: name or folder")

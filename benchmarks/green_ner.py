@@ -53,18 +53,16 @@ REQUEST = "request.json"
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of one fine-tuned model: ``folder`` has its scores, predictions, task and, for the base, logits."""
+    """The files of one fine-tuned model: scores, predictions, task and, for the base, logits."""
 
     folder: Path
 
     @property
     def is_finished(self) -> bool:
-        """Whether all of it is there."""
         return (self.folder / REQUEST).is_file()
 
     @cached_property
     def task(self) -> NerTask:
-        """With the labels it was trained on."""
         return NerTask.of_settings(json.loads((self.folder / TASK_FILE).read_text("utf-8")))
 
     @cached_property
@@ -74,7 +72,6 @@ class Record:
         return {view: values["f1"] for view, values in scores["test"]["views"].items()}
 
     def predictions(self) -> list[Json]:
-        """On the test set, in its order."""
         return read_predictions(self.folder / PREDICTIONS)
 
 
@@ -87,12 +84,11 @@ class Runs:
     statistics: Array
 
     def under(self, seeds: Sequence[int]) -> Array:
-        """The statistics of these seeds."""
         return self.statistics[[self.seeds.index(seed) for seed in seeds]]
 
 
 def main() -> None:
-    """Make the models, run what is missing, and print the table after each seed."""
+    """Make the models, do the missing runs, and print the table after each seed."""
     options = _options()
     if options.threads:
         import torch
@@ -117,18 +113,18 @@ def main() -> None:
 
 
 def adapted_models(session: Session, options: argparse.Namespace) -> dict[str, str]:
-    """The model of each arm that is trained; one that is made already is left as it is."""
+    """The model of each arm that is trained, made if it is missing."""
     arms, folder = trained_arms(options.arms), options.work / "models"
     return {arm: adapted_model(session, options.corpus, options.model, ARMS[arm], folder) for arm in arms}
 
 
 def trained_arms(arms: Iterable[str]) -> list[str]:
-    """Those that are fine-tuned; the control needs the base model's runs."""
+    """The arms that are fine-tuned; the control needs the base model's runs."""
     return [arm for arm in with_base(arms) if arm != CONTROL]
 
 
 def run(session: Session, options: argparse.Namespace, model: str, cell: tuple[str, str, int]) -> Record:
-    """Fine-tune one arm on one set under one seed, unless that is done already."""
+    """Fine-tune one arm on one set under one seed, unless its record is finished."""
     name, arm, seed = cell
     request = _request(options, model, cell)
     settings = _describe(request)
@@ -144,7 +140,7 @@ def run(session: Session, options: argparse.Namespace, model: str, cell: tuple[s
 
 
 def keep(result: Path, seed: int, folder: Path, settings: Json) -> None:
-    """Copy what the table is made of; ``request.json`` comes last and says that the rest is there."""
+    """Copy the files for the table; ``request.json`` comes last, as a mark that the copy is complete."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     seed_folder = result / SEEDS / str(seed)
@@ -231,13 +227,13 @@ def set_rows(runs: dict[str, Runs]) -> list[Json]:
 
 
 def difference(ours: Runs, theirs: Runs) -> Difference:
-    """Under the seeds that both have."""
+    """The difference under the seeds that both arms have."""
     seeds = [seed for seed in ours.seeds if seed in theirs.seeds]
     return paired(ours.under(seeds), theirs.under(seeds), NerTask().main_score)
 
 
 def mean_rows(by_set: dict[str, list[Json]]) -> list[Json]:
-    """The mean over sets of those arms that all of them have; differences without interval."""
+    """The mean over sets of the arms that all sets have; differences have no interval."""
     rows = []
     for arm in [row["arm"] for row in next(iter(by_set.values()))]:
         rows_of_arm = [row for rows_of_set in by_set.values() for row in rows_of_set if row["arm"] == arm]

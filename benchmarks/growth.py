@@ -232,7 +232,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Do what is missing, and print the table."""
+    """Do the missing runs, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", nargs="+", type=_named, required=True, metavar="[NAME=]FILE", help="lines of text")
     parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")

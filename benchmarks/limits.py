@@ -80,7 +80,7 @@ def product_rate(workers: int) -> float:
 
 
 def _fastest(workers: int, work: Callable[[int], object]) -> float:
-    """Seconds that ``workers`` threads take for ``work(thread)`` each."""
+    """The fewest seconds in which ``workers`` threads do ``work(thread)`` each."""
     seconds = []
     with ThreadPoolExecutor(workers) as pool:
         for _ in range(_REPEATS):

@@ -46,7 +46,7 @@ from greenadapt.tasks.tasks_file import TaskEntry
 
 @dataclass(frozen=True)
 class Data:
-    """One task's folder in ``--data``, its files for training, development and test, and the score that counts."""
+    """A task's folder in ``--data``, its files for training, development and test, and its main score."""
 
     folder: str
     files: tuple[str, str, str]
@@ -91,7 +91,7 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Bench:
-    """What all runs share."""
+    """The options and the records of all runs."""
 
     options: argparse.Namespace
     session: Session
@@ -110,7 +110,7 @@ class Bench:
         }
 
     def trainings(self, method: str, seed: int) -> list[tuple[str, tuple[str, ...], int]]:
-        """What ``run`` takes for a method under one seed."""
+        """The arguments of ``run`` for a method under one seed."""
         together = [(task,) for task in self.entries] if METHODS[method].is_separate else [tuple(self.entries)]
         return [(method, tasks, seed) for tasks in together]
 
@@ -162,7 +162,7 @@ class Bench:
 
 
 def parameters(result: Result) -> int:
-    """How many numbers all weights of a model of several tasks have."""
+    """The number of weights of a model of several tasks."""
     files = [ArrayFile(path) for path in result.folder.glob("model.safetensors")]
     files += [ArrayFile(path) for path in result.folder.glob("tasks/*/weights.safetensors")]
     return sum(math.prod(file.shape(name)) for file in files for name in file.names)
@@ -233,7 +233,7 @@ def _cell(scores: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Run what is missing, and print the table after each seed."""
+    """Do the missing runs, and print the table after each seed."""
     options = _options()
     if options.threads:
         import torch

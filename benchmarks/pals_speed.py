@@ -52,15 +52,13 @@ READING = {"separate": None, "shared": None, "pals, top": 0.8, "pals, all": None
 
 
 class InTurn(Feed):
-    """The batches of one dataset, each another task's."""
+    """Batches of one dataset; each is of the next task."""
 
     @property
     def leaves_weights_out(self) -> bool:
-        """Those of the other tasks."""
         return True
 
     def draw(self, n_done: int) -> Draw:
-        """See ``Feed``."""
         draw = super().draw(n_done)
         dataset: Any = draw.dataset
         return replace(draw, dataset=replace(dataset, task=TASKS[n_done % len(TASKS)]))
@@ -68,7 +66,7 @@ class InTurn(Feed):
 
 @dataclass(frozen=True)
 class Setting:
-    """What all sides read."""
+    """The data and models of all sides."""
 
     checkpoint: Checkpoint
     task: Task[Any]
@@ -160,7 +158,7 @@ def table(title: str, seconds: Mapping[str, Sequence[float]], limits: Mapping[st
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Print what all sides take."""
+    """Print the times of all sides."""
     setting = Setting.read(arguments)
     lengths = [len(item.base[0]) for item in setting.items]
     print(*setting_lines(arguments.model, lengths, setting.machine), sep="\n")

@@ -17,7 +17,7 @@ from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 @dataclass(frozen=True)
 class PlainSetting:
-    """What the plain loop knows of our side."""
+    """The settings that the plain loop takes from our side."""
 
     folder: Path
     max_length: int
@@ -75,7 +75,7 @@ class Plain:
         return np.concatenate(parts)
 
     def counted(self, _: None) -> int:
-        """How many windows went through the model since this was asked."""
+        """The number of windows that went through the model since the last call."""
         n, self.n_windows = self.n_windows, 0
         return n
 
@@ -99,7 +99,7 @@ class Plain:
 
 
 class PlainProcess:
-    """The plain loop in a process of its own, so that neither side has what the other has made of its process."""
+    """The plain loop in a process of its own, so that the two sides do not affect each other."""
 
     def __init__(self, setting: PlainSetting) -> None:
         context = multiprocessing.get_context("spawn")
@@ -108,21 +108,18 @@ class PlainProcess:
         self._process.start()
 
     def call(self, method: str, argument: Any) -> Any:
-        """What a method of ``Plain`` returns there."""
         self._here.send((method, argument))
         return self._here.recv()
 
     def answer(self, questions: Sequence[Question]) -> None:
-        """See ``Plain.answer``."""
         self.call("answer", questions)
 
     def n_windows(self) -> int:
-        """How many windows went through the model since this was asked."""
         return int(self.call("counted", None))
 
 
 def serve(connection: Any, setting: PlainSetting) -> None:
-    """Call methods of the plain loop as they are asked for, as long as there is somebody to ask."""
+    """Call methods of the plain loop on request, until the other side closes the pipe."""
     quiet()
     plain = Plain.open(setting)
     with suppress(EOFError):
@@ -132,7 +129,7 @@ def serve(connection: Any, setting: PlainSetting) -> None:
 
 
 def quiet() -> None:
-    """Keep transformers from talking."""
+    """Silence transformers."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()

@@ -22,7 +22,7 @@ _QUERIES = 1000
 
 
 def words() -> list[str]:
-    """``group-member``, by group."""
+    """The words ``group-member``, by group."""
     return [f"{group}-{member}" for group in range(GROUPS) for member in range(SIZE)]
 
 
@@ -44,7 +44,7 @@ def drawn(seed: int, n_tokens: int) -> Array:
 
 
 def _shares(n: int, exponent: float) -> Array:
-    """Proportional to 1 / rank^``exponent``, together 1."""
+    """Shares in proportion to 1 / rank^``exponent``, whose sum is 1."""
     weights: Array = np.arange(1, n + 1, dtype=np.float64) ** -exponent
     shares: Array = weights / weights.sum()
     return shares

@@ -51,7 +51,7 @@ CHECKED = 2  # questions
 
 @dataclass
 class Clock:
-    """Seconds that a model's forward takes, and how many windows went through it."""
+    """The seconds in a model's forward, and the number of windows that went through it."""
 
     is_timing: bool
     seconds: float = 0.0
@@ -92,7 +92,6 @@ class Ours:
         return ours
 
     def answer(self, questions: Sequence[Question], pool: Pool = "base") -> None:
-        """The best answers to each question."""
         opened = replace(self.opened, run=replace(self.opened.run, pool=pool))
         task: Any = opened.task
         for _ in QaModel(opened, task, {"answers": pool}, QaConfig()).found(questions):
@@ -100,25 +99,25 @@ class Ours:
 
 
 def is_bfloat16(opened: OpenedModel) -> bool:
-    """Whether a model's products are."""
+    """Whether a model's matrix products are in bfloat16."""
     with opened.run.autocast():
         return torch.is_autocast_enabled(device_of(opened).type)
 
 
 def device_of(opened: OpenedModel) -> torch.device:
-    """Where a model computes."""
+    """The device of a model."""
     device: torch.device = next(opened.opened.model.parameters()).device
     return device
 
 
 def wait() -> None:
-    """Until a GPU has done its work."""
+    """Wait until a GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def seconds(work: Callable[[], None]) -> float:
-    """How long it takes."""
+    """The seconds that a call takes."""
     wait()
     begin = time.perf_counter()
     work()
@@ -159,7 +158,7 @@ def check(ours: Ours, plain: PlainProcess, questions: Sequence[Question]) -> Non
 
 
 def speed(arguments: argparse.Namespace, folder: Path, questions: list[Question]) -> None:
-    """Print windows a second of both sides, the time outside the model, and the price of two tokenizations."""
+    """Print windows a second of both sides, the time outside the model, and the cost of two tokenizations."""
     ours = Ours.open(folder, arguments)
     device, threads = device_of(ours.opened), torch.get_num_threads()
     setting = PlainSetting(folder, ours.opened.encoder.max_length, device, is_bfloat16(ours.opened), threads)
@@ -221,7 +220,7 @@ def words(questions: Sequence[Question]) -> Iterator[str]:
 
 
 def answer_pages(arguments: argparse.Namespace, folder: Path, questions: list[Question]) -> None:
-    """Answer one question on a document of ``--pages``, and print what that took as JSON."""
+    """Answer one question on a document of ``--pages``, and print time and memory as JSON."""
     ours = Ours.open(folder, arguments)
     text = " ".join(islice(words(questions), PAGE_WORDS * arguments.pages))
     before = peak()
@@ -237,7 +236,7 @@ def peak() -> float:
 
 
 def memory(arguments: argparse.Namespace, folder: Path) -> None:
-    """Print the peak for a long and for a short document, each in a process of its own."""
+    """Print the peak memory for a long and for a short document, each in a process of its own."""
     print(f"{arguments.model}, one question on one document, base tokenization; memory of the process in MiB")
     print(f"{'pages':>8}{'characters':>14}{'windows':>10}{'seconds':>10}{'loaded':>10}{'peak':>10}")
     for pages in (FEW_PAGES, arguments.pages):

@@ -73,7 +73,7 @@ def write_results(work: Path, n_words: int, dim: int) -> Path:
 
 
 def write_manifests(folders: dict[str, Path], counts: dict[str, int]) -> None:
-    """Those of the stages, each made from the one before."""
+    """Write the manifests of the stages, each with the one before as its input."""
     from greenadapt.cost import estimate
     from greenadapt.storage.files import write_json
     from greenadapt.storage.results import Manifest
@@ -94,7 +94,7 @@ def write_manifests(folders: dict[str, Path], counts: dict[str, int]) -> None:
 
 
 def main() -> None:
-    """Make the results, run the command, and print what it took."""
+    """Make the results, run the command, and print time and size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--words", type=int, default=300_000)
     parser.add_argument("--dim", type=int, default=768)

@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 
 def read_lines(paths: list[str], n: int) -> list[str]:
-    """As many of the first lines of each file."""
+    """The first lines of all files, equally many of each."""
     share = -(-n // len(paths))
     lines: list[str] = []
     for path in paths:
@@ -124,7 +124,7 @@ def _of_sentencepiece(family: str, lines: list[str], folder: Path, size: int) ->
 
 
 def _merges(pieces: list[tuple[str, float]], ids: dict[str, int]) -> list[tuple[str, str]]:
-    """As transformers makes them: pairs of pieces, by the score of what they make."""
+    """The merges as transformers makes them: pairs of pieces, by the score of the merged piece."""
     merges = [
         (-score, ids[piece[:i]], ids[piece[i:]], (piece[:i], piece[i:]))
         for piece, score in pieces[len(SPECIALS) :]
@@ -136,7 +136,7 @@ def _merges(pieces: list[tuple[str, float]], ids: dict[str, int]) -> list[tuple[
 
 @dataclass(frozen=True)
 class Expanded:
-    """A tokenizer with added words, as greenadapt reads it, and as it is exported."""
+    """A tokenizer with added words, as greenadapt reads it, and as it exports it."""
 
     base: Tokenizer
     dual: DualTokenizer
@@ -166,7 +166,6 @@ class Expanded:
         return cls(base, DualTokenizer.load(out), load_tokenizer(out), entries, report.hidden_words, vocabulary.unk_id)
 
     def compare(self, lines: list[str]) -> Json:
-        """Counts of lines, words and differences."""
         first = self.dual.added.first_id
         vocabulary = BaseVocabulary(self.base)
         texts = self.entries.strings(vocabulary)
@@ -200,7 +199,7 @@ COLUMNS = (
 
 
 def by_rule(tokens: list[str], ids: list[int], pieces: Pieces, rows: dict[str, int], mark: str) -> list[int]:
-    """The expanded view, each word found by its characters, without its ``mark``."""
+    """The expanded view by a plain rule: each word is looked up by its characters, without its ``mark``."""
     merged: list[int] = []
     starts = np.flatnonzero(np.diff(pieces.words, prepend=-1)).tolist()
     for begin, end in pairwise([*starts, len(ids)]):

@@ -132,7 +132,7 @@ def measure(arguments: argparse.Namespace, case: str, size: int) -> dict[str, fl
 
 
 def run_case(arguments: argparse.Namespace, case: str, size: int) -> None:
-    """What the process of one case does."""
+    """Run one case in this process, and print its figures last."""
     if case == "make":
         make_model(arguments, size)
         print("{}")

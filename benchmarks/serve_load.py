@@ -31,7 +31,7 @@ WARM_UP = 10.0
 
 
 class Clients:
-    """What clients were answered: seconds of each answer with when it came, and how often each outcome."""
+    """The answers to clients: seconds and time of each, and the count of each outcome."""
 
     def __init__(self, host: str, port: int, bodies: Iterator[bytes]) -> None:
         self.host, self.port, self.bodies = host, port, bodies

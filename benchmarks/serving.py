@@ -78,7 +78,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 @dataclass(frozen=True)
 class Side:
-    """What is timed: ``run`` works through examples, ``open`` has its model, if it is ours."""
+    """A timed side: ``run`` processes examples, ``opened`` is our opened model, if the side is ours."""
 
     name: str
     run: Callable[[Sequence[Any]], Any]
@@ -87,7 +87,7 @@ class Side:
 
 
 class PlainTexts:
-    """Words or texts through a model as one writes it by hand."""
+    """Words or texts through a model in a plain loop."""
 
     def __init__(self, folder: Path, task: Any, threads: int) -> None:
         import transformers
@@ -99,7 +99,6 @@ class PlainTexts:
         self._is_split = task.name == "ner"
 
     def run(self, examples: Sequence[Any]) -> None:
-        """The most likely label of each piece or text."""
         pending = iter(examples)
         while block := list(islice(pending, BATCH)):
             texts = [list(example.words) if self._is_split else example.text for example in block]
@@ -170,7 +169,6 @@ class Times:
     cpu: float = float("inf")
 
     def add(self, run: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> None:
-        """One more round."""
         wall, cpu = time.perf_counter(), time.process_time()
         run(examples)
         self.wall = min(self.wall, time.perf_counter() - wall)
@@ -271,7 +269,7 @@ def child(arguments: Sequence[str], threads: int) -> tuple[float, float, float]:
 
 
 def started(folder: Path, work: Path, task: str, threads: int) -> tuple[float, float, float]:
-    """The fastest of three starts, see ``child``; the record has what every task reads."""
+    """The fastest of three starts, see ``child``; the record is one that every task reads."""
     record = work / ("one.jsonl" if task == "qa" else "one.txt")
     line = '{"question": "What?", "context": "The patient was well."}' if task == "qa" else "The patient was well."
     record.write_text(line + "\n", "utf-8")
@@ -281,7 +279,7 @@ def started(folder: Path, work: Path, task: str, threads: int) -> tuple[float, f
 
 
 def megabytes(folder: Path) -> float:
-    """What the model's files have, but the second tokenizer and records."""
+    """The size of a model's files, without the second tokenizer and the records."""
     names = ("*.safetensors", "model.onnx", "model.xml", "model.bin", "tokenizer.json")
     return sum(file.stat().st_size for name in names for file in folder.glob(name)) / 1e6
 

@@ -46,7 +46,7 @@ def main() -> None:
 def timed(
     batches: Iterator[TextBatch], loop: Callable[[list[str]], list[list[str]]], ours: Callable[[TextBatch], SplitBatch]
 ) -> tuple[int, dict[str, float]]:
-    """How many words there are, and the seconds of both sides, which take turns in who is first."""
+    """The number of words, and the seconds of both sides, which take turns to be first."""
     words, seconds = 0, {PLAIN: 0.0, OURS: 0.0}
     for number, batch in enumerate(batches):
         lines = batch.text.decode().split("\n")

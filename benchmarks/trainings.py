@@ -1,4 +1,4 @@
-"""The trainings of a benchmark, with ``--cluster`` all of them side by side before the first result is looked at."""
+"""The trainings of a benchmark; with ``--cluster`` they all run at once before the first result is read."""
 
 import argparse
 from collections.abc import Callable, Iterable
@@ -20,14 +20,14 @@ class _NotTrained(Exception):  # noqa: N818  (it is no error)
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Where the trainings are done."""
+    """Add the options of a cluster for the trainings."""
     parser.add_argument("--cluster", help="a Ray cluster for the trainings: HOST:PORT, auto or local")
     parser.add_argument("--cores-each", type=int, default=1, help="with --cluster: of each training")
     parser.add_argument("--gpus-each", type=float, help="with --cluster: of each training; 1 if there are GPUs")
 
 
 def finetune(session: Session, request: FinetuneRequest) -> Result:
-    """The stage; what ``train_first`` has trained is only put together."""
+    """The stage; it only collects the results that ``train_first`` has trained."""
     if _wanted is not None:
         _wanted.append((session, request))
         raise _NotTrained

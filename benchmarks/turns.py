@@ -15,7 +15,7 @@ AT_A_TURN = 2
 
 @dataclass(frozen=True)
 class Timed:
-    """What the sides have made, and the seconds that each step took, the warm-up left out."""
+    """The results of each side's steps, and the seconds of each step after the warm-up."""
 
     made: dict[str, list[Any]]
     seconds: dict[str, list[float]]
@@ -36,7 +36,7 @@ def timed(sides: Mapping[str, Iterator[Any]], n_steps: int) -> Timed:
 
 
 def setting_lines(title: str, lengths: Sequence[int], machine: Any) -> list[str]:
-    """What is timed on which machine, and how long the texts are, in pieces."""
+    """Lines about the machine, the setting, and the lengths of the texts in pieces."""
     precision = "bfloat16" if machine.is_bfloat16 else "float32"
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     return [
@@ -46,7 +46,7 @@ def setting_lines(title: str, lengths: Sequence[int], machine: Any) -> list[str]
 
 
 def wait() -> None:
-    """Until a GPU has done its work."""
+    """Wait until a GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 

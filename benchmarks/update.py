@@ -31,7 +31,7 @@ from greenadapt.vectors.word_vectors import WordVectors
 
 
 def main() -> None:
-    """Run what is missing, and print the table."""
+    """Do the missing runs, and print the table."""
     options = _options()
     options.work.mkdir(parents=True, exist_ok=True)
     records = Records(options.work / "records.jsonl")

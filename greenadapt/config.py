@@ -896,12 +896,10 @@ class RetrievalConfig(Checked):
 
     @property
     def n_passages(self) -> int:
-        """Number of paragraphs to read from an index."""
         return 10 if self.passages is None else self.passages
 
     @property
     def is_weighed(self) -> bool:
-        """Whether ``search_weight`` differs from its default."""
         return self.search_weight != RetrievalConfig.search_weight
 
     def check_index(self, index: str | None) -> None:
@@ -1129,5 +1127,4 @@ class AdapterConfig(Checked):
 
     @property
     def kind(self) -> AdapterKind:
-        """Properties of this adapter."""
         return ADAPTERS[self.adapter]

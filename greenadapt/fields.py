@@ -53,7 +53,6 @@ class Field:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the option."""
         return tuple(self.option.names.split()) or (f"--{self.name.replace('_', '-')}",)
 
     @property
@@ -146,7 +145,6 @@ def check_path(path: Any, name: str) -> None:
 
 @cache
 def _model(config: Any) -> Any:
-    """A pydantic model with the fields of a configuration."""
     from pydantic import ConfigDict, create_model
 
     types: dict[str, Any] = {field.name: (field.type, ...) for field in fields(config)}

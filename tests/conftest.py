@@ -373,19 +373,8 @@ def last_line(result: Result) -> str:
     return result.stderr.strip().splitlines()[-1]
 
 
-def load_benchmark(name: str) -> ModuleType:
-    """A script of ``benchmarks/`` as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def benchmark_module(name: str) -> ModuleType:
-    """A module of a package in ``benchmarks/``."""
+    """A script of ``benchmarks/``, or a module of a package there."""
     folder = str(ROOT / "benchmarks")
     if folder not in sys.path:
         sys.path.append(folder)

@@ -22,10 +22,10 @@ PARTS = {
 
 
 class Part(Protocol):
-    """Something that is tried again and again; made with a folder of its own and the scale of load cases."""
+    """A kind of attempts; it has a folder of its own and the scale of load cases."""
 
     def cases(self) -> Iterable[str]:
-        """What to try, in order; the frame begins again with the first, each time with new seeds."""
+        """The cases in order; the frame repeats them, each time with new seeds."""
         ...
 
     def once(self, case: str) -> bool:
@@ -36,9 +36,7 @@ class Part(Protocol):
         """Try a case; the same seed draws the same fault or input."""
         ...
 
-    def close(self) -> None:
-        """End processes and servers."""
-        ...
+    def close(self) -> None: ...
 
 
 def make_part(name: str, folder: Path, scale: float) -> Part:
@@ -50,14 +48,14 @@ def make_part(name: str, folder: Path, scale: float) -> Part:
 
 
 class Campaign:
-    """Parts of which each gets the same time."""
+    """Parts that get the same time each."""
 
     def __init__(self, log: Log, parts: dict[str, Part], seed: int, tell: Callable[[Record], None]) -> None:
         self.log, self._parts, self._seed, self._tell = log, parts, seed, tell
         self._spent = dict.fromkeys(parts, 0.0)
 
     def run(self, seconds: float) -> None:
-        """Try until the time is up or nothing is left; first, again, what failed before."""
+        """Run attempts until the time is up or none is left; failed ones of earlier campaigns come first."""
         end = time.monotonic() + seconds
         attempts = {name: self._attempts(name) for name in self._parts}
         while attempts and time.monotonic() < end:

@@ -23,13 +23,12 @@ _IMPORTS = (
 
 
 class Child:
-    """The process, as the campaign sees it; started when it is first needed."""
+    """The process, as the campaign sees it; it starts with the first request."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Try something; see ``_try``."""
         if self._process is None or self._process.poll() is not None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             command = [sys.executable, "-m", "torture.child"]
@@ -43,7 +42,6 @@ class Child:
         return answer
 
     def close(self) -> None:
-        """End it."""
         if self._process is not None:
             self._process.communicate()
 

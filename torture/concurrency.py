@@ -35,7 +35,6 @@ class Concurrency:
         self._systems = {name: mount for name, mount in SYSTEMS.items() if _has(name)} if os.geteuid() == 0 else {}
 
     def cases(self) -> list[str]:
-        """All of them."""
         of_two = [f"readers/{name}" for name, stage in self._bench.stages.items() if stage.earlier]
         mounted = [f"{system}/{name}" for name in _MOUNTED for system in self._systems if (system, name) not in _FAILS]
         cases = [*(f"ten/{name}" for name in self._bench.stages), *of_two, "corpora/adapt", *mounted]
@@ -43,11 +42,9 @@ class Concurrency:
         return cases
 
     def once(self, case: str) -> bool:
-        """Never."""
         return False
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """One of them."""
         kind, _, name = case.partition("/")
         stage, draw = self._bench.stages[name], random.Random(seed)
         try:
@@ -62,12 +59,11 @@ class Concurrency:
             yield error.outcome
 
     def close(self) -> None:
-        """Unmount what was mounted."""
         self._bench.clear()
 
 
 def ten(bench: Bench, stage: Stage, draw: random.Random) -> str:
-    """Ten processes start the same; each that does not run says so in a line, and the result is as by one."""
+    """Ten processes start the same command; those that do not run it say so in a line, and the result is correct."""
     replaces = bool(stage.earlier) and draw.random() < 0.5
     reference = bench.reference(stage, replaces)
     bench.restore(stage, replaces)
@@ -130,7 +126,7 @@ def _files(folder: Path) -> set[tuple[str, str]]:
 
 
 def two_corpora(bench: Bench) -> str:
-    """Two corpora at once in one workspace: the results of each are as when it is alone."""
+    """Prepare two corpora at once in one workspace: each result is as if the command had run alone."""
     bench.make_inputs()
     commands = [
         (*MODULE, *f"adapt -c ../in/{name}.txt -m ../in/base --workspace ws --workers 1 --min-count 1".split())
@@ -158,7 +154,7 @@ def two_corpora(bench: Bench) -> str:
 
 
 def on(bench: Bench, stage: Stage, draw: random.Random, mount: Callable[[Path, Path], None]) -> str:
-    """On another file system: killed, and run again."""
+    """Run on another file system: kill the command, and run it again."""
     trial = Trial(bench, stage, draw, replaces=bool(stage.earlier) and draw.random() < 0.5)
     saved, store = bench.run.with_name("kept"), bench.run.with_name("store")
     for folder in (saved, store):
@@ -218,7 +214,7 @@ SYSTEMS: dict[str, Callable[[Path, Path], None]] = {
 
 
 def _has(system: str) -> bool:
-    """Whether this machine can mount it."""
+    """Whether this machine can mount a kind of file system."""
     needed = {"sshfs": ("sshfs", "socat"), "xfs": ("mkfs.xfs",), "btrfs": ("mkfs.btrfs",)}.get(system, ())
     file_systems = Path("/proc/filesystems").read_text().split()
     return all(map(shutil.which, needed)) and (system == "sshfs" or system in file_systems)

@@ -31,15 +31,12 @@ class Downloads:
         self._expected: State = {}
 
     def cases(self) -> list[str]:
-        """One of each kind."""
         return [f"download/{kind}" for kind in self._kinds]
 
     def once(self, case: str) -> bool:
-        """Never."""
         return False
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """A download that goes wrong, then one that does not."""
         self._bench.make_inputs()
         with serving({f"/{name}": (self._bench.inputs / name).read_bytes() for name in _FILES}) as server:
             download = Download(self._bench, server, random.Random(seed))
@@ -57,7 +54,6 @@ class Downloads:
                 yield error.outcome
 
     def close(self) -> None:
-        """Remove what is left."""
         self._bench.clear()
 
 
@@ -81,7 +77,6 @@ class Download:
         return Forked(["-c", CODE, json.dumps({"patience": 1}), *_COMMAND.split()], self.bench.run)
 
     def fail(self) -> None:
-        """Run it; it must say in a line that it failed, and leave no result."""
         ended = self.started().completed(120)
         if ended.returncode == 0:
             raise PromiseError("lost", "it succeeded with a broken download")
@@ -89,25 +84,23 @@ class Download:
         self.require_nothing_wrong()
 
     def succeed(self) -> None:
-        """Run it; it must succeed."""
         ended = self.started().completed(120)
         if ended.returncode:
             raise PromiseError("lost", f"the next run ended with {ended.returncode}: {ended.stderr[-800:]}")
         self.require_nothing_wrong()
 
     def require_nothing_wrong(self) -> None:
-        """Files under their final names are whole."""
+        """Raise ``PromiseError`` unless files under their final names are whole."""
         for path in self.bench.run.glob("ws/*/.sources/*.txt"):
             if path.read_bytes() != self.whole[f"/{path.name}"]:
                 raise PromiseError("lost", f"{path.name} is not what the recipe says")
 
     def results(self) -> State:
-        """What readers see."""
         return {name: value for name, value in state_of(self.bench.run).items() if name != "texts.toml"}
 
 
 def stalled(download: Download) -> None:
-    """Some answers come later than anyone waits; with luck the download goes on, else it says so."""
+    """Delay some answers beyond the client's patience; the download continues, or fails with a message."""
     slow = download.draw.randint(1, 8)
     countdown = iter(range(slow))
 

@@ -42,11 +42,9 @@ class Faults:
         return cases
 
     def once(self, case: str) -> bool:
-        """Never: each attempt is another moment."""
         return False
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """One or several faults, then a run without."""
         kind, _, name = case.partition("/")
         stage = self._bench.stages[name]
         draw = random.Random(seed)
@@ -62,12 +60,11 @@ class Faults:
             yield error.outcome
 
     def close(self) -> None:
-        """Unmount what a full disk left."""
         self._bench.clear()
 
 
 def killed(trial: Trial) -> int:
-    """SIGKILL at one to three random moments."""
+    """Send SIGKILL at one to three random moments."""
     for n in range(trial.draw.randint(1, 3)):
         ended = trial.signalled(signal.SIGKILL)
         if ended.returncode != -signal.SIGKILL:
@@ -92,13 +89,13 @@ def killed_at_write(trial: Trial) -> int:
 
 
 def terminated(trial: Trial) -> int:
-    """SIGTERM at a random moment."""
+    """Send SIGTERM at a random moment."""
     trial.judge(trial.signalled(signal.SIGTERM), (143,))
     return 1
 
 
 def interrupted(trial: Trial) -> int:
-    """SIGINT at a random moment."""
+    """Send SIGINT at a random moment."""
     trial.judge(trial.signalled(signal.SIGINT), (130,))
     return 1
 
@@ -114,7 +111,7 @@ def failing_writes(trial: Trial) -> int:
 
 
 def limited(trial: Trial) -> int:
-    """No file may be longer than a random size (``ulimit -f``)."""
+    """No file may grow beyond a random size (``ulimit -f``)."""
     size = round(10 ** trial.draw.uniform(1, 5.7))
     trial.notes.append(f"{size} bytes")
     ended = trial.bench.ended(trial.stage, trial.replaces, file_bytes=size)
@@ -157,7 +154,7 @@ def wrong_clock(trial: Trial) -> int:
 
 
 def starved(trial: Trial) -> int:
-    """A random part of the memory that it needs (``ulimit -v``)."""
+    """The stage gets a random part of the memory that it needs (``ulimit -v``)."""
     size = _LEAST + round(trial.draw.uniform(0.0, 1.0) * trial.reference.memory)
     trial.notes.append(f"{size / 1e6:.0f} of {trial.reference.memory / 1e6:.0f} MB")
     ended = trial.bench.ended(trial.stage, trial.replaces, memory=size)
@@ -175,7 +172,7 @@ def starved(trial: Trial) -> int:
 
 
 def locked(trial: Trial) -> int:
-    """Locks of dead processes; other files in their place are refused, see the case ``neighbours``."""
+    """Dead processes left locks. The case ``neighbours`` has other files of these names, which are refused."""
     dead = subprocess.Popen(["true"])
     dead.wait()
     contents = [b"", f"process {dead.pid} on elsewhere".encode(), b"process 1 on here"]

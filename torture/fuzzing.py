@@ -28,7 +28,7 @@ class Hung(BaseException):
 
 @dataclass
 class Found:
-    """How the inputs of a reader ended, and the ones that did not end well."""
+    """The outcomes of a reader's inputs, with the inputs that failed."""
 
     counts: Counter[str] = field(default_factory=Counter)
     bad: dict[str, tuple[str, str]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Commands on files that were made to do harm, and what has to come of them."""
+"""Commands on hostile files, and the outcomes that they must have."""
 
 import io
 import json
@@ -41,12 +41,11 @@ class Hostile:
     """Folders of which no file may change or go."""
 
     def held(self, work: Path) -> dict[Path, bytes]:
-        """What has to stay as it is."""
         files = (path for folder in self.stays for path in (work / folder).rglob("*") if path.is_file())
         return {path: path.read_bytes() for path in files}
 
     def judged(self, arguments: Command, code: int | None, work: Path, held: dict[Path, bytes]) -> Outcome:
-        """Whether a command ended as it has to; ``held`` is what had to stay before it ran."""
+        """Whether a command ended as it must; ``held`` is the state of the folders before it ran."""
         out, error = ((work / name).read_bytes() for name in ("out", "error"))
         command = f"greenadapt {' '.join(arguments)}: "[:200]
         text = error.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Hostile input: changed files through every reader, requests to ``serve``, and cases that were thought of."""
+"""Hostile input: changed files for every reader, requests to ``serve``, and named cases."""
 
 import json
 import shutil
@@ -27,15 +27,12 @@ class Inputs:
         self._material = folder / "material"
 
     def cases(self) -> list[str]:
-        """All readers, then the named ones."""
         return [*(f"fuzz/{name}" for name in (*READERS, "http")), *(f"named/{name}" for name in CASES)]
 
     def once(self, case: str) -> bool:
-        """A named case has no chance in it."""
         return case.startswith("named/")
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """Read changed files, or run a command on a file that was made to do harm."""
         self._prepare()
         kind, _, name = case.partition("/")
         work = self._folder / f"{kind}-{name}"
@@ -44,7 +41,6 @@ class Inputs:
         shutil.rmtree(work, ignore_errors=True)
 
     def close(self) -> None:
-        """End the process that others are forked from."""
         self._child.close()
 
     def _prepare(self) -> None:

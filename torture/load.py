@@ -40,7 +40,7 @@ _BLOCK = 100_000
 
 @dataclass
 class Measured:
-    """Commands that ran one after the other, and what the largest of them took."""
+    """Commands that ran one after the other, and the peak of their time and memory."""
 
     seconds: float = 0.0
     rss: int = 0
@@ -71,15 +71,12 @@ class Load:
         }
 
     def cases(self) -> list[str]:
-        """From the shortest to the longest."""
         return [_HALVES, *self._cases]
 
     def once(self, case: str) -> bool:
-        """Always: they take long, and draw nothing."""
         return True
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """Generate the input, run the commands, and remove everything."""
         run = self._folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir()
@@ -118,7 +115,6 @@ class Load:
 
     @cached_property
     def _models(self) -> Path:
-        """Small models, as the faults have them."""
         make_inputs(self._folder / "in")
         make_models(self._folder / "in")
         return self._folder / "in"
@@ -301,7 +297,6 @@ def _measure(command: list[str], run: Path, measured: Measured) -> None:
 
 
 def _family(pid: int) -> Iterable[int]:
-    """A process and those below it."""
     yield pid
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -312,7 +307,7 @@ def _family(pid: int) -> Iterable[int]:
 
 
 def _held(pid: int) -> int:
-    """Bytes that a process holds; what several share is divided among them."""
+    """Bytes that a process holds; shared memory is divided among its processes."""
     try:
         match = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     except OSError:

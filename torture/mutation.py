@@ -222,7 +222,7 @@ def _places(value: Any) -> Any:
 
 
 def _other_value(value: Any, draw: random.Random) -> Any:
-    """Something in the place of a value: often of its kind, and near to it."""
+    """A replacement for a value: often of its type, and close to it."""
     if isinstance(value, bool) or value is None or draw.random() < 0.3:
         return draw.choice((*_TEXTS, *_NUMBERS, *_OTHERS))
     if isinstance(value, int):

@@ -25,7 +25,6 @@ class Reader:
     needs_models: bool = False
 
     def names(self, folder: Path) -> tuple[str, ...]:
-        """Its files that are there, but for locks."""
         paths = (path for pattern in self.files for path in sorted(folder.glob(pattern)))
         return tuple(path.relative_to(folder).as_posix() for path in paths if path.is_file() and path.suffix != ".lock")
 

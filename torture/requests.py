@@ -98,7 +98,7 @@ def _request(draw: random.Random) -> tuple[str, str, list[tuple[bytes, bytes]], 
 
 
 def _wide(draw: random.Random) -> bytes:
-    """As much of one thing as fits into a body."""
+    """A body with as many entries of one kind as fit."""
     if draw.random() < 0.2:
         return json.dumps({str(i): 0 for i in range(_LARGE // 10)}).encode()
     entry = draw.choice(_ENTRIES)
@@ -136,7 +136,7 @@ async def _answer(
 
 
 def _why_wrong(status: int, answer: bytes, path: str) -> str:
-    """What is not as promised about a response, if anything."""
+    """What breaks a promise in a response; empty if nothing does."""
     if status not in _STATUSES:
         return f"status {status}: {answer[:200]!r}"
     if status == 200 or not answer:

@@ -65,7 +65,7 @@ def stages() -> dict[str, Stage]:
 
 
 def make_inputs(folder: Path) -> None:
-    """Models, texts and labelled files, once."""
+    """Make models, texts and labelled files, unless they exist."""
     if (folder / "complete").exists():
         return
     shutil.rmtree(folder, ignore_errors=True)
@@ -101,7 +101,7 @@ def reads_models(stage: Stage) -> bool:
 
 
 def make_models(folder: Path) -> None:
-    """The trained models that later commands read, by the commands themselves."""
+    """Train the models that later commands read, by the commands themselves."""
     if (folder / "trained-all").exists():
         return
     for name, options in _TRAINED.items():
@@ -110,7 +110,7 @@ def make_models(folder: Path) -> None:
 
 
 def run_all(commands: Iterable[Command], folder: Path) -> None:
-    """Run commands of which each must succeed, or copy files."""
+    """Run commands that must succeed, or copy files."""
     for command in commands:
         if command[0] == "cp":
             source, target = (folder / name for name in command[1:])

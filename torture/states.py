@@ -1,4 +1,4 @@
-"""What a folder holds, as its readers see it: the results in it, each with the hash of its content."""
+"""The results in a folder, as its readers see them, each with the hash of its content."""
 
 import json
 import re
@@ -87,7 +87,7 @@ def _is_apart(folder: Path, file: Path) -> bool:
 
 
 def differences(state_found: State, *allowed: State) -> str:
-    """Which results are not as in one of the ``allowed`` states, in a line; "" if each is."""
+    """The results that differ from all ``allowed`` states, in a line; empty if there are none."""
     names = dict.fromkeys(name for state in (state_found, *allowed) for name in state)
     differing = [name for name in names if state_found.get(name) not in [state.get(name) for state in allowed]]
     return json.dumps({name: state_found.get(name, "gone")[:12] for name in differing}) if differing else ""

@@ -76,7 +76,7 @@ def refused(licence: str) -> list[str]:
 
 
 def check_licences() -> Iterator[str]:
-    """What is wrong with the licences of what is installed."""
+    """Problems of the licences of installed packages."""
     for name, package in dependencies().items():
         licence = STATED.get(name) or licence_of(package)
         if not licence:
@@ -98,7 +98,7 @@ def check_hashes() -> Iterator[str]:
 
 
 def check_vulnerabilities() -> Iterator[str]:
-    """What is known of the versions in constraints.txt; says loudly what could not be looked up."""
+    """Known vulnerabilities of the versions in constraints.txt, and packages that could not be looked up."""
     command = [str(ROOT / "build" / "audit" / "bin" / "pip-audit"), "-r", str(ROOT / "constraints.txt")]
     process = subprocess.run([*command, "--no-deps", "--disable-pip", "-f", "json"], capture_output=True, text=True)
     try:
@@ -123,7 +123,7 @@ def _versions(path: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Print what is wrong; the exit code is 1 if something is."""
+    """Print the problems; the exit code is 1 if there are any."""
     checks = {"licences": check_licences, "hashes": check_hashes, "vulnerabilities": check_vulnerabilities}
     problems = [problem for check in sys.argv[1:] or checks for problem in checks[check]()]
     print(

@@ -1,4 +1,4 @@
-"""Runs of a stage from the same start again and again, in a folder that is always the same."""
+"""Runs of a stage from the same start state, always in the same folder."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class PromiseError(Exception):
 
 @dataclass(frozen=True)
 class Reference:
-    """A run that nothing disturbs."""
+    """An undisturbed run."""
 
     before: State
     after: State
@@ -62,41 +62,34 @@ class Bench:
 
     @cached_property
     def stages(self) -> dict[str, Stage]:
-        """By name."""
         return stages()
 
     def reference(self, stage: Stage, replaces: bool) -> Reference:
-        """The run of a stage from its start state."""
         key = stage.name, replaces
         if key not in self._references:
             self._references[key] = self._saved_reference(stage, replaces) or self._new_reference(stage, replaces)
         return self._references[key]
 
     def make_inputs(self) -> None:
-        """Make what the first stages read, if it is not there."""
         make_inputs(self.inputs)
 
     def restore(self, stage: Stage, replaces: bool) -> None:
-        """Bring the folder into the stage's start state."""
         self.clear()
         shutil.copytree(self._start(stage, replaces), self.run, symlinks=True)
 
     def clear(self) -> None:
-        """Remove the folder in which stages run."""
         subprocess.run(["umount", "-q", str(self.run)], check=False, capture_output=True)
         shutil.rmtree(self.run, ignore_errors=True)
 
     def command(self, stage: Stage, replaces: bool) -> tuple[str, ...]:
-        """What runs the stage."""
         return (*stage.run, *([stage.force] if replaces and stage.force else []))
 
     def begun(self, stage: Stage, replaces: bool, **faults: Any) -> Forked:
-        """The stage, started with faults in it."""
         command = self.command(stage, replaces)
         return Forked(["-c", CODE, json.dumps(faults), *command] if faults else [*MODULE, *command], self.run)
 
     def ended(self, stage: Stage, replaces: bool, **faults: Any) -> "subprocess.CompletedProcess[str]":
-        """The same, when it has ended; raises ``PromiseError`` if it does not."""
+        """The ended stage; raises ``PromiseError`` if it hangs."""
         start = time.monotonic()
         process = self.begun(stage, replaces, **faults).completed(_LONGEST)
         if time.monotonic() - start > _LONGEST:
@@ -104,7 +97,7 @@ class Bench:
         return process
 
     def has_run(self, stage: Stage, process: "subprocess.CompletedProcess[str]") -> bool:
-        """Whether a run says that another one has done what cannot be done twice."""
+        """Whether a run says that another run did the work, of a command that cannot run twice."""
         return bool(stage.again) and process.returncode == 1 and stage.again in process.stderr
 
     def require(self, stage: Stage, *allowed: State) -> None:
@@ -124,7 +117,6 @@ class Bench:
             raise PromiseError("lost", f"{' '.join(stage.probe)} prints {answer[:200]}")
 
     def state(self, stage: Stage) -> State:
-        """What the folder holds now."""
         return state_of(self.run, ("index",) if stage.probe[:1] == ("search",) else ())
 
     def _probe(self, stage: Stage) -> str:
@@ -193,7 +185,7 @@ class Trial:
             self.bench.require_probe(self.stage, *self.reference.probes)
 
     def judge(self, process: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
-        """A run with a fault in it either succeeds or fails as promised."""
+        """Check that a run with a fault either succeeds or fails as promised."""
         has_begun = bool(process.stderr or process.stdout)
         is_over = process.returncode in (-signal.SIGTERM, -signal.SIGINT) and has_begun  # Python was ending
         if process.returncode == 0 or is_over:
@@ -204,7 +196,7 @@ class Trial:
                 check_message(process, codes)
 
     def finish(self) -> list[str]:
-        """The next run ends as an undisturbed one; what it left of temporary files."""
+        """Check that the next run ends as an undisturbed one; return the temporary files that remain."""
         process = self.bench.ended(self.stage, self.replaces)
         if process.returncode and not self.bench.has_run(self.stage, process):
             raise PromiseError("lost", f"the next run ended with {process.returncode}: {process.stderr[-1500:]}")

@@ -27,15 +27,12 @@ class Uploads:
         self._expected: dict[str, bytes] = {}
 
     def cases(self) -> list[str]:
-        """One of each kind."""
         return [f"upload/{kind}" for kind in self._kinds]
 
     def once(self, case: str) -> bool:
-        """Never."""
         return False
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """A push that goes wrong, then one that does not."""
         self._bench.make_inputs()
         model = self._bench.inputs / "adapted"
         before = _files(model)
@@ -66,19 +63,17 @@ class Upload:
         self._model, self._expected = model, expected
 
     def started(self) -> Forked:
-        """The command."""
         arguments = ["-c", CODE, json.dumps({"hub": self.hub.url}), "push", str(self._model), _REPO]
         return Forked(arguments, HF_TOKEN=TOKEN)
 
     def succeed(self) -> dict[str, bytes]:
-        """Run it; it must succeed. The files on the hub."""
+        """Run the command, which must succeed; return the files on the hub."""
         ended = self.started().completed(120)
         if ended.returncode:
             raise PromiseError("lost", f"the next push ended with {ended.returncode}: {ended.stderr[-800:]}")
         return self._held()
 
     def judge(self, codes: tuple[int, ...] = (1,)) -> None:
-        """Run it; it may fail, in a line that does not show the token."""
         ended = self.started().completed(240)
         if ended.returncode:
             check_message(ended, codes)
@@ -95,7 +90,7 @@ class Upload:
 
 
 def refused(upload: Upload) -> None:
-    """From one request on the hub refuses or is out of order."""
+    """The hub refuses from one request on, or is out of order."""
     first, status = upload.draw.randrange(_REQUESTS), upload.draw.choice(["401", "403", "404", "429", "500", "503"])
     countdown = iter(range(first))
     upload.hub.before = lambda: "" if next(countdown, None) is not None else status
@@ -104,7 +99,7 @@ def refused(upload: Upload) -> None:
 
 
 def cut(upload: Upload) -> None:
-    """From one request on, or at one, the connection ends without an answer."""
+    """The connection ends without an answer, at one request or from it on."""
     first, goes_on = upload.draw.randrange(_REQUESTS), upload.draw.random() < 0.5
     countdown = iter(range(first))
     at = iter([True])

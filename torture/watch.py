@@ -1,4 +1,4 @@
-"""What a process opens, changes and starts, by Python's audit events."""
+"""Files that a process opens and changes, and programs that it starts, by Python's audit events."""
 
 import os
 import site

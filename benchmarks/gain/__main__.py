@@ -41,7 +41,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Do what is missing, and print the table after each seed."""
+    """Do the missing runs, and print the table after each seed."""
     options = _options(arguments)
     if options.threads:
         import torch
@@ -100,7 +100,7 @@ def _tried(lab: Lab, options: argparse.Namespace, model: str, budget: int | None
 def _runs_of(
     lab: Lab, options: argparse.Namespace, arms: Iterable[str], seeds: Iterable[int]
 ) -> Iterator[tuple[Cell, str, int, TrainConfig, str]]:
-    """What ``Lab.run`` is called with, in the order of work."""
+    """The arguments of ``Lab.run`` for each run, in the order of work."""
     cells = list(_cells(options))
     recipes = {model: _chosen(lab, options, model) for model in options.model}
     for seed, cell, arm in product(seeds, cells, list(arms)):
@@ -109,7 +109,7 @@ def _runs_of(
 
 
 def _chosen(lab: Lab, options: argparse.Namespace, model: str) -> Recipe:
-    """Steps and rates of a model: given, or chosen on the grid in its records, which may have had fewer labels."""
+    """Steps and rates of a model: set by options, or chosen on the grid in its records, maybe of fewer labels."""
     if options.learning_rate and options.steps:
         return Recipe(options.steps, dict.fromkeys(TRIED, options.learning_rate))
     chosen = _tried(lab, options, model, options.recipe_budget).choice
@@ -140,7 +140,7 @@ def _cells(options: argparse.Namespace) -> Iterator[Cell]:
 
 
 def _texts(options: argparse.Namespace) -> dict[str, Path]:
-    """The unlabelled text of each set: given as ``SET=FILE``, as ``FILE`` for all others, or that of its domain."""
+    """The unlabelled text of each set: ``SET=FILE``, or ``FILE`` for all other sets, or that of its domain."""
     files: dict[str, Path] = {}
     for text in options.corpus:
         name, equals, file = text.partition("=")

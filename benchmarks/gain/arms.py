@@ -49,7 +49,6 @@ class Arm:
 
     @property
     def reads_text(self) -> bool:
-        """Whether its model depends on the unlabelled text."""
         return self.rows is not None or self.pretraining is not None
 
 
@@ -83,7 +82,7 @@ ARMS: dict[str, Arm] = {
 
 
 def with_base(arms: Iterable[str]) -> list[str]:
-    """The arms in order of work: the base model, which all others are compared with, comes first."""
+    """The arms in order of work; the base model, with which all others are compared, comes first."""
     return list(dict.fromkeys([BASE, *arms]))
 
 
@@ -122,7 +121,7 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
 
 
 def described(corpus: Path, arm: Arm) -> Json:
-    """All that decides an arm's model, besides the base model: known before it is made."""
+    """All that decides an arm's model besides the base model, as far as it is known before training."""
     text = hash_file(corpus)
     if arm.pretraining is not None:
         return {"text": text, "pretraining": plain(dict(arm.pretraining))}
@@ -156,12 +155,12 @@ def _pretrained(session: Session, corpus: Path, model: str, options: Options, ta
 
 @cache
 def identity(model: str) -> str:
-    """A hash of what a model consists of."""
+    """A hash of a model's content."""
     return str(model_input(find_model(model))["sha256"])
 
 
 def changed_settings(config: Any) -> Json:
-    """The options of a configuration that are not the defaults: they stay the same when it gets further ones."""
+    """The options of a configuration that differ from the defaults."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     return dict(
         plain(

@@ -1,4 +1,4 @@
-"""What is kept of a run's predictions, and what they say of differences between arms."""
+"""Statistics of a run's predictions, and differences between arms."""
 
 import zlib
 from base64 import b85decode, b85encode
@@ -57,11 +57,9 @@ class Compared:
 
     @property
     def difference(self) -> float:
-        """``ours - theirs``."""
         return self.ours - self.theirs
 
     def as_dict(self) -> Json:
-        """With the ends of the 95 % percentile interval."""
         low, high = np.quantile(self.samples, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]).tolist()
         return {"ours": self.ours, "theirs": self.theirs, "difference": self.difference, "low": low, "high": high}
 

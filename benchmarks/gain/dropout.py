@@ -43,7 +43,7 @@ def cut(word: str, ids: Mapping[str, int], chance: random.Random, dropped: float
 
 @dataclass
 class _Cuts:
-    """Stands in for ``DualTokenizer._merge``: the view beside the base one is by chance."""
+    """Replaces ``DualTokenizer._merge``: the view beside the base view is drawn at random."""
 
     draw: tuple[int, ...] = ()
     """What the chance depends on, besides the text."""
@@ -89,7 +89,7 @@ def _pieces(tokenizer: DualTokenizer) -> _Vocabulary:
 
 @dataclass(frozen=True, eq=False)
 class _Redrawn(TaskDataset):
-    """Several draws of the same inputs, one behind the other: one for each epoch."""
+    """Several draws of the same inputs, concatenated: one for each epoch."""
 
     n_drawn: int = 0
 
@@ -101,7 +101,7 @@ class _Redrawn(TaskDataset):
 
 @contextmanager
 def dropout() -> Iterator[None]:
-    """The expanded view of a text is one by MaxMatch-dropout; for NER as the only task, and models with WordPiece."""
+    """Replace the expanded view by MaxMatch-dropout; for NER as the only task, and models with WordPiece."""
     cuts = _Cuts()
     items_of, dataset_of, draw_of = FinetuneRun._training_items, FinetuneRun._dataset, Feed.draw
 

@@ -1,4 +1,4 @@
-"""New rows by other people's programs, or by chance: the same words, another vector for each."""
+"""New rows by other programs, or at random: the same words, other vectors."""
 
 import shutil
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def focus(model: Adapted) -> Array:
 
 
 def random(model: Adapted) -> Array:
-    """Rows that know nothing of their words: random directions, as long as the base model's rows: (n_new, dim)."""
+    """Random rows that ignore the words, as long as the base model's rows: (n_new, dim)."""
     base = OpenedBase(find_model(model.base))
     table, vocabulary = base.checkpoint.embedding(), base.vocabulary
     n_new = Checkpoint.open(model.expanded).n_rows - base.checkpoint.n_rows
@@ -104,7 +104,7 @@ def missing(peer: str) -> str:
 
 
 def with_rows_of(peer: str, model: Adapted) -> Path:
-    """The folder of ``made.expanded`` with the rows of ``peer``; it is made unless it is there."""
+    """The folder of ``model.expanded`` with the rows of ``peer``; it is made if it is missing."""
     folder = model.expanded.with_name(f"{model.expanded.name}-{peer}")
     if not folder.is_dir():
         _, rows_of = PEERS[peer]

@@ -22,7 +22,7 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long, and at which rate, arms are trained; all make the same number of steps."""
+    """Steps and peak rates of the arms; all arms make the same number of steps."""
 
     steps: int
     rates: Mapping[str, float]
@@ -44,7 +44,7 @@ UNTRIED = Recipe(600, dict.fromkeys(TRIED, 1e-4))
 
 @dataclass(frozen=True)
 class Tried:
-    """The development scores of a grid: of every point that both arms have under the first seed on all sets."""
+    """The development scores of the grid points that both arms have, under the first seed, on all sets."""
 
     sets: Sequence[str]
     scores: Mapping[str, Mapping[Point, Mapping[tuple[int, str], Json]]]
@@ -77,7 +77,7 @@ class Tried:
         return cls(sets, scores)
 
     def mean(self, arm: str, point: Point) -> float | None:
-        """The mean development score, ``None`` if one of the runs found no entity."""
+        """The mean development score; ``None`` if a run found no entity."""
         runs = self.scores[arm][point].values()
         return (
             None

@@ -86,7 +86,7 @@ def _domain_tables(by_set: Mapping[str, Mapping[str, Json]]) -> list[str]:
 
 
 def _domain_line(arm: str, title: str, rows: Sequence[Json | None]) -> str:
-    """The scores of what the others are compared with, else differences from that."""
+    """The scores of the reference arm, else differences from them."""
     is_compared = arm != COMPARISONS[title][1]
     cells = [
         "" if row is None else _difference(row["compared"].get(title)) if is_compared else _points(row["mean"])
@@ -96,7 +96,7 @@ def _domain_line(arm: str, title: str, rows: Sequence[Json | None]) -> str:
 
 
 def _settings(arms: Mapping[str, Sequence[Json]]) -> str:
-    """Steps of all arms, and each rate with the arms that have it."""
+    """The steps of all arms, and each rate with the arms that have it."""
     rates: dict[float, list[str]] = {}
     for arm, records in arms.items():
         rates.setdefault(records[0]["settings"]["training"]["learning_rate"], []).append(arm)
@@ -127,7 +127,7 @@ def _set_rows(arms: Mapping[str, Sequence[Json]]) -> dict[str, Json]:
 
 
 def _compared(runs: Mapping[str, Runs], arm: str, view: str, compared_view: str, main_score: Any) -> Compared | None:
-    """Under the seeds that both have; ``None`` if there are none, or the arm has no such view."""
+    """Compare under the seeds that both arms have; ``None`` if there are none, or the arm has no such view."""
     theirs = runs.get(compared_view, {})
     theirs_view = "mean unseen" if view.endswith("unseen") else "mean"
     seeds = [seed for seed, views in runs[arm].items() if view in views and seed in theirs]
@@ -157,7 +157,7 @@ def _mean_rows(by_set: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of those that are there."""
+    """The mean of the numbers that are not ``None``."""
     numbers = [value for value in values if value is not None]
     return float(np.mean(numbers)) if numbers else None
 

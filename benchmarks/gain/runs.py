@@ -1,4 +1,4 @@
-"""One run: fine-tune one arm on one draw of a set under one seed, and keep what the table is made of."""
+"""One run: fine-tune an arm on a draw of a set under a seed, and record the statistics for the table."""
 
 import shutil
 import subprocess
@@ -36,7 +36,7 @@ OTHER_SEED = 1000
 
 @dataclass(frozen=True)
 class Cell:
-    """A model, a set and how many of its training examples are used (``None``: all); all its runs can be compared."""
+    """A model, a set and a number of its training examples (``None``: all); all runs of a cell can be compared."""
 
     model: str
     of: LabelledSet | QuestionFold
@@ -48,7 +48,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Limits:
-    """What all runs share; ``None`` for a number of examples is all."""
+    """The limits that all runs share; ``None`` for a number of examples is all."""
 
     test: int | None = None
     dev: int | None = None
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is, before it is made."""
+    """The description of a run, before it is made."""
 
     cell: Cell
     arm: str
@@ -72,13 +72,12 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's name in records."""
         return hash_json(self.settings)[:16]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What is kept of a finished training."""
+    """The scores and statistics of a finished training."""
 
     scores: dict[str, Json]
     """Part → scores by view."""
@@ -112,7 +111,7 @@ class Lab:
         return self._records[name]
 
     def run(self, cell: Cell, arm: str, seed: int, training: TrainConfig, label: str = "") -> Json:
-        """The record of a run; it is made unless it is there. ``label`` is added to the arm's name in the table."""
+        """The record of a run, made if it is missing; ``label`` is added to the arm's name in the table."""
         if (record := self.find(cell, arm, seed, training)) is not None:
             return record
         parts = ("test",) if cell.of.kind == "qa" else ("dev", "test")
@@ -141,12 +140,11 @@ class Lab:
         )
 
     def find(self, cell: Cell, arm: str, seed: int, training: TrainConfig) -> Json | None:
-        """The record of a run, if it is there."""
         parts = ("test",) if cell.of.kind == "qa" else ("dev", "test")
         return self.records(file_of(cell)).by_key.get(self._run_of(cell, arm, seed, training, parts).key)
 
     def try_out(self, cell: Cell, arm: str, seed: int, training: TrainConfig) -> Json:
-        """The record of a run that is measured on the development set alone; it is made unless it is there."""
+        """The record of a run that is measured on the development set alone, made if it is missing."""
         run = self._run_of(cell, arm, seed, training, ("dev",))
         records = self.records(recipe_file(cell.model))
         if (record := records.by_key.get(run.key)) is not None:
@@ -216,9 +214,7 @@ class Lab:
         return Trained(scores, unseen, statistics, steps, cost)
 
     def _base(self, control: Run) -> tuple[Array, Cost]:
-        """The logits of the base model that ``control`` is averaged with, and what it cost; another machine's run is
-        made again.
-        """
+        """The logits and the cost of the second base model of ``control``; another machine's run is made again."""
         run = self._run_of(control.cell, BASE, control.seed, control.training, [*control.measured])
         file = self._logits_file(run.key)
         if not file.is_file():
@@ -261,7 +257,7 @@ class Lab:
         return replace(cell.of.config(), max_length=self.limits.max_length)
 
     def _keep_logits(self, result: Result, key: str) -> None:
-        """Of the base model, for the control."""
+        """Save the base model's logits for the control."""
         file = self._logits_file(key)
         file.parent.mkdir(exist_ok=True)
         shutil.copyfile(_seed_folder(result) / LOGITS, file)
@@ -281,17 +277,17 @@ def model_name(model: str) -> str:
 
 
 def recipe_file(model: str) -> str:
-    """Where the runs are recorded by which rate and steps of a model are chosen."""
+    """The file that records the runs by which a model's rate and steps are chosen."""
     return f"recipe-{model_name(model)}"
 
 
 def file_of(cell: Cell) -> str:
-    """Where the runs of a cell are recorded."""
+    """The file that records the runs of a cell."""
     return f"gain-{model_name(cell.model)}-{cell.budget or 'all'}"
 
 
 def joined(files: Sequence[Path]) -> Path:
-    """The files one behind the other as one; one alone is left as it is."""
+    """The concatenation of several files; a single file is returned as it is."""
     if len(files) == 1:
         return files[0]
     file = files[0].with_stem("+".join(path.stem for path in files))

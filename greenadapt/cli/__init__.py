@@ -97,7 +97,6 @@ class _Main(_Group):
             return super().make_context(*arguments, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the options before the command's name."""
         if not ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         _, remaining, _ = read_for_completion(self, ctx, args)
@@ -105,7 +104,6 @@ class _Main(_Group):
         return remaining[1:]
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         with in_words(ctx), _harmless():
             return super().invoke(ctx)
 

@@ -51,7 +51,7 @@ def doctor(
 
 
 def _settings(group: Any, file: str | None) -> list["Check"]:
-    """What is set in ``file`` and in the environment, and a check for each value that is wrong."""
+    """The options set in ``file`` and in the environment, and a problem for each wrong value."""
     from greenadapt.stages.machine import Check
 
     rows: dict[str, dict[str, Any]] = {}  # by location: once, also if it is for many commands
@@ -87,7 +87,7 @@ def _settings(group: Any, file: str | None) -> list["Check"]:
 
 
 def _check(command: Any, parameter: Any, setting: Setting) -> None:
-    """Raise ``UsageError`` with the place of a wrong value."""
+    """Raise ``UsageError`` with the location of a wrong value."""
     from pydantic import TypeAdapter, ValidationError
 
     from greenadapt.fields import allowed

@@ -87,7 +87,6 @@ def evaluate(
 
 
 def _write_predictions(evaluated: "Sequence[Evaluated]", out: Path) -> None:
-    """Write the predictions with their file and seed."""
     from greenadapt.storage.outputs import open_output
 
     with open_output(out) as (stream, _):

@@ -39,7 +39,6 @@ class Pick:
         self.only, self.without, self.defaults = only, without, defaults
 
     def fields(self, config: type) -> list[Field]:
-        """The chosen fields."""
         fields = option_fields(config)
         return [fields[name] for name in self.only or fields if name not in self.without]
 
@@ -174,7 +173,7 @@ def _parameter(field: Field, default: Any) -> Parameter:
 
 
 def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
-    """The values of the fields from those of the options; an unset option has the field's default."""
+    """The values of fields, from the values of their options or else the fields' defaults."""
     chosen = {}
     for field in picked:
         value = values[field.parameter]
@@ -230,7 +229,7 @@ def as_shown(command: Any, ctx: Any) -> Any:
 
 
 def _is_basic(command: Any, parameter: Any) -> bool:
-    """Whether the short help shows a parameter; that of a group shows all."""
+    """Whether the short help lists a parameter; the help of a group lists all."""
     if parameter.name == "help_all":
         return False
     is_needed = parameter.required or parameter.param_type_name == "argument" or parameter.name == "help"

@@ -160,13 +160,11 @@ class _Style:
 
     @property
     def head(self) -> list[str]:
-        """The lines before the first prediction."""
         from greenadapt.inference.entries import GLUE_HEADER
 
         return [f"{GLUE_HEADER}\n"] if self.glue else []
 
     def lines(self, block: "Iterable[Prediction]", *, is_ascii: bool) -> Iterator[str]:
-        """The predictions as lines."""
         from greenadapt.inference.entries import glue_line
 
         for prediction in block:

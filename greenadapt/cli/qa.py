@@ -180,7 +180,6 @@ def qa(
 
 
 def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_ScorerFiles", *, is_read: bool) -> None:
-    """Answer and print, question by question."""
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.printing import print_answers, print_summary
     from greenadapt.inference.qa.answering import Answering
@@ -219,7 +218,6 @@ class _ScorerFiles:
         self._odds: dict[str, float] = {}
 
     def add(self, row: Json) -> None:
-        """Add the answer to a question."""
         predictions, null_odds = self._files
         if predictions is not None:
             self._answers[row["id"]] = row["answer"]
@@ -228,7 +226,6 @@ class _ScorerFiles:
             self._odds[row["id"]] = largest if row["null_odds"] is None else row["null_odds"]
 
     def write(self) -> None:
-        """Write the files atomically."""
         from greenadapt.storage.outputs import open_output
 
         for path, values in zip(self._files, (self._answers, self._odds), strict=True):

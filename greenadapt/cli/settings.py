@@ -190,7 +190,6 @@ def _key(name: str) -> str:
 
 
 def _from_environment(parameter: Any, text: str, name: str) -> str | list[str] | bool:
-    """The value of a parameter from the text of an environment variable."""
     if parameter.is_flag:
         if text.lower() not in (*_YES, *_NO):
             raise UsageError(f"{name} is {text!r}, must be true or false")
@@ -202,7 +201,6 @@ def _from_environment(parameter: Any, text: str, name: str) -> str | list[str] |
 
 
 def _from_toml(parameter: Any, value: Any, location: str) -> str | list[str] | bool:
-    """The value of a parameter from a value in TOML."""
     if isinstance(value, bool) or parameter.is_flag:
         if not (isinstance(value, bool) and parameter.is_flag):
             expected = "true or false" if parameter.is_flag else "text or a number"

@@ -10,7 +10,7 @@ import pytest
 from greenadapt.progress import Silent
 from greenadapt.vectors import cbow, engines
 from tests.cluster.test_vectors import CONFIG, LESS, grouped_text, own_group
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 from tests.vectors.test_cbow import prepare
 
 pytestmark = pytest.mark.slow
@@ -18,9 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def cluster_quality() -> ModuleType:
-    for name in ("planted", "vector_quality"):
-        load_benchmark(name)
-    return load_benchmark("cluster_quality")
+    return benchmark_module("cluster_quality")
 
 
 def test_one_node_trains_the_same_and_eight_about_as_well(

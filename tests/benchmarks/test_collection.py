@@ -11,7 +11,7 @@ import pytest
 from greenadapt.progress import Silent
 from greenadapt.stages.index import IndexRequest, index
 from greenadapt.tasks.questions import read_questions
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 from tests.support.small_tasks import lines, session
 
 PAPERS = ["Bats were seen. " * 20 + "\n\nThe camel was ill. " + "It rained. " * 30, "A camel. " * 30]
@@ -19,9 +19,7 @@ PAPERS = ["Bats were seen. " * 20 + "\n\nThe camel was ill. " + "It rained. " * 
 
 @pytest.fixture
 def benchmark() -> ModuleType:
-    for name in ("records", "tables", "covid_qa"):
-        load_benchmark(name)
-    return load_benchmark("collection")
+    return benchmark_module("collection")
 
 
 @pytest.fixture

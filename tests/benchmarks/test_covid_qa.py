@@ -12,7 +12,7 @@ import pytest
 
 from greenadapt.progress import Silent
 from greenadapt.tasks.questions import read_questions
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 from tests.support.small_tasks import TinyModel, qa_file, sentences
 
 Json = dict[str, Any]
@@ -20,8 +20,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    load_benchmark("records")
-    return load_benchmark("covid_qa")
+    return benchmark_module("covid_qa")
 
 
 def paragraph(number: int, n_questions: int, first: int = 0) -> Json:

@@ -17,7 +17,7 @@ from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 from greenadapt.vectors.engines import fast
-from tests.support.engine_benchmarks import Benchmarks
+from tests.benchmarks.conftest import Benchmarks
 
 # -- texts and sides --------------------------------------------------------------------------------------------------
 

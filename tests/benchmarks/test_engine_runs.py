@@ -13,8 +13,8 @@ from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
-from tests.conftest import load_benchmark
-from tests.support.engine_benchmarks import Benchmarks
+from tests.benchmarks.conftest import Benchmarks
+from tests.conftest import benchmark_module
 
 # -- runs and table ---------------------------------------------------------------------------------------------------
 
@@ -93,13 +93,8 @@ def test_neighbours_are_those_shared_with_the_references(
     benchmarks: Benchmarks, corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = benchmarks["engine_runs"]
-    reference = {
-        "epochs": 2,
-        "alpha": 0.1,
-        "seed": 9,
-        "workers": 1,
-        "measures": ["reference"],
-    }  # with one thread it is made again
+    # With one thread it is made again.
+    reference = {"epochs": 2, "alpha": 0.1, "seed": 9, "workers": 1, "measures": ["reference"]}
     monkeypatch.setattr(module, "_REFERENCE", reference)
     settings = {
         "text": {"zipf": 50},
@@ -152,7 +147,7 @@ def test_table(benchmarks: Benchmarks) -> None:
 
 def test_limits_count_by_hand(benchmarks: Benchmarks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # the script sets it
-    limits = load_benchmark("limits")
+    limits = benchmark_module("limits")
     for name, value in (("CHUNK", 64), ("GROUP", 8), ("NEGATIVES", 4)):
         monkeypatch.setattr(limits, name, value)
     assert limits.input_rows(5) == 74 / 64

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from greenadapt.training.loop import Training
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 from tests.support.small_tasks import TinyModel, lines, ner_file, texts_file
 from tests.support.watched import watched
 
@@ -23,15 +23,12 @@ Start = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    load_benchmark("records")
-    load_benchmark("tables")
-    return load_benchmark("pals")
+    return benchmark_module("pals")
 
 
 @pytest.fixture(scope="module")
 def speed() -> ModuleType:
-    load_benchmark("turns")
-    return load_benchmark("pals_speed")
+    return benchmark_module("pals_speed")
 
 
 @pytest.fixture(autouse=True)
@@ -221,15 +218,6 @@ def test_all_sides_learn_from_the_same_batches(
     limits = {line.split("  ")[0]: line.split()[-1] for line in out[4:9]}
     assert limits["pals"] == "1.25"
     assert [line.split()[-1] for line in out if line.startswith("pals, top")] == ["0.80", "0.80"]
-
-
-def test_ratios_are_of_medians_and_of_the_same_steps(speed: ModuleType) -> None:
-    first = [1.0, 2.0, 4.0, 0.5, 3.0]
-    seconds = {"plain": first, "pals": [1.5, 2.0, 8.0, 1.0, 6.0]}
-    head, plain_row, pals_row = speed.table("training", seconds, {"plain": None, "pals": 1.25})
-    assert head.split() == ["training", "ms", "ratio", "of", "each", "step", "at", "most"]
-    assert plain_row.split() == ["plain", "2000.0", "1.000", "1.000", "(1.000–1.000)"]
-    assert pals_row.split() == ["pals", "2000.0", "1.000", "2.000", "(1.500–2.000)", "1.25"]
 
 
 def test_a_record_is_told_apart_by_its_data(start: Start, tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from types import ModuleType
 
 import pytest
 
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 
 
 @pytest.fixture(scope="module")
 def turns() -> ModuleType:
-    return load_benchmark("turns")
+    return benchmark_module("turns")
 
 
 def test_sides_take_turns_on_the_same_steps(turns: ModuleType) -> None:

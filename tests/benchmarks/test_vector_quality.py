@@ -12,17 +12,17 @@ from gensim.test.utils import datapath
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 
 
 @pytest.fixture(scope="module")
 def quality() -> ModuleType:
-    return load_benchmark("vector_quality")
+    return benchmark_module("vector_quality")
 
 
 @pytest.fixture(scope="module")
 def planted() -> ModuleType:
-    return load_benchmark("planted")
+    return benchmark_module("planted")
 
 
 def random_vectors(words: list[str], dim: int = 8) -> WordVectors:

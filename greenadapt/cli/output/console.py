@@ -268,8 +268,6 @@ class _Quiet(Silent):
 
 
 class _Log(_Quiet):
-    """Progress for logs and pipes."""
-
     def note(self, message: str) -> None:
         write_message("info", message)
 
@@ -314,8 +312,6 @@ class _LogBar:
 
 
 class _Terminal(_Quiet):
-    """Progress on a terminal."""
-
     def __init__(self) -> None:
         from rich.console import Console
 

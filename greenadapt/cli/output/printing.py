@@ -78,7 +78,6 @@ def counts_in_words(counts: dict[str, Any]) -> str:
 
 
 def _quality(figures: dict[str, Any]) -> str:
-    """The quality of a map in one line."""
     base = figures["base_rows"]["cosine"]
     return (
         f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
@@ -102,7 +101,7 @@ def _number(value: object) -> str:
 
 
 def print_plan(steps: Iterable[Step], as_json: bool) -> None:
-    """The steps, as lines of JSON or as text."""
+    """Print the steps, as lines of JSON or as text."""
     if as_json:
         print_json(*(step.as_dict() for step in steps))
     else:
@@ -120,7 +119,6 @@ def _step_lines(step: Step) -> list[str]:
 
 
 def _adapter(counts: Json | None) -> list[str]:
-    """The adapters of the tasks, and how many weights they add."""
     if counts is None:
         return []
     tasks = counted(counts["tasks"], "task")
@@ -150,7 +148,7 @@ _COLUMNS = ["stage", "state", "made", "size", "time"]
 
 
 def print_status(rows: Sequence[Json], root: Path | None) -> None:
-    """The rows of ``status``; ``root`` is the workspace, if they are of one."""
+    """Print the rows of ``status``; ``root`` is the workspace, if they are of one."""
     results = [row for row in rows if row["kind"] == "result"]
     if root is not None:
         print_text([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
@@ -230,7 +228,7 @@ def _unfinished(row: Json) -> list[str]:
 
 
 def local_time(iso: str) -> str:
-    """A time of day here, to the minute."""
+    """An ISO time in the local time zone, to the minute."""
     return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
@@ -267,7 +265,7 @@ def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
 
 
 def print_cluster(rows: Sequence[Json]) -> None:
-    """The nodes of a cluster, what of them is free, and what uses them."""
+    """Print the nodes of a cluster, their free cores, GPUs and memory, and the programs that run there."""
     nodes = [row for row in rows if row["kind"] == "node"]
     sums = {name: sum(row[name] for row in nodes) for name in nodes[0] if name not in ("kind", "address")}
     lines = [*nodes, {**sums, "address": "all"}] if len(nodes) > 1 else nodes
@@ -287,13 +285,12 @@ def print_cluster(rows: Sequence[Json]) -> None:
 
 
 def print_settings(rows: Sequence[Json]) -> None:
-    """Options that are set in a file or in the environment, and where."""
+    """Print the options that are set in a file or in the environment, and their locations."""
     cells = [[row["command"] or "all", row["option"], _setting(row["value"]), row["place"]] for row in rows]
     print_table("", ["command", "option", "value", "from"], cells, numbers=False)
 
 
 def _setting(value: str | list[str] | bool) -> str:
-    """As in a file."""
     return ", ".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
 
 
@@ -301,7 +298,7 @@ _MOST_COLUMNS = 10
 
 
 def print_costs(rows: Sequence[Json]) -> None:
-    """What stages cost, in one table per corpus and model, each with its sum."""
+    """Print the cost of stages, in one table per corpus and model, with its sum."""
     if not rows:
         print_text(["no results in this workspace yet", ""])
         return
@@ -340,7 +337,7 @@ def _named(row: Json) -> str:
 
 
 def print_heldout(figures: Json, recipe: str) -> None:
-    """How well rows find those of held-out words; nothing if there were too few to hold any out."""
+    """Print how well rows of held-out words are found; nothing if there were too few words to hold any out."""
     if not figures:
         return
     names = ("precision_at_1", "precision_at_5", "precision_at_10")
@@ -354,7 +351,7 @@ def print_heldout(figures: Json, recipe: str) -> None:
 
 
 def print_rows(scores: Json) -> None:
-    """How well recipes predict the rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
+    """Print how well recipes predict rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
     first = next(iter(scores["rows"].values()))
     counts = _bands(first["by_count"])
     columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {count}" for count in counts)]
@@ -379,7 +376,6 @@ def print_rows(scores: Json) -> None:
 
 
 def _print_states(scores: Json, counts: Sequence[str]) -> None:
-    """The substitution test, if torch is installed."""
     if (test := scores["substitution"]) is None:
         return
     table = [
@@ -436,7 +432,7 @@ def _small(number: float) -> str:
 
 
 def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
-    """One table per word, with a row per view and a column per neighbour; with many neighbours one table per view."""
+    """Print a table per word, with a row per view and a column per neighbour; with many neighbours a table per view."""
     if top > _MOST_COLUMNS:
         for row in rows:
             nearest = [[label, f"{cosine:.2f}"] for label, cosine in row.neighbours]
@@ -450,7 +446,7 @@ def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
 
 
 def _counted(row: Neighbours) -> str:
-    """The word, how often it occurs, and how far mapped vectors of such words can be trusted."""
+    """The word, its count, and how often mapped vectors of such words find their own row."""
     if row.count is None:
         return row.word
     if row.precision_at_10 is None:
@@ -460,7 +456,7 @@ def _counted(row: Neighbours) -> str:
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:
-    """The paper's table, recomputed, with the published figures."""
+    """Print the paper's table, recomputed, with the published figures."""
     table = [
         [
             f"{row['paper']} ({row['size']})",
@@ -481,7 +477,7 @@ def _range(numbers: Sequence[int]) -> str:
 
 
 def print_scores(scores: Json) -> None:
-    """The scores of a fine-tuned model (its ``scores.json``), see ``score_tables``."""
+    """Print the scores of a fine-tuned model (its ``scores.json``), see ``score_tables``."""
     advice = "give the tasks test or dev files" if "tasks" in scores else "give --test or --dev"
     tables = score_tables(scores)
     if not tables:
@@ -554,7 +550,7 @@ def _gap(rows: Sequence[Json]) -> list[str]:
 
 
 def print_answers(row: Json) -> None:
-    """A question, the best answer marked in its sentence, and the further ones."""
+    """Print a question, the best answer marked in its sentence, and further answers."""
     _print_marked(answer_lines(row))
 
 
