@@ -49,6 +49,13 @@ def check(condition: bool, message: str) -> None:
         raise UsageError(message)
 
 
+def _settings(config: Any, *later: str) -> dict[str, Any]:
+    """All fields; those that ``later`` versions added only if they are set, so that earlier results stay valid."""
+    return {
+        key: value for key, value in asdict(config).items() if key not in later or value != getattr(type(config), key)
+    }
+
+
 Count = Annotated[int, Ge(1)]
 NumberOfSeeds = Annotated[int, Interval(ge=1, le=1000)]
 Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
@@ -542,10 +549,8 @@ class TaskConfig(Checked):
             check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
     def settings(self) -> dict[str, Any]:
-        """All fields; those that later versions added only if they are set, so that earlier results stay valid."""
-        later = ("head_layers", "head_dropout", "stride", "max_question", "max_answer_pieces")
-        unset = {name for name in later if getattr(self, name) == getattr(TaskConfig, name)}
-        return {name: value for name, value in asdict(self).items() if name not in unset}
+        """All fields, see ``_settings``."""
+        return _settings(self, "head_layers", "head_dropout", "stride", "max_question", "max_answer_pieces")
 
 
 _PRECISION = Option("auto: bfloat16 on GPUs that support it, else float32.", panel=Panel.MACHINE)
@@ -602,8 +607,8 @@ class TrainConfig(Checked):
             )
 
     def settings(self) -> dict[str, Any]:
-        """All fields, ``agreement`` only if it is not 0, so that results and states of earlier versions stay valid."""
-        return {name: value for name, value in asdict(self).items() if name != "agreement" or value}
+        """All fields, see ``_settings``."""
+        return _settings(self, "agreement")
 
 
 PAPER: dict[str, Any] = {"epochs": 100, "learning_rate": 1e-5}
@@ -1112,10 +1117,8 @@ class AdapterConfig(Checked):
             check(not is_given or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
 
     def settings(self) -> dict[str, Any]:
-        """The fields as JSON, what the adapter computes; those that later versions added only if they are set."""
-        later = ("top_layers", "own_pooler", "share_projections")
-        unset = {key for key in later if getattr(self, key) == getattr(AdapterConfig, key)}
-        settings = {key: value for key, value in asdict(self).items() if key not in unset}
+        """The fields as JSON, see ``_settings``, and what the adapter reads."""
+        settings = _settings(self, "top_layers", "own_pooler", "share_projections")
         return settings | {PALS_READ: "feed-forward input"} if self.adapter == "houlsby-pals" else settings
 
     @classmethod

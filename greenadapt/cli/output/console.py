@@ -32,7 +32,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
 
     cells = [columns, *rows]
     widths = [max(cell_len(row[i]) for row in cells) for i in range(len(columns))]
-    if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) + 1 > width:
+    total = sum(widths) + len(_GAP) * (len(widths) - 1)
+    if width is not None and total + 1 > width:
         return [line for row in rows for line in _block(columns, row, width)]
 
     def line(row: Sequence[str]) -> str:
@@ -42,23 +43,29 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
         ]
         return f" {_GAP.join(padded)}".rstrip()
 
-    rule = " " + "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
-    return [line(columns), rule, *map(line, rows)]
+    return [line(columns), f" {'─' * total}", *map(line, rows)]
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
     """``text`` in equally indented lines of at most ``width`` columns, broken only at spaces: paths can be copied."""
-    from rich.cells import cell_len
-
     start = text[: len(text) - len(text.lstrip())]
-    return [text] if width is None or cell_len(text) <= width else _filled(text.split(), width, start, start)
+    return hanging(start, text.removeprefix(start), width)
 
 
 def hanging(first: str, text: str, width: int | None) -> list[str]:
     """``first`` and ``text`` in lines of at most ``width`` columns, the later ones indented as wide as ``first``."""
-    if width is None or len(first) + len(text) <= width:
+    from rich.cells import cell_len
+
+    if width is None or cell_len(first + text) <= width:
         return [first + text]
-    return _filled(text.split(), width, first, " " * len(first))
+    words = text.split() or [""]
+    lines = [first + words[0]]
+    for word in words[1:]:
+        if cell_len(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(" " * len(first) + word)
+    return lines
 
 
 def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
@@ -66,21 +73,7 @@ def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     names = max(map(len, columns[1:]), default=0)
     lines = wrapped(f" {row[0] or '-'}", width)
     for name, cell in zip(columns[1:], row[1:], strict=True):
-        first = f"   {name.ljust(names)}{_GAP}"
-        lines += _filled(cell.split(), width, first, " " * len(first)) if cell else []
-    return lines
-
-
-def _filled(words: Sequence[str], width: int, initial_indent: str, subsequent_indent: str) -> list[str]:
-    """Fill lines with ``words``, which begin with ``initial_indent`` and ``subsequent_indent``."""
-    from rich.cells import cell_len
-
-    lines = [initial_indent + words[0]] if words else []
-    for word in words[1:]:
-        if cell_len(f"{lines[-1]} {word}") <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(subsequent_indent + word)
+        lines += hanging(f"   {name.ljust(names)}{_GAP}", cell, width) if cell else []
     return lines
 
 
