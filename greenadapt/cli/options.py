@@ -127,11 +127,6 @@ def _marks(parameter: Parameter) -> tuple[Any, ...]:
     return get_args(parameter.annotation)[1:] if get_origin(parameter.annotation) is Annotated else ()
 
 
-def names_of(*configs: type) -> dict[str, str]:
-    """Parameter → option, for all options of the configurations."""
-    return {field.parameter: field.option_name for config in configs for field in option_fields(config).values()}
-
-
 def examples(*commands: str) -> str:
     """The examples of commands at the end of the help."""
     return "\n\n".join(["Examples:", *(f"- `greenadapt {command}`" for command in commands)])

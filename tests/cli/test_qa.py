@@ -2,12 +2,9 @@
 
 import io
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from greenadapt.cli import app
 from tests.conftest import Run, last_line
+from tests.support.processes import interrupted
 from tests.support.small_tasks import Json, TinyModel, adapted, lines, qa_file, read_json, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -254,24 +252,8 @@ def test_a_result_is_kept_and_brought_up_to_date(run: Run, model: Path, tmp_path
 @pytest.mark.long
 def test_interrupted_in_the_middle(run: Run, model: Path, tmp_path: Path) -> None:
     command = ["-m", model, "--data", qa_file(tmp_path / "data.json", 900), *SHORT, "-o", "run"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "greenadapt", "qa", *map(str, command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
     journal = tmp_path / ".run.work" / "lookups.part.jsonl"
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if journal.is_file() and journal.stat().st_size:
-            break
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error
-    assert (out, "Traceback" in error) == ("", False)
-    assert error.splitlines()[-1].startswith("greenadapt: interrupted: ")
+    interrupted(["qa", *command], journal, signal.SIGINT)
     resumed = run(*command)
     (n_answered,) = re.findall(r"(\d+) of 900 questions are done already", resumed.stderr)
     assert 0 < int(n_answered) < 900

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from greenadapt.progress import Bar, Silent
+from greenadapt.progress import Bar
+from tests.conftest import Notes
 
 
 @dataclass
@@ -118,16 +119,11 @@ def serving(files: dict[str, bytes]) -> Iterator[Server]:
             thread.join()
 
 
-@dataclass
-class Heard(Silent):
-    """A progress that remembers."""
+class Heard(Notes):
+    """A progress that remembers notes, warnings, and the amount of a bar."""
 
-    notes: list[str] = field(default_factory=list)
     amount: float = 0
     total: float | None = None
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:

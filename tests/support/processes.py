@@ -113,10 +113,12 @@ class Forked:
 
 
 def interrupted(command: Iterable[object], state: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Start ``greenadapt`` with ``command`` and send it a signal once the file ``state`` is there."""
+    """Start ``greenadapt`` with ``command`` and send it a signal once the file ``state`` has content."""
     process = Forked([*MODULE, *command])
     deadline = time.monotonic() + 100
-    while not state.is_file() and process.poll() is None and time.monotonic() < deadline:
+    while process.poll() is None and time.monotonic() < deadline:
+        if state.is_file() and state.stat().st_size:
+            break
         time.sleep(0.005)
     process.send_signal(number)
     ended = process.completed(60)
