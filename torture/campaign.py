@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from torture.outcomes import Log, Outcome, Record
 
@@ -21,22 +20,23 @@ PARTS = {
 """Name → module and class."""
 
 
-class Part(Protocol):
+class Part:
     """A kind of attempts; it has a folder of its own and the scale of load cases."""
 
     def cases(self) -> Iterable[str]:
         """The cases in order; the frame repeats them, each time with new seeds."""
-        ...
+        raise NotImplementedError
 
     def once(self, case: str) -> bool:
         """Whether one attempt of a case is enough."""
-        ...
+        return False
 
     def attempt(self, case: str, seed: int) -> Iterable[Outcome]:
         """Try a case; the same seed draws the same fault or input."""
-        ...
+        raise NotImplementedError
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End processes and servers."""
 
 
 def make_part(name: str, folder: Path, scale: float) -> Part:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from greenadapt.storage.files import hash_file
 from tests.support.processes import MODULE, Forked
+from torture.campaign import Part
 from torture.faults import killed_at_write
 from torture.outcomes import Outcome
 from torture.stages import Stage, run_all
@@ -26,7 +27,7 @@ _IMAGE = 512 << 20
 """Bytes of the file that holds a file system; xfs needs 300 MB."""
 
 
-class Concurrency:
+class Concurrency(Part):
     """Kinds of it × stages."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -40,9 +41,6 @@ class Concurrency:
         cases = [*(f"ten/{name}" for name in self._bench.stages), *of_two, "corpora/adapt", *mounted]
         random.Random(0).shuffle(cases)
         return cases
-
-    def once(self, case: str) -> bool:
-        return False
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
         kind, _, name = case.partition("/")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.support.file_server import Server, serving
 from tests.support.processes import Forked
+from torture.campaign import Part
 from torture.injected import CODE
 from torture.outcomes import Outcome
 from torture.states import State, hidden_in, state_of
@@ -20,7 +21,7 @@ _COMMAND = "corpus prepare texts.toml -m ../in/base --download --workspace ws --
 _FILES = ("text.txt", "words.txt")
 
 
-class Downloads:
+class Downloads(Part):
     """``corpus prepare --download`` of a recipe with two files and their SHA-256."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -32,9 +33,6 @@ class Downloads:
 
     def cases(self) -> list[str]:
         return [f"download/{kind}" for kind in self._kinds]
-
-    def once(self, case: str) -> bool:
-        return False
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
         self._bench.make_inputs()

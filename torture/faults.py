@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from greenadapt.storage.results import MANIFEST
+from torture.campaign import Part
 from torture.outcomes import Outcome
 from torture.trials import Bench, PromiseError, Trial
 
@@ -20,7 +21,7 @@ _YEAR = 365 * 24 * 3600
 _AT_WRITES = ("kill-at-write", "write-error")
 
 
-class Faults:
+class Faults(Part):
     """Kinds of faults × stages. Each attempt starts with an earlier result or without, as drawn."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -40,9 +41,6 @@ class Faults:
         cases = [f"{kind}/{stage}" for kind in kinds for stage in self._bench.stages]
         random.Random(0).shuffle(cases)
         return cases
-
-    def once(self, case: str) -> bool:
-        return False
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
         kind, _, name = case.partition("/")

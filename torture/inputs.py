@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from torture.campaign import Part
 from torture.child import Child
 from torture.hostile import CASES, Hostile
 from torture.material import write_models, write_texts
@@ -18,7 +19,7 @@ _STARTS = ("uname", "lscpu", "ldconfig")
 """Programs by which libraries learn about the machine."""
 
 
-class Inputs:
+class Inputs(Part):
     """``fuzz/READER`` and ``named/CASE``. Each attempt is a process, which is watched."""
 
     def __init__(self, folder: Path, scale: float) -> None:

@@ -22,6 +22,7 @@ from greenadapt.report.page.blocks import Plot
 from greenadapt.report.page.charts import Axis, lines
 from greenadapt.report.page.drawing import write_plots
 from greenadapt.storage.files import Json
+from torture.campaign import Part
 from torture.outcomes import Outcome
 from torture.stages import make_inputs, make_models
 
@@ -53,7 +54,7 @@ class Measured:
     """Whether it took too long, and was killed."""
 
 
-class Load:
+class Load(Part):
     """The cases, which ``docs/trust.md`` lists with what they took."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -92,9 +93,6 @@ class Load:
             yield self._judged(case, size, measured)
         finally:
             shutil.rmtree(run, ignore_errors=True)
-
-    def close(self) -> None:
-        """Nothing runs."""
 
     def _judged(self, case: str, size: str, measured: Measured) -> Outcome:
         assert measured.ended is not None

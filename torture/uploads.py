@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.support.hub import TOKEN, Hub, local_hub
 from tests.support.processes import Forked
+from torture.campaign import Part
 from torture.injected import CODE
 from torture.outcomes import Outcome
 from torture.trials import Bench, PromiseError, check_message, is_worded
@@ -18,7 +19,7 @@ _REQUESTS = 10
 """About how many requests a push makes."""
 
 
-class Uploads:
+class Uploads(Part):
     """``push`` of an adapted model: afterwards the hub has all of it or nothing, and the folder is as it was."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -28,9 +29,6 @@ class Uploads:
 
     def cases(self) -> list[str]:
         return [f"upload/{kind}" for kind in self._kinds]
-
-    def once(self, case: str) -> bool:
-        return False
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
         self._bench.make_inputs()
@@ -50,9 +48,6 @@ class Uploads:
                 yield Outcome("survived", upload.note)
             except PromiseError as error:
                 yield error.outcome
-
-    def close(self) -> None:
-        """Nothing is left."""
 
 
 class Upload:
