@@ -403,7 +403,7 @@ def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny
 def test_the_only_results_need_no_name_and_several_are_listed(
     run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Whatever reads results: the corpus and the model that are taken are said."""
+    """Commands name the corpus and the model whose results they use."""
     commands: list[tuple[object, ...]] = [("neighbours", "tachycardia"), ("export", tmp_path / "v.vec"), ("align",)]
     commands += [("expand",)]
     model = tiny_model()

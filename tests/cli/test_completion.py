@@ -16,7 +16,7 @@ from greenadapt.storage.workspace import Workspace
 
 
 def offered(shell: str, line: str) -> list[str]:
-    """What a shell gets for the last word of ``line``."""
+    """The completions of the last word of ``line``."""
     words = line.split(" ")
     variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": line}
     shell_variables = {"_GREENADAPT_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}

@@ -37,7 +37,7 @@ QUICK = ("--max-length", 64, "--batch-size", 8, "--lr", 7e-3, "--epochs", 2)
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[object, ...]:
-    """NER, as options."""
+    """The options of NER."""
     for seed, name in enumerate(("train", "test")):
         ner_file(tmp_path / f"{name}.tsv", 24, seed)
     return ("--task", "ner", "--train", "train.tsv", "--test", "test.tsv")

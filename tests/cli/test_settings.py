@@ -18,7 +18,7 @@ COMMANDS = commands_of(GROUP)
 
 
 def parsed(*words: str) -> dict[str, Any]:
-    """What a command gets."""
+    """The parameters that a command gets."""
     context = GROUP.make_context("greenadapt", list(words))
     name, command, remaining = GROUP.resolve_command(context, list(words))
     return dict(command.make_context(name, remaining, parent=context).params)

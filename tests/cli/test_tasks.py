@@ -42,7 +42,7 @@ def shared(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_dry_run_counts_the_weights_of_adapters(run_alone: Run, shared: Path, tmp_path: Path) -> None:
-    """Before any training, and as the trained task has them."""
+    """The counts before training are those of the trained task."""
     command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", tmp_path / "adapted", *QUICK]
     new, old = (json.loads(run_alone(*command, "-o", out, "--dry-run", "--json").stdout) for out in ("other", "many"))
     assert (new["status"], old["status"]) == ("would run", "up to date")
@@ -212,7 +212,7 @@ def test_shared_projections_and_own_poolers(run_alone: Run, tiny_model: TinyMode
 
 @pytest.mark.slow
 def test_heads_of_two_layers(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    """Alone and on a shared encoder: trained, killed by no one, read again by predict, and no plain model."""
+    """Train alone and on a shared encoder, and predict; the model card names no plain model."""
     model = adapted(tiny_model)
     data = [task_file(tmp_path, "ill.1", part).name for part in ("train", "test")]
     deep = ("--head-layers", 2, "--head-dropout", 0.5)

@@ -28,7 +28,7 @@ NOT_RUN = {"pip", "make", "source", "cd", "mkdir", "python3.11"}
 
 
 def write_files() -> None:
-    """Everything that the examples read, small."""
+    """Write small files with the names that the examples read."""
     lines = [*text().splitlines(), *known_text().splitlines()]
     Path("papers.txt").write_text("\n".join(lines))
     all_lines = [line.replace("virus", "covariance") for line in lines] + lines

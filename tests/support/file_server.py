@@ -1,4 +1,4 @@
-"""A file server on this machine that a test can make slow, busy, broken or changing, and a progress that remembers."""
+"""A file server on this machine that a test can make slow, busy, broken or changing."""
 
 import http.server
 import threading
@@ -12,7 +12,7 @@ from tests.conftest import Notes
 
 @dataclass
 class Server:
-    """What is served, how, and the requests seen."""
+    """The files, the faults of the answers, and the requests so far."""
 
     files: dict[str, bytes]
     ranges: bool = True

@@ -1,4 +1,4 @@
-"""A stand-in for the model hub: what ``huggingface_hub`` asks of it to create a repository and commit files."""
+"""A stand-in for the model hub: the requests by which ``huggingface_hub`` creates a repository and commits files."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ TOKEN = "hf_aVerySecretTokenOfTheTests"
 
 @dataclass
 class Hub:
-    """What was asked of the stand-in, and what it holds."""
+    """The repositories of the stand-in, and the faults of its answers."""
 
     url: str = ""
     repos: dict[str, bool] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Real text in languages that write words in other ways than English, and tokenizers trained on it."""
+"""Real text in languages whose words are written differently from English, and tokenizers trained on it."""
 
 import unicodedata
 from functools import cache

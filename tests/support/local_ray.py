@@ -1,4 +1,4 @@
-"""As much of Ray as training of word vectors uses, in this process, where a node can die at any call."""
+"""The part of Ray that the training of word vectors uses, in this process; a node can die at any call."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ class RayTaskError(RayError):
 
 
 class LocalRay:
-    """Actors that are called at once; the n-th one dies at a call in ``deaths``: (n, method, which call of it)."""
+    """Actors that run calls at once; ``deaths`` has (actor, method, number of the call) at which an actor dies."""
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 

@@ -18,7 +18,7 @@ NOTHING = (-math.inf, -math.inf)
 
 
 def words_of(context: str, unit: str) -> list[tuple[int, int]]:
-    """First character of each word and the one after its last, one character at a time."""
+    """(first character, last character + 1) of each word, found character by character."""
     words: list[tuple[int, int]] = []
     kind_before = "space"
     for position, character in enumerate(context):
@@ -47,7 +47,7 @@ def windows_of(m: int, q: int, max_length: int, n_special: int) -> Iterator[tupl
 def spans_by_brute_force(
     words: list[tuple[int, int]], logits: list[Pair], max_chars: int
 ) -> list[tuple[float, int, int]]:
-    """Logit, first and last word of all spans that may be an answer, best first; of equals the one found first."""
+    """(logit, first word, last word) of all spans that may be an answer, best first, in the order of the text."""
     spans = []
     for first in range(len(words)):
         for last in range(first, len(words)):

@@ -1,4 +1,4 @@
-"""A cluster that this process plays: what ``Spread`` asks of Ray, without its processes."""
+"""A cluster that this process simulates: the part of Ray that ``Spread`` uses, without processes."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence

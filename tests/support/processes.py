@@ -1,4 +1,4 @@
-"""The program as people and launchers start it, in processes of its own."""
+"""The program as users and launchers start it, in processes of its own."""
 
 import atexit
 import json
@@ -87,7 +87,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def completed(self, seconds: float = 150) -> subprocess.CompletedProcess[str]:
-        """What it wrote and how it ended; it is killed where it takes longer than this."""
+        """The output and the exit code; a process that takes longer than ``seconds`` is killed."""
         deadline = time.monotonic() + seconds
         while self.poll() is None:
             if time.monotonic() > deadline:
@@ -165,14 +165,14 @@ while children:
 
 
 def together(program: Iterable[object], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """``launched`` without the launcher and most of its time; ``tests/cli/test_finetune.py`` uses the real one."""
+    """Like ``launched``, without the launcher, which is slow; ``tests/cli/test_finetune.py`` uses the real launcher."""
     ended = Forked(["-c", _TWO, *program], folder, ACCELERATE_USE_CPU="true").completed()
     assert ended.returncode == 0, ended.stderr
     return ended
 
 
 def launched(program: Iterable[object], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Two processes of a launcher that run ``program``, a script or a module with its arguments, in ``folder``."""
+    """Run ``program``, a script or a module with its arguments, by a launcher as two processes in ``folder``."""
     # accelerate launch starts several processes for GPUs only; what it starts then is torchrun, which is told of CPUs.
     command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"]
     command += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
@@ -184,7 +184,7 @@ def launched(program: Iterable[object], folder: Path | None = None) -> subproces
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The files of a trained model's folder, of all that does not tell the time."""
+    """The hash of each file in a trained model's folder, without files that contain times."""
     timed = {"README.md", "manifest.json", "history.jsonl"}
     paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in timed]
     return {path.relative_to(folder).as_posix(): hash_file(path) for path in paths}

@@ -1,4 +1,4 @@
-"""Two-layer encoders that differ in every weight, padded batches for them, and attention written down once more."""
+"""Two-layer encoders with random weights and biases, padded batches for them, and attention implemented a second time."""
 
 import copy
 import inspect
@@ -40,7 +40,7 @@ VARIANTS = ("memory", "cross", "gate")
 
 
 def encoder(architecture: str, head: str = "Model", seed: int = 0, **config: Any) -> Any:
-    """A model in evaluation mode, without pooler where it has no head; no weight is zero, no bias either."""
+    """A model in evaluation mode, without a pooler if it has no head; all weights and biases differ from zero."""
     model, random_state = _encoder(architecture, head, seed, json.dumps(config, sort_keys=True))
     torch.set_rng_state(random_state)
     return copy.deepcopy(model)
@@ -48,7 +48,7 @@ def encoder(architecture: str, head: str = "Model", seed: int = 0, **config: Any
 
 @cache
 def _encoder(architecture: str, head: str, seed: int, changes: str) -> tuple[Any, Tensor]:
-    """The model, made once, and torch's random state afterwards."""
+    """The model, cached, and torch's random state after it was made."""
     import transformers
 
     model_class: Any = getattr(transformers, architecture + head)
@@ -84,7 +84,7 @@ class Batch:
         return self.mask.bool()
 
     def other_padding(self, seed: int = 9) -> "Batch":
-        """The same, but every piece of padding is another."""
+        """The same batch with other ids in the padding."""
         return replace(self, ids=torch.where(self.real, self.ids, other_ids(self.ids, seed)))
 
 
@@ -96,19 +96,19 @@ def batch(lengths: list[int], seed: int = 0, pad: int = 0) -> Batch:
 
 
 def other_ids(ids: Tensor, seed: int) -> Tensor:
-    """Random ids, each unlike the one in its place."""
+    """Random ids that differ from ``ids`` at every position."""
     shift = torch.randint(1, N_IDS - 6, ids.shape, generator=torch.Generator().manual_seed(seed))
     return (ids - 5 + shift) % (N_IDS - 5) + 5
 
 
 def call(model: Any, inputs: Batch, memory: Batch, **options: Any) -> Any:
-    """The output of a model that has ``memory`` as its memory."""
+    """The output of a model with the states of ``memory`` as its memory."""
     arguments = {"input_ids": inputs.ids, "attention_mask": inputs.mask}
     return model(**arguments, memory_ids=memory.ids, memory_mask=memory.mask, **options)
 
 
 def attention_of(model: Any) -> list[Any]:
-    """Every layer's self-attention."""
+    """The self-attention of every layer."""
     architecture = KNOWN[model.config.model_type]
     assert isinstance(architecture.memory, LayerAttention)
     path = architecture.memory.path
@@ -116,7 +116,7 @@ def attention_of(model: Any) -> list[Any]:
 
 
 def _projections(attention: Any) -> list[Any]:
-    """How it makes queries, keys and values of states."""
+    """The projections of states to queries, keys and values."""
     if hasattr(attention, "Wqkv"):
         return [lambda states, i=i: attention.Wqkv(states).chunk(3, -1)[i] for i in range(3)]
     if hasattr(attention, "query_proj"):
@@ -128,7 +128,7 @@ def _projections(attention: Any) -> list[Any]:
 
 
 def output_of(attention: Any, context: Tensor) -> Tensor:
-    """What the attention's module makes of what its heads read (…, d)."""
+    """The output projection of the attention's module for the context of its heads (…, d)."""
     names = ("out_lin", "o", "o_proj", "Wo")
     layer: Any = next((getattr(attention, name) for name in names if hasattr(attention, name)), torch.nn.Identity())
     projected: Tensor = layer(context)

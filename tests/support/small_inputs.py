@@ -1,4 +1,4 @@
-"""Random inputs of every head, padded by hand too, and weights that are compared."""
+"""Random inputs for every head, the same inputs padded for transformers, and comparisons of weights."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def items_of(head: str = NER, n_items: int = 11, longest: int = 20, seed: int = 
 
 
 def by_hand(features: list[Feature]) -> dict[str, torch.Tensor]:
-    """The arguments of transformers' model with a head, its targets among them."""
+    """The arguments of transformers' model with a head, including targets."""
 
     def padded(rows: list[Any], fill: int) -> torch.Tensor:
         tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
@@ -53,6 +53,6 @@ def weights_of(model: Any) -> dict[str, torch.Tensor]:
 
 
 def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor], atol: float = 0.0) -> None:
-    """Every weight of ``first`` is that of ``second``."""
+    """Raise ``AssertionError`` unless all weights of ``first`` equal those of ``second``."""
     for name, weight in first.items():
         torch.testing.assert_close(second[name], weight, atol=atol, rtol=0, msg=name)

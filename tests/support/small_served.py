@@ -57,7 +57,7 @@ def application(
 
 @contextmanager
 def serving(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command, in a process group of its own, and the address at which it serves."""
+    """Start the command in a process group of its own; yield the process and its address."""
     command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(model), "--port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -108,14 +108,14 @@ def known_text(n_lines: int = 200) -> str:
 
 
 def facts_file(model: Path) -> Json:
-    """What ``expand`` would have left of how ``model`` was made from the one beside it."""
+    """Write the facts about the base model of ``model`` that ``expand`` would write."""
     facts: Json = {"corpus": "medicine", "model": {"name": "tiny", "source": str(model.parent / "base")}}
     (model / "greenadapt.json").write_text(json.dumps(facts))
     return facts
 
 
 def trained(folder: Path, seed: int = 1) -> Path:
-    """The model of a folder after some training, as far as its weights tell: each has moved a little."""
+    """The model of a folder after a small random change of every weight, as by training."""
     draw = torch.Generator().manual_seed(seed)
     weights = load_file(folder / "model.safetensors")
     moved = {name: w + 0.1 * torch.randn(w.shape, generator=draw).to(w.dtype) for name, w in weights.items()}
@@ -156,7 +156,7 @@ def ner_file(path: Path, n: int = 40, seed: int = 0) -> Path:
 
 
 def texts_file(path: Path, n: int = 40, seed: int = 0, *, numbers: bool = False, pair: bool = False) -> Path:
-    """JSON lines; the class is "ill" where there is a disease, the number how many words have an a."""
+    """JSON lines; the class is "ill" if the text has a disease, the number counts words with an a."""
     rows: list[Json] = []
     for words in sentences(n, seed):
         label: Any = "ill" if DISEASES & {*words} else "well"
@@ -170,7 +170,7 @@ def texts_file(path: Path, n: int = 40, seed: int = 0, *, numbers: bool = False,
 
 
 def qa_file(path: Path, n: int = 20, seed: int = 0, *, impossible: bool = False) -> Path:
-    """SQuAD's JSON: what disease is there? With ``impossible``, every third question has no answer."""
+    """SQuAD's JSON with questions for a disease; with ``impossible``, every third question has no answer."""
     paragraphs = []
     for i, words in enumerate(sentences(n, seed)):
         words.insert(i % 3, "tachycardia")
@@ -190,7 +190,7 @@ def session(tmp_path: Path, out: str = "run", **options: Any) -> Session:
 
 
 def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
-    """NER on ``train.tsv``, ``dev.tsv`` and ``test.tsv``, which are written where they are not there."""
+    """NER on ``train.tsv``, ``dev.tsv`` and ``test.tsv``, which are written if they are missing."""
     files = {name: tmp_path / f"{name}.tsv" for name in ("train", "dev", "test")}
     for seed, file in enumerate(files.values()):
         if not file.exists():

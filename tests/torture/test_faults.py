@@ -18,7 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def parts(folder: Path) -> Iterator[dict[str, Any]]:
-    """All of them in one folder, so that they share inputs and start states."""
+    """All parts in one folder, so that they share inputs and start states."""
     kinds = (faults.Faults, downloads.Downloads, uploads.Uploads, concurrency.Concurrency)
     instances = {kind.__name__: kind(folder, 1.0) for kind in kinds}
     yield instances
