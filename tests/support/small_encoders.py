@@ -1,4 +1,4 @@
-"""Two-layer encoders with random weights and biases, padded batches for them, and attention implemented a second time."""
+"""Two-layer encoders with random weights and biases, padded batches for them, and a second version of attention."""
 
 import copy
 import inspect
