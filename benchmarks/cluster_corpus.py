@@ -63,17 +63,16 @@ class Prepared:
     seconds: float
 
     def same(self, other: "Prepared") -> bool:
-        """Whether all but the time is the same."""
         return (self.files, self.counts, self.read) == (other.files, other.counts, other.read)
 
 
 class Preparation:
     """A running ``greenadapt corpus prepare`` with a workspace of its own."""
 
-    def __init__(self, text: Path, model: str, workspace: Path, more: Sequence[object]) -> None:
+    def __init__(self, text: Path, model: str, workspace: Path, options: Sequence[object]) -> None:
         self.workspace = workspace
         shutil.rmtree(workspace, ignore_errors=True)
-        command = ["corpus", "prepare", text, "--model", model, "--workspace", workspace, *more]
+        command = ["corpus", "prepare", text, "--model", model, "--workspace", workspace, *options]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "greenadapt", *map(str, command), "--json"], stdout=subprocess.PIPE, text=True
         )
@@ -88,7 +87,6 @@ class Preparation:
         return False
 
     def result(self) -> Prepared:
-        """Wait for the end."""
         output, _ = self._process.communicate()
         if self._process.returncode:
             sys.exit(f"corpus prepare ended with {self._process.returncode}")
@@ -127,12 +125,12 @@ def overhead(text: Path, options: argparse.Namespace, work: Path) -> None:
         for pair in range(options.pairs):
             sides = {"alone": ["--workers", cores], "node": ["--cluster", cluster.address]}
             order = list(sides) if pair % 2 == 0 else list(sides)[::-1]
-            made = {name: Preparation(text, options.model, work / name, sides[name]).result() for name in order}
-            ratios.append(made["node"].seconds / made["alone"].seconds)
-            rates = {name: each.counts["tokens"] / each.seconds for name, each in made.items()}
+            results = {name: Preparation(text, options.model, work / name, sides[name]).result() for name in order}
+            ratios.append(results["node"].seconds / results["alone"].seconds)
+            rates = {name: side.counts["tokens"] / side.seconds for name, side in results.items()}
             print(
-                f"{cores} cores: without Ray {made['alone'].seconds:.2f} s ({rates['alone']:,.0f} words/s), one node "
-                f"{made['node'].seconds:.2f} s ({rates['node']:,.0f} words/s), ratio {ratios[-1]:.3f}",
+                f"{cores} cores: without Ray {results['alone'].seconds:.2f} s ({rates['alone']:,.0f} words/s), "
+                f"one node {results['node'].seconds:.2f} s ({rates['node']:,.0f} words/s), ratio {ratios[-1]:.3f}",
                 flush=True,
             )
     print(f"median ratio {statistics.median(ratios):.3f} (at most 1.10 is the aim)")
@@ -144,5 +142,5 @@ def connection_seconds(address: str) -> float:
         "import sys, time; from greenadapt.cluster import connected; begin = time.perf_counter()\n"
         "with connected(sys.argv[1]): print(time.perf_counter() - begin)"
     )
-    done = subprocess.run([sys.executable, "-c", code, address], stdout=subprocess.PIPE, text=True, check=True)
-    return float(done.stdout)
+    process = subprocess.run([sys.executable, "-c", code, address], stdout=subprocess.PIPE, text=True, check=True)
+    return float(process.stdout)

@@ -15,11 +15,11 @@ def started(nodes: int, cores: int, store: int) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     from ray.cluster_utils import Cluster
 
-    own = {"num_cpus": cores, "object_store_memory": store, "node_ip_address": ADDRESS}
-    cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
+    node = {"num_cpus": cores, "object_store_memory": store, "node_ip_address": ADDRESS}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
         for _ in range(nodes - 1):
-            cluster.add_node(**own)
+            cluster.add_node(**node)
         yield cluster
     finally:
         cluster.shutdown()

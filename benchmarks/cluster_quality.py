@@ -26,16 +26,16 @@ from greenadapt.vectors.word_vectors import WordVectors
 _REFERENCE_SEED = 99
 
 
-def measured(asked: Json, folder: Path, work: Path) -> Json:
-    """Train as ``asked`` on the text in ``folder``, and score the vectors."""
+def measured(settings: Json, folder: Path, work: Path) -> Json:
+    """Train as ``settings`` on the text in ``folder``, and score the vectors."""
     corpus = PreparedCorpus.open(folder)
-    config = W2VConfig(engine="fast", **{name: asked[name] for name in ("dim", "epochs", "seed", "sync_words")})
-    vectors, rounds = trained(corpus, config, asked["nodes"])
-    if "planted" in asked["text"]:
+    config = W2VConfig(engine="fast", **{name: settings[name] for name in ("dim", "epochs", "seed", "sync_words")})
+    vectors, rounds = trained(corpus, config, settings["nodes"])
+    if "planted" in settings["text"]:
         return {**planted.scores(vectors), "rounds": rounds}
-    best = reference(asked["text"], corpus, config, work)
+    best = reference(settings["text"], corpus, config, work)
     return {
-        **vector_quality.alignment(vectors, asked["text"]["model"]),
+        **vector_quality.alignment(vectors, settings["text"]["model"]),
         "neighbours": vector_quality.shared(vector_quality.neighbours(vectors), best),
         "rounds": rounds,
     }
@@ -46,11 +46,11 @@ def reference(text: Json, corpus: PreparedCorpus, config: W2VConfig, work: Path)
     longer = replace(config, epochs=2 * config.epochs, seed=_REFERENCE_SEED)
     path = work / f"reference-{hash_json([text, longer.dim, longer.epochs])[:12]}.npy"
     if not path.exists():
-        found = vector_quality.neighbours(trained(corpus, longer, 1)[0])
+        neighbours = vector_quality.neighbours(trained(corpus, longer, 1)[0])
         with open_file(path, "wb") as file:
-            np.save(file, found)
-    kept: Array = np.load(path)
-    return kept
+            np.save(file, neighbours)
+    saved: Array = np.load(path)
+    return saved
 
 
 def trained(corpus: PreparedCorpus, config: W2VConfig, n_nodes: int) -> tuple[WordVectors, int]:
@@ -63,13 +63,15 @@ def trained(corpus: PreparedCorpus, config: W2VConfig, n_nodes: int) -> tuple[Wo
     for trainer in trainers:
         trainer.start(corpus.stream_file, (counts, stream.total), config, weights.input, weights.output)
     merges = 0
-    for epoch, own in _rounds(parts, config, n_nodes, stream.total):
-        for trainer, given in zip(trainers, own, strict=False):
-            trainer.train(given, epoch)
+    for epoch, by_trainer in _rounds(parts, config, n_nodes, stream.total):
+        for trainer, batch in zip(trainers, by_trainer, strict=False):
+            trainer.train(batch, epoch)
         if n_nodes > 1:
             merges += 1
-            rate = learning_rate(config, epoch, min(part.before for given in own for part in given) / stream.total)
-            words = sum(part.words for given in own for part in given) / len(own)
+            rate = learning_rate(
+                config, epoch, min(part.before for batch in by_trainer for part in batch) / stream.total
+            )
+            words = sum(part.words for batch in by_trainer for part in batch) / len(by_trainer)
             _merge(trainers, rate, words)
     return WordVectors(list(corpus.words[: len(counts)]), counts, trainers[0].tables()[0]), merges
 
@@ -78,11 +80,11 @@ def _rounds(
     parts: list[StreamPart], config: W2VConfig, n_nodes: int, total: int
 ) -> Iterator[tuple[int, list[list[StreamPart]]]]:
     """The epoch of each round, and what it gives to each node."""
-    each = parts_per_core(config, len(parts), total)
+    n_parts = parts_per_core(config, len(parts), total)
     for epoch in range(config.epochs):
         at = 0
         while at < len(parts):
-            size, n = round_size(epoch * len(parts) + at, [1] * n_nodes, each)
+            size, n = round_size(epoch * len(parts) + at, [1] * n_nodes, n_parts)
             rng = np.random.default_rng([config.seed, epoch, parts[at].number])
             yield epoch, assign_parts(parts[at : at + size], [1] * n, rng)
             at += size
@@ -91,7 +93,7 @@ def _rounds(
 def _merge(trainers: list[Trainer], rate: float, words: float) -> None:
     n = len(trainers)
     sent = [trainer.changes(n) for trainer in trainers]
-    made = [trainers[i].merge(i, n, rate, words, *(slices[i] for slices in sent)) for i in range(n)]
+    merges = [trainers[i].merge(i, n, rate, words, *(slices[i] for slices in sent)) for i in range(n)]
     for trainer in trainers:
-        trainer.receive(*made)
+        trainer.receive(*merges)
         trainer.commit()

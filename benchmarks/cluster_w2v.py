@@ -76,13 +76,13 @@ def _quality(options: argparse.Namespace) -> Iterator[list[Any]]:
         for n_nodes in options.nodes:
             runs = []
             for seed in range(1, options.seeds + 1):
-                asked = {"text": _text(options, seed), "nodes": n_nodes, "sync_words": sync_words, "seed": seed}
-                asked |= {"dim": options.dim, "epochs": options.epochs}
-                key = hash_json(asked)
+                settings = {"text": _text(options, seed), "nodes": n_nodes, "sync_words": sync_words, "seed": seed}
+                settings |= {"dim": options.dim, "epochs": options.epochs}
+                key = hash_json(settings)
                 if key not in records.by_key:
-                    folder = engine_texts.made(asked["text"], options.work, is_written=False)
-                    made = cluster_quality.measured(asked, folder, options.work)
-                    records.add({"key": key, "asked": asked, "result": made})
+                    folder = engine_texts.made(settings["text"], options.work, is_written=False)
+                    result = cluster_quality.measured(settings, folder, options.work)
+                    records.add({"key": key, "asked": settings, "result": result})
                 runs.append(records.by_key[key]["result"])
             if head:
                 yield ["nodes", "words a core", *runs[0]]
@@ -105,7 +105,7 @@ def _sync(options: argparse.Namespace) -> Iterator[list[Any]]:
         numbers = 2 * n_rows * options.dim
         total = sum(seconds)
         cells = [f"{n_rows:,}", f"{4 * numbers / 1e6:.0f}", f"{share:.2f}", f"{sent / 1e6:.1f}"]
-        yield [*cells, *(f"{each:.3f}" for each in seconds), f"{total:.3f}", f"{total / numbers * 1e9:.1f}"]
+        yield [*cells, *(f"{value:.3f}" for value in seconds), f"{total:.3f}", f"{total / numbers * 1e9:.1f}"]
 
 
 _STEPS = ("changes", "merge", "commit")
@@ -134,10 +134,10 @@ def _synchronised(n_rows: int, options: argparse.Namespace, folder: Path) -> tup
         begin = time.process_time()
         sent = [nodes[0].changes(2), nodes[1].changes(2)]
         cut = time.process_time()
-        made = [nodes[i].merge(i, 2, config.alpha, sync_words, *(one[i] for one in sent)) for i in range(2)]
+        merges = [nodes[i].merge(i, 2, config.alpha, sync_words, *(rows[i] for rows in sent)) for i in range(2)]
         merged = time.process_time()
         for node in nodes:
-            node.receive(*made)
+            node.receive(*merges)
             node.commit()
         taken.append(np.array([cut - begin, merged - cut, time.process_time() - merged]) / 2)
         sent_bytes = sum(changed.nbytes for message in sent[0] for changed in message)
@@ -164,9 +164,9 @@ def _overhead(options: argparse.Namespace) -> Iterator[list[Any]]:
         for n_nodes in [0, *options.nodes]:
             runs.setdefault(n_nodes, []).append(_run(n_nodes, folder, options))
     words = _words(folder, options) * options.epochs
-    for n_nodes, made in runs.items():
-        best, _, traffic = min(made, key=lambda run: run[0])
-        taken = [", ".join(f"{run[i]:.1f}" for run in made) for i in range(2)]
+    for n_nodes, results in runs.items():
+        best, _, traffic = min(results, key=lambda run: run[0])
+        taken = [", ".join(f"{run[i]:.1f}" for run in results) for i in range(2)]
         row = [n_nodes, *taken, f"{words / best:,.0f}"]
         if traffic is not None:
             merges = traffic["synchronisations"]
@@ -178,11 +178,11 @@ def _overhead(options: argparse.Namespace) -> Iterator[list[Any]]:
 
 
 def _merge_seconds(folder: Path, n_nodes: int, words: float, options: argparse.Namespace) -> float:
-    """What the model says of nodes of one core that trained on ``words`` words each, over a network of ``--gbit``."""
+    """The predicted seconds of a merge of one-core nodes that trained on ``words`` words each, over ``--gbit``."""
     corpus, config = PreparedCorpus.open(folder), W2VConfig(dim=options.dim)
     counts = np.array(corpus.counts[: vocabulary_size(corpus.counts, config)])
-    found = predicted(counts, config, options.dim, n_nodes, words, cores=1)
-    return float(found["merging"] + 8 * found["bytes"] / (options.gbit * 1e9))
+    forecast = predicted(counts, config, options.dim, n_nodes, words, cores=1)
+    return float(forecast["merging"] + 8 * forecast["bytes"] / (options.gbit * 1e9))
 
 
 def _words(folder: Path, options: argparse.Namespace) -> int:
@@ -191,13 +191,16 @@ def _words(folder: Path, options: argparse.Namespace) -> int:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and all that it has started and that run."""
-    times = [each.cpu_times() for each in [psutil.Process(), *psutil.Process().children(recursive=True)]]
-    return sum(each.user + each.system for each in times)
+    """CPU seconds of this process and of all its descendants that run."""
+    times = [
+        times_of_process.cpu_times()
+        for times_of_process in [psutil.Process(), *psutil.Process().children(recursive=True)]
+    ]
+    return sum(times_of_process.user + times_of_process.system for times_of_process in times)
 
 
 def _run(n_nodes: int, folder: Path, options: argparse.Namespace) -> tuple[float, float, Json | None]:
-    """Seconds of training, without those that a cluster takes to start, CPU seconds, and what the nodes sent."""
+    """Seconds of training without the start of the cluster, CPU seconds, and the bytes that nodes sent."""
     (sync_words,) = options.sync_words
     config = W2VConfig(dim=options.dim, epochs=options.epochs, engine="fast", workers=2, sync_words=sync_words)
     corpus, traffic, cpu = PreparedCorpus.open(folder), list[Json](), list[float]()
@@ -215,10 +218,10 @@ def _run(n_nodes: int, folder: Path, options: argparse.Namespace) -> tuple[float
                 cpu.append(_cpu_seconds())
                 super().close()
 
-        with started(n_nodes, 2 if n_nodes == 1 else 1, 1 << 30) as cluster, connected(cluster.address) as found:
+        with started(n_nodes, 2 if n_nodes == 1 else 1, 1 << 30) as cluster, connected(cluster.address) as ray_cluster:
             on_cluster.ClusterEngine, plain = Watched, on_cluster.ClusterEngine  # type: ignore[misc]
             begin, before = time.perf_counter(), _cpu_seconds()
-            train(corpus, config, Path(work), progress=Silent(), max_memory=32 << 30, cluster=found)
+            train(corpus, config, Path(work), progress=Silent(), max_memory=32 << 30, cluster=ray_cluster)
             seconds = time.perf_counter() - begin
             on_cluster.ClusterEngine = plain  # type: ignore[misc]
     return seconds, cpu[0] - before, traffic[0]
@@ -239,16 +242,16 @@ def _model(options: argparse.Namespace) -> Iterator[list[Any]]:
     counts = np.array(corpus.counts[: vocabulary_size(corpus.counts, config)])
     yield ["vocabulary", "Gbit/s", "nodes", "MB a merge and node", "s training", "s merging", "s sending", "words/s"]
     zipf = np.maximum((14e9 / np.arange(1, 1_000_001) / 14.4).astype(np.int64), 5)
-    for name, each in ((f"{len(counts):,}", counts), (f"{len(zipf):,}, 1 / rank", zipf)):
+    for name, frequencies in ((f"{len(counts):,}", counts), (f"{len(zipf):,}, 1 / rank", zipf)):
         for gigabits in (10, 100):
             for n_nodes in (1, 2, 8, 64):
                 words = options.cores * sync_words
-                found = predicted(each, config, options.dim, n_nodes, words, cores=options.cores)
+                forecast = predicted(frequencies, config, options.dim, n_nodes, words, cores=options.cores)
                 training = sync_words / options.speed
-                sending = found["bytes"] * 8 / (gigabits * 1e9)
-                total = training + found["merging"] + sending
+                sending = forecast["bytes"] * 8 / (gigabits * 1e9)
+                total = training + forecast["merging"] + sending
                 speed = n_nodes * words / total
-                cells = [f"{found['bytes'] / 1e6:.0f}", f"{training:.2f}", f"{found['merging']:.2f}"]
+                cells = [f"{forecast['bytes'] / 1e6:.0f}", f"{training:.2f}", f"{forecast['merging']:.2f}"]
                 yield [name, gigabits, n_nodes, *cells, f"{sending:.2f}", f"{speed / 1e6:.1f} M"]
 
 
@@ -261,11 +264,11 @@ def predicted(counts: Any, config: W2VConfig, dim: int, n_nodes: int, words: flo
     if n_nodes == 1:
         return {"merging": 0.0, "bytes": 0.0}
     steps = expected_steps(counts, config)
-    own, all_ = (sum(float(-np.expm1(-each * read).sum()) for each in steps) for read in (words, n_nodes * words))
+    of_node, of_all = (sum(float(-np.expm1(-step * read).sum()) for step in steps) for read in (words, n_nodes * words))
     row = 2 * dim + 4
     numbers = 2 * len(counts) * dim
     merging = _NANOSECONDS * 1e-9 * numbers / cores
-    return {"merging": merging, "bytes": (own + all_) * row * (n_nodes - 1) / n_nodes}
+    return {"merging": merging, "bytes": (of_node + of_all) * row * (n_nodes - 1) / n_nodes}
 
 
 _MEASURES = {"quality": _quality, "sync": _sync, "overhead": _overhead, "model": _model}

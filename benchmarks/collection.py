@@ -51,19 +51,23 @@ LEAST_CHARS = 200
 
 
 def main() -> None:
-    """Index, search, answer, and print the tables."""
+    """Index, search and answer, and print the tables."""
     options = _options()
     records = Records(options.work / "records.jsonl")
     numbers = {paper["context"]: f"paper {i}" for i, paper in enumerate(papers(options.data))}
     documents, n_others = write_documents(options, [*numbers])
-    asked = [one for one in read_questions(str(options.data), Silent()) if one.answers and one.answers[0].start >= 0]
+    questions = [
+        question
+        for question in read_questions(str(options.data), Silent())
+        if question.answers and question.answers[0].start >= 0
+    ]
     indexes = {model or "plain": indexed(options, records, documents, model) for model in [None, *options.models]}
     rows: dict[str, Json] = {}
     for name, folder in indexes.items():
         ways: tuple[SearchBy, ...] = ("bm25", "dense", "hybrid") if any((folder / "vectors").iterdir()) else ("bm25",)
-        rows |= {f"{name}, {by}": found(records, folder, by, asked, numbers) for by in ways}
-    print(f"{len(asked):,} questions, {n_others:,} other paragraphs\n")
-    print_searches(rows, [numbers[one.context] for one in asked])
+        rows |= {f"{name}, {by}": searched(records, folder, by, questions, numbers) for by in ways}
+    print(f"{len(questions):,} questions, {n_others:,} other paragraphs\n")
+    print_searches(rows, [numbers[question.context] for question in questions])
     print_indexes({name: records.by_key[folder.name] for name, folder in indexes.items()})
     if options.reader:
         print_answers(options, records, indexes[options.models[-1]], documents)
@@ -78,17 +82,19 @@ def write_documents(options: argparse.Namespace, contexts: Sequence[str]) -> tup
     path = options.work / f"documents-{hash_json(made_from)[:12]}.jsonl"
     if not path.is_file():
         shares = [options.n // len(options.others)] * len(options.others)
-        others = [one for file, n in zip(options.others, shares, strict=True) for one in islice(_others(file), n)]
-        order = np.random.default_rng(0).permutation(len(others)).tolist()
-        own = [{"id": f"paper {i}", "text": context} for i, context in enumerate(contexts)]
+        other_rows = [
+            row for file, n in zip(options.others, shares, strict=True) for row in islice(_other_documents(file), n)
+        ]
+        order = np.random.default_rng(0).permutation(len(other_rows)).tolist()
+        papers = [{"id": f"paper {i}", "text": context} for i, context in enumerate(contexts)]
         with open_file(path, "w") as file:
-            for row in [*own, *(others[i] for i in order)]:
+            for row in [*papers, *(other_rows[i] for i in order)]:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
     with open(path, "rb") as lines:
         return path, sum(1 for _ in lines) - len(contexts)
 
 
-def _others(file: Path) -> Iterator[Json]:
+def _other_documents(file: Path) -> Iterator[Json]:
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             if len(line.strip()) >= LEAST_CHARS:
@@ -96,10 +102,10 @@ def _others(file: Path) -> Iterator[Json]:
 
 
 def indexed(options: argparse.Namespace, records: Records, documents: Path, model: str | None) -> Path:
-    """An index of the documents, made from the beginning in a process of its own, so that its seconds are all."""
+    """Index the documents from the beginning in a process of its own, so that its seconds cover all work."""
     has_vectors = bool(model and options.vectors)
-    asked = {"documents": documents.name, "model": _digest(model), "vectors": has_vectors}
-    folder: Path = options.work / f"index-{hash_json(asked)[:12]}"
+    settings = {"documents": documents.name, "model": _digest(model), "vectors": has_vectors}
+    folder: Path = options.work / f"index-{hash_json(settings)[:12]}"
     if folder.name not in records.by_key:
         command = [sys.executable, "-m", "greenadapt", "index", "--documents", str(documents), "--force"]
         command += ["-o", str(folder), "--json", *(["--model", model] if model else [])]
@@ -108,13 +114,13 @@ def indexed(options: argparse.Namespace, records: Records, documents: Path, mode
         row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
         wall = time.perf_counter() - begin
         n_bytes = {part: _bytes(folder / part) for part in ("words", "vectors")}
-        kept = {"paragraphs": row["counts"]["paragraphs"], "memory": row["peak_memory_bytes"], "bytes": n_bytes}
-        records.add({"key": folder.name, "asked": asked, "seconds": wall, **kept})
+        figures = {"paragraphs": row["counts"]["paragraphs"], "memory": row["peak_memory_bytes"], "bytes": n_bytes}
+        records.add({"key": folder.name, "asked": settings, "seconds": wall, **figures})
     return folder
 
 
 def _digest(model: str | None) -> str | None:
-    """What the model holds; ``None`` without a model."""
+    """The hash of a model's content; ``None`` without a model."""
     return None if model is None else str(adapted_input(starting_model(model))["sha256"])
 
 
@@ -122,46 +128,48 @@ def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def found(records: Records, folder: Path, by: SearchBy, asked: Sequence[Question], numbers: dict[str, str]) -> Json:
-    """At which rank each question's gold paragraph was found, and how long a search takes."""
+def searched(
+    records: Records, folder: Path, by: SearchBy, questions: Sequence[Question], numbers: dict[str, str]
+) -> Json:
+    """The rank of each question's gold paragraph, and the seconds of a search."""
     key = f"{folder.name}, {by}"
     if key not in records.by_key:
         index = Index(folder)
         index.search("to open all that a search needs", by=by)
         ranks: list[int | None] = []
         begin = time.perf_counter(), time.process_time()
-        for question in asked:
+        for question in questions:
             hits = index.search(question.question, DEEP, by)
             answer, paper = question.answers[0], numbers[question.context]
             end = answer.start + len(answer.text)
             right = (hit.document == paper and hit.start < end and answer.start < hit.end for hit in hits)
             ranks.append(next((rank for rank, is_right in enumerate(right, start=1) if is_right), None))
-        seconds = (time.perf_counter() - begin[0]) / len(asked)
+        seconds = (time.perf_counter() - begin[0]) / len(questions)
         records.add(
-            {"key": key, "ranks": ranks, "seconds": seconds, "cpu": (time.process_time() - begin[1]) / len(asked)}
+            {"key": key, "ranks": ranks, "seconds": seconds, "cpu": (time.process_time() - begin[1]) / len(questions)}
         )
     return records.by_key[key]
 
 
-def print_searches(rows: Mapping[str, Json], own: Sequence[str]) -> None:
+def print_searches(rows: Mapping[str, Json], contexts: Sequence[str]) -> None:
     """What each search found, beside the first one with the 95 % interval over papers.
 
-    ``own`` is each question's paper.
+    ``contexts`` is each question's paper.
     """
     table = [
         ["index, search", "recall@1", "recall@10", "MRR@10", "recall@10 beside the first", "ms a question", "CPU ms"]
     ]
-    first = _sums(next(iter(rows.values())), own)
+    first = _sums(next(iter(rows.values())), contexts)
     for name, row in rows.items():
         ranks = np.array([rank or np.inf for rank in row["ranks"]])
         shares = [np.mean(ranks <= 1), np.mean(ranks <= 10), np.mean(np.where(ranks <= 10, 1 / ranks, 0))]
         times = [f"{1000 * row[unit]:.1f}" for unit in ("seconds", "cpu")]
-        table.append([name, *(f"{100 * share:.1f}" for share in shares), _beside(_sums(row, own), first), *times])
+        table.append([name, *(f"{100 * share:.1f}" for share in shares), _beside(_sums(row, contexts), first), *times])
     print(aligned(table))
 
 
 def print_indexes(rows: Mapping[str, Json]) -> None:
-    """What the indexes take."""
+    """Print the size and the cost of each index."""
     table = [["index", "paragraphs", "seconds", "peak MB", "MB of words", "MB of vectors"]]
     for name, row in rows.items():
         sizes = [row["memory"], row["bytes"]["words"], row["bytes"]["vectors"]]
@@ -170,9 +178,9 @@ def print_indexes(rows: Mapping[str, Json]) -> None:
     print(aligned(table))
 
 
-def _sums(row: Json, own: Sequence[str]) -> Array:
-    """(n_papers, 2): questions that were found among ten, and all."""
-    return summed(np.array([[rank is not None and rank <= 10, 1.0] for rank in row["ranks"]], float), own)
+def _sums(row: Json, contexts: Sequence[str]) -> Array:
+    """(n_papers, 2): the questions whose paragraph is among ten, and all questions."""
+    return summed(np.array([[rank is not None and rank <= 10, 1.0] for rank in row["ranks"]], float), contexts)
 
 
 def _mean(sums: Array) -> Array:
@@ -180,7 +188,7 @@ def _mean(sums: Array) -> Array:
 
 
 def _beside(ours: Array, theirs: Array) -> str:
-    """The difference in points with its 95 % interval, of sums and numbers of each paper, both (n_papers, 2)."""
+    """The difference in points of two (n_papers, 2) arrays of sums and counts, with its 95 % interval."""
     return with_interval(paired(ours[np.newaxis], theirs[np.newaxis], _mean))
 
 
@@ -188,7 +196,7 @@ def print_answers(options: argparse.Namespace, records: Records, index: Path, do
     """EM and F1 of the answers in the best paragraphs, for each weight of the search, in the own papers, and in all."""
     test = options.work / f"test-{options.questions}.json"
     write_squad(test, drawn(papers(options.test), options.questions, 0))
-    asked = read_questions(str(test), Silent())
+    questions = read_questions(str(test), Silent())
     ways: dict[str, tuple[InquirySources, RetrievalConfig]] = {}
     for n in options.passages:
         for weight in options.weights:
@@ -196,7 +204,7 @@ def print_answers(options: argparse.Namespace, records: Records, index: Path, do
             ways[f"{n} paragraphs, weight {weight:g}"] = InquirySources(data=str(test), index=str(index)), retrieval
     ways["the own paper"] = InquirySources(data=str(test)), RetrievalConfig()
     if options.all_papers:
-        alone = papers_alone(options, documents), questions_alone(test, asked)
+        alone = papers_alone(options, documents), questions_alone(test, questions)
         ways["all papers"] = InquirySources(documents=(str(alone[0]),), questions=str(alone[1])), RetrievalConfig()
     read = {
         "documents": documents.name,
@@ -212,9 +220,9 @@ def print_answers(options: argparse.Namespace, records: Records, index: Path, do
         if key not in records.by_key:
             reading = ReadingOptions(precision="float32", margin=options.margin)
             request = QaRequest(options.reader, sources, reading=reading, retrieval=retrieval)
-            records.add({"key": key, **answered(request, asked, options.work / f"{key}.jsonl")})
+            records.add({"key": key, **answered(request, questions, options.work / f"{key}.jsonl")})
         rows[name] = records.by_key[key]
-    print_scores(rows, [one.context for one in asked])
+    print_scores(rows, [question.context for question in questions])
 
 
 def papers_alone(options: argparse.Namespace, documents: Path) -> Path:
@@ -225,15 +233,15 @@ def papers_alone(options: argparse.Namespace, documents: Path) -> Path:
     return path
 
 
-def questions_alone(test: Path, asked: Sequence[Question]) -> Path:
+def questions_alone(test: Path, questions: Sequence[Question]) -> Path:
     """A file of the questions without their papers."""
     path = test.with_suffix(".jsonl")
-    rows = [{"id": one.id, "question": one.question} for one in asked]
+    rows = [{"id": question.id, "question": question.question} for question in questions]
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     return path
 
 
-def answered(request: QaRequest, asked: Sequence[Question], journal: Path) -> Json:
+def answered(request: QaRequest, questions: Sequence[Question], journal: Path) -> Json:
     """EM and F1 of the answer to each question, and the seconds that a question takes.
 
     What was looked up is kept in ``journal``, and a call that was stopped goes on from there; the seconds are then
@@ -245,20 +253,22 @@ def answered(request: QaRequest, asked: Sequence[Question], journal: Path) -> Js
     begin = time.perf_counter(), time.process_time()
     answers = {row["id"]: row["answer"] for row in answerer.rows(journal)}
     spent = np.array([time.perf_counter(), time.process_time()]) - begin
-    seconds, cpu = (spent / max(n_left, 1) * n_lookups / len(asked)).tolist()
-    scores = [score_answer(answers[one.id], gold_texts(one, is_second=False), is_second=False) for one in asked]
-    return {"em": [one.em for one in scores], "f1": [one.f1 for one in scores], "seconds": seconds, "cpu": cpu}
+    seconds, cpu = (spent / max(n_left, 1) * n_lookups / len(questions)).tolist()
+    scores = [
+        score_answer(answers[score.id], gold_texts(score, is_second=False), is_second=False) for score in questions
+    ]
+    return {"em": [score.em for score in scores], "f1": [score.f1 for score in scores], "seconds": seconds, "cpu": cpu}
 
 
-def print_scores(rows: Mapping[str, Json], own: Sequence[str]) -> None:
+def print_scores(rows: Mapping[str, Json], contexts: Sequence[str]) -> None:
     """What each way of reading scores, in points, beside the first one, with 95 % intervals over papers.
 
-    ``own`` is each question's paper.
+    ``contexts`` is each question's paper.
     """
     table = [["read", "EM", "F1", "95 % of F1", "F1 beside the first", "s a question", "CPU s"]]
 
     def f1(row: Json) -> Array:
-        return summed(np.array([[score, 1.0] for score in row["f1"]]), own)
+        return summed(np.array([[score, 1.0] for score in row["f1"]]), contexts)
 
     first = f1(next(iter(rows.values())))
     for name, row in rows.items():

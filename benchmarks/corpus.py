@@ -59,7 +59,7 @@ def copies(path: Path, n_copies: int) -> Iterator[Paragraph]:
 
 
 def run_case(case: str, arguments: argparse.Namespace) -> None:
-    """Do one measurement's work in this process and print what came of it as JSON."""
+    """Run one case in this process, and print its figures as JSON."""
     model = find_model(arguments.model).folder
     begin = time.perf_counter()
     if case == "plain":
@@ -100,7 +100,7 @@ def measure(case: str) -> dict[str, float]:
 
 
 def family(pid: int) -> list[int]:
-    """``pid`` and its children, and theirs."""
+    """``pid`` and its descendants."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
@@ -110,7 +110,7 @@ def family(pid: int) -> list[int]:
 
 
 def proportional_memory(pid: int) -> int:
-    """Memory of a process in bytes, pages that it shares counted in part (PSS)."""
+    """Memory of a process in bytes, in which shared pages count in part (PSS)."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -65,12 +65,11 @@ class Answers:
     papers: tuple[str, ...]
 
     def compared(self) -> Json:
-        """See ``compare_rows``."""
         return compare_rows(self.rows, self.papers, {BASE_MODEL: BASE, OURS: AVERAGED})
 
 
 def main() -> None:
-    """Make the models, answer what is missing, and print the table after each fold."""
+    """Make the models, answer the missing questions, and print the table after each fold."""
     options = _options()
     if options.threads:
         import torch
@@ -79,25 +78,25 @@ def main() -> None:
     from greenadapt.cli.output.console import make_progress
 
     session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
-    done: dict[str, dict[str, Answers]] = {rows: {} for rows in options.rows}
+    answers: dict[str, dict[str, Answers]] = {rows: {} for rows in options.rows}
     for fold in options.folds:
         folder = options.work / f"fold-{fold}"
         test = write_questions(options, fold, folder)
         base = str(fold_model(session, options, folder))
         for rows in options.rows:
             expanded = adapted_model(session, options, base, rows, folder)
-            done[rows][fold] = ask(session, options, (base, str(expanded)), test, folder / f"answers-{rows}")
-            print_report(options, done)
+            answers[rows][fold] = ask(session, options, (base, str(expanded)), test, folder / f"answers-{rows}")
+            print_report(options, answers)
 
 
 def papers(file: Path) -> list[Json]:
     """The contexts of a SQuAD file, each with ``qas``, its questions; one that stands there twice is one paper."""
-    found: dict[str, Json] = {}
+    by_title: dict[str, Json] = {}
     for article in json.loads(file.read_text("utf-8"))["data"]:
         for paragraph in article["paragraphs"]:
-            first = found.setdefault(paragraph["context"], {**paragraph, "qas": []})
+            first = by_title.setdefault(paragraph["context"], {**paragraph, "qas": []})
             first["qas"] += paragraph["qas"]
-    return list(found.values())
+    return list(by_title.values())
 
 
 def split(sizes: Sequence[int], n_folds: int, seed: int) -> list[list[int]]:
@@ -116,34 +115,36 @@ def split(sizes: Sequence[int], n_folds: int, seed: int) -> list[list[int]]:
 
 
 def drawn(chosen: Sequence[Json], n: int | None, seed: int) -> list[Json]:
-    """The papers with only ``n`` of their questions, drawn over all papers; with more, the same and others."""
-    places = [(paper, question) for paper, one in enumerate(chosen) for question in range(len(one["qas"]))]
+    """The papers with ``n`` of their questions, drawn over all papers; a larger ``n`` adds questions."""
+    places = [
+        (paper, question) for paper, paper_content in enumerate(chosen) for question in range(len(paper_content["qas"]))
+    ]
     if n is None or n >= len(places):
         return list(chosen)
-    kept = {places[i] for i in np.random.default_rng(seed).permutation(len(places))[:n].tolist()}
-    less = []
-    for paper, one in enumerate(chosen):
-        questions = [asked for question, asked in enumerate(one["qas"]) if (paper, question) in kept]
+    selected = {places[i] for i in np.random.default_rng(seed).permutation(len(places))[:n].tolist()}
+    papers_left = []
+    for paper, paper_content in enumerate(chosen):
+        questions = [qa for question, qa in enumerate(paper_content["qas"]) if (paper, question) in selected]
         if questions:
-            less.append({**one, "qas": questions})
-    return less
+            papers_left.append({**paper_content, "qas": questions})
+    return papers_left
 
 
 def write_questions(options: argparse.Namespace, fold: str, folder: Path) -> Path:
-    """Write ``train.json`` and ``test.json`` of a fold, and tell the latter."""
-    found = papers(options.data)
+    """Write ``train.json`` and ``test.json`` of a fold, and return the path of ``test.json``."""
+    all_papers = papers(options.data)
     folder.mkdir(parents=True, exist_ok=True)
-    folds = split([len(paper["qas"]) for paper in found], N_FOLDS, options.seed)
-    test = [found[i] for i in folds[int(fold)]]
-    others = [found[i] for other, members in enumerate(folds) if other != int(fold) for i in members]
-    write_squad(folder / "train.json", others)
+    folds = split([len(paper["qas"]) for paper in all_papers], N_FOLDS, options.seed)
+    test = [all_papers[i] for i in folds[int(fold)]]
+    remaining = [all_papers[i] for number, members in enumerate(folds) if number != int(fold) for i in members]
+    write_squad(folder / "train.json", remaining)
     file = folder / "test.json"
     write_squad(file, drawn(test, options.questions, options.seed))
     return file
 
 
 def write_squad(file: Path, chosen: Sequence[Json]) -> None:
-    """SQuAD's JSON, an article a paper."""
+    """Write SQuAD's JSON with an article for each paper."""
     file.write_text(json.dumps({"data": [{"paragraphs": [paper]} for paper in chosen]}, ensure_ascii=False), "utf-8")
 
 
@@ -181,12 +182,12 @@ def adapted_model(session: Session, options: argparse.Namespace, base: str, rows
     """``base`` with the words of the corpus; their vectors, which need only its tokenizer, are trained once."""
     vectors = w2v(session, str(options.corpus), options.model, W2VConfig(workers=options.workers), TextOptions())
     aligned = align(replace(session, out=folder / "map"), None, base, AlignConfig(), vectors.path)
-    made = replace(session, out=folder / f"adapted-{rows}")
-    return expand(made, None, None, ExpandConfig(rows=rows), aligned.path).path
+    inner = replace(session, out=folder / f"adapted-{rows}")
+    return expand(inner, None, None, ExpandConfig(rows=rows), aligned.path).path
 
 
 def ask(session: Session, options: argparse.Namespace, models: tuple[str, str], test: Path, folder: Path) -> Answers:
-    """What the base model and the adapted one answer; all use of models for answers is here."""
+    """The rows of ``greenadapt qa --compare`` with the base model and the adapted one."""
     base, adapted = models
     reading = ReadingOptions(precision=options.precision, max_tokens=options.max_tokens, max_length=options.max_length)
     request = QaRequest(adapted, InquirySources(data=str(test)), reading=reading, compare=base)
@@ -196,19 +197,19 @@ def ask(session: Session, options: argparse.Namespace, models: tuple[str, str], 
 
 def answers_on(test: Path, rows: Iterable[Json]) -> Answers:
     """The rows with their papers, which they name by the question's id only."""
-    paper_of = {str(asked["id"]): str(number) for number, paper in enumerate(papers(test)) for asked in paper["qas"]}
+    paper_of = {str(qa["id"]): str(number) for number, paper in enumerate(papers(test)) for qa in paper["qas"]}
     rows = tuple(rows)
     return Answers(rows, tuple(paper_of[row["id"]] for row in rows))
 
 
 def together(by_fold: dict[str, Answers]) -> Answers:
     """The answers of several folds, whose papers are all different."""
-    rows = tuple(row for one in by_fold.values() for row in one.rows)
-    return Answers(rows, tuple(f"{fold} {paper}" for fold, one in by_fold.items() for paper in one.papers))
+    rows = tuple(row for answers in by_fold.values() for row in answers.rows)
+    return Answers(rows, tuple(f"{fold} {paper}" for fold, answers in by_fold.items() for paper in answers.papers))
 
 
 def table(title: str, compared: Json) -> str:
-    """Markdown, and in words where the base model is too weak for it to mean anything."""
+    """A Markdown table, with a warning if the base model answers too little."""
     lines = [
         f"### {title}: {compared['questions']:,} questions on {compared['contexts']:,} papers",
         "",
@@ -235,18 +236,18 @@ def table(title: str, compared: Json) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _points(found: Json) -> str:
-    return f"{100 * found['difference']:+.2f} ({100 * found['low']:+.2f} to {100 * found['high']:+.2f})"
+def _points(interval: Json) -> str:
+    return f"{100 * interval['difference']:+.2f} ({100 * interval['low']:+.2f} to {100 * interval['high']:+.2f})"
 
 
-def print_report(options: argparse.Namespace, done: dict[str, dict[str, Answers]]) -> None:
+def print_report(options: argparse.Namespace, answers: dict[str, dict[str, Answers]]) -> None:
     """Print the tables of what is finished, and write them to ``table.md`` in ``--work`` and beside it as JSON."""
     sets: dict[str, Json] = {}
-    for rows, by_fold in done.items():
-        sets |= {_title(rows, [fold]): one.compared() for fold, one in by_fold.items()}
+    for rows, by_fold in answers.items():
+        sets |= {_title(rows, [fold]): fold_answers.compared() for fold, fold_answers in by_fold.items()}
         if len(by_fold) > 1:
             sets[_title(rows, [*by_fold])] = together(by_fold).compared()
-    text = "\n".join(table(title, one) for title, one in sets.items()) + NOTE
+    text = "\n".join(table(title, fold_answers) for title, fold_answers in sets.items()) + NOTE
     print(text, flush=True)
     file = options.work / "table.md"
     file.write_text(text, "utf-8")

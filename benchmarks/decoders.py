@@ -59,14 +59,14 @@ def lines_of(path: str) -> Iterator[str]:
         yield from (line.rstrip("\n") for line in file if line.strip())
 
 
-def make_base(folder: Path, lines: list[str], asked: argparse.Namespace) -> Json:
-    """A model and its tokenizer, trained on ``lines`` for as many minutes as asked."""
+def make_base(folder: Path, lines: list[str], options: argparse.Namespace) -> Json:
+    """Train a model and its tokenizer on ``lines`` for ``--minutes``."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=asked.size, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False
+        vocab_size=options.size, special_tokens=list(SPECIALS), initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(lines[:20_000], trainer)
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])
@@ -77,14 +77,15 @@ def make_base(folder: Path, lines: list[str], asked: argparse.Namespace) -> Json
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names}))
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=asked.width, intermediate_size=3 * asked.width,
-        num_hidden_layers=asked.layers, num_attention_heads=asked.width // 32, num_key_value_heads=asked.width // 32,
-        max_position_embeddings=2 * CONTEXT, bos_token_id=1, eos_token_id=2, tie_word_embeddings=not asked.untied,
+        vocab_size=tokenizer.get_vocab_size(), hidden_size=options.width, intermediate_size=3 * options.width,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.width // 32, num_key_value_heads=options.width // 32,
+        max_position_embeddings=2 * CONTEXT, bos_token_id=1, eos_token_id=2, tie_word_embeddings=not options.untied,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config)
-    done = train(model, packed(tokenizer, lines), rate=asked.rate, seconds=60 * asked.minutes)
+    trained = train(model, packed(tokenizer, lines), rate=options.rate, seconds=60 * options.minutes)
     model.save_pretrained(folder)
-    return done
+    return trained
 
 
 def packed(tokenizer: Tokenizer, lines: list[str]) -> Array:
@@ -94,17 +95,17 @@ def packed(tokenizer: Tokenizer, lines: list[str]) -> Array:
 
 
 def train(model: Any, ids: Array, rate: float, seconds: float = math.inf) -> Json:
-    """AdamW on contexts in random order, the rate falling to 0: once through, or until the time is up."""
+    """Train by AdamW on contexts in random order, at a falling rate: once through, or until the time is up."""
     contexts = ids[: len(ids) // CONTEXT * CONTEXT].reshape(-1, CONTEXT)
     order = np.random.default_rng(0).permutation(len(contexts))
     n_steps, started, losses = max(1, len(order) // _BATCH), time.monotonic(), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01, betas=(0.9, 0.98))
     model.train()
     for step in range(n_steps):
-        done = max(step / n_steps, (time.monotonic() - started) / seconds)
-        if done >= 1:
+        progress = max(step / n_steps, (time.monotonic() - started) / seconds)
+        if progress >= 1:
             break
-        optimizer.param_groups[0]["lr"] = rate * min(1 - done, (step + 1) / 50)
+        optimizer.param_groups[0]["lr"] = rate * min(1 - progress, (step + 1) / 50)
         batch = torch.from_numpy(contexts[order[step * _BATCH : (step + 1) * _BATCH]].astype(np.int64))
         with torch.autocast("cpu", torch.bfloat16):
             loss = model(input_ids=batch, labels=batch).loss
@@ -146,7 +147,7 @@ def _greenadapt(work: Path, *arguments: object) -> None:
 
 
 def with_omp(base: Path, like: Path, folder: Path, vectors_folder: Path) -> bool:
-    """Write a copy of ``like`` whose new rows are mergekit's; says whether that is installed."""
+    """Write a copy of ``like`` with mergekit's new rows; return whether mergekit is installed."""
     try:
         from mergekit.tokensurgeon.omp import batch_omp
     except ImportError as error:
@@ -162,8 +163,8 @@ def with_omp(base: Path, like: Path, folder: Path, vectors_folder: Path) -> bool
         indices, shares = batch_omp(donor[added[begin : begin + 512]], donor[shared], _K)
         for name in {before.embedding_name, before.decoder_name or before.embedding_name}:
             rows = torch.from_numpy(np.asarray(before[name][ids], np.float32))[indices]
-            made = torch.bmm(shares.unsqueeze(1), rows).squeeze(1).numpy()
-            weights[name][before.n_rows + begin : before.n_rows + begin + len(made)] = made
+            combined = torch.bmm(shares.unsqueeze(1), rows).squeeze(1).numpy()
+            weights[name][before.n_rows + begin : before.n_rows + begin + len(combined)] = combined
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     return True
 
@@ -172,23 +173,23 @@ def measure(model: Any, lines: list[str], encodings: list[DualEncoding], first_i
     """Bits per byte of the lines: of all text, of added words, and of other tokens."""
     bits, sizes = {"all": 0.0, "words": 0.0, "others": 0.0}, {"all": 0, "words": 0, "others": 0}
     model.eval()
-    for line, both in zip(lines, encodings, strict=True):
-        is_new_word = np.zeros(both.n_words, bool)
-        is_new_word[both.expanded.words[both.expanded.ids >= first_id]] = True
-        own = both.base if is_base else both.expanded
+    for line, encoding in zip(lines, encodings, strict=True):
+        is_new_word = np.zeros(encoding.n_words, bool)
+        is_new_word[encoding.expanded.words[encoding.expanded.ids >= first_id]] = True
+        view = encoding.base if is_base else encoding.expanded
         with torch.no_grad():
-            ids = torch.from_numpy(np.concatenate([[model.config.bos_token_id], own.ids]).astype(np.int64))[None]
+            ids = torch.from_numpy(np.concatenate([[model.config.bos_token_id], view.ids]).astype(np.int64))[None]
             logits = model(ids).logits[0, :-1].float()
-        each = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none").numpy() / math.log(2)
-        is_word = is_new_word[own.words]
-        spans = both.expanded.spans[both.expanded.ids >= first_id].tolist()
+        losses = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none").numpy() / math.log(2)
+        is_word = is_new_word[view.words]
+        spans = encoding.expanded.spans[encoding.expanded.ids >= first_id].tolist()
         of_words = sum(len(line[begin:end].encode()) for begin, end in spans)
         for name, chosen, size in (
-            ("all", np.ones(len(each), bool), len(line.encode())),
+            ("all", np.ones(len(losses), bool), len(line.encode())),
             ("words", is_word, of_words),
             ("others", ~is_word, len(line.encode()) - of_words),
         ):
-            bits[name] += float(each[chosen].sum())
+            bits[name] += float(losses[chosen].sum())
             sizes[name] += size
     return {name: bits[name] / max(sizes[name], 1) for name in bits}
 
@@ -211,42 +212,42 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--max-words", type=int, default=5000)
     parser.add_argument("--measured-lines", type=int, default=1000)
     parser.add_argument("--tune-lines", type=int, default=0)
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    asked.work.mkdir(parents=True, exist_ok=True)
-    if asked.base is not None and not (asked.work / "base").exists():
-        shutil.copytree(asked.base, asked.work / "base")
-    if not (asked.work / "base" / "model.safetensors").is_file():
-        lines = list(itertools.islice(lines_of(asked.general), asked.general_lines))
-        shutil.rmtree(asked.work / "base", ignore_errors=True)
-        print(json.dumps({"base": make_base(asked.work / "base", lines, asked)}), flush=True)
-    domain = list(itertools.islice(lines_of(asked.domain), asked.domain_lines))
-    held_out = [line for line in domain[::_HELD_OUT] if 20 < len(line) < 3 * CONTEXT][: asked.measured_lines]
+    options.work.mkdir(parents=True, exist_ok=True)
+    if options.base is not None and not (options.work / "base").exists():
+        shutil.copytree(options.base, options.work / "base")
+    if not (options.work / "base" / "model.safetensors").is_file():
+        lines = list(itertools.islice(lines_of(options.general), options.general_lines))
+        shutil.rmtree(options.work / "base", ignore_errors=True)
+        print(json.dumps({"base": make_base(options.work / "base", lines, options)}), flush=True)
+    domain = list(itertools.islice(lines_of(options.domain), options.domain_lines))
+    held_out = [line for line in domain[::_HELD_OUT] if 20 < len(line) < 3 * CONTEXT][: options.measured_lines]
     unseen = set(held_out)
     seen = [line for line in domain if line not in unseen]
-    text = asked.work / "domain.txt"
+    text = options.work / "domain.txt"
     if not text.is_file():
         text.write_text("\n".join(seen), "utf-8")
-    arms = {"base": asked.work / "base", **expand(asked.work, text, asked.max_words)}
-    report(arms, held_out, seen[: asked.tune_lines], asked)
+    arms = {"base": options.work / "base", **expand(options.work, text, options.max_words)}
+    report(arms, held_out, seen[: options.tune_lines], options)
 
 
-def report(arms: dict[str, Path], held_out: list[str], tuned_on: list[str], asked: argparse.Namespace) -> None:
+def report(arms: dict[str, Path], held_out: list[str], tuned_on: list[str], options: argparse.Namespace) -> None:
     """Measure each arm, and again after training, and print what was measured."""
     dual = DualTokenizer.load(arms["map"])
     encodings = dual.encode_batch(held_out)
-    fits = [len(both.base.ids) < 2 * CONTEXT for both in encodings]
-    held_out, encodings = (list(itertools.compress(each, fits)) for each in (held_out, encodings))
-    found = sum(int((both.expanded.ids >= dual.added.first_id).sum()) for both in encodings)
-    pieces = [sum(len(getattr(both, view).ids) for both in encodings) for view in ("base", "expanded")]
+    fits = [len(encoding.base.ids) < 2 * CONTEXT for encoding in encodings]
+    held_out, encodings = (list(itertools.compress(items, fits)) for items in (held_out, encodings))
+    n_added = sum(int((encoding.expanded.ids >= dual.added.first_id).sum()) for encoding in encodings)
+    pieces = [sum(len(getattr(encoding, view).ids) for encoding in encodings) for view in ("base", "expanded")]
     size = sum(len(line.encode()) for line in held_out)
-    print(json.dumps({"lines": len(held_out), "bytes": size, "pieces": pieces, "added_words": found}), flush=True)
+    print(json.dumps({"lines": len(held_out), "bytes": size, "pieces": pieces, "added_words": n_added}), flush=True)
     table = []
     for name, folder in arms.items():
         model = transformers.AutoModelForCausalLM.from_pretrained(folder)
         rows = [measure(model, held_out, encodings, dual.added.first_id, is_base=name == "base")]
         if tuned_on:
-            train(model, packed(load_tokenizer(folder), tuned_on), rate=asked.rate / 3)
+            train(model, packed(load_tokenizer(folder), tuned_on), rate=options.rate / 3)
             rows.append(measure(model, held_out, encodings, dual.added.first_id, is_base=name == "base"))
         print(json.dumps({"arm": name, "before": rows[0], "after": rows[1:]}), flush=True)
         table.append([name, *(f"{row[part]:.3f}" for row in rows for part in ("all", "others", "words"))])

@@ -33,81 +33,81 @@ _REFERENCE = {"epochs": 15, "alpha": W2VConfig.alpha, "seed": 99, "workers": 2, 
 
 
 class Runs:
-    """The runs of a folder: ``records.jsonl``, a line a run, what was asked and what came of it."""
+    """The runs in a folder: ``records.jsonl`` has a line with the request and the result of each run."""
 
     def __init__(self, work: Path, program: Path | None) -> None:
         self._work, self._program = work, program
         self._records = Records(work / "records.jsonl")
 
-    def result(self, asked: Json) -> Json:
+    def result(self, request: Json) -> Json:
         """What came of a run, which is made if it was not yet.
 
         That is ``words`` a second, ``memory`` in MB, ``quality`` (name → figure) and ``notes``.
         """
-        asked = whole(asked)
-        key = hash_json(asked)
+        request = whole(request)
+        key = hash_json(request)
         if key not in self._records.by_key:
-            if "neighbours" in asked["measures"]:
+            if "neighbours" in request["measures"]:
                 for side in OWN:
-                    self.result(_reference_run(asked, side))
-            result = self._start(asked)
-            self._records.add({"key": key, "asked": asked, "result": result})
-            settings = ", ".join(f"{name} {asked[name]}" for name in ("dim", "workers", "epochs", "alpha", "seed"))
-            print(f"{asked['side']}, {settings}: {result['words']:,.0f} words/s", file=sys.stderr)
-        done: Json = self._records.by_key[key]["result"]
-        return done
+                    self.result(_reference_run(request, side))
+            result = self._start(request)
+            self._records.add({"key": key, "asked": request, "result": result})
+            settings = ", ".join(f"{name} {request[name]}" for name in ("dim", "workers", "epochs", "alpha", "seed"))
+            print(f"{request['side']}, {settings}: {result['words']:,.0f} words/s", file=sys.stderr)
+        run_result: Json = self._records.by_key[key]["result"]
+        return run_result
 
-    def _start(self, asked: Json) -> Json:
-        folder = engine_texts.made(asked["text"], self._work, is_written=asked["side"] == "word2vec-c")
+    def _start(self, request: Json) -> Json:
+        folder = engine_texts.made(request["text"], self._work, is_written=request["side"] == "word2vec-c")
         program = None if self._program is None else str(self._program)
-        call = json.dumps({"asked": asked, "folder": str(folder), "program": program})
-        done = subprocess.run([sys.executable, __file__, call], stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            sys.exit(f"this run failed: {json.dumps(asked)}")
-        result: Json = json.loads(done.stdout.splitlines()[-1])
+        call = json.dumps({"asked": request, "folder": str(folder), "program": program})
+        process = subprocess.run([sys.executable, __file__, call], stdout=subprocess.PIPE, text=True)
+        if process.returncode:
+            sys.exit(f"this run failed: {json.dumps(request)}")
+        result: Json = json.loads(process.stdout.splitlines()[-1])
         return result
 
 
-def _reference_run(asked: Json, side: str) -> Json:
-    """What is asked of the run whose neighbours those of ``asked`` are compared with."""
-    return {**{name: asked[name] for name in ("text", "dim", "min_count")}, **_REFERENCE, "side": side}
+def _reference_run(request: Json, side: str) -> Json:
+    """The request of the run whose neighbours those of ``request`` are compared with."""
+    return {**{name: request[name] for name in ("text", "dim", "min_count")}, **_REFERENCE, "side": side}
 
 
-def whole(asked: Json) -> Json:
-    """``asked`` with what else decides the run: code, packages, and the keys of the references."""
-    package, side, files = Path(greenadapt.__file__).parent, asked["side"], []
+def whole(request: Json) -> Json:
+    """``request`` with the rest of what decides a run: code, packages, and the keys of the references."""
+    package, side, files = Path(greenadapt.__file__).parent, request["side"], []
     if side in OWN:
         files += [*sorted((package / "vectors" / "engines").glob("*.py")), package / "vectors" / "cbow.py"]
-    if asked["measures"]:
+    if request["measures"]:
         files += [Path(__file__).parent / name for name in _MEASURING]
-    made = {
-        **asked,
+    defaults = {
+        **request,
         "code": {file.name: hash_file(file) for file in files},
         "packages": {name: version(name) for name in _PACKAGES.get(side, ())},
     }
-    if "neighbours" in asked["measures"]:
-        made["references"] = {side: hash_json(whole(_reference_run(asked, side))) for side in OWN}
-    return made
+    if "neighbours" in request["measures"]:
+        defaults["references"] = {side: hash_json(whole(_reference_run(request, side))) for side in OWN}
+    return defaults
 
 
-def run(asked: Json, folder: Path, program: Path | None) -> Json:
-    """Do a run here, of which ``whole`` was asked, on the text in ``folder``."""
-    side, measures = asked["side"], asked["measures"]
-    options = {name: asked[name] for name in ("dim", "workers", "seed", "epochs", "alpha", "min_count")}
+def run(request: Json, folder: Path, program: Path | None) -> Json:
+    """Do the run of a ``whole`` request in this process, on the text in ``folder``."""
+    side, measures = request["side"], request["measures"]
+    options = {name: request[name] for name in ("dim", "workers", "seed", "epochs", "alpha", "min_count")}
     config = W2VConfig(engine=side if side in OWN else "gensim", **options)
     with TemporaryDirectory(dir=folder) as work:
         job = Job(side, PreparedCorpus.open(folder), config, Path(work), program, engine_texts.text_file(folder))
-        made = trained(job)
-        result: Json = {"words": made.words, "memory": made.memory, "quality": {}, "notes": []}
+        training = trained(job)
+        result: Json = {"words": training.words, "memory": training.memory, "quality": {}, "notes": []}
         if measures:
-            vectors = made.vectors()
+            vectors = training.vectors()
         if "reference" in measures:
-            with open_file(_reference(folder, hash_json(asked)), "wb") as file:
+            with open_file(_reference(folder, hash_json(request)), "wb") as file:
                 np.save(file, vector_quality.neighbours(vectors))
         if "quality" in measures:
-            result["quality"], result["notes"] = _quality(vectors, asked["text"])
+            result["quality"], result["notes"] = _quality(vectors, request["text"])
         if "neighbours" in measures:
-            result["quality"] |= _shared(vectors, folder, asked["references"])
+            result["quality"] |= _shared(vectors, folder, request["references"])
     return result
 
 
@@ -119,10 +119,10 @@ def _quality(vectors: WordVectors, text: Json) -> tuple[dict[str, float], list[s
 
 
 def _shared(vectors: WordVectors, folder: Path, references: dict[str, str]) -> dict[str, float]:
-    """``references`` has the keys of their runs."""
-    found = vector_quality.neighbours(vectors)
-    near = {side: np.load(_reference(folder, key)) for side, key in references.items()}
-    return {f"neighbours of {side}": vector_quality.shared(found, rows) for side, rows in near.items()}
+    """The share of neighbours that the vectors have in common with each reference (side → key of its run)."""
+    neighbours = vector_quality.neighbours(vectors)
+    references_read = {side: np.load(_reference(folder, key)) for side, key in references.items()}
+    return {f"neighbours of {side}": vector_quality.shared(neighbours, rows) for side, rows in references_read.items()}
 
 
 def _reference(folder: Path, key: str) -> Path:

@@ -35,7 +35,7 @@ _LONGEST = 10_000  # words of a line; gensim drops the rest, so its own readers 
 
 @dataclass(frozen=True)
 class Trained:
-    """How fast a side was, and what it made."""
+    """The speed of a side, and its vectors."""
 
     words: float
     """Trained words a second, all epochs together; words that are too rare do not count."""
@@ -46,7 +46,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Job:
-    """What a side is asked to do."""
+    """The text and the settings that a side trains with."""
 
     side: str
     corpus: PreparedCorpus
@@ -59,12 +59,10 @@ class Job:
 
     @property
     def n_words(self) -> int:
-        """Number of trained words, the corpus's first ones."""
         return int((self.corpus.counts >= self.config.min_count).sum())
 
     @property
     def total(self) -> int:
-        """Trained words of the text, times epochs."""
         return int(np.count_nonzero(self.corpus.ids < self.n_words)) * self.config.epochs
 
     def vectors(self, matrix: Array) -> WordVectors:
@@ -73,14 +71,14 @@ class Job:
 
 
 def trained(job: Job) -> Trained:
-    """Do ``job``, once all code is there that it needs."""
+    """Do ``job``, after all code that it needs is imported and compiled."""
     if job.side in OWN:
         _warm_up(job)
-        return _own(job)
+        return _greenadapt(job)
     return _lists(job) if job.side == "gensim-lists" else _word2vec_c(job)
 
 
-def _own(job: Job) -> Trained:
+def _greenadapt(job: Job) -> Trained:
     corpus, config = job.corpus, job.config
     matrix, seconds = _epochs(Stream(corpus.ids, corpus.lines, corpus.counts[: job.n_words]), config, job.folder)
     return Trained(job.total / seconds, peak_memory(), lambda: job.vectors(matrix))

@@ -14,19 +14,19 @@ NOTE = """Words a second: median over runs, beside them those of gensim times ho
 runs; MB: the most that a run took; the others: mean ± standard deviation over the runs that measure quality."""
 
 
-def table(done: Sequence[tuple[Json, Json]]) -> str:
-    """A row for each setting and side, from what was asked of each run and what came of it, in the runs' order."""
+def table(results: Sequence[tuple[Json, Json]]) -> str:
+    """A row for each setting and side, from the requests and results of runs, in the order of the runs."""
     groups: dict[tuple[int, ...], dict[str, dict[int, Json]]] = defaultdict(lambda: defaultdict(dict))
-    for asked, result in done:
-        groups[tuple(asked[name] for name in _SETTING)][asked["side"]][asked["seed"]] = result
-    figures = list(dict.fromkeys(name for _, result in done for name in result["quality"]))
+    for settings, result in results:
+        groups[tuple(settings[name] for name in _SETTING)][settings["side"]][settings["seed"]] = result
+    figures = list(dict.fromkeys(name for _, result in results for name in result["quality"]))
     rows = [[*_SETTING, "engine", "words/s", "to gensim (each pair)", "MB", *figures]]
     for setting, sides in groups.items():
         for side, runs in sorted(sides.items()):
             words = statistics.median(run["words"] for run in runs.values())
             speed = [f"{words:,.0f}", _ratio(runs, sides.get(_PEER, {})), _memory(runs)]
             rows.append([*map(str, setting), side, *speed, *(_figure(name, runs) for name in figures)])
-    notes = dict.fromkeys(note for _, result in done for note in result["notes"])
+    notes = dict.fromkeys(note for _, result in results for note in result["notes"])
     return "\n".join([aligned(rows), NOTE, *notes])
 
 
@@ -34,8 +34,10 @@ def _ratio(runs: dict[int, Json], peers: dict[int, Json]) -> str:
     pairs = [runs[seed]["words"] / peers[seed]["words"] for seed in runs if seed in peers]
     if not pairs:
         return ""
-    one, other = (statistics.median(run["words"] for run in each.values()) for each in (runs, peers))
-    return f"{one / other:.2f} ({', '.join(f'{pair:.2f}' for pair in pairs)})"
+    speed, peer_speed = (
+        statistics.median(run["words"] for run in runs_of_side.values()) for runs_of_side in (runs, peers)
+    )
+    return f"{speed / peer_speed:.2f} ({', '.join(f'{pair:.2f}' for pair in pairs)})"
 
 
 def _memory(runs: dict[int, Json]) -> str:
@@ -43,6 +45,6 @@ def _memory(runs: dict[int, Json]) -> str:
 
 
 def _figure(name: str, runs: dict[int, Json]) -> str:
-    found = [run["quality"][name] for run in runs.values() if name in run["quality"]]
-    spread = f" ± {statistics.stdev(found):.4f}" if len(found) > 1 else ""
-    return f"{statistics.mean(found):.4f}{spread}" if found else ""
+    values = [run["quality"][name] for run in runs.values() if name in run["quality"]]
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.4f}{spread}" if values else ""

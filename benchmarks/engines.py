@@ -39,8 +39,8 @@ def main() -> None:
     with _work(options.work) as work:
         program = word2vec_c.built(options.word2vec_c, work) if options.word2vec_c else None
         runs = Runs(work, program)
-        done = [(asked, runs.result(asked)) for asked in _asked(options)]
-    print(table(done))
+        results = [(settings, runs.result(settings)) for settings in _settings(options)]
+    print(table(results))
     print(f"\n{machine_line(['numpy', 'gensim', *(['numba'] if 'fast' in options.engines else [])])}")
 
 
@@ -54,9 +54,9 @@ def _work(folder: Path | None) -> Iterator[Path]:
     yield folder.resolve()
 
 
-def _asked(options: argparse.Namespace) -> list[Json]:
-    """What is asked of every run, in their order."""
-    asked: list[Json] = []
+def _settings(options: argparse.Namespace) -> list[Json]:
+    """The requests of all runs, in their order."""
+    settings: list[Json] = []
     n = len(options.engines)
     for dim, workers, repeat in product(options.dims, options.workers, range(options.repeats)):
         is_measured = options.zipf is None and repeat < options.seeds
@@ -72,8 +72,8 @@ def _asked(options: argparse.Namespace) -> list[Json]:
         }
         for side in options.engines[repeat % n :] + options.engines[: repeat % n]:
             program = {"program": hash_file(options.word2vec_c)} if side == "word2vec-c" else {}
-            asked.append({"side": side, **program, **common})
-    return asked
+            settings.append({"side": side, **program, **common})
+    return settings
 
 
 def _text(options: argparse.Namespace, repeat: int) -> Json:

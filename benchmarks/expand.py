@@ -78,10 +78,10 @@ def expand_form(arguments: argparse.Namespace) -> float:
 
     base = OpenedBase(find_model(arguments.model))
     new, alignment = WordVectors.load(arguments.work), Alignment.load(arguments.work)
-    known = [*base.vocabulary.whole_words]
-    own = np.random.default_rng(SEED).standard_normal((len(known), new.dim), np.float32)
-    counts = np.concatenate([new.counts, np.arange(len(known), 0, -1)])
-    vectors = WordVectors([*new.words, *known], counts, np.concatenate([new.matrix, own]))
+    words = [*base.vocabulary.whole_words]
+    own_vectors = np.random.default_rng(SEED).standard_normal((len(words), new.dim), np.float32)
+    counts = np.concatenate([new.counts, np.arange(len(words), 0, -1)])
+    vectors = WordVectors([*new.words, *words], counts, np.concatenate([new.matrix, own_vectors]))
     out = arguments.work / "form"
     out.mkdir()
     expansion = Expansion(base.checkpoint, base.vocabulary, vectors, alignment, ExpandConfig(rows="form"))
@@ -192,12 +192,12 @@ def main() -> None:
         print({case.__name__: case for case in CASES}[arguments.case](arguments) or 0.0)
         return
     with tempfile.TemporaryDirectory() as folder:
-        done = {case.__name__: measure(case.__name__, Path(folder)) for case in CASES}
+        results = {case.__name__: measure(case.__name__, Path(folder)) for case in CASES}
     print(f"{'':60}{'seconds':>10}{'peak MB':>10}{'ratio':>8}")
     expand, fit = f"expand {arguments.model} by {arguments.words:,}", f"fit {arguments.pairs:,} x {arguments.dim}"
-    print_pair(expand, "transformers", done["expand_transformers"], done["expand_ours"])
-    print_pair(f"{expand}, --rows form", "transformers", done["expand_transformers"], done["expand_form"])
-    print_pair(fit, "numpy", done["fit_numpy"], done["fit_ours"])
+    print_pair(expand, "transformers", results["expand_transformers"], results["expand_ours"])
+    print_pair(f"{expand}, --rows form", "transformers", results["expand_transformers"], results["expand_form"])
+    print_pair(fit, "numpy", results["fit_numpy"], results["fit_ours"])
 
 
 if __name__ == "__main__":

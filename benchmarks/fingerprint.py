@@ -47,11 +47,11 @@ def main() -> None:
     _small_data(options.data, work / "data")
     for name, command in _commands().items():
         _run(name, command, work)
-    found = dict(_hashes(work))
-    for name, digest in found.items():
+    hashes = dict(_hashes(work))
+    for name, digest in hashes.items():
         print(json.dumps({"file": name, "sha256": digest}))
     if options.against is not None:
-        sys.exit(_compare(options.against, found))
+        sys.exit(_compare(options.against, hashes))
 
 
 def _options() -> argparse.Namespace:
@@ -80,19 +80,19 @@ def _small_data(data: Path, folder: Path) -> None:
 
 
 def _commands() -> dict[str, list[str]]:
-    """By name; paths are relative to the work folder, so that names made of them are always the same."""
+    """The commands by name; paths are relative to the work folder, so that derived names are always the same."""
     adapt = "adapt --corpus data/text.txt --model minilm --min-count 5 --epochs 2 --workers 1"
     tune = "finetune --model adapted --max-steps 6 --batch-size 8 --precision float32"
-    one = f"{tune} --max-length 64 --task"
+    common = f"{tune} --max-length 64 --task"
     citations = "classification --train data/citations.jsonl --test data/citations.jsonl"
     lines = {
         "gensim": f"{adapt} --workspace gensim --engine gensim",
         "fast": f"{adapt} --workspace fast --engine fast --out adapted",
         "norm": f"{adapt} --workspace fast --engine fast --rows norm --variant norm",
-        "ner": f"{one} ner --train data/ner.tsv --test data/ner.tsv --seeds 2 --out ner",
-        "classification": f"{one} {citations} --save-logits --out classification",
-        "memory": f"{one} {citations} --memory base --out memory",
-        "qa": f"{one} qa --train data/questions.json --test data/questions.json --out qa",
+        "ner": f"{common} ner --train data/ner.tsv --test data/ner.tsv --seeds 2 --out ner",
+        "classification": f"{common} {citations} --save-logits --out classification",
+        "memory": f"{common} {citations} --memory base --out memory",
+        "qa": f"{common} qa --train data/questions.json --test data/questions.json --out qa",
         "multitask": f"{tune} --tasks data/tasks.toml --adapter-size 36 --adapter-heads 6 --out multitask",
         "pretrain": "pretrain --model adapted --text data/texts.txt --max-steps 4 --head-steps 2 --precision float32 "
         "--out pretrain",
@@ -106,14 +106,14 @@ def _commands() -> dict[str, list[str]]:
 def _run(name: str, command: list[str], work: Path) -> None:
     print(name, file=sys.stderr, flush=True)
     with open(work / f"{name}.log", "w", encoding="utf-8") as log:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "greenadapt", *command],
             cwd=work, stdout=subprocess.PIPE, stderr=log, env=os.environ | ONE_THREAD, text=True, check=False,
         )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"{name} ended with {done.returncode}: {(work / f'{name}.log').read_text()}")
+    if process.returncode:
+        sys.exit(f"{name} ended with {process.returncode}: {(work / f'{name}.log').read_text()}")
     if command[0] in ("predict", "qa"):
-        (work / f"{name}.jsonl").write_text(done.stdout, "utf-8")
+        (work / f"{name}.jsonl").write_text(process.stdout, "utf-8")
 
 
 def _hashes(work: Path) -> Iterator[tuple[str, str]]:
@@ -127,10 +127,10 @@ def _hashes(work: Path) -> Iterator[tuple[str, str]]:
                 yield name, sha256(path.read_bytes().replace(os.fsencode(work), b"WORK")).hexdigest()
 
 
-def _compare(against: Path, found: dict[str, str]) -> int:
+def _compare(against: Path, hashes: dict[str, str]) -> int:
     before = {row["file"]: row["sha256"] for row in map(json.loads, against.read_text("utf-8").splitlines())}
-    names = sorted({*before, *found})
-    different = [name for name in names if before.get(name) != found.get(name)]
+    names = sorted({*before, *hashes})
+    different = [name for name in names if before.get(name) != hashes.get(name)]
     print(f"{len(names) - len(different)} of {len(names)} files are the same", file=sys.stderr)
     for name in different:
         print(f"differs: {name}", file=sys.stderr)

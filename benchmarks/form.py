@@ -43,7 +43,7 @@ VARIANTS = [
 """Features, the count at which contexts count as much as form, and the penalty."""
 
 
-class Known:
+class KnownRows:
     """The words that have a row and could be spelled without it."""
 
     def __init__(self, vectors: WordVectors, model: str) -> None:
@@ -52,13 +52,13 @@ class Known:
         self.table = np.asarray(Checkpoint.open(folder).embedding()[: vocabulary.size], np.float32)
         words, rows, ids = overlap(vectors, vocabulary)
         pieces = vocabulary.pieces_without_row(words)
-        kept = np.array([i for i, own in enumerate(pieces) if own])
-        own = self.pieces = [pieces[i] for i in kept]
+        with_pieces = np.array([i for i, word_pieces in enumerate(pieces) if word_pieces])
+        word_pieces = self.pieces = [pieces[i] for i in with_pieces]
         norm = wordpiece_norm(self.table, vocabulary.size, vocabulary.special_ids)
-        self.ids, self.counts = ids[kept], vectors.counts[rows[kept]].astype(np.float64)
-        self.units = unit_rows(vectors.matrix[rows[kept]])
-        self.means = mean_of_pieces(own, self.table) / norm
-        self.ends = [self.table[[one[place] for one in own]] / norm for place in (0, -1)]
+        self.ids, self.counts = ids[with_pieces], vectors.counts[rows[with_pieces]].astype(np.float64)
+        self.units = unit_rows(vectors.matrix[rows[with_pieces]])
+        self.means = mean_of_pieces(word_pieces, self.table) / norm
+        self.ends = [self.table[[word[index] for word in word_pieces]] / norm for index in (0, -1)]
         self.candidates = np.setdiff1d(np.arange(len(self.table)), [*vocabulary.special_ids])
 
     def features(self, name: str, gate_count: int) -> Array:
@@ -72,27 +72,27 @@ class Known:
             blocks += [end / 2 for end in self.ends]
         return np.hstack([self.units, self.means] if name == "no gate" else blocks)
 
-    def figures(self, held: Array, made: Array) -> list[float]:
-        """Of the rows ``made`` of the words ``held``."""
-        wanted = self.table[self.ids[held]]
-        cosines = unit_rows(made) @ unit_rows(self.table).T
-        own = cosines[np.arange(len(held)), self.ids[held]]
-        ranks = 1 + (cosines[:, self.candidates] > own[:, None]).sum(axis=1)
-        r2 = 1 - np.square(made - wanted).sum() / np.square(wanted - wanted.mean(axis=0)).sum()
+    def figures(self, held: Array, rows: Array) -> list[float]:
+        """The figures of ``rows``, predicted for the words ``held``."""
+        targets = self.table[self.ids[held]]
+        cosines = unit_rows(rows) @ unit_rows(self.table).T
+        own_cosines = cosines[np.arange(len(held)), self.ids[held]]
+        ranks = 1 + (cosines[:, self.candidates] > own_cosines[:, None]).sum(axis=1)
+        r2 = 1 - np.square(rows - targets).sum() / np.square(targets - targets.mean(axis=0)).sum()
         counts = self.counts[held]
         bands = [(ranks[(counts >= low) & (counts < high)] <= 10).mean() for low, high in BANDS]
-        return [r2, own.mean(), (ranks == 1).mean(), (ranks <= 10).mean(), (1 / ranks).mean(), *bands]
+        return [r2, own_cosines.mean(), (ranks == 1).mean(), (ranks <= 10).mean(), (1 / ranks).mean(), *bands]
 
 
-def predicted(known: Known, features: Array, weights: Array, fold: tuple[Array, Array], penalty: float) -> Array:
+def predicted(words: KnownRows, features: Array, weights: Array, fold: tuple[Array, Array], penalty: float) -> Array:
     """The rows of the words held out, by weighted ridge regression on the others."""
     fitted, held = fold
-    own, targets = weights[fitted][:, None], known.table[known.ids[fitted]].astype(np.float64)
-    middle, mean = (own * features[fitted]).sum(0) / own.sum(), (own * targets).sum(0) / own.sum()
-    centred = (features[fitted] - middle) * np.sqrt(own)
+    weight, targets = weights[fitted][:, None], words.table[words.ids[fitted]].astype(np.float64)
+    middle, mean = (weight * features[fitted]).sum(0) / weight.sum(), (weight * targets).sum(0) / weight.sum()
+    centred = (features[fitted] - middle) * np.sqrt(weight)
     gram = centred.T @ centred
     gram[np.diag_indices(len(gram))] += penalty * np.trace(gram) / len(gram)
-    solved = solve(gram, centred.T @ ((targets - mean) * np.sqrt(own)), assume_a="pos")
+    solved = solve(gram, centred.T @ ((targets - mean) * np.sqrt(weight)), assume_a="pos")
     return ((features[held] - middle) @ solved + mean).astype(np.float32)
 
 
@@ -104,18 +104,20 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=5)
     options = parser.parse_args()
     for folder in options.vectors:
-        known = Known(WordVectors.load(folder), options.model)
-        n = len(known.ids)
+        words = KnownRows(WordVectors.load(folder), options.model)
+        n = len(words.ids)
         print(f"{folder}, {options.model}: {n:,} words\n", flush=True)
         names = ["features", "gate", "penalty", "R²", "cosine", "first", "among ten", "MRR"]
         rows = [[*names, *(f"from {low}" for low, _ in BANDS)]]
         parts = np.array_split(np.random.default_rng(5).permutation(n), options.folds)
         folds = [(np.concatenate([*parts[:i], *parts[i + 1 :]]), held) for i, held in enumerate(parts)]
         for name, gate_count, penalty in VARIANTS:
-            features = known.features(name, gate_count)
-            weights = known.counts / (known.counts + 20) if name == "count" else np.ones(n)
-            each = [known.figures(fold[1], predicted(known, features, weights, fold, penalty)) for fold in folds]
-            figures = [f"{value:.3f}" for value in np.mean(each, axis=0)]
+            features = words.features(name, gate_count)
+            weights = words.counts / (words.counts + 20) if name == "count" else np.ones(n)
+            fold_figures = [
+                words.figures(fold[1], predicted(words, features, weights, fold, penalty)) for fold in folds
+            ]
+            figures = [f"{value:.3f}" for value in np.mean(fold_figures, axis=0)]
             rows.append([name, str(gate_count), str(penalty), *figures])
         print(aligned(rows), flush=True)
 

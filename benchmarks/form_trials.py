@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from form import BANDS, Known
+from form import BANDS, KnownRows
 from scipy.linalg import cho_factor, cho_solve
 from tables import aligned
 from transformers import AutoModel
@@ -52,8 +52,8 @@ class Fit:
 
     def rows(self, features: Array) -> Array:
         """Predicted rows (n, dim)."""
-        made: Array = (features - self.middle) @ self.solved + self.mean
-        return made
+        rows: Array = (features - self.middle) @ self.solved + self.mean
+        return rows
 
     def left_out(self) -> Array:
         """The residual of each word if it is left out."""
@@ -61,57 +61,59 @@ class Fit:
         return np.asarray(self.residuals / np.clip(1 - leverage, 0.05, None)[:, None])
 
 
-def states(known: Known, model: str) -> dict[str, Array]:
+def states(words: KnownRows, model: str) -> dict[str, Array]:
     """Layer → the mean state of the pieces of each word alone, (n_words, dim), centred and of length 1 on average."""
     folder = find_model(model).folder
     network = AutoModel.from_pretrained(folder).eval()
     special = special_ids(load_tokenizer(folder), read_settings(folder))
     layers = {"middle": network.config.num_hidden_layers // 2, "last": network.config.num_hidden_layers}
-    found = {name: np.empty((len(known.pieces), network.config.hidden_size), np.float32) for name in layers}
+    by_layer = {name: np.empty((len(words.pieces), network.config.hidden_size), np.float32) for name in layers}
     by_length: dict[int, list[int]] = {}
-    for i, own in enumerate(known.pieces):
-        by_length.setdefault(len(own), []).append(i)
-    for same in by_length.values():
-        for begin in range(0, len(same), 256):
-            block = same[begin : begin + 256]
-            ids = torch.tensor([[special.cls, *known.pieces[i], special.sep] for i in block])
+    for i, pieces in enumerate(words.pieces):
+        by_length.setdefault(len(pieces), []).append(i)
+    for group in by_length.values():
+        for begin in range(0, len(group), 256):
+            block = group[begin : begin + 256]
+            ids = torch.tensor([[special.cls, *words.pieces[i], special.sep] for i in block])
             with torch.inference_mode():
                 hidden = network(input_ids=ids, output_hidden_states=True).hidden_states
             for name, layer in layers.items():
-                found[name][block] = hidden[layer][:, 1:-1].mean(dim=1).numpy()
-    centred = {name: each - each.mean(axis=0) for name, each in found.items()}
-    return {name: each / np.linalg.norm(each, axis=1).mean() for name, each in centred.items()}
+                by_layer[name][block] = hidden[layer][:, 1:-1].mean(dim=1).numpy()
+    centred = {name: rows - rows.mean(axis=0) for name, rows in by_layer.items()}
+    return {name: rows / np.linalg.norm(rows, axis=1).mean() for name, rows in centred.items()}
 
 
-def variants(known: Known, given: dict[str, Array], fold: tuple[Array, Array]) -> dict[str, Array]:
+def variants(words: KnownRows, inputs: dict[str, Array], fold: tuple[Array, Array]) -> dict[str, Array]:
     """Name → predicted rows of the words held out."""
     fitted, held = fold
-    targets, ones = known.table[known.ids[fitted]], np.ones(len(fitted))
-    form = given["form"]
+    targets, ones = words.table[words.ids[fitted]], np.ones(len(fitted))
+    form = inputs["form"]
     plain = Fit(form[fitted], targets, ones)
     rows = {"form": plain.rows(form[held])}
-    for name, features in given.items():
+    for name, features in inputs.items():
         if name != "form":
             rows[name] = Fit(features[fitted], targets, ones).rows(features[held])
     residuals = plain.left_out()
-    cosines = known.units[held] @ known.units[fitted].T
+    cosines = words.units[held] @ words.units[fitted].T
     nearest = np.argsort(-cosines, axis=1)[:, : max(k for k, _ in NEIGHBOURS)]
     for k, share in NEIGHBOURS:
         weights = np.take_along_axis(cosines, nearest[:, :k], axis=1).clip(0)
         weights /= weights.sum(axis=1, keepdims=True) + 1e-9
-        mean = np.stack([own @ residuals[near[:k]] for own, near in zip(weights, nearest, strict=True)])
+        mean = np.stack(
+            [weight @ residuals[neighbours[:k]] for weight, neighbours in zip(weights, nearest, strict=True)]
+        )
         rows[f"{k} neighbours, {share:g}"] = rows["form"] + share * mean
-    logs = np.log(known.counts)
+    logs = np.log(words.counts)
     for name, width in (("bands, own words", 0.0), ("bands, width 1", 1.0), ("bands, width 2", 2.0)):
-        made = rows["form"].copy()
+        changed = rows["form"].copy()
         for (low, high), middle in zip(BANDS, MIDDLES, strict=True):
-            inside = (known.counts >= low) & (known.counts < high)
+            inside = (words.counts >= low) & (words.counts < high)
             weights = np.exp(-0.5 * ((logs[fitted] - middle) / width) ** 2) if width else inside[fitted] * 1.0
-            kept = weights > 1e-3
+            positive = weights > 1e-3
             if inside[held].any():
-                own = Fit(form[fitted][kept], targets[kept], weights[kept])
-                made[inside[held]] = own.rows(form[held][inside[held]])
-        rows[name] = made
+                weight = Fit(form[fitted][positive], targets[positive], weights[positive])
+                changed[inside[held]] = weight.rows(form[held][inside[held]])
+        rows[name] = changed
     return rows
 
 
@@ -122,22 +124,22 @@ def main() -> None:
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--folds", type=int, default=5)
     options = parser.parse_args()
-    known = Known(WordVectors.load(options.vectors), options.model)
-    n = len(known.ids)
-    form = known.features("ends", GATE).astype(np.float32)
-    gate = (known.counts / (known.counts + GATE)).astype(np.float32)[:, None]
-    given = {"form": form}
-    for layer, own in states(known, options.model).items():
-        given[f"states, {layer} layer"] = np.hstack([form, own, (1 - gate) * own])
+    words = KnownRows(WordVectors.load(options.vectors), options.model)
+    n = len(words.ids)
+    form = words.features("ends", GATE).astype(np.float32)
+    gate = (words.counts / (words.counts + GATE)).astype(np.float32)[:, None]
+    inputs = {"form": form}
+    for layer, layer_states in states(words, options.model).items():
+        inputs[f"states, {layer} layer"] = np.hstack([form, layer_states, (1 - gate) * layer_states])
     parts = np.array_split(np.random.default_rng(5).permutation(n), options.folds)
-    found: dict[str, list[list[float]]] = {}
+    figures: dict[str, list[list[float]]] = {}
     for i, held in enumerate(parts):
         fold = (np.concatenate([*parts[:i], *parts[i + 1 :]]), held)
-        for name, made in variants(known, given, fold).items():
-            found.setdefault(name, []).append(known.figures(held, made))
+        for name, rows_of_variant in variants(words, inputs, fold).items():
+            figures.setdefault(name, []).append(words.figures(held, rows_of_variant))
     print(f"{options.vectors}, {options.model}: {n:,} words\n", flush=True)
     rows = [["", "R²", "cosine", "first", "among ten", "MRR", *(f"from {low}" for low, _ in BANDS)]]
-    rows += [[name, *(f"{value:.3f}" for value in np.mean(each, axis=0))] for name, each in found.items()]
+    rows += [[name, *(f"{value:.3f}" for value in np.mean(values, axis=0))] for name, values in figures.items()]
     print(aligned(rows), flush=True)
 
 

@@ -52,7 +52,7 @@ ALONE = 10  # steps in which the peak memory is measured
 
 @dataclass(frozen=True)
 class Setting:
-    """What all sides train on."""
+    """The data and models of all sides."""
 
     checkpoint: Checkpoint
     general: GeneralModel
@@ -93,8 +93,8 @@ class Setting:
         self.general.attach(model, self.encoder, self.machine, SEED)
         if not is_cached:
             return reader
-        kept = StatesOnDisk(self.cache, self.plan.run, self.machine, Silent())
-        return kept.open(self.general, model, reader, self.items)
+        states = StatesOnDisk(self.cache, self.plan.run, self.machine, Silent())
+        return states.open(self.general, model, reader, self.items)
 
 
 def seconds_of(setting: Setting) -> dict[str, list[float]]:
@@ -104,14 +104,14 @@ def seconds_of(setting: Setting) -> dict[str, list[float]]:
     size = sum(path.stat().st_size for path in setting.cache.iterdir())
     print(f"cache: {size / 1e6:,.1f} MB, ready after {time.perf_counter() - begin:.1f} s")
     trainings |= {side: setting.training(side) for side in ("plain", "live")}
-    done = timed({side: trainings[side].steps() for side in LIMITS}, trainings["plain"].n_steps - WARM_UP)
-    for steps in done.made.values():
-        assert [step.pieces for step in steps] == [step.pieces for step in done.made["plain"]]
-    return done.seconds
+    times = timed({side: trainings[side].steps() for side in LIMITS}, trainings["plain"].n_steps - WARM_UP)
+    for steps in times.made.values():
+        assert [step.pieces for step in steps] == [step.pieces for step in times.made["plain"]]
+    return times.seconds
 
 
 def train_alone(setting: Setting, side: str) -> int:
-    """Make the first steps of one side; returns the peak of this process's memory in bytes."""
+    """Make the first steps of one side; return the peak of this process's memory in bytes."""
     for step in setting.training(side).steps():
         if step.number == ALONE:
             break
@@ -124,37 +124,37 @@ def train_alone(setting: Setting, side: str) -> int:
 def peak(arguments: argparse.Namespace, side: str) -> int:
     """The peak of one side in bytes, in a process of its own, which prints it last."""
     command = [sys.executable, __file__, *sys.argv[1:], "--work", str(arguments.work), "--alone", side]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if process.returncode:
         sys.exit(f"{side} alone failed")
-    return int(json.loads(done.stdout.splitlines()[-1]))
+    return int(json.loads(process.stdout.splitlines()[-1]))
 
 
 def table(seconds: Mapping[str, Sequence[float]], peaks: Mapping[str, int]) -> list[str]:
     """One line a side; the ratios are to plain."""
-    made = [f"{'':8}{'ms a step':>12}{HEADINGS}{'peak MB':>10}{'ratio':>8}"]
+    lines = [f"{'':8}{'ms a step':>12}{HEADINGS}{'peak MB':>10}{'ratio':>8}"]
     for side, limit in LIMITS.items():
         median = statistics.median(seconds[side])
-        made.append(
+        lines.append(
             f"{side:8}{median * 1e3:12.1f}{ratios(seconds[side], seconds['plain'], limit)}"
             f"{peaks[side] / 1e6:10,.0f}{peaks[side] / peaks['plain']:8.2f}"
         )
-    return made
+    return lines
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Print what all sides take."""
+    """Print time and memory of all sides."""
     setting = Setting.read(arguments)
     lengths = [len(item.base[0]) for item in setting.items]
-    what = f"{arguments.model} with {arguments.memory} as memory"
-    print(*setting_lines(what, lengths, setting.machine), sep="\n")
+    title = f"{arguments.model} with {arguments.memory} as memory"
+    print(*setting_lines(title, lengths, setting.machine), sep="\n")
     print(f"{arguments.steps} steps of {arguments.batch_size} texts, after {WARM_UP} to warm up", flush=True)
     seconds = seconds_of(setting)
     print(*table(seconds, {side: peak(arguments, side) for side in LIMITS}), sep="\n")
 
 
 def main() -> None:
-    """Time all sides, and measure what memory each takes."""
+    """Time all sides, and measure the memory of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt")
     parser.add_argument("--model", default="minilm", help="domain model: name or folder")

@@ -53,18 +53,16 @@ REQUEST = "request.json"
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of one fine-tuned model: ``folder`` has its scores, predictions, task and, for the base, logits."""
+    """The files of one fine-tuned model: scores, predictions, task and, for the base, logits."""
 
     folder: Path
 
     @property
     def is_finished(self) -> bool:
-        """Whether all of it is there."""
         return (self.folder / REQUEST).is_file()
 
     @cached_property
     def task(self) -> NerTask:
-        """With the labels it was trained on."""
         return NerTask.of_settings(json.loads((self.folder / TASK_FILE).read_text("utf-8")))
 
     @cached_property
@@ -74,7 +72,6 @@ class Record:
         return {view: values["f1"] for view, values in scores["test"]["views"].items()}
 
     def predictions(self) -> list[Json]:
-        """On the test set, in its order."""
         return read_predictions(self.folder / PREDICTIONS)
 
 
@@ -87,12 +84,11 @@ class Runs:
     statistics: Array
 
     def under(self, seeds: Sequence[int]) -> Array:
-        """The statistics of these seeds."""
         return self.statistics[[self.seeds.index(seed) for seed in seeds]]
 
 
 def main() -> None:
-    """Make the models, run what is missing, and print the table after each seed."""
+    """Make the models, do the missing runs, and print the table after each seed."""
     options = _options()
     if options.threads:
         import torch
@@ -103,57 +99,59 @@ def main() -> None:
     session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
     models = adapted_models(session, options)
     arms = trained_arms(options.arms)
-    each = [(name, arm, seed) for name in options.sets for seed in range(options.seeds) for arm in arms]
-    train_first(session, options, [partial(run, session, options, models[one[1]], one) for one in each])
-    done: dict[str, dict[str, dict[int, Record]]] = {}
+    trainings = [(name, arm, seed) for name in options.sets for seed in range(options.seeds) for arm in arms]
+    train_first(
+        session, options, [partial(run, session, options, models[training[1]], training) for training in trainings]
+    )
+    all_records: dict[str, dict[str, dict[int, Record]]] = {}
     for name in options.sets:
-        done[name] = {arm: {} for arm in arms}
+        all_records[name] = {arm: {} for arm in arms}
         for seed in range(options.seeds):
             for arm in arms:
-                done[name][arm][seed] = run(session, options, models[arm], (name, arm, seed))
-            print_report(options, done)
+                all_records[name][arm][seed] = run(session, options, models[arm], (name, arm, seed))
+            print_report(options, all_records)
 
 
 def adapted_models(session: Session, options: argparse.Namespace) -> dict[str, str]:
-    """The model of each arm that is trained; one that is made already is left as it is."""
+    """The model of each arm that is trained, made if it is missing."""
     arms, folder = trained_arms(options.arms), options.work / "models"
     return {arm: adapted_model(session, options.corpus, options.model, ARMS[arm], folder) for arm in arms}
 
 
 def trained_arms(arms: Iterable[str]) -> list[str]:
-    """Those that are fine-tuned; the control needs the base model's runs."""
+    """The arms that are fine-tuned; the control needs the base model's runs."""
     return [arm for arm in with_base(arms) if arm != CONTROL]
 
 
-def run(session: Session, options: argparse.Namespace, model: str, which: tuple[str, str, int]) -> Record:
-    """Fine-tune one arm on one set under one seed, unless that is done already."""
-    name, arm, seed = which
-    request = _request(options, model, which)
-    asked = _describe(request)
+def run(session: Session, options: argparse.Namespace, model: str, cell: tuple[str, str, int]) -> Record:
+    """Fine-tune one arm on one set under one seed, unless its record is finished."""
+    name, arm, seed = cell
+    request = _request(options, model, cell)
+    settings = _describe(request)
     # Other settings are other runs, and stand beside each other.
-    place = Path(name) / f"{arm}-{seed}-{hash_json(asked)[:8]}"
-    record = Record(options.work / "records" / place)
+    folder = Path(name) / f"{arm}-{seed}-{hash_json(settings)[:8]}"
+    record = Record(options.work / "records" / folder)
     if not record.is_finished:
         session.progress.note(f"{name}, {arm}, seed {seed}")
-        result = finetune(replace(session, out=options.work / "runs" / place), request)
-        keep(result.folder, seed, record.folder, asked)
+        result = finetune(replace(session, out=options.work / "runs" / folder), request)
+        keep(result.folder, seed, record.folder, settings)
         shutil.rmtree(result.folder)
     return record
 
 
-def keep(result: Path, seed: int, folder: Path, asked: Json) -> None:
-    """Copy what the table is made of; ``request.json`` comes last and says that the rest is there."""
+def keep(result: Path, seed: int, folder: Path, settings: Json) -> None:
+    """Copy the files for the table; ``request.json`` comes last, as a mark that the copy is complete."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    own = result / SEEDS / str(seed)
-    for file in (result / SCORES, result / TASK_FILE, own / PREDICTIONS, own / LOGITS):
+    seed_folder = result / SEEDS / str(seed)
+    for file in (result / SCORES, result / TASK_FILE, seed_folder / PREDICTIONS, seed_folder / LOGITS):
         if file.is_file():
             shutil.copyfile(file, folder / file.name)
-    write_json(folder / REQUEST, asked)
+    write_json(folder / REQUEST, settings)
 
 
-def _request(options: argparse.Namespace, model: str, which: tuple[str, str, int]) -> FinetuneRequest:
-    name, arm, seed = which
+def _request(options: argparse.Namespace, model: str, cell: tuple[str, str, int]) -> FinetuneRequest:
+    name, arm, seed = cell
     folder = options.data / name
     training = TrainConfig(epochs=options.epochs, learning_rate=options.learning_rate, precision=options.precision)
     train = [folder / "train.tsv", folder / "devel.tsv"]
@@ -189,14 +187,16 @@ def _describe(request: FinetuneRequest) -> Json:
 
 def first_sentences(text: str, n: int) -> str:
     """The first ``n`` sentences of a CoNLL file."""
-    groups = (list(lines) for some, lines in groupby(text.split("\n"), key=lambda line: bool(line.strip())) if some)
+    groups = (
+        list(lines) for is_text, lines in groupby(text.split("\n"), key=lambda line: bool(line.strip())) if is_text
+    )
     return "".join("\n".join(lines) + "\n\n" for lines, _ in zip(groups, range(n), strict=False))
 
 
 def arm_runs(records: dict[int, Record], test: list[Sentence]) -> Runs:
     """The runs of one arm, by seed."""
-    f1 = {view: np.array([one.f1.get(view, one.f1["base"]) for one in records.values()]) for view in VIEWS}
-    statistics = np.stack([one.task.statistics(test, one.predictions()) for one in records.values()])
+    f1 = {view: np.array([record.f1.get(view, record.f1["base"]) for record in records.values()]) for view in VIEWS}
+    statistics = np.stack([record.task.statistics(test, record.predictions()) for record in records.values()])
     return Runs(tuple(records), f1, statistics)
 
 
@@ -212,35 +212,43 @@ def control_runs(base: dict[int, Record], test: list[Sentence]) -> Runs:
 def set_rows(runs: dict[str, Runs]) -> list[Json]:
     """A row an arm: mean F1 of each tokenization, deviation of the pooled one, difference to base and to control."""
     rows = []
-    for arm, one in runs.items():
-        row: Json = {"arm": arm, "seeds": len(one.seeds)}
-        row |= {view: float(values.mean()) for view, values in one.f1.items()}
+    for arm, runs_of_arm in runs.items():
+        row: Json = {"arm": arm, "seeds": len(runs_of_arm.seeds)}
+        row |= {view: float(values.mean()) for view, values in runs_of_arm.f1.items()}
         # The averages of the control share models, so they say nothing of how runs vary.
-        row["std"] = float(one.f1["mean"].std(ddof=1)) if len(one.seeds) > 1 and arm != CONTROL else None
-        for other in (BASE, CONTROL):
-            if other in runs and other != arm and arm != BASE:
-                row[f"to_{other}"] = asdict(difference(one, runs[other]))
+        row["std"] = (
+            float(runs_of_arm.f1["mean"].std(ddof=1)) if len(runs_of_arm.seeds) > 1 and arm != CONTROL else None
+        )
+        for reference in (BASE, CONTROL):
+            if reference in runs and reference != arm and arm != BASE:
+                row[f"to_{reference}"] = asdict(difference(runs_of_arm, runs[reference]))
         rows.append(row)
     return rows
 
 
 def difference(ours: Runs, theirs: Runs) -> Difference:
-    """Under the seeds that both have."""
+    """The difference under the seeds that both arms have."""
     seeds = [seed for seed in ours.seeds if seed in theirs.seeds]
     return paired(ours.under(seeds), theirs.under(seeds), NerTask().main_score)
 
 
 def mean_rows(by_set: dict[str, list[Json]]) -> list[Json]:
-    """The mean over sets of those arms that all of them have; differences without interval."""
+    """The mean over sets of the arms that all sets have; differences have no interval."""
     rows = []
     for arm in [row["arm"] for row in next(iter(by_set.values()))]:
-        each = [row for rows_of_set in by_set.values() for row in rows_of_set if row["arm"] == arm]
-        if len(each) == len(by_set):
-            row: Json = {"arm": arm, "seeds": min(one["seeds"] for one in each), "std": None}
-            row |= {view: float(np.mean([one[view] for one in each])) for view in VIEWS if view in each[0]}
+        rows_of_arm = [row for rows_of_set in by_set.values() for row in rows_of_set if row["arm"] == arm]
+        if len(rows_of_arm) == len(by_set):
+            row: Json = {"arm": arm, "seeds": min(row_of_set["seeds"] for row_of_set in rows_of_arm), "std": None}
+            row |= {
+                view: float(np.mean([row_of_set[view] for row_of_set in rows_of_arm]))
+                for view in VIEWS
+                if view in rows_of_arm[0]
+            }
             for name in ("to_base", "to_control"):
-                if all(name in one for one in each):
-                    row[name] = {"difference": float(np.mean([one[name]["difference"] for one in each]))}
+                if all(name in row_of_set for row_of_set in rows_of_arm):
+                    row[name] = {
+                        "difference": float(np.mean([row_of_set[name]["difference"] for row_of_set in rows_of_arm]))
+                    }
             rows.append(row)
     return rows
 
@@ -256,23 +264,23 @@ def table(title: str, rows: list[Json]) -> str:
     for row in rows:
         deviation = f" ± {100 * row['std']:.2f}" if row["std"] is not None else ""
         views = [f"{100 * row[view]:.2f}" if view in row and row["arm"] != BASE else "" for view in VIEWS[1:]]
-        differences = [_points(row.get(f"to_{other}")) for other in (BASE, CONTROL)]
+        differences = [_points(row.get(f"to_{reference}")) for reference in (BASE, CONTROL)]
         cells = [row["arm"], str(row["seeds"]), f"{100 * row['mean']:.2f}{deviation}", *views, *differences]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _points(found: Json | None) -> str:
-    if found is None:
+def _points(difference: Json | None) -> str:
+    if difference is None:
         return ""
-    interval = f" ({100 * found['low']:+.2f} to {100 * found['high']:+.2f})" if "low" in found else ""
-    return f"{100 * found['difference']:+.2f}{interval}"
+    interval = f" ({100 * difference['low']:+.2f} to {100 * difference['high']:+.2f})" if "low" in difference else ""
+    return f"{100 * difference['difference']:+.2f}{interval}"
 
 
-def print_report(options: argparse.Namespace, done: dict[str, dict[str, dict[int, Record]]]) -> None:
+def print_report(options: argparse.Namespace, all_records: dict[str, dict[str, dict[int, Record]]]) -> None:
     """Print the tables of what is finished, and write them to ``--table`` and beside it as JSON."""
     by_set = {}
-    for name, records in done.items():
+    for name, records in all_records.items():
         test = NerTask().read(str(options.data / name / "test.tsv"), Silent())
         runs = {arm: arm_runs(of_arm, test) for arm, of_arm in records.items()}
         if CONTROL in options.arms and len(records[BASE]) > 1:

@@ -67,23 +67,23 @@ class Growth:
     def run(self, corpus: str, millions: float, smallest: float, config: W2VConfig) -> Json:
         """The record of a run, made if it is not there."""
         whole = {"corpus": hash_file(self.corpora[corpus]), "model": self.model.name, "millions": str(millions)}
-        asked = {**whole, "alpha": config.alpha, "epochs": config.epochs, "dim": config.dim, "same": str(smallest)}
-        key = hash_json(asked)[:16]
+        request = {**whole, "alpha": config.alpha, "epochs": config.epochs, "dim": config.dim, "same": str(smallest)}
+        key = hash_json(request)[:16]
         if key in self.records.by_key:
             return self.records.by_key[key]
-        text, own = self.part(corpus, millions), {"corpus": corpus, "millions": millions}
+        text, part = self.part(corpus, millions), {"corpus": corpus, "millions": millions}
         begin = time.perf_counter()
         training = self.work / "training"
         vectors = train(text, config, training, progress=Silent(), max_memory=32 << 30)
         shutil.rmtree(training)
         seconds = time.perf_counter() - begin
-        known = self._known(vectors)
+        words = self._known_words(vectors)
         common = set(_frequent(self.part(corpus, smallest), config.min_count))
-        found = self._measured(known, np.array([word in common for word in known.words]))
+        figures = self._measured(words, np.array([word in common for word in words.words]))
         settings = {"alpha": config.alpha, "epochs": config.epochs, "dim": config.dim}
-        counts = {"tokens": int(text.counts.sum()), "words": len(vectors.words), "known": len(known.words)}
-        shown = {**own, "millions": None if millions == ALL else millions}
-        return self.records.add({"key": key, **shown, **settings, **counts, "seconds": seconds, **found})
+        counts = {"tokens": int(text.counts.sum()), "words": len(vectors.words), "known": len(words.words)}
+        printed = {**part, "millions": None if millions == ALL else millions}
+        return self.records.add({"key": key, **printed, **settings, **counts, "seconds": seconds, **figures})
 
     def _part(self, corpus: str, millions: float) -> PreparedCorpus:
         """Lines drawn until they have so many words, split as the model splits them."""
@@ -101,50 +101,50 @@ class Growth:
             work.replace(folder)
         return PreparedCorpus.open(folder)
 
-    def _known(self, vectors: WordVectors) -> KnownWords:
+    def _known_words(self, vectors: WordVectors) -> KnownWords:
         """The words that the model has a row for and could spell without it."""
         words, rows, ids = overlap(vectors, self.vocabulary)
         pieces = self.vocabulary.pieces_without_row(words)
-        kept = np.array([i for i, own in enumerate(pieces) if own])
+        split = np.array([i for i, word_pieces in enumerate(pieces) if word_pieces])
         return KnownWords(
-            np.asarray(vectors.matrix[rows[kept]], np.float32), vectors.counts[rows[kept]], ids[kept], self.table,
-            [pieces[i] for i in kept], self.vocabulary.special_ids, [words[i] for i in kept],
+            np.asarray(vectors.matrix[rows[split]], np.float32), vectors.counts[rows[split]], ids[split], self.table,
+            [pieces[i] for i in split], self.vocabulary.special_ids, [words[i] for i in split],
         )  # fmt: skip
 
-    def _measured(self, known: KnownWords, common: Array) -> Json:
+    def _measured(self, words: KnownWords, common: Array) -> Json:
         """Recipe → figures of all words, and of the common ones."""
-        fold = np.array([crc32(word.encode()) % N_FOLDS for word in known.words])
-        made = {name: np.empty((len(fold), self.table.shape[1]), np.float32) for name in ("norm", "form")}
+        fold = np.array([crc32(word.encode()) % N_FOLDS for word in words.words])
+        predicted_rows = {name: np.empty((len(fold), self.table.shape[1]), np.float32) for name in ("norm", "form")}
         for held in (np.flatnonzero(fold == number) for number in range(N_FOLDS)):
             fitted = np.setdiff1d(np.arange(len(fold)), held)
-            targets = known.targets(fitted)
-            made["norm"][held] = fit(known.vectors[fitted], targets, AlignConfig()).apply(known.vectors[held])
-            pieces = [[known.pieces[i] for i in some] for some in (fitted, held)]
-            form = fit_form(known.vectors[fitted], known.counts[fitted], pieces[0], self.table, targets, self.norm)
-            made["form"][held] = form.rows(
-                known.vectors[held], known.counts[held], pieces[1], self.table, rescale=False
+            targets = words.targets(fitted)
+            predicted_rows["norm"][held] = fit(words.vectors[fitted], targets, AlignConfig()).apply(words.vectors[held])
+            pieces = [[words.pieces[i] for i in subset] for subset in (fitted, held)]
+            form = fit_form(words.vectors[fitted], words.counts[fitted], pieces[0], self.table, targets, self.norm)
+            predicted_rows["form"][held] = form.rows(
+                words.vectors[held], words.counts[held], pieces[1], self.table, rescale=False
             )
         return {
-            name: {"all": self._figures(rows, known, np.full(len(fold), True)),
-                   "same": self._figures(rows, known, common)}
-            for name, rows in made.items()
+            name: {"all": self._figures(rows, words, np.full(len(fold), True)),
+                   "same": self._figures(rows, words, common)}
+            for name, rows in predicted_rows.items()
         }  # fmt: skip
 
-    def _figures(self, rows: Array, known: KnownWords, some: Array) -> Json:
-        own, made, target = known.rows[some], rows[some], self.table[known.rows[some]]
+    def _figures(self, rows: Array, words: KnownWords, subset: Array) -> Json:
+        own_cosines, row_vectors, target = words.rows[subset], rows[subset], self.table[words.rows[subset]]
         unit = unit_rows(self.table)
         unit[[*self.vocabulary.special_ids]] = 0
-        queries = unit_rows(made)
-        cosines = (queries * unit[own]).sum(axis=1)
+        queries = unit_rows(row_vectors)
+        cosines = (queries * unit[own_cosines]).sum(axis=1)
         ranks = np.concatenate([
             1 + (queries[begin : begin + _BLOCK] @ unit.T > cosines[begin : begin + _BLOCK, None] + 1e-6).sum(axis=1)
             for begin in range(0, len(queries), _BLOCK)
         ])  # fmt: skip
         spread = np.square(target - target.mean(axis=0)).sum()
         return {
-            "n": len(own),
+            "n": len(own_cosines),
             "p10": float((ranks <= 10).mean()),
-            "r2": float(1 - np.square(made - target).sum() / spread),
+            "r2": float(1 - np.square(row_vectors - target).sum() / spread),
             "cosine": float(cosines.mean()),
         }
 
@@ -165,15 +165,21 @@ def settings(options: argparse.Namespace) -> Iterator[tuple[float, W2VConfig]]:
 def table(records: list[Json]) -> str:
     """All runs in Markdown."""
     names = ["text", "million words", "rate", "epochs", "width", "words", "same words"]
-    figures = [f"{name}, {shown}" for name in ("norm", "form") for shown in ("among ten", "same words", "R²")]
+    figures = [f"{name}, {figure}" for name in ("norm", "form") for figure in ("among ten", "same words", "R²")]
     rows = [[*names, *figures, "seconds"]]
-    for one in records:
-        cells = [one["corpus"], f"{one['tokens'] / 1e6:.1f}", f"{one['alpha']:g}", f"{one['epochs']}", f"{one['dim']}"]
-        cells += [f"{one['norm']['all']['n']:,}", f"{one['norm']['same']['n']:,}"]
+    for record in records:
+        cells = [
+            record["corpus"],
+            f"{record['tokens'] / 1e6:.1f}",
+            f"{record['alpha']:g}",
+            f"{record['epochs']}",
+            f"{record['dim']}",
+        ]
+        cells += [f"{record['norm']['all']['n']:,}", f"{record['norm']['same']['n']:,}"]
         for name in ("norm", "form"):
-            every, same = one[name]["all"], one[name]["same"]
-            cells += [f"{every['p10']:.1%}", f"{same['p10']:.1%}", f"{every['r2']:.3f}"]
-        rows.append([*cells, f"{one['seconds']:.0f}"])
+            every, same_words = record[name]["all"], record[name]["same"]
+            cells += [f"{every['p10']:.1%}", f"{same_words['p10']:.1%}", f"{every['r2']:.3f}"]
+        rows.append([*cells, f"{record['seconds']:.0f}"])
     return aligned(rows)
 
 
@@ -183,8 +189,8 @@ def plot(records: list[Json], folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     usual = {"epochs": W2VConfig.epochs, "dim": records[0]["dim"]}
-    by_size = [one for one in records if usual == {name: one[name] for name in usual}]
-    by_epochs = [one for one in records if one["millions"] is None and one["dim"] == usual["dim"]]
+    by_size = [record for record in records if usual == {name: record[name] for name in usual}]
+    by_epochs = [record for record in records if record["millions"] is None and record["dim"] == usual["dim"]]
     for name, title, chosen in (("words", "million words", by_size), ("epochs", "epochs", by_epochs)):
         (folder / f"growth-{name}.svg").write_text(vegalite_to_svg(_curves(name, title, chosen)), "utf-8")
 
@@ -192,9 +198,9 @@ def plot(records: list[Json], folder: Path) -> None:
 def _curves(x: str, title: str, records: list[Json]) -> Json:
     """A plot in Vega-Lite: a column for each text, a line for each rate and recipe."""
     points = [
-        {"text": one["corpus"], "rate": str(one["alpha"]), "words": one["tokens"] / 1e6, "epochs": one["epochs"],
-         "recipe": recipe, "found": one[recipe]["same"]["p10"]}
-        for one in records for recipe in ("norm", "form")
+        {"text": row["corpus"], "rate": str(row["alpha"]), "words": row["tokens"] / 1e6, "epochs": row["epochs"],
+         "recipe": recipe, "found": row[recipe]["same"]["p10"]}
+        for row in records for recipe in ("norm", "form")
     ]  # fmt: skip
     lines = {
         "width": 260,
@@ -222,13 +228,13 @@ def _curves(x: str, title: str, records: list[Json]) -> Json:
     }
 
 
-def _named(given: str) -> tuple[str, Path]:
-    name, equals, file = given.partition("=")
-    return (name, Path(file)) if equals else (Path(given).name.split(".")[0], Path(given))
+def _named(text: str) -> tuple[str, Path]:
+    name, equals, file = text.partition("=")
+    return (name, Path(file)) if equals else (Path(text).name.split(".")[0], Path(text))
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Do what is missing, and print the table."""
+    """Do the missing runs, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", nargs="+", type=_named, required=True, metavar="[NAME=]FILE", help="lines of text")
     parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")

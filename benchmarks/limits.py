@@ -63,8 +63,8 @@ def rows(window: int) -> float:
 def kept_share(corpus: PreparedCorpus, config: W2VConfig) -> float:
     """The share of words that subsampling leaves."""
     counts = np.asarray(corpus.counts, np.float64)
-    kept = keep_thresholds(corpus.counts, config.sample) / 2**32
-    return float((counts * kept).sum() / counts.sum())
+    shares = keep_thresholds(corpus.counts, config.sample) / 2**32
+    return float((counts * shares).sum() / counts.sum())
 
 
 def copy_rate(workers: int) -> float:
@@ -80,7 +80,7 @@ def product_rate(workers: int) -> float:
 
 
 def _fastest(workers: int, work: Callable[[int], object]) -> float:
-    """Seconds that ``workers`` threads take for ``work(thread)`` each."""
+    """The fewest seconds in which ``workers`` threads do ``work(thread)`` each."""
     seconds = []
     with ThreadPoolExecutor(workers) as pool:
         for _ in range(_REPEATS):
@@ -108,10 +108,10 @@ def _tell(n_words: int, corpus: PreparedCorpus, config: W2VConfig) -> None:
     assert config.dim is not None
     with TemporaryDirectory() as folder:
         words = max(trained(Job("fast", corpus, config, Path(folder))).words for _ in range(2))
-    kept = kept_share(corpus, config)
-    flops = words * kept * operations(config.dim, config.window)
-    moved = words * kept * rows(config.window) * 4 * config.dim
-    cells = [f"{n_words:,}", f"{config.workers}", f"{words:,.0f}", f"{kept:.2f}"]
+    share = kept_share(corpus, config)
+    flops = words * share * operations(config.dim, config.window)
+    moved = words * share * rows(config.window) * 4 * config.dim
+    cells = [f"{n_words:,}", f"{config.workers}", f"{words:,.0f}", f"{share:.2f}"]
     for value, rate in ((flops, product_rate(config.workers)), (moved, copy_rate(config.workers))):
         cells += [f"{value / 1e9:.1f}", f"{value / rate:.2f} of {rate / 1e9:.0f}"]
     print(f"| {' | '.join(cells)} |", flush=True)

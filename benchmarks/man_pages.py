@@ -34,14 +34,14 @@ def paragraphs(source: str) -> Iterator[str]:
     lines: list[str] = []
     until = ""
     for line in source.splitlines():
-        name, _, rest = line[1:].strip().partition(" ")
+        name, _, remainder = line[1:].strip().partition(" ")
         if until:
             until = "" if line.startswith(".") and name == until else until
         elif not line.startswith((".", "'")):
             lines.append(line)
         elif name in _LEFT_OUT:
             until = _LEFT_OUT[name]
-        elif inline := _IN_TEXT.match(f"{name} {rest}"):
+        elif inline := _IN_TEXT.match(f"{name} {remainder}"):
             lines.append(inline[1].replace('"', ""))
         elif not name.startswith('\\"'):
             yield _text(lines)
@@ -63,10 +63,10 @@ def main() -> None:
     pages = sorted(
         path for path in parser.parse_args().folder.rglob("*.gz") if path.is_file() and not path.is_symlink()
     )
-    found = (
+    texts = (
         text for page in pages for text in paragraphs(gzip.decompress(page.read_bytes()).decode("utf-8", "replace"))
     )
-    for text in dict.fromkeys(text for text in found if len(text) > 30):
+    for text in dict.fromkeys(text for text in texts if len(text) > 30):
         print(text)
 
 

@@ -46,7 +46,7 @@ from greenadapt.tasks.tasks_file import TaskEntry
 
 @dataclass(frozen=True)
 class Data:
-    """One task's folder in ``--data``, its files for training, development and test, and the score that counts."""
+    """A task's folder in ``--data``, its files for training, development and test, and its main score."""
 
     folder: str
     files: tuple[str, str, str]
@@ -91,7 +91,7 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Bench:
-    """What all runs share."""
+    """The options and the records of all runs."""
 
     options: argparse.Namespace
     session: Session
@@ -101,35 +101,35 @@ class Bench:
 
     def record(self, method: str, seed: int) -> Json:
         """The record of a method under one seed; of separate models all of them together."""
-        each = [self.run(*one) for one in self.trainings(method, seed)]
+        records = [self.run(*record) for record in self.trainings(method, seed)]
         if not METHODS[method].is_separate:
-            return each[0]
+            return records[0]
         return {
-            "scores": {task: score for one in each for task, score in one["scores"].items()},
-            **{name: sum(one[name] for one in each) for name in ("parameters", "steps", "seconds")},
+            "scores": {task: score for record in records for task, score in record["scores"].items()},
+            **{name: sum(record[name] for record in records) for name in ("parameters", "steps", "seconds")},
         }
 
     def trainings(self, method: str, seed: int) -> list[tuple[str, tuple[str, ...], int]]:
-        """What ``run`` takes for a method under one seed."""
+        """The arguments of ``run`` for a method under one seed."""
         together = [(task,) for task in self.entries] if METHODS[method].is_separate else [tuple(self.entries)]
         return [(method, tasks, seed) for tasks in together]
 
     def run(self, method: str, tasks: tuple[str, ...], seed: int) -> Json:
         """The record of one training, made if it is missing."""
         request = self._request(method, tasks, seed)
-        asked = describe(request)
-        key = hash_json(asked)
+        settings = describe(request)
+        key = hash_json(settings)
         if key in self.records.by_key:
             return self.records.by_key[key]
         name = "-".join([method, *(tasks if METHODS[method].is_separate else ()), str(seed)])
         self.session.progress.note(name)
         result = finetune(replace(self.session, out=self.options.work / "runs" / f"{name}-{key[:8]}"), request)
         scores = read_scores(result)
-        made: Json = {"method": method, "seed": seed, "key": key}
-        made["scores"] = {task: scores["tasks"][task]["test"]["test"]["mean"] for task in tasks}
-        made |= {"parameters": parameters(result), "steps": scores["seeds"][0]["steps"]}
-        made |= {"seconds": result.manifest.cost["seconds"], "asked": asked}
-        record = self.records.add(made)
+        fields: Json = {"method": method, "seed": seed, "key": key}
+        fields["scores"] = {task: scores["tasks"][task]["test"]["test"]["mean"] for task in tasks}
+        fields |= {"parameters": parameters(result), "steps": scores["seeds"][0]["steps"]}
+        fields |= {"seconds": result.manifest.cost["seconds"], "asked": settings}
+        record = self.records.add(fields)
         shutil.rmtree(result.folder)
         return record
 
@@ -162,7 +162,7 @@ class Bench:
 
 
 def parameters(result: Result) -> int:
-    """How many numbers all weights of a model of several tasks have."""
+    """The number of weights of a model of several tasks."""
     files = [ArrayFile(path) for path in result.folder.glob("model.safetensors")]
     files += [ArrayFile(path) for path in result.folder.glob("tasks/*/weights.safetensors")]
     return sum(math.prod(file.shape(name)) for file in files for name in file.names)
@@ -182,14 +182,14 @@ def _model_hash(model: str) -> str:
 def entries(options: argparse.Namespace) -> dict[str, TaskEntry]:
     """The tasks asked for, on the first examples of their files if there is a limit."""
     limits = (options.train_limit, options.test_limit, options.test_limit)
-    made = {}
+    tasks = {}
     for task in options.tasks:
         data = TASKS[task]
         paths = [options.data / data.folder / file for file in data.files]
         train, dev, test = (first(*pair, options.work / "data") for pair in zip(paths, limits, strict=True))
         config = replace(data.config, max_length=options.max_length)
-        made[task] = TaskEntry(task, config, (train,), {"dev": dev}, {"test": test}, data.metric)
-    return made
+        tasks[task] = TaskEntry(task, config, (train,), {"dev": dev}, {"test": test}, data.metric)
+    return tasks
 
 
 def first(source: Path, limit: int | None, folder: Path) -> str:
@@ -212,17 +212,17 @@ def _between(path: Path) -> str:
     return "\n\n" if path.suffix == ".tsv" else "\n"
 
 
-def table(done: Mapping[str, Sequence[Json]]) -> str:
+def table(records_of: Mapping[str, Sequence[Json]]) -> str:
     """Method → records of its seeds, as a line each: points, mean ± deviation over the seeds, and how many."""
-    tasks = list(next(one["scores"] for records in done.values() for one in records))
+    tasks = list(next(record["scores"] for records in records_of.values() for record in records))
     rows = [["", "parameters", *(f"{task}, {TASKS[task].metric}" for task in tasks), "average", "steps", "seconds"]]
-    for method, records in done.items():
+    for method, records in records_of.items():
         if not records:
             continue
-        scores = [[one["scores"][task] or 0.0 for task in tasks] for one in records]
-        columns = [*zip(*scores, strict=True), [float(np.mean(one)) for one in scores]]
+        scores = [[record["scores"][task] or 0.0 for task in tasks] for record in records]
+        columns = [*zip(*scores, strict=True), [float(np.mean(record)) for record in scores]]
         row = [method, f"{records[0]['parameters']:,}", *map(_cell, columns)]
-        rows.append([*row, f"{records[0]['steps']:,}", f"{np.mean([one['seconds'] for one in records]):.1f}"])
+        rows.append([*row, f"{records[0]['steps']:,}", f"{np.mean([record['seconds'] for record in records]):.1f}"])
     return aligned(rows)
 
 
@@ -233,7 +233,7 @@ def _cell(scores: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Run what is missing, and print the table after each seed."""
+    """Do the missing runs, and print the table after each seed."""
     options = _options()
     if options.threads:
         import torch
@@ -243,15 +243,15 @@ def main() -> None:
 
     session = Session(Workspace(options.work / "workspace"), make_progress())
     bench = Bench(options, session, Records(options.work / "records.jsonl"), entries(options))
-    each = [
+    trainings = [
         pair for seed in range(options.seeds) for method in options.methods for pair in bench.trainings(method, seed)
     ]
-    train_first(session, options, [partial(bench.run, *one) for one in each])
-    done: dict[str, list[Json]] = {method: [] for method in METHODS if method in options.methods}
+    train_first(session, options, [partial(bench.run, *training) for training in trainings])
+    records_of: dict[str, list[Json]] = {method: [] for method in METHODS if method in options.methods}
     for seed in range(options.seeds):
-        for method, records in done.items():
+        for method, records in records_of.items():
             records.append(bench.record(method, seed))
-        print(table(done), flush=True)
+        print(table(records_of), flush=True)
 
 
 def _options() -> argparse.Namespace:

@@ -52,18 +52,17 @@ READING = {"separate": None, "shared": None, "pals, top": 0.8, "pals, all": None
 
 
 class InTurn(Feed):
-    """The batches of one dataset, each another task's."""
+    """Batches of one dataset; each is of the next task."""
 
-    def draw(self, step: int) -> Draw:
-        """See ``Feed``."""
-        draw = super().draw(step)
+    def draw(self, n_done: int) -> Draw:
+        draw = super().draw(n_done)
         dataset: Any = draw.dataset
-        return replace(draw, dataset=replace(dataset, task=TASKS[step % len(TASKS)]))
+        return replace(draw, dataset=replace(dataset, task=TASKS[n_done % len(TASKS)]))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all sides read."""
+    """The data and models of all sides."""
 
     checkpoint: Checkpoint
     task: Task[Any]
@@ -123,39 +122,39 @@ class Setting:
             if side == "separate":
                 yield sum(len(list(outputs(model, self.rows, texts, run))) for model in models)
             else:
-                each = (dict.fromkeys(TASKS, text) for text in texts)
-                yield sum(map(len, streamed(TorchRunner(models[0], self.rows, run, is_shared=True), each, run)))
+                inputs = (dict.fromkeys(TASKS, text) for text in texts)
+                yield sum(map(len, streamed(TorchRunner(models[0], self.rows, run, is_shared=True), inputs, run)))
 
 
 def train(setting: Setting) -> dict[str, list[float]]:
     """Side → seconds of each training step."""
     sides: dict[str, Iterator[Step]] = {side: setting.training(side).steps() for side in TRAINING}
-    done = timed(sides, setting.plan.train.epochs - WARM_UP)
-    for steps in done.made.values():
-        assert [step.pieces for step in steps] == [step.pieces for step in done.made["plain"]]
-    return done.seconds
+    times = timed(sides, setting.plan.train.epochs - WARM_UP)
+    for steps in times.made.values():
+        assert [step.pieces for step in steps] == [step.pieces for step in times.made["plain"]]
+    return times.seconds
 
 
 def read(setting: Setting, n_texts: int) -> dict[str, list[float]]:
     """Side → seconds for so many texts."""
     sides = {side: setting.reading(side, n_texts) for side in READING}
-    done = timed(sides, setting.plan.train.epochs - WARM_UP)
-    for numbers in done.made.values():
+    times = timed(sides, setting.plan.train.epochs - WARM_UP)
+    for numbers in times.made.values():
         assert set(numbers) == {n_texts * len(TASKS)}
-    return done.seconds
+    return times.seconds
 
 
 def table(title: str, seconds: Mapping[str, Sequence[float]], limits: Mapping[str, float | None]) -> list[str]:
     """One line a side; the ratios are to the first one."""
-    made = [f"{title:16}{'ms':>10}{HEADINGS}"]
+    lines = [f"{title:16}{'ms':>10}{HEADINGS}"]
     first = seconds[next(iter(limits))]
     for side, limit in limits.items():
-        made.append(f"{side:16}{statistics.median(seconds[side]) * 1e3:10.1f}{ratios(seconds[side], first, limit)}")
-    return made
+        lines.append(f"{side:16}{statistics.median(seconds[side]) * 1e3:10.1f}{ratios(seconds[side], first, limit)}")
+    return lines
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Print what all sides take."""
+    """Print the times of all sides."""
     setting = Setting.read(arguments)
     lengths = [len(item.base[0]) for item in setting.items]
     print(*setting_lines(arguments.model, lengths, setting.machine), sep="\n")

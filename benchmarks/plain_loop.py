@@ -17,7 +17,7 @@ from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 @dataclass(frozen=True)
 class PlainSetting:
-    """What the plain loop knows of our side."""
+    """The settings that the plain loop takes from our side."""
 
     folder: Path
     max_length: int
@@ -55,34 +55,34 @@ class Plain:
     def logits(self, question: Question) -> Array:
         """(n_pieces, 2) float32, start and end of each piece of the context."""
         tokenizer = self.tokenizer
-        asked = tokenizer(question.question, add_special_tokens=False)["input_ids"]
+        question_ids = tokenizer(question.question, add_special_tokens=False)["input_ids"]
         context = tokenizer(question.context, add_special_tokens=False)["input_ids"]
         n_special = tokenizer.num_special_tokens_to_add(pair=True)
-        asked = asked[: self.max_length - n_special - 2]
-        before = [tokenizer.cls_token_id, *asked, *[tokenizer.sep_token_id] * (n_special - 2)]
-        room = self.max_length - n_special - len(asked)
+        question_ids = question_ids[: self.max_length - n_special - 2]
+        before = [tokenizer.cls_token_id, *question_ids, *[tokenizer.sep_token_id] * (n_special - 2)]
+        room = self.max_length - n_special - len(question_ids)
         parts = []
         read = None
-        for left in range(0, len(context), room // 2):
-            right = min(len(context), left + room // 2)
-            spare = room - (right - left)
-            begin = left - min(left, max(spare // 2, spare - (len(context) - right)))
+        for left_edge in range(0, len(context), room // 2):
+            right = min(len(context), left_edge + room // 2)
+            spare = room - (right - left_edge)
+            begin = left_edge - min(left_edge, max(spare // 2, spare - (len(context) - right)))
             end = min(len(context), begin + room)
             if (begin, end) != read:
                 read = begin, end
                 rows = self.window(before, [*context[begin:end], tokenizer.sep_token_id])
-            parts.append(rows[len(before) + left - begin : len(before) + right - begin])
+            parts.append(rows[len(before) + left_edge - begin : len(before) + right - begin])
         return np.concatenate(parts)
 
     def counted(self, _: None) -> int:
-        """How many windows went through the model since this was asked."""
+        """The number of windows that went through the model since the last call."""
         n, self.n_windows = self.n_windows, 0
         return n
 
     def begins(self, question: Question) -> list[int]:
         """The first character of each piece of the context."""
-        told = self.tokenizer(question.context, add_special_tokens=False, return_offsets_mapping=True)
-        return [begin for begin, _ in told["offset_mapping"]]
+        encoding = self.tokenizer(question.context, add_special_tokens=False, return_offsets_mapping=True)
+        return [begin for begin, _ in encoding["offset_mapping"]]
 
     def window(self, first: list[int], second: list[int]) -> Array:
         """(n, 2) float32 of one input."""
@@ -94,35 +94,32 @@ class Plain:
         with torch.inference_mode():
             result = self.model(**inputs)
         self.n_windows += 1
-        start, end = (one[0].float().cpu().numpy() for one in (result.start_logits, result.end_logits))
+        start, end = (logits[0].float().cpu().numpy() for logits in (result.start_logits, result.end_logits))
         return np.stack([start, end], axis=1)
 
 
 class PlainProcess:
-    """The plain loop in a process of its own, so that neither side has what the other has made of its process."""
+    """The plain loop in a process of its own, so that the two sides do not affect each other."""
 
     def __init__(self, setting: PlainSetting) -> None:
         context = multiprocessing.get_context("spawn")
-        self._here, there = context.Pipe()
-        self._process = context.Process(target=serve, args=(there, setting), daemon=True)
+        self._here, child_end = context.Pipe()
+        self._process = context.Process(target=serve, args=(child_end, setting), daemon=True)
         self._process.start()
 
     def call(self, method: str, argument: Any) -> Any:
-        """What a method of ``Plain`` returns there."""
         self._here.send((method, argument))
         return self._here.recv()
 
     def answer(self, questions: Sequence[Question]) -> None:
-        """See ``Plain.answer``."""
         self.call("answer", questions)
 
     def n_windows(self) -> int:
-        """How many windows went through the model since this was asked."""
         return int(self.call("counted", None))
 
 
 def serve(connection: Any, setting: PlainSetting) -> None:
-    """Call methods of the plain loop as they are asked for, as long as there is somebody to ask."""
+    """Call methods of the plain loop on request, until the other side closes the pipe."""
     quiet()
     plain = Plain.open(setting)
     with suppress(EOFError):
@@ -132,7 +129,7 @@ def serve(connection: Any, setting: PlainSetting) -> None:
 
 
 def quiet() -> None:
-    """Keep transformers from talking."""
+    """Silence transformers."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""The loop that one would write to split text into words, beside which greenadapt's splitter is measured."""
+"""The plain loop that splits text into words, with which greenadapt's splitter is compared."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -22,7 +22,7 @@ _QUERIES = 1000
 
 
 def words() -> list[str]:
-    """``group-member``, by group."""
+    """The words ``group-member``, by group."""
     return [f"{group}-{member}" for group in range(GROUPS) for member in range(SIZE)]
 
 
@@ -35,8 +35,8 @@ def drawn(seed: int, n_tokens: int) -> Array:
     topic = rng.choice(len(topics), n_lines, p=_shares(len(topics), 0.5))
     state = rng.integers(STATES, size=n_lines)
     groups = np.empty((n_lines, LINE), np.int64)
-    for place in range(LINE):
-        groups[:, place] = topics[topic, state]
+    for position in range(LINE):
+        groups[:, position] = topics[topic, state]
         state = follows[topic, state, rng.choice(NEXT, n_lines, p=_shares(NEXT, 1))]
     is_noise = rng.random(groups.shape) < NOISE
     groups[is_noise] = rng.integers(GROUPS, size=int(is_noise.sum()))
@@ -44,7 +44,7 @@ def drawn(seed: int, n_tokens: int) -> Array:
 
 
 def _shares(n: int, exponent: float) -> Array:
-    """Proportional to 1 / rank^``exponent``, together 1."""
+    """Shares in proportion to 1 / rank^``exponent``, whose sum is 1."""
     weights: Array = np.arange(1, n + 1, dtype=np.float64) ** -exponent
     shares: Array = weights / weights.sum()
     return shares
@@ -54,9 +54,9 @@ def scores(vectors: WordVectors) -> dict[str, float]:
     """Share of the nearest words that are of the own group, for the more frequent half of the words and the rest."""
     group = np.array([int(word.partition("-")[0]) for word in vectors.words])
     half, rng = len(group) // 2, np.random.default_rng(0)
-    found = {}
+    figures = {}
     for name, rows in (("frequent", np.arange(half)), ("rare", np.arange(half, len(group)))):
         queries = rng.choice(rows, min(_QUERIES, len(rows)), replace=False)
-        near, _ = nearest(vectors.matrix[queries], vectors.matrix, SIZE - 1, queries[:, None])
-        found[f"own group, {name}"] = float((group[near] == group[queries, None]).mean())
-    return found
+        neighbours, _ = nearest(vectors.matrix[queries], vectors.matrix, SIZE - 1, queries[:, None])
+        figures[f"own group, {name}"] = float((group[neighbours] == group[queries, None]).mean())
+    return figures

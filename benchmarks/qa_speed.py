@@ -51,7 +51,7 @@ CHECKED = 2  # questions
 
 @dataclass
 class Clock:
-    """Seconds that a model's forward takes, and how many windows went through it."""
+    """The seconds in a model's forward, and the number of windows that went through it."""
 
     is_timing: bool
     seconds: float = 0.0
@@ -92,7 +92,6 @@ class Ours:
         return ours
 
     def answer(self, questions: Sequence[Question], pool: Pool = "base") -> None:
-        """The best answers to each question."""
         opened = replace(self.opened, run=replace(self.opened.run, pool=pool))
         task: Any = opened.task
         for _ in QaModel(opened, task, {"answers": pool}, QaConfig()).find(questions):
@@ -100,25 +99,25 @@ class Ours:
 
 
 def is_bfloat16(opened: OpenedModel) -> bool:
-    """Whether a model's products are."""
+    """Whether a model's matrix products are in bfloat16."""
     with opened.run.autocast():
         return torch.is_autocast_enabled(device_of(opened).type)
 
 
 def device_of(opened: OpenedModel) -> torch.device:
-    """Where a model computes."""
+    """The device of a model."""
     device: torch.device = next(opened.runner.model.parameters()).device
     return device
 
 
 def wait() -> None:
-    """Until a GPU has done its work."""
+    """Wait until a GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def seconds(work: Callable[[], None]) -> float:
-    """How long it takes."""
+    """The seconds that a call takes."""
     wait()
     begin = time.perf_counter()
     work()
@@ -159,7 +158,7 @@ def check(ours: Ours, plain: PlainProcess, questions: Sequence[Question]) -> Non
 
 
 def speed(arguments: argparse.Namespace, folder: Path, questions: list[Question]) -> None:
-    """Print windows a second of both sides, the time outside the model, and the price of two tokenizations."""
+    """Print windows a second of both sides, the time outside the model, and the cost of two tokenizations."""
     ours = Ours.open(folder, arguments)
     device, threads = device_of(ours.opened), torch.get_num_threads()
     setting = PlainSetting(folder, ours.opened.encoder.max_length, device, is_bfloat16(ours.opened), threads)
@@ -180,14 +179,14 @@ def speed(arguments: argparse.Namespace, folder: Path, questions: list[Question]
         for i, chunk in enumerate(chunks):
             for name in sorted(sides, reverse=(number + i) % 2 == 1):
                 spent[name] += seconds(functools.partial(sides[name].answer, chunk))
-        for name, one in spent.items():
-            times[name].append(one)
+        for name, usage in spent.items():
+            times[name].append(usage)
     assert plain.n_windows() == ours.clock.n_windows
     n_windows = ours.clock.n_windows // arguments.rounds
     print(f"{len(questions)} questions, {n_windows:,} windows, in turns of {size} questions")
-    for name, each in times.items():
-        rounds = ", ".join(f"{n_windows / one:.2f}" for one in each)
-        print(f"{name:20}{n_windows * len(each) / sum(each):10.2f} windows/s  ({rounds})")
+    for name, rounds_of_side in times.items():
+        rounds = ", ".join(f"{n_windows / usage:.2f}" for usage in rounds_of_side)
+        print(f"{name:20}{n_windows * len(rounds_of_side) / sum(rounds_of_side):10.2f} windows/s  ({rounds})")
     ratio = sum(times["plain loop"]) / sum(times["greenadapt"])
     print(f"{'greenadapt is':20}{ratio:10.3f} x as fast")
     total = sum(times["greenadapt"])
@@ -221,13 +220,13 @@ def words(questions: Sequence[Question]) -> Iterator[str]:
 
 
 def answer_pages(arguments: argparse.Namespace, folder: Path, questions: list[Question]) -> None:
-    """Answer one question on a document of ``--pages``, and print what that took as JSON."""
+    """Answer one question on a document of ``--pages``, and print time and memory as JSON."""
     ours = Ours.open(folder, arguments)
     text = " ".join(islice(words(questions), PAGE_WORDS * arguments.pages))
     before = peak()
     took = seconds(lambda: ours.answer([replace(questions[0], context=text)]))
-    found = {"before": before, "peak": peak(), "seconds": took, "windows": ours.clock.n_windows}
-    print(json.dumps({**found, "characters": len(text)}))
+    figures = {"before": before, "peak": peak(), "seconds": took, "windows": ours.clock.n_windows}
+    print(json.dumps({**figures, "characters": len(text)}))
 
 
 def peak() -> float:
@@ -237,17 +236,17 @@ def peak() -> float:
 
 
 def memory(arguments: argparse.Namespace, folder: Path) -> None:
-    """Print the peak for a long and for a short document, each in a process of its own."""
+    """Print the peak memory for a long and for a short document, each in a process of its own."""
     print(f"{arguments.model}, one question on one document, base tokenization; memory of the process in MiB")
     print(f"{'pages':>8}{'characters':>14}{'windows':>10}{'seconds':>10}{'loaded':>10}{'peak':>10}")
     for pages in (FEW_PAGES, arguments.pages):
         command = [sys.executable, __file__, "--data", arguments.data, "--model", str(folder), "--pages", str(pages)]
         command += ["--precision", arguments.precision, "--max-tokens", str(arguments.max_tokens), "--is-child"]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        found = json.loads(done.stdout.splitlines()[-1])
+        process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        figures = json.loads(process.stdout.splitlines()[-1])
         print(
-            f"{pages:>8,}{found['characters']:>14,}{found['windows']:>10,}{found['seconds']:>10.1f}"
-            f"{found['before']:>10,.0f}{found['peak']:>10,.0f}"
+            f"{pages:>8,}{figures['characters']:>14,}{figures['windows']:>10,}{figures['seconds']:>10.1f}"
+            f"{figures['before']:>10,.0f}{figures['peak']:>10,.0f}"
         )
 
 

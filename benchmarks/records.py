@@ -1,4 +1,4 @@
-"""What takes long goes on where it was stopped: records of finished runs, and what is said at the end."""
+"""Scripts that resume: records of finished runs, and the last line of a stopped script."""
 
 import json
 import os
@@ -37,7 +37,6 @@ class Records:
         self.by_key: dict[str, Json] = {row["key"]: row for row in rows}
 
     def add(self, record: Json) -> Json:
-        """Write one more line, and have it on disk."""
         with naming(self._path), open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
             file.flush()
@@ -47,7 +46,7 @@ class Records:
 
 
 def resumable(main: Callable[[], None]) -> None:
-    """Run a script that goes on where it was stopped; its errors are one line."""
+    """Run a script that resumes where it was stopped; print its errors as one line."""
     try:
         main()
     except KeyboardInterrupt:

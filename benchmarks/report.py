@@ -24,14 +24,14 @@ from typing import Any
 SEED = 1
 
 
-def words_of(n: int, known: set[str]) -> list[str]:
+def words_of(n: int, known_words: set[str]) -> list[str]:
     """``n`` different words of 5 to 14 letters."""
-    draw, found = random.Random(SEED), dict[str, None]()
-    while len(found) < n:
+    draw, words = random.Random(SEED), dict[str, None]()
+    while len(words) < n:
         word = "".join(draw.choices("etaoinshrdlucmfwypvbgkq", k=draw.randint(5, 14)))
-        if word not in known:
-            found[word] = None
-    return list(found)
+        if word not in known_words:
+            words[word] = None
+    return list(words)
 
 
 def write_results(work: Path, n_words: int, dim: int) -> Path:
@@ -73,7 +73,7 @@ def write_results(work: Path, n_words: int, dim: int) -> Path:
 
 
 def write_manifests(folders: dict[str, Path], counts: dict[str, int]) -> None:
-    """Those of the stages, each made from the one before."""
+    """Write the manifests of the stages, each with the one before as its input."""
     from greenadapt.cost import estimate
     from greenadapt.storage.files import write_json
     from greenadapt.storage.results import Manifest
@@ -86,15 +86,15 @@ def write_manifests(folders: dict[str, Path], counts: dict[str, int]) -> None:
     facts |= {"model": {"name": "minilm", "source": "minilm"}}
     facts |= {"heldout": {"figures": figures, "note": ""}, "rows": {"recipe": "form", "heldout": {"form": figures}}}
     inputs: dict[str, dict[str, Any]] = {}
-    for (stage, folder), made in zip(folders.items(), ("corpus", "vectors", "alignment", ""), strict=True):
+    for (stage, folder), input_name in zip(folders.items(), ("corpus", "vectors", "alignment", ""), strict=True):
         cost = estimate(60.0, 60.0, 1 << 30).as_dict()
         manifest = Manifest(stage, {"method": "lstsq"}, inputs, {}, counts, cost, facts)
         write_json(folder / "manifest.json", asdict(manifest))
-        inputs = {made: {"sha256": manifest.digest, "path": str(folder)}}
+        inputs = {input_name: {"sha256": manifest.digest, "path": str(folder)}}
 
 
 def main() -> None:
-    """Make the results, run the command, and print what it took."""
+    """Make the results, run the command, and print time and size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--words", type=int, default=300_000)
     parser.add_argument("--dim", type=int, default=768)
@@ -109,12 +109,12 @@ def main() -> None:
         runs = []
         for _ in range(arguments.times):
             before, began = os.times(), time.perf_counter()
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             after = os.times()
             cpu = after.children_user + after.children_system - before.children_user - before.children_system
             runs.append((time.perf_counter() - began, cpu))
         wall, cpu = (min(values) for values in zip(*runs, strict=True))
-        n_bytes = json.loads(done.stdout)["bytes"]
+        n_bytes = json.loads(process.stdout)["bytes"]
         print("| added words | dims | seconds | CPU seconds | page (MB) |\n|---|---|---|---|---|")
         print(f"| {arguments.words:,} | {arguments.dim} | {wall:.2f} | {cpu:.2f} | {n_bytes / 1e6:.2f} |")
 

@@ -47,13 +47,13 @@ Json = dict[str, Any]
 
 
 def read_lines(paths: list[str], n: int) -> list[str]:
-    """As many of the first lines of each file."""
+    """The first lines of all files, equally many of each."""
     share = -(-n // len(paths))
-    found: list[str] = []
+    lines: list[str] = []
     for path in paths:
         with gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
-            found += islice((line.rstrip("\n") for line in file if line.strip()), share)
-    return found[:n]
+            lines += islice((line.rstrip("\n") for line in file if line.strip()), share)
+    return lines[:n]
 
 
 def make_tokenizer(family: str, lines: list[str], folder: Path, size: int) -> Tokenizer:
@@ -124,19 +124,19 @@ def _of_sentencepiece(family: str, lines: list[str], folder: Path, size: int) ->
 
 
 def _merges(pieces: list[tuple[str, float]], ids: dict[str, int]) -> list[tuple[str, str]]:
-    """As transformers makes them: pairs of pieces, by the score of what they make."""
-    found = [
+    """The merges as transformers makes them: pairs of pieces, by the score of the merged piece."""
+    merges = [
         (-score, ids[piece[:i]], ids[piece[i:]], (piece[:i], piece[i:]))
         for piece, score in pieces[len(SPECIALS) :]
         for i in range(1, len(piece))
         if piece[:i] in ids and piece[i:] in ids
     ]
-    return [pair for *_, pair in sorted(found)]
+    return [pair for *_, pair in sorted(merges)]
 
 
 @dataclass(frozen=True)
 class Expanded:
-    """A tokenizer with added words, as greenadapt reads it, and as it is exported."""
+    """A tokenizer with added words, as greenadapt reads it, and as it exports it."""
 
     base: Tokenizer
     dual: DualTokenizer
@@ -166,7 +166,6 @@ class Expanded:
         return cls(base, DualTokenizer.load(out), load_tokenizer(out), entries, report.hidden_words, vocabulary.unk_id)
 
     def compare(self, lines: list[str]) -> Json:
-        """Counts of lines, words and differences."""
         first = self.dual.added.first_id
         vocabulary = BaseVocabulary(self.base)
         texts = self.entries.strings(vocabulary)
@@ -174,19 +173,21 @@ class Expanded:
         rows = {text.removeprefix(mark): first + i for i, text in enumerate(texts)}
         counts: Counter[str] = Counter(lines=len(lines), added_words=len(self.entries.words), hidden_words=self.hidden)
         for block in (lines[begin : begin + _BLOCK] for begin in range(0, len(lines), _BLOCK)):
-            own = self.base.encode_batch(block, add_special_tokens=False)
+            base_encodings = self.base.encode_batch(block, add_special_tokens=False)
             plain = self.exported.encode_batch(block, add_special_tokens=False)
-            for both, its, exported in zip(self.dual.encode_batch(block), own, plain, strict=True):
-                ids, found = its.ids, both.expanded.ids.tolist()
-                counts["words"] += both.n_words
-                counts["found"] += int((both.expanded.ids >= first).sum())
-                counts["base"] += both.base.ids.tolist() != ids
-                counts["tiles"] += extents(both.base) != extents(both.expanded)
-                if self.unk_id not in ids and not any(map(_BYTE.fullmatch, its.tokens)):
-                    counts["rule"] += by_rule(its.tokens, ids, both.base, rows, mark) != found
-                if exported.ids != found:
+            for encoding, base_encoding, exported in zip(
+                self.dual.encode_batch(block), base_encodings, plain, strict=True
+            ):
+                ids, expanded_ids = base_encoding.ids, encoding.expanded.ids.tolist()
+                counts["words"] += encoding.n_words
+                counts["found"] += int((encoding.expanded.ids >= first).sum())
+                counts["base"] += encoding.base.ids.tolist() != ids
+                counts["tiles"] += extents(encoding.base) != extents(encoding.expanded)
+                if self.unk_id not in ids and not any(map(_BYTE.fullmatch, base_encoding.tokens)):
+                    counts["rule"] += by_rule(base_encoding.tokens, ids, encoding.base, rows, mark) != expanded_ids
+                if exported.ids != expanded_ids:
                     counts["export"] += 1
-                    is_hidden = (both.expanded.ids >= first) & (both.expanded.ids < first + self.hidden)
+                    is_hidden = (encoding.expanded.ids >= first) & (encoding.expanded.ids < first + self.hidden)
                     counts["hidden"] += bool(is_hidden.any())
         return {name: counts[name] for name in COLUMNS}
 
@@ -198,14 +199,14 @@ COLUMNS = (
 
 
 def by_rule(tokens: list[str], ids: list[int], pieces: Pieces, rows: dict[str, int], mark: str) -> list[int]:
-    """The expanded view, each word found by its characters, without its ``mark``."""
-    found: list[int] = []
+    """The expanded view by a plain rule: each word is looked up by its characters, without its ``mark``."""
+    merged: list[int] = []
     starts = np.flatnonzero(np.diff(pieces.words, prepend=-1)).tolist()
     for begin, end in pairwise([*starts, len(ids)]):
         text = tokens[begin] if end - begin == 1 else "".join(token.removeprefix("##") for token in tokens[begin:end])
         row = rows.get(text.removeprefix(mark))
-        found += ids[begin:end] if row is None else [row]
-    return found
+        merged += ids[begin:end] if row is None else [row]
+    return merged
 
 
 def extents(pieces: Pieces) -> list[list[int]]:
@@ -230,8 +231,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         every = max(1, len(lines) // arguments.train_lines)
         tokenizer = make_tokenizer(arguments.family, lines[::every], Path(folder), arguments.size)
-        found = Expanded.make(tokenizer, lines, arguments.words, Path(folder)).compare(lines)
-    print(json.dumps({"family": arguments.family, **found, "seconds": round(time.perf_counter() - started)}))
+        counts = Expanded.make(tokenizer, lines, arguments.words, Path(folder)).compare(lines)
+    print(json.dumps({"family": arguments.family, **counts, "seconds": round(time.perf_counter() - started)}))
 
 
 if __name__ == "__main__":

@@ -124,15 +124,15 @@ def memory() -> dict[str, float]:
 def measure(arguments: argparse.Namespace, case: str, size: int) -> dict[str, float]:
     """Run one case in a process of its own, which prints its figures last."""
     command = [sys.executable, __file__, *sys.argv[1:], "--work", str(arguments.work), "--case", case, str(size)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if process.returncode:
         sys.exit(f"{case} with {size:,} rows failed")
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    figures: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
     return figures
 
 
 def run_case(arguments: argparse.Namespace, case: str, size: int) -> None:
-    """What the process of one case does."""
+    """Run one case in this process, and print its figures last."""
     if case == "make":
         make_model(arguments, size)
         print("{}")

@@ -31,7 +31,7 @@ WARM_UP = 10.0
 
 
 class Clients:
-    """What clients were answered: seconds of each answer with when it came, and how often each outcome."""
+    """The answers to clients: seconds and time of each, and the count of each outcome."""
 
     def __init__(self, host: str, port: int, bodies: Iterator[bytes]) -> None:
         self.host, self.port, self.bodies = host, port, bodies
@@ -68,19 +68,19 @@ class Clients:
         status = answered.split()[1]
         self.outcomes[status] += 1
         if status == "200":
-            now = time.perf_counter()
-            self.answers.append((now, now - began))
+            time_now = time.perf_counter()
+            self.answers.append((time_now, time_now - began))
         return "connection: close" not in answered
 
 
 def main() -> None:
     """Start the server, load it, and print what happened."""
-    options, others = _options()
+    options, remaining = _options()
     print(machine_line(["torch", "fastapi", "uvicorn"]), flush=True)
     texts = options.texts.read_text("utf-8").splitlines()
     bodies = [json.dumps({"texts": [text]}).encode() for text in texts if text.strip()]
     command = [sys.executable, "-m", "greenadapt", "serve", "--model", str(options.model), "--port", "0"]
-    command += ["--workers", str(options.workers), *others]
+    command += ["--workers", str(options.workers), *remaining]
     began = time.perf_counter()
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -88,8 +88,8 @@ def main() -> None:
         [host, port] = re.findall(r"http://([\d.]+):(\d+)", server.stderr.readline())[0]
         asyncio.run(_measure(options, server.pid, Clients(host, int(port), itertools.cycle(bodies)), began))
         server.terminate()
-        said = server.communicate(timeout=60)[1]
-        print(f"stopped by SIGTERM with exit code {server.returncode}; it said: {said.strip() or 'nothing'}")
+        log = server.communicate(timeout=60)[1]
+        print(f"stopped by SIGTERM with exit code {server.returncode}; it said: {log.strip() or 'nothing'}")
     finally:
         server.kill()
 
@@ -107,7 +107,7 @@ async def _measure(options: argparse.Namespace, server: int, clients: Clients, b
     killed = 0.0
     for tenth in range(11):
         await asyncio.sleep(max(0.0, start + options.seconds * tenth / 10 - time.perf_counter()))
-        print(f"{tenth * options.seconds / 10:5.0f} s: {_memory(server)}; {_shown(clients.outcomes)}", flush=True)
+        print(f"{tenth * options.seconds / 10:5.0f} s: {_memory(server)}; {_counts(clients.outcomes)}", flush=True)
         if tenth == 5:
             killed = time.perf_counter()
             os.kill(_workers(server)[0], signal.SIGKILL)
@@ -118,16 +118,16 @@ async def _measure(options: argparse.Namespace, server: int, clients: Clients, b
 
 def _report(options: argparse.Namespace, clients: Clients, start: float, killed: float) -> None:
     ends = np.array([end for end, _ in clients.answers])
-    seconds = np.array([one for _, one in clients.answers])
+    seconds = np.array([seconds_of_answer for _, seconds_of_answer in clients.answers])
     undisturbed = seconds[(ends < killed) | (ends > killed + options.seconds / 10)]
-    for name, some in (("all answers", seconds), ("without the tenth after the kill", undisturbed)):
-        p50, p99, longest = np.quantile(some, [0.5, 0.99, 1.0]) * 1000
-        print(f"{name}: {len(some):,}, p50 {p50:.0f} ms, p99 {p99:.0f} ms, longest {longest:.0f} ms")
+    for name, times in (("all answers", seconds), ("without the tenth after the kill", undisturbed)):
+        p50, p99, longest = np.quantile(times, [0.5, 0.99, 1.0]) * 1000
+        print(f"{name}: {len(times):,}, p50 {p50:.0f} ms, p99 {p99:.0f} ms, longest {longest:.0f} ms")
     rate = len(seconds) / (ends.max() - start)
-    print(f"{rate:.1f} answers/s for {options.clients} clients; {_shown(clients.outcomes)}")
+    print(f"{rate:.1f} answers/s for {options.clients} clients; {_counts(clients.outcomes)}")
 
 
-def _shown(outcomes: Counter[str]) -> str:
+def _counts(outcomes: Counter[str]) -> str:
     return ", ".join(f"{name}: {n:,}" for name, n in sorted(outcomes.items()))
 
 
@@ -140,8 +140,8 @@ def _memory(server: int) -> str:
     sizes = []
     for worker in _workers(server):
         lines = Path(f"/proc/{worker}/smaps_rollup").read_text().splitlines()
-        size, own = (_megabytes(lines, name) for name in ("Pss:", "Pss_Anon:"))
-        sizes.append(f"{size:.0f} ({own:.0f})")
+        size, private = (_megabytes(lines, name) for name in ("Pss:", "Pss_Anon:"))
+        sizes.append(f"{size:.0f} ({private:.0f})")
     return f"{' + '.join(sizes)} MB"
 
 

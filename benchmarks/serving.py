@@ -78,7 +78,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 @dataclass(frozen=True)
 class Side:
-    """What is timed: ``run`` works through examples, ``open`` has its model, if it is ours."""
+    """A timed side: ``run`` processes examples, ``opened`` is our opened model, if the side is ours."""
 
     name: str
     run: Callable[[Sequence[Any]], Any]
@@ -87,7 +87,7 @@ class Side:
 
 
 class PlainTexts:
-    """Words or texts through a model as one writes it by hand."""
+    """Words or texts through a model in a plain loop."""
 
     def __init__(self, folder: Path, task: Any, threads: int) -> None:
         import transformers
@@ -99,11 +99,10 @@ class PlainTexts:
         self._is_split = task.name == "ner"
 
     def run(self, examples: Sequence[Any]) -> None:
-        """The most likely label of each piece or text."""
         pending = iter(examples)
-        while some := list(islice(pending, BATCH)):
-            texts = [list(one.words) if self._is_split else one.text for one in some]
-            seconds = [] if self._is_split or some[0].second is None else [[one.second for one in some]]
+        while block := list(islice(pending, BATCH)):
+            texts = [list(example.words) if self._is_split else example.text for example in block]
+            seconds = [] if self._is_split or block[0].second is None else [[example.second for example in block]]
             inputs = self._tokenizer(
                 texts, *seconds, is_split_into_words=self._is_split, padding=True, truncation=True, max_length=512,
                 return_tensors="pt",
@@ -131,28 +130,28 @@ def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]
     """Our model, in the base tokenization and in both, of whole inputs and of the best paragraphs."""
     backend, _, quantize = kind.partition("-")
     path = folder.folder if backend == "torch" else compiled(folder.folder, backend, quantize or "none", work / kind)  # type: ignore[arg-type]
-    found = TaskFolder.find(str(path))
-    opened = OpenedModel.open(found, ReadingOptions("mean", precision="float32"))
+    task_folder = TaskFolder.find(str(path))
+    opened = OpenedModel.open(task_folder, ReadingOptions("mean", precision="float32"))
     for way, (pool, margin) in WAYS.items():
-        one = replace(opened, run=replace(opened.run, pool=pool), margin=margin)
+        view_model = replace(opened, run=replace(opened.run, pool=pool), margin=margin)
 
-        def run(examples: Sequence[Any], one: OpenedModel = one) -> list[Any]:
-            return [one.task.decode(example, logits) for example, logits in one.logits(examples)]
+        def run(examples: Sequence[Any], view_model: OpenedModel = view_model) -> list[Any]:
+            return [view_model.task.decode(example, logits) for example, logits in view_model.logits(examples)]
 
-        yield Side(f"{kind}, {way}", run, path, one)
+        yield Side(f"{kind}, {way}", run, path, view_model)
     words = words_of(path)
     for n in passages:
         for way in (ONE_VIEW, BOTH_VIEWS):
-            one = replace(opened, run=replace(opened.run, pool=WAYS[way][0]))
-            yield Side(f"{kind}, {n} passages, {way}", partial(on_passages, one, words, n), path)
+            view_model = replace(opened, run=replace(opened.run, pool=WAYS[way][0]))
+            yield Side(f"{kind}, {n} passages, {way}", partial(on_passages, view_model, words, n), path)
 
 
 def on_passages(opened: OpenedModel, words: Words, n: int, questions: Sequence[Question]) -> list[Any]:
     """Answers from the ``n`` best paragraphs of each question's context, as ``greenadapt qa`` finds them."""
     task: Any = opened.task
     reader = QaModel(opened, task, {"": opened.run.pool}, QaConfig())
-    own = OwnPassages(words, n, RetrievalConfig.search_weight)
-    return [one[0] for one in answers(reader, on_contexts(questions, own))]
+    passages_of = OwnPassages(words, n, RetrievalConfig.search_weight)
+    return [pair[0] for pair in answers(reader, on_contexts(questions, passages_of))]
 
 
 def compiled(model: Path, backend: Backend, quantize: Quantize, out: Path) -> Path:
@@ -170,7 +169,6 @@ class Times:
     cpu: float = float("inf")
 
     def add(self, run: Callable[[Sequence[Any]], Any], examples: Sequence[Any]) -> None:
-        """One more round."""
         wall, cpu = time.perf_counter(), time.process_time()
         run(examples)
         self.wall = min(self.wall, time.perf_counter() - wall)
@@ -187,25 +185,25 @@ def scored_rows(sides: Sequence[Side], examples: Sequence[Any], passages: Sequen
         kind, opened = side.name.partition(",")[0], side.opened
         outputs = list(opened.outputs(opened.inputs(examples)))
         whole = [statistics(opened, examples, predicted(opened, outputs, pool)) for pool in POOLS]
-        yield [kind, *(f"{points(opened, each):.2f}" for each in whole), *([""] if passages else [])]
+        yield [kind, *(f"{points(opened, values):.2f}" for values in whole), *([""] if passages else [])]
         views = [replace(opened, run=replace(opened.run, pool=pool)) for pool in POOLS]
         for n in passages:
-            found = [on_passages(one, words_of(side.folder), n, examples) for one in views]
-            sums = [statistics(opened, examples, each) for each in found]
+            predictions = [on_passages(view_model, words_of(side.folder), n, examples) for view_model in views]
+            sums = [statistics(opened, examples, values) for values in predictions]
             gain = difference(opened, examples, sums[-1], whole[-1])
-            yield [f"{kind}, {n} passages", *(f"{points(opened, each):.2f}" for each in sums), gain]
+            yield [f"{kind}, {n} passages", *(f"{points(opened, values):.2f}" for values in sums), gain]
 
 
 def difference(opened: OpenedModel, examples: Sequence[Any], ours: Array, theirs: Array) -> str:
     """Points, with their interval; whole contexts are drawn where there are enough."""
     contexts = contexts_of(examples)
-    drawn = [resampled(each[np.newaxis], contexts)[0] for each in (ours, theirs)]
+    drawn = [resampled(sums[np.newaxis], contexts)[0] for sums in (ours, theirs)]
     return with_interval(paired(drawn[0], drawn[1], opened.task.main_score))
 
 
 def predicted(opened: OpenedModel, outputs: Iterable[ViewOutputs], pool: Pool) -> list[Any]:
     """A prediction for each output."""
-    return [opened.task.decode(one.example, pooled(one, pool)) for one in outputs]
+    return [opened.task.decode(output.example, pooled(output, pool)) for output in outputs]
 
 
 def statistics(opened: OpenedModel, examples: Sequence[Any], predictions: Sequence[Any]) -> Array:
@@ -214,9 +212,9 @@ def statistics(opened: OpenedModel, examples: Sequence[Any], predictions: Sequen
     return np.asarray(task.statistics(examples, predictions))
 
 
-def points(opened: OpenedModel, found: Array) -> float:
+def points(opened: OpenedModel, sums: Array) -> float:
     """The main score, in points."""
-    return 100 * float(opened.task.main_score(found.sum(axis=0)))
+    return 100 * float(opened.task.main_score(sums.sum(axis=0)))
 
 
 def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
@@ -225,49 +223,53 @@ def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
     """
     names = ("tags", "label", "answer")
     inputs = list(opened.inputs(examples))
-    n_base = sum(map(len, chain.from_iterable(one.base for one in inputs)))
-    both = predicted(opened, opened.read(inputs, "mean"), "mean")
+    n_base = sum(map(len, chain.from_iterable(item.base for item in inputs)))
+    twice_read = predicted(opened, opened.read(inputs, "mean"), "mean")
     for margin in MARGINS:
         n_read = 0
 
-        def read(some: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
+        def read(examples_left: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
             nonlocal n_read
-            views = list(some)
-            n_read += sum(map(len, chain.from_iterable(getattr(one, pool) for one in views)))
+            views = list(examples_left)
+            n_read += sum(map(len, chain.from_iterable(getattr(item, pool) for item in views)))
             return opened.read(views, pool)
 
         outputs = list(second_look(opened.task, inputs, margin, read, BLOCK_PIECES_CPU))
-        twice = sum(one.base is not one.expanded for one in outputs) / len(examples)
-        found = predicted(opened, outputs, "mean")
-        other = sum(any(a.get(name) != b.get(name) for name in names) for a, b in zip(found, both, strict=True))
-        shown = f"{points(opened, statistics(opened, examples, found)):.2f}"
-        yield [f"{margin}", f"{100 * twice:.1f} %", f"{n_read / n_base:.2f}", shown, f"{other:,}"]
+        twice = sum(item.base is not item.expanded for item in outputs) / len(examples)
+        once_read = predicted(opened, outputs, "mean")
+        n_other = sum(
+            any(a.get(name) != b.get(name) for name in names) for a, b in zip(once_read, twice_read, strict=True)
+        )
+        score = f"{points(opened, statistics(opened, examples, once_read)):.2f}"
+        yield [f"{margin}", f"{100 * twice:.1f} %", f"{n_read / n_base:.2f}", score, f"{n_other:,}"]
 
 
 def pieces(opened: OpenedModel, examples: Sequence[Any]) -> list[int]:
     """Pieces that go through the model, without padding, by each of ``POOLS``; their ratio is what both views cost."""
-    inputs = [{"": one} for one in opened.inputs(examples)]
+    inputs = [{"": pair} for pair in opened.inputs(examples)]
     run = opened.run
     views = [replace(run, pool=pool).views for pool in POOLS]
-    made = [blocks(inputs, names, run.pad_id, BLOCK_PIECES_CPU) for names in views]
-    return [sum(len(feature) for block in each for feature in block.inputs) for each in made]
+    blocks_by_view = [blocks(inputs, names, run.pad_id, BLOCK_PIECES_CPU) for names in views]
+    return [
+        sum(len(feature) for block in blocks_of_view for feature in block.inputs) for blocks_of_view in blocks_by_view
+    ]
 
 
 def child(arguments: Sequence[str], threads: int) -> tuple[float, float, float]:
     """Seconds by the clock and of the processor, and the peak of memory in MB, of a command."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", CHILD, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         check=True, env=environment,
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.perf_counter() - begin, cpu, int(done.stderr.split()[-1]) / 1024
+    return time.perf_counter() - begin, cpu, int(process.stderr.split()[-1]) / 1024
 
 
 def started(folder: Path, work: Path, task: str, threads: int) -> tuple[float, float, float]:
-    """The fastest of three starts, see ``child``; the record has what every task reads."""
+    """The fastest of three starts, see ``child``; the record is one that every task reads."""
     record = work / ("one.jsonl" if task == "qa" else "one.txt")
     line = '{"question": "What?", "context": "The patient was well."}' if task == "qa" else "The patient was well."
     record.write_text(line + "\n", "utf-8")
@@ -277,21 +279,21 @@ def started(folder: Path, work: Path, task: str, threads: int) -> tuple[float, f
 
 
 def megabytes(folder: Path) -> float:
-    """What the model's files have, but the second tokenizer and records."""
+    """The size of a model's files, without the second tokenizer and the records."""
     names = ("*.safetensors", "model.onnx", "model.xml", "model.bin", "tokenizer.json")
     return sum(file.stat().st_size for name in names for file in folder.glob(name)) / 1e6
 
 
 def peaks(folder: Path, work: Path, n_lines: int, threads: int) -> list[tuple[int, float, float]]:
     """Lines, seconds and the peak of memory of ``predict`` for a tenth of so many short lines, and for all."""
-    found = []
+    peaks_read = []
     for n in (n_lines // 10, n_lines):
         file = work / f"lines-{n}.txt"
         file.write_text("".join(f"Patient {i} had a rash.\n" for i in range(n)), "utf-8")
         wall, _, memory = child(["predict", "-m", str(folder), "-i", str(file), "-q"], threads)
-        found.append((n, wall, memory))
+        peaks_read.append((n, wall, memory))
         file.unlink()
-    return found
+    return peaks_read
 
 
 def arguments() -> argparse.Namespace:
@@ -312,38 +314,42 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Print the tables."""
-    given = arguments()
-    os.environ["OMP_NUM_THREADS"] = str(given.threads)
-    torch.set_num_threads(given.threads)
-    given.work.mkdir(parents=True, exist_ok=True)
-    folder = TaskFolder.find(given.model)
-    examples = folder.task.read(given.test, Silent())
-    timed = examples[: given.limit]
-    passages = given.passages if isinstance(folder.task, QuestionTask) else ()
-    ours = [side for kind in given.kinds for side in our_sides(folder, kind, given.work, passages)]
+    options = arguments()
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    torch.set_num_threads(options.threads)
+    options.work.mkdir(parents=True, exist_ok=True)
+    folder = TaskFolder.find(options.model)
+    examples = folder.task.read(options.test, Silent())
+    timed = examples[: options.limit]
+    passages = options.passages if isinstance(folder.task, QuestionTask) else ()
+    ours = [side for kind in options.kinds for side in our_sides(folder, kind, options.work, passages)]
     assert ours[0].opened is not None
-    sides = [plain_side(folder, ours[0].opened, given.threads), *ours]
+    sides = [plain_side(folder, ours[0].opened, options.threads), *ours]
     for side in sides:  # once untimed: kernels are chosen, pages are read
         side.run(timed[:BATCH])
     times = {side.name: Times() for side in sides}
-    for _ in range(given.rounds):
+    for _ in range(options.rounds):
         for side in sides:
             times[side.name].add(side.run, timed)
-    print(machine_line(["torch", "transformers", "onnxruntime", "openvino"]), f"; {given.threads} threads")
-    scored = examples[: given.scored]
+    print(machine_line(["torch", "transformers", "onnxruntime", "openvino"]), f"; {options.threads} threads")
+    scored = examples[: options.scored]
     print(f"{folder.task.name}, {len(timed)} of {len(examples)} examples timed, {len(scored)} scored\n")
     rows = [["", "inputs/s", "ratio", "ratio by processor time", "one view = 1", "by processor time"]]
     for side in sides:
         spent, plain = times[side.name], times[PLAIN]
-        one = times.get(side.name.replace(BOTH_VIEWS, ONE_VIEW).partition(", margin")[0], spent)
+        base_usage = times.get(side.name.replace(BOTH_VIEWS, ONE_VIEW).partition(", margin")[0], spent)
         ratios = [f"{plain.wall / spent.wall:.2f}", f"{plain.cpu / spent.cpu:.2f}"]
-        both = [f"{spent.wall / one.wall:.2f}", f"{spent.cpu / one.cpu:.2f}"] if BOTH_VIEWS in side.name else ["", ""]
-        rows.append([side.name, f"{len(timed) / spent.wall:.1f}", *ratios, *both])
+        view_ratios = (
+            [f"{spent.wall / base_usage.wall:.2f}", f"{spent.cpu / base_usage.cpu:.2f}"]
+            if BOTH_VIEWS in side.name
+            else ["", ""]
+        )
+        rows.append([side.name, f"{len(timed) / spent.wall:.1f}", *ratios, *view_ratios])
     print(aligned(rows), flush=True)
     n_base, n_expanded, n_both = pieces(ours[0].opened, timed)
     share = f"{n_expanded / n_base:.2f} and {n_both / n_base:.2f} times"
-    shown = f"{n_base:,} in the base tokenization, {n_expanded:,} in the expanded one, {n_both:,} in both ({share})"
-    print(f"pieces: {shown}\n")
+    counts = f"{n_base:,} in the base tokenization, {n_expanded:,} in the expanded one, {n_both:,} in both ({share})"
+    print(f"pieces: {counts}\n")
     head = [f"{folder.task.main}, points", *POOLS.values(), *(["both, beside all of the context"] if passages else [])]
     print(aligned([head, *scored_rows(ours, scored, passages)]), flush=True)
     columns = ["margin", "read twice", "pieces, base view = 1", f"{folder.task.main}, points", "unlike both views"]
@@ -351,12 +357,12 @@ def main() -> None:
     print(aligned([columns, *doubts(fastest, scored)]), flush=True)
     rows = [["predict of one input", "s", "s of the processor", "peak memory, MB", "model, MB"]]
     for path, name in {side.folder: side.name.partition(",")[0] for side in ours}.items():
-        wall, cpu, memory = started(path, given.work, folder.task.name, given.threads)
+        wall, cpu, memory = started(path, options.work, folder.task.name, options.threads)
         rows.append([name, f"{wall:.1f}", f"{cpu:.1f}", f"{memory:.0f}", f"{megabytes(path):.0f}"])
     print(aligned(rows), flush=True)
-    if given.lines:
+    if options.lines:
         rows = [["lines", "s", "peak memory, MB"]]
-        for n, wall, memory in peaks(ours[-1].folder, given.work, given.lines, given.threads):
+        for n, wall, memory in peaks(ours[-1].folder, options.work, options.lines, options.threads):
             rows.append([f"{n:,}", f"{wall:.0f}", f"{memory:.0f}"])
         print(aligned(rows))
 

@@ -46,18 +46,18 @@ def main() -> None:
 def timed(
     batches: Iterator[TextBatch], loop: Callable[[list[str]], list[list[str]]], ours: Callable[[TextBatch], SplitBatch]
 ) -> tuple[int, dict[str, float]]:
-    """How many words there are, and the seconds of both sides, which take turns in who is first."""
+    """The number of words, and the seconds of both sides, which take turns to be first."""
     words, seconds = 0, {PLAIN: 0.0, OURS: 0.0}
     for number, batch in enumerate(batches):
         lines = batch.text.decode().split("\n")
-        made: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for side in (PLAIN, OURS) if number % 2 else (OURS, PLAIN):
             begin = time.perf_counter()
-            made[side] = loop(lines) if side == PLAIN else ours(batch)
+            results[side] = loop(lines) if side == PLAIN else ours(batch)
             seconds[side] += time.perf_counter() - begin
-        if made[PLAIN] != words_of(made[OURS]):
+        if results[PLAIN] != words_of(results[OURS]):
             sys.exit(f"batch {number} was split into other words")
-        words += len(made[OURS].ids)
+        words += len(results[OURS].ids)
     return words, seconds
 
 

@@ -13,6 +13,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
-def with_interval(found: Difference) -> str:
+def with_interval(difference: Difference) -> str:
     """A difference in points and its 95 % interval."""
-    return f"{100 * found.difference:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    return f"{100 * difference.difference:+.1f} ({100 * difference.low:+.1f} to {100 * difference.high:+.1f})"

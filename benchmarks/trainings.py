@@ -1,4 +1,4 @@
-"""The trainings of a benchmark, with ``--cluster`` all of them side by side before the first result is looked at."""
+"""The trainings of a benchmark; with ``--cluster`` they all run at once before the first result is read."""
 
 import argparse
 from collections.abc import Callable, Iterable
@@ -20,14 +20,14 @@ class _NotTrained(Exception):  # noqa: N818  (it is no error)
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Where the trainings are done."""
+    """Add the options of a cluster for the trainings."""
     parser.add_argument("--cluster", help="a Ray cluster for the trainings: HOST:PORT, auto or local")
     parser.add_argument("--cores-each", type=int, default=1, help="with --cluster: of each training")
     parser.add_argument("--gpus-each", type=float, help="with --cluster: of each training; 1 if there are GPUs")
 
 
 def finetune(session: Session, request: FinetuneRequest) -> Result:
-    """The stage; what ``train_first`` has trained is only put together."""
+    """The stage; it only collects the results that ``train_first`` has trained."""
     if _wanted is not None:
         _wanted.append((session, request))
         raise _NotTrained
@@ -39,8 +39,8 @@ def train_first(session: Session, options: argparse.Namespace, runs: Iterable[Ca
     global _wanted
     if options.cluster is None:
         return
-    wanted: list[tuple[Session, FinetuneRequest]] = []
-    _wanted = wanted
+    requests: list[tuple[Session, FinetuneRequest]] = []
+    _wanted = requests
     try:
         for run in runs:
             with suppress(_NotTrained):
@@ -48,6 +48,6 @@ def train_first(session: Session, options: argparse.Namespace, runs: Iterable[Ca
     finally:
         _wanted = None
     spread = replace(session, cluster=options.cluster, cores_each=options.cores_each, gpus_each=options.gpus_each)
-    trainings = [train.check_finetune(*one) for one in wanted]
-    names = ["/".join(each.place.path.parts[-2:]) for each in trainings]
+    trainings = [train.check_finetune(*request) for request in requests]
+    names = ["/".join(training.place.path.parts[-2:]) for training in trainings]
     train_on_cluster(spread, trainings, names).require_all()

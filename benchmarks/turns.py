@@ -15,7 +15,7 @@ AT_A_TURN = 2
 
 @dataclass(frozen=True)
 class Timed:
-    """What the sides have made, and the seconds that each step took, the warm-up left out."""
+    """The results of each side's steps, and the seconds of each step after the warm-up."""
 
     made: dict[str, list[Any]]
     seconds: dict[str, list[float]]
@@ -23,30 +23,30 @@ class Timed:
 
 def timed(sides: Mapping[str, Iterator[Any]], n_steps: int) -> Timed:
     """Have the sides make ``n_steps`` steps after the warm-up, a few at a turn, in another order each time."""
-    done = Timed({side: [] for side in sides}, {side: [] for side in sides})
-    names, left = list(sides), WARM_UP + n_steps
-    for turn in range(-(-left // AT_A_TURN)):
+    times = Timed({side: [] for side in sides}, {side: [] for side in sides})
+    names, n_left = list(sides), WARM_UP + n_steps
+    for turn in range(-(-n_left // AT_A_TURN)):
         for side in names[turn % len(names) :] + names[: turn % len(names)]:
-            for _ in range(min(AT_A_TURN, left - turn * AT_A_TURN)):
+            for _ in range(min(AT_A_TURN, n_left - turn * AT_A_TURN)):
                 begin = time.perf_counter()
-                done.made[side].append(next(sides[side]))
+                times.made[side].append(next(sides[side]))
                 wait()
-                done.seconds[side].append(time.perf_counter() - begin)
-    return Timed(done.made, {side: each[WARM_UP:] for side, each in done.seconds.items()})
+                times.seconds[side].append(time.perf_counter() - begin)
+    return Timed(times.made, {side: seconds[WARM_UP:] for side, seconds in times.seconds.items()})
 
 
-def setting_lines(what: str, lengths: Sequence[int], machine: Any) -> list[str]:
-    """What is timed on which machine, and how long the texts are, in pieces."""
+def setting_lines(title: str, lengths: Sequence[int], machine: Any) -> list[str]:
+    """Lines about the machine, the setting, and the lengths of the texts in pieces."""
     precision = "bfloat16" if machine.is_bfloat16 else "float32"
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     return [
-        f"{what} on {device}, {precision}, torch {torch.__version__}",
+        f"{title} on {device}, {precision}, torch {torch.__version__}",
         f"{len(lengths):,} texts of {min(lengths)} to {max(lengths)} pieces, mean {statistics.mean(lengths):.1f}",
     ]
 
 
 def wait() -> None:
-    """Until a GPU has done its work."""
+    """Wait until a GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -56,7 +56,7 @@ HEADINGS = f"{'ratio':>8}{'of each step':>24}{'at most':>10}"
 
 def ratios(seconds: Sequence[float], first: Sequence[float], limit: float | None) -> str:
     """Columns under ``HEADINGS``: of the median to the first side's, and median and quartiles of that of each step."""
-    pairs = [one / other for one, other in zip(seconds, first, strict=True)]
+    pairs = [time / first_time for time, first_time in zip(seconds, first, strict=True)]
     low, middle, high = statistics.quantiles(pairs, method="inclusive")
     of_medians = statistics.median(seconds) / statistics.median(first)
     quartiles = f"{middle:.3f} ({low:.3f}–{high:.3f})"

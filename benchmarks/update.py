@@ -31,7 +31,7 @@ from greenadapt.vectors.word_vectors import WordVectors
 
 
 def main() -> None:
-    """Run what is missing, and print the table."""
+    """Do the missing runs, and print the table."""
     options = _options()
     options.work.mkdir(parents=True, exist_ok=True)
     records = Records(options.work / "records.jsonl")
@@ -47,8 +47,8 @@ def main() -> None:
     for number, share in enumerate(steps):
         key = f"{options.first}, {number} of {options.updates}"
         run = Run(key, share, update=number > 0, measured=number in (0, options.updates))
-        done = _record(records, options, lines, run)
-        rows.append(_row(f"update {number}" if number else f"first {share:.0%}", done, full))
+        record = _record(records, options, lines, run)
+        rows.append(_row(f"update {number}" if number else f"first {share:.0%}", record, full))
     print(aligned(rows))
 
 

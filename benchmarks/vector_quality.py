@@ -31,12 +31,12 @@ def alignment(vectors: WordVectors, model: str) -> dict[str, float]:
     vocabulary, base = BaseVocabulary(load_tokenizer(folder)), Checkpoint.open(folder).embedding()
     _, rows, ids = overlap(vectors, vocabulary)
     pairs = np.asarray(vectors.matrix[rows], np.float32)
-    known = KnownWords(pairs, vectors.counts[rows], ids, base[: vocabulary.size], special_ids=vocabulary.special_ids)
+    words = KnownWords(pairs, vectors.counts[rows], ids, base[: vocabulary.size], special_ids=vocabulary.special_ids)
     figures = []
     for seed in _TENTHS:
-        found = diagnose(known, AlignConfig(seed=seed))[0].figures
-        assert found is not None
-        figures.append([getattr(found.base_rows["cosine"], name) for name in _FIGURES.values()])
+        diagnosed = diagnose(words, AlignConfig(seed=seed))[0].figures
+        assert diagnosed is not None
+        figures.append([getattr(diagnosed.base_rows["cosine"], name) for name in _FIGURES.values()])
     return dict(zip(_FIGURES, np.mean(figures, axis=0).tolist(), strict=True))
 
 
@@ -50,9 +50,9 @@ def neighbours(vectors: WordVectors) -> Array:
     return nearest(vectors.matrix[queries], vectors.matrix, _NEAREST, queries[:, None])[0]
 
 
-def shared(found: Array, reference: Array) -> float:
+def shared(neighbours: Array, reference: Array) -> float:
     """Share of neighbours that both have, ``(n, 10)`` each."""
-    return float((found[:, :, None] == reference[:, None, :]).any(axis=2).mean())
+    return float((neighbours[:, :, None] == reference[:, None, :]).any(axis=2).mean())
 
 
 def similarity(vectors: WordVectors) -> tuple[dict[str, float], list[str]]:
@@ -67,8 +67,8 @@ def similarity(vectors: WordVectors) -> tuple[dict[str, float], list[str]]:
         if len(pairs) < _MIN_PAIRS:
             notes.append(f"{name}: {len(pairs)} pairs have vectors, needs {_MIN_PAIRS}: skipped")
             continue
-        one, other, judged = (np.array(column) for column in zip(*pairs, strict=True))
-        cosines = (unit_rows(vectors.matrix[one]) * unit_rows(vectors.matrix[other])).sum(axis=1)
+        first, second, judged = (np.array(column) for column in zip(*pairs, strict=True))
+        cosines = (unit_rows(vectors.matrix[first]) * unit_rows(vectors.matrix[second])).sum(axis=1)
         scores[f"{name}, {len(pairs)} pairs"] = float(spearmanr(cosines, judged).statistic)
     return scores, notes
 
@@ -80,7 +80,7 @@ def _covered(vectors: WordVectors, file: str) -> list[tuple[int, int, float]]:
         for line in lines:
             if not line.startswith("#"):
                 *words, judged = line.split("\t")[:3]
-                one, other = (vectors.index.get(word, vectors.index.get(word.lower())) for word in words)
-                if one is not None and other is not None:
-                    pairs.append((one, other, float(judged)))
+                first, second = (vectors.index.get(word, vectors.index.get(word.lower())) for word in words)
+                if first is not None and second is not None:
+                    pairs.append((first, second, float(judged)))
     return pairs

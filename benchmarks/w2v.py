@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def greenadapt_side(options: argparse.Namespace) -> dict[str, Any]:
-    """prepare_corpus, then train."""
+    """Run ``prepare_corpus``, then ``train``."""
     begin = time.perf_counter()
     from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
     from greenadapt.corpus.readers import open_corpus
@@ -78,7 +78,7 @@ def greenadapt_side(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def plain_side(options: argparse.Namespace) -> dict[str, Any]:
-    """Words into a list, then gensim."""
+    """Read the words into a list, then train gensim on it."""
     begin = time.perf_counter()
     from gensim.models import Word2Vec
 
@@ -113,8 +113,8 @@ def _together(result: dict[str, Any]) -> float:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and its children that have ended; unlike wall time, it does not depend on what else runs."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    """CPU seconds of this process and its ended children; unlike wall time, they do not depend on other programs."""
+    usages = [resource.getrusage(process) for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 

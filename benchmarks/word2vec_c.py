@@ -29,7 +29,7 @@ _STEP = 10_000  # words after which a thread says how far all are
 
 @dataclass(frozen=True)
 class Span:
-    """What was timed: from the first to the last time that the program said how far it is."""
+    """The timed span: from the first to the last line of progress that the program prints."""
 
     share: float
     """Of all words of all epochs."""
@@ -83,7 +83,7 @@ def train(program: Path, text: Path, output: Path, config: W2VConfig) -> Span:
 
 
 def check_complete(span: Span, words: int, config: W2VConfig) -> None:
-    """Leave the program where it did not train on nearly all of ``words``, those of all epochs, or nobody can tell."""
+    """Exit if the program did not train on nearly all of ``words``, the words of all epochs, or if that is unknown."""
     # A thread that stops after one epoch of several leaves out twice this share.
     limit = (1 - 1 / config.epochs) / config.workers / 2 if config.epochs > 1 else 1.0
     untold = 2 * config.workers * _STEP / words

@@ -1,12 +1,11 @@
-"""The runs of an experiment: each trained once, scored, and kept as a line of ``records.jsonl``."""
+"""The runs of an experiment: each is trained once, scored, and recorded as a line of ``records.jsonl``."""
 
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from benchmarks.records import Records
 from benchmarks.trainings import finetune
@@ -24,7 +23,6 @@ from greenadapt.storage.results import Result
 
 Cell = tuple[str, str, str]
 """The data set, method and variant of a run."""
-_Method = TypeVar("_Method")
 
 
 @dataclass(frozen=True)
@@ -38,17 +36,16 @@ class Run:
 
     @property
     def cell(self) -> Cell:
-        """What the runs under other seeds share."""
         return self.set, self.method, self.variant
 
     def __str__(self) -> str:
         return ", ".join(filter(None, [*self.cell, f"seed {self.seed}"]))
 
     def folder(self, key: str) -> str:
-        """The name of its folders; other settings are other runs, and stand beside each other."""
+        """The name of its folders; runs with other settings have another ``key``."""
         return "-".join(filter(None, [*self.cell, str(self.seed), key[:8]]))
 
-    def choose(self, methods: Mapping[str, _Method]) -> _Method:
+    def choose(self, methods: Mapping[str, Any]) -> Any:
         """Its method; raises ``InputError`` if there is none of that name."""
         if self.method not in methods:
             raise InputError(f"no method {self.method} for {self.set}", f"the methods are {', '.join(methods)}")
@@ -56,7 +53,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Experiment(ABC):
+class Experiment:
     """What a script runs for the cells of its tables: ``models`` and ``corpora`` by role, and results in ``root``."""
 
     recipe: Recipe
@@ -69,11 +66,11 @@ class Experiment(ABC):
     done: dict[Cell, list[Json]] = field(default_factory=dict)
     """The records of each cell's seeds."""
     reasons: dict[Cell, str] = field(default_factory=dict)
-    """Why others have none."""
+    """Why other cells have no records."""
 
-    @abstractmethod
     def record(self, run: Run) -> Json:
         """The record of a run, made if it is missing."""
+        raise NotImplementedError
 
     def trainings(self, run: Run) -> list[Run]:
         """The runs that fine-tune what ``run`` needs."""
@@ -88,7 +85,6 @@ class Experiment(ABC):
         return 1.0
 
     def files(self, run: Run) -> SetFiles:
-        """The files of the data set."""
         return self.sets.files(self.recipe.sets[run.set])
 
     def model(self, role: str) -> str:
@@ -108,34 +104,33 @@ class Experiment(ABC):
         """A session whose result goes into a folder of the experiment."""
         return replace(self.session, out=self.root.joinpath(*parts), cluster=None)
 
-    def kept(self, run: Run, key: str) -> Path:
+    def logits_folder(self, run: Run, key: str) -> Path:
         """The folder of what an ensemble needs of a run."""
         return self.root / "kept" / run.folder(key)
 
     def trained(self, run: Run, request: FinetuneRequest) -> Json:
-        """The record of a run, made if it is missing: its scores, seconds and settings; the model itself is removed."""
-        asked = described(request)
-        key = hash_json([run.method, asked])
-        session, kept = self.inner("runs", run.folder(key)), self.kept(run, key)
-        if key in self.records.by_key and (kept.is_dir() or not request.save_logits):
+        """The record of a fine-tuning, made if it is missing; the model itself is removed."""
+        settings = described(request)
+        key = hash_json([run.method, settings])
+        session, logits = self.inner("runs", run.folder(key)), self.logits_folder(run, key)
+        if key in self.records.by_key and (logits.is_dir() or not request.save_logits):
             remove_if_own(self.root / "runs" / run.folder(key))  # killed after the record was added
             return self.records.by_key[key]
         self.session.progress.note(str(run))
         result = finetune(session, request)
         if request.save_logits:
-            keep(result, kept)
-        record = self.add(run, key, scores_of(result), result.manifest.cost, asked)
+            copy_logits(result, logits)
+        record = self.add(run, key, scores_of(result), result.manifest.cost, {"asked": settings})
         remove_folder(result.folder)
         return record
 
-    def add(self, run: Run, key: str, scores: Json, cost: Mapping[str, Any], asked: Json | None = None) -> Json:
-        """Keep a record, with the seconds and dollars of what it ``cost``."""
-        spent = {name: cost[name] for name in ("seconds", "usd_low", "usd_high")}
-        record: Json = {**asdict(run), "key": key, "scores": scores, **spent}
-        return self.records.add(record if asked is None else {**record, "asked": asked})
+    def add(self, run: Run, key: str, scores: Json, cost: Mapping[str, Any], settings: Json | None = None) -> Json:
+        """Add a record, with the seconds and dollars of what it ``cost``."""
+        price = {name: cost[name] for name in ("seconds", "usd_low", "usd_high")}
+        return self.records.add({**asdict(run), "key": key, "scores": scores, **price, **(settings or {})})
 
     def attempt(self, run: Run, training: Run) -> Json | None:
-        """The record of what a run needs; ``None`` if it cannot be made, for which the reason is kept."""
+        """The record of a training that ``run`` needs; if it cannot be made, ``None``, and ``reasons`` says why."""
         try:
             return self.record(training)
         except LockedError:
@@ -151,13 +146,13 @@ def scores_of(result: Result) -> Json:
     """All numbers of a fine-tuned model's only seed, on the test set or, of many tasks, by task and on average."""
     scores = read_scores(result)
     if "tasks" in scores:
-        averages = {kind: each["mean"] for kind, each in scores["average"].items()}
+        averages = {kind: average["mean"] for kind, average in scores["average"].items()}
         return {"average": averages.get("test", averages.get("dev")), "tasks": scores["tasks"]}
     (seed,) = scores["seeds"]
     return {name: value for name, value in seed["test"].items() if isinstance(value, int | float)}
 
 
-def keep(result: Result, folder: Path) -> None:
+def copy_logits(result: Result, folder: Path) -> None:
     """Copy what an ensemble needs, whole or not at all."""
     part = folder.with_name(f".{folder.name}.part")
     new_folder(part)
@@ -172,10 +167,10 @@ def keep(result: Result, folder: Path) -> None:
 def described(request: FinetuneRequest) -> Json:
     """All that decides a fine-tuning, models and files by their content."""
     files = {name: source_input(source)["sha256"] for name, source in request.sources().items()}
-    asked: Json = {"model": model_hash(request.model), "files": files, "config": request.config()}
+    settings: Json = {"model": model_hash(request.model), "files": files, "config": request.config()}
     if request.memory is not None:
-        asked |= {"memory": model_hash(request.memory), "memory_config": asdict(request.memory_config)}
-    return dict(plain(asked))
+        settings |= {"memory": model_hash(request.memory), "memory_config": asdict(request.memory_config)}
+    return dict(plain(settings))
 
 
 @cache

@@ -24,6 +24,11 @@ from greenadapt.storage.outputs import replacing
 _OF_SESSION = ("workspace", "download", "workers", "max_memory", "cluster", "cores_each", "gpus_each")
 
 
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """A parser whose help shows a script's docstring as it is."""
+    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
 def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
     """Add the options that all scripts have, and read them."""
     add = parser.add_argument
@@ -46,15 +51,15 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> a
 
 
 def reproduce(kind: type[Experiment], name: str, options: argparse.Namespace) -> None:
-    """Do the runs that are missing, as far as data and models are there, and print the tables.
+    """Do the runs that are missing, all methods under one seed before the next seed, and print the tables.
 
-    All methods run under one seed before the next one. What cannot be run is a cell that says why.
+    The cell of a run that lacks its data or model says so.
     """
     check_value("--seeds", options.seeds, NumberOfSeeds | None)
     recipe = read_recipe(options.recipe or FOLDER / f"{name}.toml")
     sets = _chosen("--only", options.only, list(recipe.sets))
-    known = [row.method for table in recipe.tables for row in table.rows]
-    methods = _chosen("--method", options.method, list(dict.fromkeys(known)))
+    names = dict.fromkeys(row.method for table in recipe.tables for row in table.rows)
+    methods = _chosen("--method", options.method, list(names))
     n_seeds = options.seeds or recipe.seeds
     experiment, runs = _experiment(kind, recipe, options), runs_of(recipe, methods, sets, n_seeds)
     if options.dry_run:
@@ -65,8 +70,10 @@ def reproduce(kind: type[Experiment], name: str, options: argparse.Namespace) ->
     experiment.root.mkdir(parents=True, exist_ok=True)
     tables = Tables(experiment, methods, sets, n_seeds)
     with lock(experiment.root / ".lock", experiment.root):
-        needed = [(run, training) for run in runs for training in experiment.trainings(run)]
-        train_first(experiment.session, options, [partial(experiment.attempt, *pair) for pair in needed])
+        attempts = [
+            partial(experiment.attempt, run, training) for run in runs for training in experiment.trainings(run)
+        ]
+        train_first(experiment.session, options, attempts)
         for run in runs:
             if run.cell not in experiment.reasons and (record := experiment.attempt(run, run)) is not None:
                 experiment.done.setdefault(run.cell, []).append(record)
@@ -77,10 +84,9 @@ def reproduce(kind: type[Experiment], name: str, options: argparse.Namespace) ->
 
 def runs_of(recipe: Recipe, methods: Sequence[str], sets: Sequence[str], n_seeds: int) -> list[Run]:
     """Every run once, all methods and sets under one seed before the next one."""
-    cells = [
-        (column.set, row.method, column.variant) for _, _, column, row in recipe.cells(methods, sets) if not row.why
-    ]
-    return [Run(*cell, seed) for seed in range(n_seeds) for cell in dict.fromkeys(cells)]
+    cells = [(column, row) for _, _, column, row in recipe.cells(methods, sets) if not row.why]
+    names = dict.fromkeys((column.set, row.method, column.variant) for column, row in cells)
+    return [Run(*cell, seed) for seed in range(n_seeds) for cell in names]
 
 
 def _experiment(kind: type[Experiment], recipe: Recipe, options: argparse.Namespace) -> Experiment:
@@ -96,23 +102,23 @@ def _experiment(kind: type[Experiment], recipe: Recipe, options: argparse.Namesp
     return kind(recipe, session, sets, Records(root / "records.jsonl"), root, models, corpora)
 
 
-def _named(option: str, given: Sequence[str] | None, known: Sequence[str]) -> dict[str, str]:
-    """``NAME=VALUE`` by name; a value without one, also a path with a = in it, by "" if that is known."""
+def _named(option: str, texts: Sequence[str] | None, names: Sequence[str]) -> dict[str, str]:
+    """``NAME=VALUE`` by name; a value without a name, which may be a path with a =, by "" if ``names`` has it."""
     values: dict[str, str] = {}
-    for text in given or ():
+    for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or "/" in name:
             name, value = "", text
-        if name not in known:
-            names = ", ".join(filter(None, known)) or "none"
-            raise UsageError(f"{option} {text} is for no role or data set of the recipe", f"it has {names}")
+        if name not in names:
+            hint = f"it has {', '.join(filter(None, names)) or 'none'}"
+            raise UsageError(f"{option} {text} is for no role or data set of the recipe", hint)
         if name in values:
             raise UsageError(f"{option} names {values[name]} and {value} for {name or 'all'}", "give one of them")
         values[name] = value
     return values
 
 
-def _chosen(option: str, given: Sequence[str], known: Sequence[str]) -> list[str]:
-    if unknown := [name for name in given if name not in known]:
-        raise UsageError(f"{option} names {', '.join(unknown)}", f"choose among {', '.join(known)}")
-    return [name for name in known if name in given] if given else list(known)
+def _chosen(option: str, choices: Sequence[str], names: Sequence[str]) -> list[str]:
+    if unknown := [name for name in choices if name not in names]:
+        raise UsageError(f"{option} names {', '.join(unknown)}", f"choose among {', '.join(names)}")
+    return [name for name in names if name in choices or not choices]

@@ -27,18 +27,18 @@ _SUMS = ("hours", "usd_low", "usd_high")
 def steps(experiment: Experiment, runs: Sequence[Run]) -> list[Json]:
     """The vectors of each corpus, the runs of each data set, and all together."""
     roles = dict.fromkeys(role for run in runs if (role := experiment.corpus_of(run)) is not None)
-    found = [_of_corpus(experiment, role) for role in roles]
+    parts = [_of_corpus(experiment, role) for role in roles]
     for name in dict.fromkeys(run.set for run in runs):
-        found.append(_of_runs(experiment, name, [run for run in runs if run.set == name]))
-    unknown = sum(step["hours"] is None for step in found)
+        parts.append(_of_runs(experiment, name, [run for run in runs if run.set == name]))
+    unknown = sum(step["hours"] is None for step in parts)
     basis = f"sum; {counted(unknown, 'step')} of unknown size" if unknown else "sum"
-    return [*found, {**_step("all", basis=basis), **{key: sum(step[key] or 0 for step in found) for key in _SUMS}}]
+    return [*parts, _step("all", basis=basis) | {key: sum(step[key] or 0 for step in parts) for key in _SUMS}]
 
 
-def page(found: Sequence[Json]) -> str:
+def page(parts: Sequence[Json]) -> str:
     """The steps as a table, and below it what is missing."""
     rows, notes = [["step", "runs", "data", "hours", "dollars", "basis"]], []
-    for step in found:
+    for step in parts:
         hours, low, high = (step[key] for key in _SUMS)
         priced = ["", ""] if hours is None else [f"{hours:,.1f}", f"{low:,.2f} to {high:,.2f}"]
         data = step["data"]
@@ -51,15 +51,15 @@ def page(found: Sequence[Json]) -> str:
 
 def _step(name: str, runs: str = "", data: str = "", seconds: float | None = None, basis: str = "") -> Json:
     """A step with the hours and the price of one busy core."""
-    if seconds is None:
-        return {"step": name, "runs": runs, "data": data, **dict.fromkeys(_SUMS), "basis": basis}
-    cost = estimate(seconds, seconds, 0)
-    priced = dict(zip(_SUMS, (seconds / 3600, cost.usd_low, cost.usd_high), strict=True))
-    return {"step": name, "runs": runs, "data": data, **priced, "basis": basis}
+    sums: Json = dict.fromkeys(_SUMS)
+    if seconds is not None:
+        cost = estimate(seconds, seconds, 0)
+        sums = dict(zip(_SUMS, (seconds / 3600, cost.usd_low, cost.usd_high), strict=True))
+    return {"step": name, "runs": runs, "data": data, **sums, "basis": basis}
 
 
 def _of_corpus(experiment: Experiment, role: str) -> Json:
-    """The vectors of a corpus, as if they had to be trained."""
+    """The vectors of a corpus, whether or not they are trained already."""
     name, recipe = f"vectors of {role}", experiment.recipe
     try:
         corpus = find_recipe(experiment.corpus(role))
@@ -82,22 +82,22 @@ def _of_runs(experiment: Experiment, name: str, runs: Sequence[Run]) -> Json:
     dataset, data = experiment.recipe.sets[name], "here"
     measured = [record for record in experiment.records.by_key.values() if record["set"] == name]
     finished = {Run(*(record[key] for key in ("set", "method", "variant", "seed"))) for record in measured}
-    left = [run for run in runs if run not in finished]
+    missing = [run for run in runs if run not in finished]
     try:
         experiment.sets.files(dataset, fetched=False)
     except GreenadaptError as error:
         data = str(error)
-    counts = f"{len(left)} of {len(runs)}"
-    if not left:
+    counts = f"{len(missing)} of {len(runs)}"
+    if not missing:
         return _step(name, counts, data, 0, "finished")
     if measured:
         basis = f"measured: mean of {counted(len(measured), 'finished run')}"
-        return _step(name, counts, data, len(left) * fmean(record["seconds"] for record in measured), basis)
+        return _step(name, counts, data, len(missing) * fmean(record["seconds"] for record in measured), basis)
     words, basis = workload(experiment.recipe, dataset)
     if not words:
         return _step(name, counts, data, basis=basis)
     layers, width = _shape(experiment)
-    seconds = sum(map(experiment.passes, left)) * words * layers * width**2 / _TRAINED
+    seconds = sum(map(experiment.passes, missing)) * words * layers * width**2 / _TRAINED
     return _step(name, counts, data, seconds, f"computed: {basis}, {layers} layers of {width}")
 
 

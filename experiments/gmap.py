@@ -4,7 +4,6 @@ python experiments/gmap.py --dry-run
 python experiments/gmap.py --data classification --only chemprot --method dapt --method chunk --seeds 1
 """
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +16,7 @@ import numpy as np
 
 from benchmarks.records import resumable
 from experiments.bench import Experiment, Run, model_hash
-from experiments.command import parse, reproduce
+from experiments.command import parse, parser_of, reproduce
 from greenadapt.checkpoints.layout import LOGITS, SEEDS
 from greenadapt.config import MemoryConfig, PretrainConfig
 from greenadapt.errors import InputError
@@ -39,7 +38,7 @@ class Method:
 
     start: str = DOMAIN
     tapt: bool = False
-    """Whether that is trained on the texts of the task first."""
+    """Whether it is pre-trained on the texts of the task first."""
     memory: MemoryConfig | None = None
     members: tuple[str, ...] = ()
 
@@ -64,13 +63,11 @@ _MEMBERS = {member for method in METHODS.values() for member in method.members}
 
 
 class GMap(Experiment):
-    """As the paper says, the epoch with the best score on the development set is tested; where the paper has no such
-    set, as of NewsQA, it is the last one.
-    """
+    """The epoch with the best score on the development set is tested; without such a set, as of NewsQA, the last."""
 
     def record(self, run: Run) -> Json:
-        """The record of a run, made if it is missing; an ensemble takes the time that its members take."""
-        method = run.choose(METHODS)
+        """An ensemble costs what its members cost."""
+        method: Method = run.choose(METHODS)
         if not method.members:
             return self.trained(run, self._request(run, method))
         members = self.trainings(run)
@@ -78,18 +75,16 @@ class GMap(Experiment):
         key = hash_json([run.method, *(record["key"] for record in records)])
         if key in self.records.by_key:
             return self.records.by_key[key]
-        kept = [self.kept(member, record["key"]) for member, record in zip(members, records, strict=True)]
-        scores = ensemble_scores(kept, run.seed, self.files(run).test or "")
+        folders = [self.logits_folder(member, record["key"]) for member, record in zip(members, records, strict=True)]
+        scores = ensemble_scores(folders, run.seed, self.files(run).test or "")
         cost = {name: sum(record[name] for record in records) for name in ("seconds", "usd_low", "usd_high")}
         return self.add(run, key, scores, cost)
 
     def trainings(self, run: Run) -> list[Run]:
-        """The members of an ensemble, else the run."""
         members = METHODS[run.method].members if run.method in METHODS else ()
         return [replace(run, method=member) for member in members] or [run]
 
     def passes(self, run: Run) -> float:
-        """An ensemble trains nothing of its own."""
         return float(self.trainings(run) == [run])
 
     def _request(self, run: Run, method: Method) -> FinetuneRequest:
@@ -112,11 +107,9 @@ class GMap(Experiment):
         )
 
     def _model(self, run: Run, method: Method, texts: str) -> str:
-        """What the method fine-tunes: as a domain model the one that the user gave for all sets, else that of the set's
-        own domain; after training on the texts of the task where the method does.
-        """
-        own = DOMAIN if self.models.get(DOMAIN) else str(self.recipe.own.get(run.set, {}).get(DOMAIN, DOMAIN))
-        model = self.model(GENERAL if method.start == GENERAL else own)
+        """The model that the method fine-tunes; a domain model of the user is that of all sets."""
+        domain = DOMAIN if self.models.get(DOMAIN) else str(self.recipe.own.get(run.set, {}).get(DOMAIN, DOMAIN))
+        model = self.model(GENERAL if method.start == GENERAL else domain)
         if not method.tapt:
             return model
         if self.recipe.sets[run.set].kind != "classification":
@@ -136,23 +129,23 @@ class GMap(Experiment):
 
 
 def ensemble_scores(folders: Sequence[Path], seed: int, test: str) -> Json:
-    """The scores of the mean probabilities of fine-tuned models, from the logits that ``finetune --save-logits`` keeps.
+    """The scores of the mean probabilities of fine-tuned models, from the logits that ``finetune --save-logits`` saves.
 
     Raises ``InputError`` if the models were tested on other examples.
     """
     models = [TaskFolder.without_model(folder, seed) for folder in folders]
     task = models[0].task
     examples = task.read(test, Silent())
-    logits = [kept_logits(model) for model in models]
-    for model, each in zip(models, logits, strict=True):
-        if len(each) != len(examples):
-            raise InputError(f"{model.folder} was tested on {len(each)} examples, {test} has {len(examples)}")
-    means = [combined(each, "probabilities", task.head) for each in zip(*logits, strict=True)]
+    logits = [read_logits(model) for model in models]
+    for model, arrays in zip(models, logits, strict=True):
+        if len(arrays) != len(examples):
+            raise InputError(f"{model.folder} was tested on {len(arrays)} examples, {test} has {len(examples)}")
+    means = [combined(arrays, "probabilities", task.head) for arrays in zip(*logits, strict=True)]
     predictions = [task.decode(*pair) for pair in zip(examples, means, strict=True)]
     return {name: value for name, value in task.score(examples, predictions).items() if isinstance(value, float)}
 
 
-def kept_logits(model: TaskFolder) -> list[Array]:
+def read_logits(model: TaskFolder) -> list[Array]:
     """(n_units, k) float32 of each test example, of the view or the mean that the model is used with."""
     [file] = [ArrayFile(path) for path in model.folder.glob(f"{SEEDS}/*/{LOGITS}")]
     base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
@@ -162,8 +155,7 @@ def kept_logits(model: TaskFolder) -> list[Array]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fill the tables of the paper."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    reproduce(GMap, "gmap", parse(parser, arguments))
+    reproduce(GMap, "gmap", parse(parser_of(__doc__), arguments))
 
 
 if __name__ == "__main__":

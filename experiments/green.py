@@ -4,7 +4,6 @@ python experiments/green.py ner --dry-run
 python experiments/green.py qa --data covid-qa=200423_covidQA.json --method base
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -15,7 +14,7 @@ if not __package__:  # started as a script
 
 from benchmarks.records import resumable
 from experiments.bench import Experiment, Run, model_hash
-from experiments.command import parse, reproduce
+from experiments.command import parse, parser_of, reproduce
 from greenadapt.config import QaConfig, TextOptions
 from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import QaRequest
@@ -38,10 +37,10 @@ class Adapting(Experiment):
     """An experiment with models that are adapted by the stages of ``adapt``."""
 
     def adapted(self, role: str, dataset: str, texts: Sequence[str], mapping: Json, splitting: Json) -> str:
-        """``base`` with those words of the corpus of ``role`` that occur in ``texts``, where it predicts what it would
-        with all words; with all of them by the greedy rule, where they can be parts of other words.
+        """``base``, adapted to the corpus of ``role``.
 
-        The vectors lie in the workspace like those of ``adapt``, map and model with the experiment.
+        It gets only words of ``texts``, since other words do not change its predictions; by the greedy rule, which
+        splits words into other words, it gets all. The vectors are in the workspace, map and model in ``root``.
         """
         recipe, base = self.recipe, self.model("base")
         variant = f"experiment-{hash_json(recipe.w2v)[:8]}" if recipe.w2v else None
@@ -49,20 +48,19 @@ class Adapting(Experiment):
         config = recipe.config("w2v", workers=session.workers)
         vectors = w2v(session, self.corpus(role), base, config, TextOptions())
         fitting = recipe.config("align", **mapping)
-        asked: Json = {"vectors": vectors.manifest.digest, "align": asdict(fitting)}
-        aligned = align(self.inner("models", f"align-{hash_json(asked)[:8]}"), None, base, fitting, vectors.path)
+        settings: Json = {"vectors": vectors.manifest.digest, "align": asdict(fitting)}
+        aligned = align(self.inner("models", f"align-{hash_json(settings)[:8]}"), None, base, fitting, vectors.path)
         rows = recipe.config("expand", **splitting)
         rows = rows if rows.oov == "greedy" else replace(rows, restrict_to=tuple(texts))
-        asked |= {"expand": asdict(rows), "texts": [hash_file(Path(text)) for text in texts]}
-        place = self.inner("models", f"{dataset}-{role}-{hash_json(asked)[:8]}")
-        return str(expand(place, None, None, rows, aligned.path).path)
+        settings |= {"expand": asdict(rows), "texts": [hash_file(Path(text)) for text in texts]}
+        inner = self.inner("models", f"{dataset}-{role}-{hash_json(settings)[:8]}")
+        return str(expand(inner, None, None, rows, aligned.path).path)
 
 
 class Ner(Adapting):
     """Entities (section 4): training on training and development sentences together, with one of several models."""
 
     def record(self, run: Run) -> Json:
-        """The record of a run, made if it is missing."""
         files = self.files(run)
         train = (files.train, *filter(None, [files.dev]))
         request = FinetuneRequest.of_one(
@@ -77,7 +75,6 @@ class Ner(Adapting):
         return self.trained(run, request)
 
     def corpus_of(self, run: Run) -> str | None:
-        """All adapted models share one."""
         return "domain" if run.method in MAPS else None
 
     def _model(self, run: Run, texts: list[str]) -> str:
@@ -93,26 +90,23 @@ class Qa(Adapting):
     """
 
     def record(self, run: Run) -> Json:
-        """The record of a run, made if it is missing."""
         data = self.files(run).test or ""
         model = self.model("base") if run.method == "base" else self._adapted(run, data)
         reading = self.recipe.config("reading", run.set)
-        asked = {"model": model_hash(model), "data": hash_file(Path(data)), "reading": plain(vars(reading))}
-        key = hash_json([run.method, asked])
+        settings = {"model": model_hash(model), "data": hash_file(Path(data)), "reading": plain(vars(reading))}
+        key = hash_json([run.method, settings])
         if key in self.records.by_key:
             return self.records.by_key[key]
         self.session.progress.note(str(run))
         session = replace(self.inner("runs", run.folder(key)), cluster=self.session.cluster)
         result = answer(session, QaRequest(model, InquirySources(data=data), config=QaConfig(), reading=reading))
         scores = {name: value for name, value in read_summary(result)["scores"].items() if isinstance(value, float)}
-        return self.add(run, key, scores, result.manifest.cost, asked)
+        return self.add(run, key, scores, result.manifest.cost, {"asked": settings})
 
     def trainings(self, run: Run) -> list[Run]:
-        """Nothing is trained."""
         return []
 
     def corpus_of(self, run: Run) -> str | None:
-        """The method's."""
         return None if run.method == "base" else run.method.removesuffix(_GREEDY)
 
     def passes(self, run: Run) -> float:
@@ -121,7 +115,8 @@ class Qa(Adapting):
 
     def _adapted(self, run: Run, data: str) -> str:
         questions = read_questions(data, Silent())
-        texts = [*dict.fromkeys(one.context for one in questions), *(one.question for one in questions)]
+        contexts = dict.fromkeys(question.context for question in questions)
+        texts = [*contexts, *(question.question for question in questions)]
         file = self.root / "texts" / f"{run.set}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(" ".join(text.split()) + "\n" for text in texts), "utf-8")
@@ -131,7 +126,7 @@ class Qa(Adapting):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fill the tables of one of the experiments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("task", choices=["ner", "qa"])
     options = parse(parser, arguments)
     if options.task == "qa" and options.seeds is not None:

@@ -4,7 +4,6 @@ python experiments/pals.py --dry-run
 python experiments/pals.py --data glue=GLUE --method shared --method pals --seeds 1
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,18 +13,15 @@ if not __package__:  # started as a script
 
 from benchmarks.records import resumable
 from experiments.bench import Experiment, Run
-from experiments.command import parse, reproduce
+from experiments.command import parse, parser_of, reproduce
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.storage.files import Json
 
 
 class Pals(Experiment):
-    """A method is an adapter, a variant a way of sampling; the epoch with the best average on the development sets
-    counts.
-    """
+    """A method is an adapter, a variant a way of sampling; the epoch with the best average on the dev sets counts."""
 
     def record(self, run: Run) -> Json:
-        """The record of a run, made if it is missing."""
         run.choose(self.recipe.adapters)
         request = FinetuneRequest(
             model=self.model("base"),
@@ -41,8 +37,7 @@ class Pals(Experiment):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fill the tables of the paper."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    reproduce(Pals, "pals", parse(parser, arguments))
+    reproduce(Pals, "pals", parse(parser_of(__doc__), arguments))
 
 
 if __name__ == "__main__":

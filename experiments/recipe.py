@@ -156,56 +156,58 @@ class Recipe:
     own: Mapping[str, Json] = field(default_factory=dict)
 
     def cells(self, methods: Collection[str], sets: Collection[str]) -> Iterator[tuple[Table, int, Column, Row]]:
-        """The cells of these methods and sets, table by table and column by column, each with the column's number;
-        without those that the paper left out of a row that it has.
+        """The cells of these methods and sets, table by table, each with the number of its column.
+
+        A cell is left out if the paper has figures in its row, but none for its set and variant.
         """
         for table in self.tables:
+            cells = [(column.set, column.variant) for column in table.columns]
             for number, column in enumerate(table.columns):
-                of_cell = [(one.set, one.variant) == (column.set, column.variant) for one in table.columns]
                 for row in table.rows:
-                    has_figures = any(figure for figure, same in zip(row.published, of_cell, strict=False) if same)
+                    figures = zip(row.published, cells, strict=False)
+                    has_figures = any(figure for figure, cell in figures if cell == cells[number])
                     if column.set in sets and row.method in methods and (has_figures or not any(row.published)):
                         yield table, number, column, row
 
-    def config(self, name: str, dataset: str = "", **others: Any) -> Any:
-        """The configuration of a table of settings, with those that ``dataset`` has of its own, and further fields."""
+    def config(self, name: str, dataset: str = "", **fixed: Any) -> Any:
+        """The configuration of a table of settings, changed by those of ``dataset``, with the fields ``fixed``."""
         settings = {**getattr(self, name), **self.own.get(dataset, {}).get(name, {})}
-        return _config(_CONFIGS[name], settings, f"recipe {self.name}, {name}", **others)
+        return _config(_CONFIGS[name], settings, f"recipe {self.name}, {name}", **fixed)
 
     def adapter(self, method: str) -> configs.AdapterConfig:
         """What a method adds to the encoder."""
-        where = f"recipe {self.name}, adapter {method}"
-        made: configs.AdapterConfig = _config(configs.AdapterConfig, self.adapters[method], where)
-        return made
+        location = f"recipe {self.name}, adapter {method}"
+        config: configs.AdapterConfig = _config(configs.AdapterConfig, self.adapters[method], location)
+        return config
 
     def check(self) -> None:
         """Raise ``InputError`` for settings that a run would refuse hours later."""
-        for one in self.sets.values():
+        for dataset in self.sets.values():
             for name in _CONFIGS:
-                is_task = name == "task" and one.kind != "tasks"
-                self.config(name, one.name, **({"task": one.kind} if is_task else {}))
+                is_task = name == "task" and dataset.kind != "tasks"
+                self.config(name, dataset.name, **({"task": dataset.kind} if is_task else {}))
         for method in self.adapters:
             self.adapter(method)
 
 
-def _config(kind: Any, settings: Json, where: str, **others: Any) -> Any:
+def _config(kind: Any, settings: Json, location: str, **fixed: Any) -> Any:
     """``kind`` with ``settings`` named as options; ``whole-sentences`` stands for no ``chunk``, as in ``finetune``."""
-    named = by_option(settings, where).items()
-    values = {key.replace("-", "_"): tuple(value) if isinstance(value, list) else value for key, value in named}
+    options = by_option(settings, location).items()
+    values = {key.replace("-", "_"): tuple(value) if isinstance(value, list) else value for key, value in options}
     if kind is configs.TaskConfig and values.pop("whole_sentences", False):
         values["chunk"] = None
-    check_keys(values, {one.name for one in fields(kind)}, (), where)
+    check_keys(values, {setting.name for setting in fields(kind)}, (), location)
     try:
-        return kind(**{**values, **others})
+        return kind(**{**values, **fixed})
     except UsageError as error:
-        raise InputError(f"{where}: {error.message}", error.hint) from None
+        raise InputError(f"{location}: {error.message}", error.hint) from None
 
 
 def read_recipe(file: Path) -> Recipe:
     """The recipe in a TOML file; raises ``InputError`` naming the file and the key that is unknown or wrong."""
     content = _read(file)
     if isinstance(content.get("sets"), list):
-        content["sets"] = {path.stem: _set_content(path) for path in content["sets"]}
+        content["sets"] = {path.stem: _dataset(path) for path in content["sets"]}
     recipe = parse_own(json.dumps({"name": file.stem, **content}, default=str), Recipe, file, _HINT)
     recipe.check()
     return recipe
@@ -224,8 +226,8 @@ def _read(file: Path) -> Json:
     beside = file.parent / str(base)
     below = beside if beside.is_file() else FOLDER / f"{base}.toml"
     if not below.is_file() or below.resolve() == file.resolve():
-        known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
-        raise InputError(f"{file} extends {base!r}", f"give a file, or one of {known}")
+        names = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
+        raise InputError(f"{file} extends {base!r}", f"give a file, or one of {names}")
     return _merged(_read(below), content)
 
 
@@ -233,8 +235,8 @@ def _merged(below: Json, above: Json) -> Json:
     """``above`` upon ``below``: tables key by key, everything else whole."""
     merged = {**below}
     for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(below.get(key), dict)
-        merged[key] = _merged(below[key], value) if both else value
+        are_tables = isinstance(value, dict) and isinstance(below.get(key), dict)
+        merged[key] = _merged(below[key], value) if are_tables else value
     return merged
 
 
@@ -246,7 +248,7 @@ def _set_file(name: str, beside: Path) -> Path:
     return file
 
 
-def _set_content(file: Path) -> Json:
+def _dataset(file: Path) -> Json:
     content = read_toml(file, _HINT)
     folder = None if "published" in content or file.parent == FOLDER / "sets" else str(file.parent)
     return {"name": file.stem, "folder": folder, **content}
@@ -266,11 +268,11 @@ class SetFiles:
 class Sets:
     """The data sets of an experiment, in ``root`` once they are downloaded.
 
-    ``given`` has folders by the name of a set, or a set of one file, and by "" one with a folder for each.
+    ``paths`` has the user's folder, or only file, by the name of a set, and by "" a folder with a folder for each set.
     """
 
     root: Path
-    given: Mapping[str, Path]
+    paths: Mapping[str, Path]
     download: bool
     progress: Progress
 
@@ -279,43 +281,40 @@ class Sets:
 
         Raises ``MissingError`` saying what is missing and how to get it, and what ``fetch`` raises.
         """
-        folder = self._given(dataset) or dataset.folder
+        inside = self.paths[""] / dataset.name if "" in self.paths else None
+        folder = self.paths.get(dataset.name, inside if inside and inside.is_dir() else None) or dataset.folder
         if folder is None:
             folder = self.root / "sets" / dataset.name
-            missing = [one for one in dataset.published if not (folder / one.name).is_file()]
+            missing = [file for file in dataset.published if not (folder / file.name).is_file()]
             if not dataset.published or (missing and not (self.download and fetched)):
                 raise MissingError(f"{dataset.name} is not here", self._advice(dataset, missing))
-            for one in missing:
-                self._fetch(one, folder / one.name)
+            for file in missing:
+                self._fetch(file, folder / file.name)
         if dataset.kind == "tasks":
             return SetFiles(tasks=_tasks(dataset, folder))
         names = (dataset.train, dataset.dev, dataset.test)
         train, dev, test = (_file(folder, name, dataset) if name else None for name in names)
         return SetFiles(train or "", dev, test)
 
-    def _given(self, dataset: DataSet) -> Path | None:
-        inside = self.given[""] / dataset.name if "" in self.given else None
-        return self.given.get(dataset.name, inside if inside and inside.is_dir() else None)
-
-    def _fetch(self, one: Published, target: Path) -> None:
-        source = Source(one.url, one.sha256, size=one.size)
-        into = self.root / "archives" if one.member else target.parent
-        fetch([source], into, self.progress)
-        arrived = local_path(source, into)
-        if one.member:
+    def _fetch(self, published: Published, target: Path) -> None:
+        source = Source(published.url, published.sha256, size=published.size)
+        folder = self.root / "archives" if published.member else target.parent
+        fetch([source], folder, self.progress)
+        download = local_path(source, folder)
+        if published.member:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(target) as part, _member(arrived, one.member) as stream, open(part, "wb") as file:
+            with replacing(target) as part, _member(download, published.member) as stream, open(part, "wb") as file:
                 shutil.copyfileobj(stream, file)
-        elif arrived != target:
-            arrived.replace(target)
+        elif download != target:
+            download.replace(target)
 
     def _advice(self, dataset: DataSet, missing: list[Published]) -> str:
         ways = [f"give --data {dataset.name}=FOLDER" + (f" ({dataset.bring})" if dataset.bring else "")]
         if missing:
-            sizes = {one.url: one.size for one in missing}
-            known = f", {byte_size(sum(sizes.values()))}" if all(sizes.values()) else ""
+            sizes = {file.url: file.size for file in missing}
+            total = f", {byte_size(sum(sizes.values()))}" if all(sizes.values()) else ""
             verb = "--download fetches it" if self.download else "add --download"
-            ways.insert(0, f"{verb} ({counted(len(sizes), 'file')}{known}; license: {dataset.licence})")
+            ways.insert(0, f"{verb} ({counted(len(sizes), 'file')}{total}; license: {dataset.licence})")
         return ", or ".join(ways)
 
 
@@ -333,9 +332,7 @@ def _file(folder: Path, name: str, dataset: DataSet) -> str:
 
 
 def _tasks(dataset: DataSet, folder: Path) -> tuple[TaskEntry, ...]:
-    """What the tasks file says; that of a published set is one of greenadapt's examples, whose paths begin with the
-    name of the set in place of ``folder``.
-    """
+    """The tasks in ``folder``; the tasks file of a published set is an example, with paths below the set's name."""
     try:
         if folder == dataset.folder:
             entries = read_tasks_file(folder / dataset.tasks)
@@ -347,17 +344,15 @@ def _tasks(dataset: DataSet, folder: Path) -> tuple[TaskEntry, ...]:
                 entries = read_tasks_file(copy)
     except MissingError as error:
         raise MissingError(error.message, dataset.bring or error.hint) from None
-    return tuple(_as_in_paper(entry, dataset) for entry in entries)
-
-
-def _as_in_paper(entry: TaskEntry, dataset: DataSet) -> TaskEntry:
-    """The task with the score and the development set that count; raises ``InputError`` if it has no such set."""
-    counting = dataset.development.get(entry.name)
-    if counting is not None and counting not in entry.dev:
-        known = ", ".join(entry.dev) or "none"
-        raise InputError(f"{dataset.name}: {entry.name} has no development set {counting}", f"it has {known}")
-    dev = entry.dev if counting is None else {counting: entry.dev[counting]}
-    return replace(entry, dev=dev, metric=dataset.metrics.get(entry.name, entry.metric))
+    tasks = []
+    for entry in entries:
+        name = dataset.development.get(entry.name)
+        if name is not None and name not in entry.dev:
+            hint = f"it has {', '.join(entry.dev) or 'none'}"
+            raise InputError(f"{dataset.name}: {entry.name} has no development set {name}", hint)
+        dev = entry.dev if name is None else {name: entry.dev[name]}
+        tasks.append(replace(entry, dev=dev, metric=dataset.metrics.get(entry.name, entry.metric)))
+    return tuple(tasks)
 
 
 @contextmanager
@@ -369,9 +364,9 @@ def _member(archive: Path, name: str) -> Iterator[IO[bytes]]:
                 yield stream
             return
         with tarfile.open(archive) as tarred:
-            found = tarred.extractfile(name)
-            if found is None:
+            member = tarred.extractfile(name)
+            if member is None:
                 raise KeyError(name)
-            yield found
+            yield member
     except (KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise InputError(f"{archive} has no file {name} ({error})", "correct the recipe of the data set") from None

@@ -32,7 +32,7 @@ class Tables:
         cell = (column.set, row.method, column.variant)
         points = self._points(cell, column.score)
         (published, published_std), ours = row.figures(number), fmean(points) if points else None
-        wanted = 0 if row.why else self.n_seeds
+        n_seeds = 0 if row.why else self.n_seeds
         why = row.why or self.experiment.reasons.get(cell, "not run yet")
         if cell in self.experiment.done and not points:
             why = f"{column.score} has no value on this test set"
@@ -48,8 +48,8 @@ class Tables:
             "std": stdev(points) if len(points) > 1 else None,
             "difference": None if ours is None or published is None else ours - published,
             "seeds": len(points),
-            "wanted": wanted,
-            "missing": why if not points or len(points) < wanted else "",
+            "wanted": n_seeds,
+            "missing": why if not points or len(points) < n_seeds else "",
         }
 
     def _points(self, cell: Cell, score: str) -> list[float]:
@@ -57,8 +57,9 @@ class Tables:
         return [100 * value for value in scores if value is not None]
 
     def covered(self) -> Json | None:
-        """The share of the reference's lead in F1 over the base model that the adapted model has (Poerner et al. 2020):
-        the mean over those sets where all three are known and the reference leads, and how many they are.
+        """The share of the reference's lead in F1 over the base model that the adapted model has (Poerner et al. 2020).
+
+        It is the mean over the sets in which all three have a score and the reference leads.
         """
         shares = []
         for column in self.experiment.recipe.tables[0].columns:
@@ -74,10 +75,9 @@ class Tables:
         return {role: short(name) for role, name in roles.items() if name}
 
     def as_dict(self) -> Json:
-        """Ready for JSON."""
         recipe = self.experiment.recipe
-        found: Json = {"experiment": recipe.name, "paper": recipe.paper, "folder": str(self.experiment.root)}
-        return {**found, "cells": self.cells(), "gap_covered": self.covered(), "used": self.used()}
+        head = {"experiment": recipe.name, "paper": recipe.paper, "folder": str(self.experiment.root)}
+        return {**head, "cells": self.cells(), "gap_covered": self.covered(), "used": self.used()}
 
     def page(self) -> str:
         """The tables in Markdown, what they were made with, and what is missing."""
@@ -88,20 +88,15 @@ class Tables:
             rows = [_row(cell, notes) for cell in cells if cell["table"] == table.name]
             if rows:
                 parts += [f"## {table.name}", f"Published figures: {table.source}.", aligned([HEAD, *rows]).rstrip()]
-        parts.append(f"Run with {self._settings()}.")
-        if (found := self.covered()) is not None:
-            lead = f"Of the reference's lead over the base model {as_percent(found['share'], 0)} is covered"
-            parts.append(f"{lead} (mean, {counted(found['sets'], 'set')}). {recipe.gap}".rstrip())
+        settings = [f"{role} = {name}" for role, name in self.used().items()]
+        for name in ("task", "training", "sampling", "w2v"):
+            settings += [f"{name} {key} = {json.dumps(value)}" for key, value in getattr(recipe, name).items()]
+        parts.append(f"Run with {', '.join(settings)}.")
+        if gap := self.covered():
+            lead = f"Of the reference's lead over the base model {as_percent(gap['share'], 0)} is covered"
+            parts.append(f"{lead} (mean, {counted(gap['sets'], 'set')}). {recipe.gap}".rstrip())
         parts.append("\n".join(f"{number}. {note}" for number, note in enumerate(notes, 1)))
         return "\n\n".join(parts).rstrip() + "\n"
-
-    def _settings(self) -> str:
-        """Models, corpora and settings in words, so that nobody takes a table of other ones for the paper's."""
-        words = [f"{role} = {name}" for role, name in self.used().items()]
-        for name in ("task", "training", "sampling", "w2v"):
-            settings: Json = getattr(self.experiment.recipe, name)
-            words += [f"{name} {key} = {json.dumps(value)}" for key, value in settings.items()]
-        return ", ".join(words)
 
 
 def _row(cell: Json, notes: Sequence[str]) -> list[str]:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval, Le
 
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC, Checked, Option, parse_bytes, parse_duration, parse_numbers
+from greenadapt.fields import Checked, Option, parse_bytes, parse_duration, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
 RowRecipe = Literal["map", "norm", "pieces", "blend", "form"]
@@ -46,6 +47,13 @@ def check(condition: bool, message: str) -> None:
     """Raise ``UsageError`` with ``message`` unless ``condition`` holds."""
     if not condition:
         raise UsageError(message)
+
+
+def _settings(config: Any, *later: str) -> dict[str, Any]:
+    """All fields; those that ``later`` versions added only if they are set, so that earlier results stay valid."""
+    return {
+        key: value for key, value in asdict(config).items() if key not in later or value != getattr(type(config), key)
+    }
 
 
 Count = Annotated[int, Ge(1)]
@@ -90,93 +98,72 @@ class Panel(StrEnum):
     """Options that few users change; the last panel."""
 
 
+basic, advanced = partial(Option, is_basic=True), partial(Option, panel=Panel.ADVANCED)
+
+
 @dataclass(frozen=True)
 class SessionOptions(Checked):
     """Where a command keeps its results, and which resources it may use."""
 
+    PANEL = Panel.MACHINE
     workspace: Annotated[
         Path | None,
         Option("Folder of all results.", panel=Panel.RESULTS, unset="$GREENADAPT_HOME, else the user's data folder"),
     ] = None
     out: Annotated[
-        Path | None,
-        Option("Write the result to this folder instead of the workspace.", "--out -o", panel=Panel.RESULTS),
-        BASIC,
+        Path | None, basic("Write the result to this folder instead of the workspace.", "--out -o", panel=Panel.RESULTS)
     ] = None
     variant: Annotated[
         str | None, Option("Store the result under this name, beside the unnamed one.", panel=Panel.RESULTS)
     ] = None
     force: Annotated[
-        bool,
-        Option("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS),
-        BASIC,
+        bool, basic("Run again, replacing any result of other settings or input.", "--force", panel=Panel.RESULTS)
     ] = False
     dry_run: Annotated[
         bool,
-        Option("Check everything and show what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
-        BASIC,
+        basic("Check everything and show what would run, without writing anything.", "--dry-run", panel=Panel.RESULTS),
     ] = False
     download: Annotated[
-        bool,
-        Option("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT),
-        BASIC,
+        bool, basic("Download a corpus from the publisher if needed.", "--download", panel=Panel.TEXT)
     ] = False
     workers: Annotated[
-        Count | None,
-        Option(
-            "Processes or threads. With 1, runs are bit-for-bit reproducible.",
-            panel=Panel.MACHINE,
-            unset="one per core",
-        ),
+        Count | None, Option("Processes or threads. With 1, runs are bit-for-bit reproducible.", unset="one per core")
     ] = None
     max_memory: Annotated[
-        Count,
-        Option(
-            "Refuse to use more memory than this, such as 500M or 8G.",
-            panel=Panel.MACHINE,
-            parse=parse_bytes,
-            default_text="4G",
-        ),
+        Count, Option("Refuse to use more memory than this, such as 500M or 8G.", parse=parse_bytes, default_text="4G")
     ] = 4 << 30
     max_time: Annotated[
         Positive | None,
         Option(
             "Stop at a checkpoint after this long, such as 45m or 6h, with exit code 75; the same command resumes.",
-            panel=Panel.MACHINE,
             parse=parse_duration,
         ),
     ] = None
     """Seconds."""
-    nice: Annotated[Niceness, Option("Niceness of the process, from 0 to 19.", panel=Panel.MACHINE)] = 0
+    nice: Annotated[Niceness, Option("Niceness of the process, from 0 to 19.")] = 0
     cluster: Annotated[
         str | None,
         Option(
             "Work on the nodes of a Ray cluster: HOST:PORT or ray://HOST:PORT of its head, auto for one that runs "
-            "here, or local to start one on this machine.",
-            panel=Panel.MACHINE,
+            "here, or local to start one on this machine."
         ),
     ] = None
     cores_each: Annotated[
-        Count,
-        Option(
-            "With --cluster: cores, and threads, of each part of the work.", panel=Panel.MACHINE, needs=("--cluster",)
-        ),
+        Count, Option("With --cluster: cores, and threads, of each part of the work.", needs="--cluster")
     ] = 1
     gpus_each: Annotated[
         Share | None,
         Option(
             "With --cluster: GPUs of each part of the work; with 0.25, four share one.",
-            panel=Panel.MACHINE,
             unset="1 if the cluster has GPUs, else 0",
-            needs=("--cluster",),
+            needs="--cluster",
         ),
     ] = None
 
 
 _HELD_OUT = Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, unset="0")
-_DOCUMENT_BYTES = Option(
+_DOCUMENT_BYTES = advanced(
     "Refuse text with a longer document, such as 1G.",
-    panel=Panel.ADVANCED,
     parse=parse_bytes,
     unset="128M, at most a sixteenth of --max-memory",
 )
@@ -185,11 +172,9 @@ SAMPLE_BY = Option(
     panel=Panel.TEXT,
     unset="line",
 )
-_WORD_CHARS = Option("Refuse text with a longer word, in characters.", panel=Panel.ADVANCED, unset="1000000")
-_COMPRESSION = Option(
-    "Refuse compressed text that unpacks to more than 64M and to more than this many times its size.",
-    panel=Panel.ADVANCED,
-    unset="200",
+_WORD_CHARS = advanced("Refuse text with a longer word, in characters.", unset="1000000")
+_COMPRESSION = advanced(
+    "Refuse compressed text that unpacks to more than 64M and to more than this many times its size.", unset="200"
 )
 
 
@@ -202,10 +187,9 @@ class TextLimits(Checked):
     """
 
     max_document_bytes: Annotated[Count, _DOCUMENT_BYTES] = 128 << 20
-    """Of a line of plain text, a record or an article, in the file's encoding."""
+    """In the file's encoding."""
     max_word_chars: Annotated[Count, _WORD_CHARS] = 1_000_000
     max_compression: Annotated[Count, _COMPRESSION] = 200
-    """Largest ratio of unpacked to compressed size, for files that unpack to more than 64 MiB."""
     option: str = "--max-document-bytes"
     """The option that raises ``max_document_bytes``, empty if there is none; ``within`` may change it."""
     compression_option: str = "--max-compression"
@@ -213,14 +197,9 @@ class TextLimits(Checked):
 
     def within(self, max_memory: int) -> "TextLimits":
         """Lower ``max_document_bytes`` so that a document can be read in ``max_memory`` bytes."""
-        share = max_memory // _MEMORY_OF_A_DOCUMENT_BYTE
-        return (
-            replace(self, max_document_bytes=share, option="--max-memory") if share < self.max_document_bytes else self
-        )
-
-
-_MEMORY_OF_A_DOCUMENT_BYTE = 16
-"""Upper bound on the bytes of memory needed per byte of a document to read and split it."""
+        share = max_memory // 16  # upper bound on the memory that a byte of a document needs to be read and split
+        is_less = share < self.max_document_bytes
+        return replace(self, max_document_bytes=share, option="--max-memory") if is_less else self
 
 
 @dataclass(frozen=True)
@@ -248,30 +227,23 @@ class TextOptions(Checked):
     format: Annotated[str | None, Option("Format of a text file, if its name does not say.", panel=Panel.TEXT)] = None
     fields: Annotated[
         tuple[str, ...],
-        Option(
+        basic(
             "Field (JSON lines) or column (CSV, TSV) that holds text; repeatable.",
             "--field",
             panel=Panel.TEXT,
             unset="text",
         ),
-        BASIC,
     ] = ()
     sample_by: Annotated[SampleBy | None, SAMPLE_BY] = None
     keep_duplicates: Annotated[
         bool | None,
-        Option(
-            "Keep or drop exact duplicates of documents.",
-            "--keep-duplicates/--drop-duplicates",
-            panel=Panel.ADVANCED,
-            unset="drop",
-        ),
+        advanced("Keep or drop exact duplicates of documents.", "--keep-duplicates/--drop-duplicates", unset="drop"),
     ] = None
     strict: Annotated[
         bool | None,
-        Option(
+        advanced(
             "Refuse broken UTF-8, or skip even broken JSON lines.",
             "--strict/--lenient",
-            panel=Panel.ADVANCED,
             unset="replace broken UTF-8, refuse broken JSON",
         ),
     ] = None
@@ -314,35 +286,25 @@ class TextOptions(Checked):
 class W2VConfig(Checked):
     """CBOW with negative sampling; the defaults are gensim's and word2vec's (arXiv 2004.03354, appendix)."""
 
-    dim: Annotated[
-        Count | None, Option("Dimension of the vectors.", panel=Panel.ADVANCED, unset="the model's embedding size")
-    ] = None
-    window: Annotated[Count, Option("Context words on each side.", panel=Panel.ADVANCED)] = 5
-    negative: Annotated[Count, Option("Negative samples per word.", panel=Panel.ADVANCED)] = 5
-    sample: Annotated[
-        NotNegative, Option("Downsample words above this relative frequency; 0: never.", panel=Panel.ADVANCED)
-    ] = 1e-3
+    dim: Annotated[Count | None, advanced("Dimension of the vectors.", unset="the model's embedding size")] = None
+    window: Annotated[Count, advanced("Context words on each side.")] = 5
+    negative: Annotated[Count, advanced("Negative samples per word.")] = 5
+    sample: Annotated[NotNegative, advanced("Downsample words above this relative frequency; 0: never.")] = 1e-3
     ns_exponent: Annotated[
         Annotated[float, Interval(ge=-1, le=1)],
-        Option("Exponent of the word counts in the negative sampling distribution.", panel=Panel.ADVANCED),
+        advanced("Exponent of the word counts in the negative sampling distribution."),
     ] = 0.75
-    min_count: Annotated[Count, Option("Ignore words that occur less often.", panel=Panel.VECTORS), BASIC] = 5
+    min_count: Annotated[Count, basic("Ignore words that occur less often.", panel=Panel.VECTORS)] = 5
     max_vocab: Annotated[Count | None, Option("Keep only this many words, the most frequent.", panel=Panel.VECTORS)] = (
         None
     )
-    epochs: Annotated[Count, Option("Passes over the corpus.", panel=Panel.VECTORS), BASIC] = 5
-    alpha: Annotated[Rate, Option("Initial learning rate.", panel=Panel.ADVANCED)] = 0.025
-    min_alpha: Annotated[Positive, Option("Final learning rate.", panel=Panel.ADVANCED)] = 1e-4
-    cbow_mean: Annotated[
-        bool, Option("Average or sum the context vectors.", "--cbow-mean/--cbow-sum", panel=Panel.ADVANCED)
-    ] = True
+    epochs: Annotated[Count, basic("Passes over the corpus.", panel=Panel.VECTORS)] = 5
+    alpha: Annotated[Rate, advanced("Initial learning rate.")] = 0.025
+    min_alpha: Annotated[Positive, advanced("Final learning rate.")] = 1e-4
+    cbow_mean: Annotated[bool, advanced("Average or sum the context vectors.", "--cbow-mean/--cbow-sum")] = True
     shrink_windows: Annotated[
         bool,
-        Option(
-            "Draw each window's size from 1 to --window, as word2vec does.",
-            "--shrink-windows/--full-windows",
-            panel=Panel.ADVANCED,
-        ),
+        advanced("Draw each window's size from 1 to --window, as word2vec does.", "--shrink-windows/--full-windows"),
     ] = True
     engine: Annotated[
         EngineName,
@@ -352,25 +314,21 @@ class W2VConfig(Checked):
             panel=Panel.VECTORS,
         ),
     ] = "auto"
-    """``w2v.resolve_engine`` resolves ``auto``."""
     gradient: Annotated[
         Gradient,
-        Option(
+        advanced(
             "Gradient of a context word: the gradient of the mean, as in word2vec, or that divided by the number of "
-            "context words (only --engine fast).",
-            panel=Panel.ADVANCED,
+            "context words (only --engine fast)."
         ),
     ] = "word2vec"
     """For ``corrected`` see arXiv 2012.15332."""
     sync_words: Annotated[
         Count,
-        Option(
-            "With --cluster: words that each core trains on before the nodes average their vectors.",
-            panel=Panel.ADVANCED,
-            needs=("--cluster",),
+        advanced(
+            "With --cluster: words that each core trains on before the nodes average their vectors.", needs="--cluster"
         ),
     ] = 1_000_000
-    """Fewer at the start of training: see ``vectors.averaging``."""
+    """Fewer at the start of training."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
     workers: Count = 1
 
@@ -393,24 +351,22 @@ class W2VConfig(Checked):
 class AlignConfig(Checked):
     """How the map from word vectors to wordpiece vectors is fitted."""
 
-    method: Annotated[AlignMethod, Option("How the map is fitted.", panel=Panel.MAP, paper="lstsq"), BASIC] = "lstsq"
+    method: Annotated[AlignMethod, basic("How the map is fitted.", panel=Panel.MAP, paper="lstsq")] = "lstsq"
     ridge: Annotated[
         NotNegative,
-        Option(
+        advanced(
             "Penalty of --method ridge, in units of the mean squared singular value of the word vectors.",
-            panel=Panel.ADVANCED,
-            needs=("--method ridge",),
+            needs="--method ridge",
         ),
     ] = 1.0
     heldout: Annotated[float, Interval(gt=0, lt=1)] = 0.1
     """Share of the overlapping words that the diagnostics hold out; the final map is fitted on all of them."""
     random_scale: Annotated[
         RandomScaleName,
-        Option(
+        advanced(
             "Rows of --method random: N(0, 0.02), as BERT is initialised, or the mean and deviation of the base "
             "model's rows.",
-            panel=Panel.ADVANCED,
-            needs=("--method random",),
+            needs="--method random",
         ),
     ] = "bert"
     seed: Annotated[Seed, Option("Random seed.")] = 1
@@ -422,55 +378,46 @@ class ExpandConfig(Checked):
 
     rows: Annotated[
         RowChoice,
-        Option(
+        basic(
             "How a new row is computed: the mapped vector (map), scaled to the norm of the base rows (norm), the mean "
             "of the word's pieces (pieces), a blend of vector and pieces, a fit on vector, count and pieces (form), or "
             "the best of norm, pieces and form on held-out words (auto).",
             panel=Panel.ROWS,
             paper="map",
         ),
-        BASIC,
     ] = "map"
     blend: Annotated[
         Share,
-        Option(
+        advanced(
             "Weight of the mapped vector with --rows blend; the mean of the pieces has 1 minus it.",
-            panel=Panel.ADVANCED,
-            needs=("--rows blend",),
+            needs="--rows blend",
         ),
     ] = 0.5
     oov: Annotated[
         OovRule,
-        Option(
+        advanced(
             "How to split words without a row: as the base model does, or by longest match over all entries.",
-            panel=Panel.ADVANCED,
             paper="base",
         ),
     ] = "base"
     replace_all: Annotated[
         bool,
-        Option(
+        advanced(
             "With --rows map, also replace the rows of words that the model already has (an ablation in the paper, and "
             "worse).",
-            panel=Panel.ADVANCED,
-            needs=("--rows map",),
+            needs="--rows map",
         ),
     ] = False
-    max_words: Annotated[
-        Count | None, Option("Add at most this many words, the most frequent.", panel=Panel.ROWS), BASIC
-    ] = None
-    min_count: Annotated[Count, Option("Add only words that occur at least this often.", panel=Panel.ROWS), BASIC] = 1
-    min_pieces: Annotated[
-        Count, Option("Add only words that the model splits into at least this many pieces.", panel=Panel.ADVANCED)
-    ] = 1
+    max_words: Annotated[Count | None, basic("Add at most this many words, the most frequent.", panel=Panel.ROWS)] = (
+        None
+    )
+    min_count: Annotated[Count, basic("Add only words that occur at least this often.", panel=Panel.ROWS)] = 1
+    min_pieces: Annotated[Count, advanced("Add only words that the model splits into at least this many pieces.")] = 1
     restrict_to: Annotated[
-        tuple[str, ...],
-        Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True),
+        tuple[str, ...], Option("Add only words that occur in this file; repeatable.", panel=Panel.ROWS, is_path=True)
     ] = ()
     """Does not change the tokenization of these files with ``oov="base"``."""
-    dtype: Annotated[
-        DType | None, Option("Data type of the weights.", panel=Panel.ADVANCED, unset="the model's own")
-    ] = None
+    dtype: Annotated[DType | None, advanced("Data type of the weights.", unset="the model's own")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -489,7 +436,7 @@ class AssessConfig(Checked):
         Annotated[int, Ge(2)],
         Option("Number of folds of the labelled examples; each is held out once.", panel=Panel.TRAINING),
     ] = 3
-    seeds: Annotated[NumberOfSeeds, Option("Number of models to train per fold.", panel=Panel.TRAINING), BASIC] = 1
+    seeds: Annotated[NumberOfSeeds, basic("Number of models to train per fold.", panel=Panel.TRAINING)] = 1
     seed: Annotated[
         Seed, Option("First seed of the models, and the seed that draws the folds.", panel=Panel.TRAINING)
     ] = 0
@@ -530,13 +477,11 @@ _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
 class TaskConfig(Checked):
     """The examples of a task, and how its model reads them; raises ``UsageError`` for a setting of another task."""
 
-    task: Annotated[TaskName, Option("Kind of task."), BASIC] = "ner"
+    task: Annotated[TaskName, basic("Kind of task.")] = "ner"
     text_fields: Annotated[
-        tuple[str, ...],
-        Option("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES),
-        BASIC,
+        tuple[str, ...], basic("Field or column of the text; twice for a pair.", "--text-field", panel=Panel.CLASSES)
     ] = ("text",)
-    label_field: Annotated[str, Option("Field or column of the label.", panel=Panel.CLASSES), BASIC] = "label"
+    label_field: Annotated[str, basic("Field or column of the label.", panel=Panel.CLASSES)] = "label"
     label_kind: Annotated[
         LabelKind,
         Option(
@@ -550,56 +495,37 @@ class TaskConfig(Checked):
     """Classification: the format of CSV and TSV files; ``None``: their suffixes determine it."""
     head_layers: Annotated[
         Annotated[int, Interval(ge=1, le=2)],
-        Option(
+        advanced(
             "Layers of the head: 1, as in transformers, or 2, with a linear layer and tanh before it (only greenadapt "
-            "can load that).",
-            panel=Panel.ADVANCED,
+            "can load that)."
         ),
     ] = 1
-    head_dropout: Annotated[
-        HeldOutShare | None, Option("Dropout of the head.", panel=Panel.ADVANCED, unset="the model's own")
-    ] = None
+    head_dropout: Annotated[HeldOutShare | None, advanced("Dropout of the head.", unset="the model's own")] = None
     chunk: Annotated[Count | None, Option("Read at most this many words at once.", panel=Panel.NER)] = 30
     """``None`` reads whole sentences."""
     gold_chunks: Annotated[
-        bool,
-        Option("Also split test sentences by their gold tags, as in the paper's experiments.", panel=Panel.ADVANCED),
+        bool, advanced("Also split test sentences by their gold tags, as in the paper's experiments.")
     ] = False
     x_class: Annotated[
-        bool,
-        Option(
-            "Label [CLS], [SEP] and pieces inside a word with an additional class, as in BioBERT's code.",
-            panel=Panel.ADVANCED,
-        ),
+        bool, advanced("Label [CLS], [SEP] and pieces inside a word with an additional class, as in BioBERT's code.")
     ] = False
     negatives: Annotated[
         Annotated[int, Ge(0)],
-        Option(
-            "Windows without the answer to train on per question, in addition to all windows with it.",
-            panel=Panel.ADVANCED,
-        ),
+        advanced("Windows without the answer to train on per question, in addition to all windows with it."),
     ] = 2
     stride: Annotated[
         Count | None,
-        Option(
+        advanced(
             "Pieces between the starts of two windows, as in BERT's code for SQuAD.",
-            panel=Panel.ADVANCED,
             unset="half of each window is searched, the rest is context",
         ),
     ] = None
     max_question: Annotated[
-        Count | None,
-        Option(
-            "Read at most this many pieces of a question.", panel=Panel.ADVANCED, unset="as many as the model reads"
-        ),
+        Count | None, advanced("Read at most this many pieces of a question.", unset="as many as the model reads")
     ] = None
     max_answer_pieces: Annotated[
         Count | None,
-        Option(
-            "Longest answer, in pieces of the base tokenization.",
-            panel=Panel.ADVANCED,
-            unset="no limit but 500 characters",
-        ),
+        advanced("Longest answer, in pieces of the base tokenization.", unset="no limit but 500 characters"),
     ] = None
     max_length: Annotated[
         Length | None,
@@ -623,10 +549,8 @@ class TaskConfig(Checked):
             check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
     def settings(self) -> dict[str, Any]:
-        """All fields; those that later versions added only if they are set, so that earlier results stay valid."""
-        later = ("head_layers", "head_dropout", "stride", "max_question", "max_answer_pieces")
-        unset = {name for name in later if getattr(self, name) == getattr(TaskConfig, name)}
-        return {name: value for name, value in asdict(self).items() if name not in unset}
+        """All fields, see ``_settings``."""
+        return _settings(self, "head_layers", "head_dropout", "stride", "max_question", "max_answer_pieces")
 
 
 _PRECISION = Option("auto: bfloat16 on GPUs that support it, else float32.", panel=Panel.MACHINE)
@@ -637,57 +561,41 @@ _MAX_TOKENS = Option("Pieces in the model at once, padding included; lower it if
 class TrainConfig(Checked):
     """How a task's model is trained; ``PAPER`` has the settings of arXiv 2004.03354."""
 
+    PANEL = Panel.TRAINING
     mix: Annotated[
         Mix,
-        Option(
+        basic(
             "Tokenization of a training example: drawn for each example and epoch (sample), once for each example "
             "(fixed) or for each batch, both, or always the base or the expanded tokenization.",
-            panel=Panel.TRAINING,
             paper="sample",
         ),
-        BASIC,
     ] = "sample"
     agreement: Annotated[
         NotNegative,
-        Option(
+        advanced(
             "With --mix both, read both tokenizations of an example in the same step, and add the symmetric KL "
-            "divergence between their predictions to the loss, multiplied by this weight.",
-            panel=Panel.ADVANCED,
+            "divergence between their predictions to the loss, multiplied by this weight."
         ),
     ] = 0.0
-    """As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448); 0 is ``mix="both"`` alone."""
+    """As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448)."""
     pool: Annotated[
         PoolChoice,
-        Option(
+        basic(
             "Logits to predict with: the mean over both tokenizations, those of one tokenization, or the best of these "
             "on --dev, chosen for each seed.",
-            panel=Panel.TRAINING,
             paper="mean",
         ),
-        BASIC,
     ] = "mean"
-    epochs: Annotated[Count, Option("Passes over the training data.", panel=Panel.TRAINING), BASIC] = 10
-    max_steps: Annotated[
-        Count | None, Option("Stop after at most this many optimizer steps.", panel=Panel.ADVANCED)
-    ] = None
-    learning_rate: Annotated[
-        Positive, Option("Peak learning rate.", "--learning-rate --lr", panel=Panel.TRAINING), BASIC
-    ] = 5e-5
-    warmup: Annotated[
-        Share, Option("Share of the steps with a rising learning rate; it then falls to 0.", panel=Panel.ADVANCED)
-    ] = 0.1
-    batch_size: Annotated[Count, Option("Examples per optimizer step.", panel=Panel.TRAINING)] = 32
-    weight_decay: Annotated[
-        NotNegative, Option("Decoupled weight decay, except on biases and layer norms.", panel=Panel.ADVANCED)
-    ] = 0.0
-    clip: Annotated[Positive, Option("Maximum norm of the gradient.", panel=Panel.ADVANCED)] = 1.0
+    epochs: Annotated[Count, basic("Passes over the training data.")] = 10
+    max_steps: Annotated[Count | None, advanced("Stop after at most this many optimizer steps.")] = None
+    learning_rate: Annotated[Positive, basic("Peak learning rate.", "--learning-rate --lr")] = 5e-5
+    warmup: Annotated[Share, advanced("Share of the steps with a rising learning rate; it then falls to 0.")] = 0.1
+    batch_size: Annotated[Count, Option("Examples per optimizer step.")] = 32
+    weight_decay: Annotated[NotNegative, advanced("Decoupled weight decay, except on biases and layer norms.")] = 0.0
+    clip: Annotated[Positive, advanced("Maximum norm of the gradient.")] = 1.0
     precision: Annotated[Precision, _PRECISION] = "auto"
-    keep: Annotated[
-        Keep, Option("Keep the model of the last epoch, or of the best epoch on --dev.", panel=Panel.TRAINING)
-    ] = "last"
-    patience: Annotated[
-        Count | None, Option("Stop after this many epochs without a better score on --dev.", panel=Panel.TRAINING)
-    ] = None
+    keep: Annotated[Keep, Option("Keep the model of the last epoch, or of the best epoch on --dev.")] = "last"
+    patience: Annotated[Count | None, Option("Stop after this many epochs without a better score on --dev.")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -699,42 +607,31 @@ class TrainConfig(Checked):
             )
 
     def settings(self) -> dict[str, Any]:
-        """All fields, ``agreement`` only if it is not 0, so that results and states of earlier versions stay valid."""
-        return {name: value for name, value in asdict(self).items() if name != "agreement" or value}
+        """All fields, see ``_settings``."""
+        return _settings(self, "agreement")
 
 
 PAPER: dict[str, Any] = {"epochs": 100, "learning_rate": 1e-5}
 """Settings of ``TrainConfig`` in arXiv 2004.03354."""
 
 
-_WITH_TEXTS = ("--unlabelled",)
-
-
 @dataclass(frozen=True)
 class UnlabelledConfig(Checked):
     """How unlabelled texts take part in the training of a task."""
 
+    PANEL = Panel.TRAINING
+    NEEDS = "--unlabelled"
     unlabelled_batch: Annotated[
-        Count,
-        Option(
-            "Texts of --unlabelled per optimizer step, each in both tokenizations.",
-            panel=Panel.TRAINING,
-            needs=_WITH_TEXTS,
-        ),
+        Count, Option("Texts of --unlabelled per optimizer step, each in both tokenizations.")
     ] = 16
-    unlabelled_weight: Annotated[
-        Positive,
-        Option("Weight of the loss on texts of --unlabelled.", panel=Panel.TRAINING, needs=_WITH_TEXTS),
-    ] = 1.0
-
-
-_WITH_MEMORY = ("--memory",)
+    unlabelled_weight: Annotated[Positive, Option("Weight of the loss on texts of --unlabelled.")] = 1.0
 
 
 @dataclass(frozen=True)
 class MemoryConfig(Checked):
     """How the domain model attends to the states of a general model (G-MAP, arXiv 2212.03613)."""
 
+    NEEDS = "--memory"
     strategy: Annotated[
         Strategy,
         Option(
@@ -742,66 +639,43 @@ class MemoryConfig(Checked):
             "(one shared head).",
             panel=Panel.MEMORY,
             paper="chunk",
-            needs=_WITH_MEMORY,
         ),
     ] = "chunk"
     attention: Annotated[
         MemoryVariant,
-        Option(
+        advanced(
             "How layers attend to memory: one softmax over text and memory, or one of the paper's two other variants.",
             "--memory-attention",
-            panel=Panel.ADVANCED,
             paper="memory",
-            needs=_WITH_MEMORY,
         ),
     ] = "memory"
     layers: Annotated[
         tuple[Count, ...],
-        Option(
+        advanced(
             "Layers of the domain model that see memory, such as 6,12, counted from 1.",
             "--memory-layers",
-            panel=Panel.ADVANCED,
             parse=parse_numbers,
             unset="the strategy's",
-            needs=_WITH_MEMORY,
         ),
     ] = ()
     source: Annotated[
         str,
-        Option(
+        advanced(
             "States of the general model that are the memory: paper, reference (one layer lower, as in the released "
             "code), or a range for each layer, such as 1-6,7-12, where 0 is the embedding layer.",
             "--memory-source",
-            panel=Panel.ADVANCED,
-            needs=_WITH_MEMORY,
         ),
     ] = "paper"
     gate_init: Annotated[
         GateInit,
-        Option(
-            "Initial gates: zero, so that a gate averages its layers, or N(0, 0.02), as in the released code.",
-            panel=Panel.ADVANCED,
-            needs=_WITH_MEMORY,
-        ),
+        advanced("Initial gates: zero, so that a gate averages its layers, or N(0, 0.02), as in the released code."),
     ] = "zero"
     project: Annotated[
         bool,
-        Option(
-            "Learn a linear map from the general model's hidden size to the domain model's.",
-            "--memory-project",
-            panel=Panel.ADVANCED,
-            needs=_WITH_MEMORY,
-        ),
+        advanced("Learn a linear map from the general model's hidden size to the domain model's.", "--memory-project"),
     ] = False
     frozen: Annotated[
-        bool,
-        Option(
-            "Also train the general model.",
-            "--unfreeze-memory",
-            panel=Panel.MEMORY,
-            negated=True,
-            needs=_WITH_MEMORY,
-        ),
+        bool, Option("Also train the general model.", "--unfreeze-memory", panel=Panel.MEMORY, negated=True)
     ] = True
 
     def __post_init__(self) -> None:
@@ -838,12 +712,7 @@ class SamplingConfig(Checked):
     falls from 1 in the first epoch to 0.2 in the last (anneal)."""
     steps_per_epoch: Annotated[
         Count | None,
-        Option(
-            "Steps per epoch, of all tasks together.",
-            panel=Panel.ADVANCED,
-            paper="2400",
-            unset="the number of batches of all tasks",
-        ),
+        advanced("Steps per epoch, of all tasks together.", paper="2400", unset="the number of batches of all tasks"),
     ] = None
 
 
@@ -856,7 +725,7 @@ NOT_WITH_ADD_TO = ("out", "sampling", "cache_memory")
 
 
 def preset_settings(name: str | None, *, many: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The settings of ``TrainConfig`` and ``SamplingConfig`` in the preset ``name``, for ``many`` tasks on one encoder
+    """The settings of ``TrainConfig`` and ``SamplingConfig`` in the preset ``name``, for several tasks on one encoder
     or for a single task; ``None`` has no settings. Raises ``UsageError`` for a name other than ``paper``.
     """
     if name is None:
@@ -875,16 +744,12 @@ class RunConfig(Checked):
     """
 
     max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
-    """A larger batch is split into parts."""
     checkpoint_steps: Annotated[
-        Count,
-        Option("Optimizer steps between checkpoints, in addition to one per epoch.", panel=Panel.ADVANCED),
+        Count, advanced("Optimizer steps between checkpoints, in addition to one per epoch.")
     ] = 500
-    """A killed run resumes from its last checkpoint."""
-    compile: Annotated[bool, Option("Compile the model first.", panel=Panel.ADVANCED)] = False
+    compile: Annotated[bool, advanced("Compile the model first.")] = False
     report_to: Annotated[
-        tuple[str, ...],
-        Option("A tracker that accelerate supports, such as tensorboard or wandb; repeatable.", panel=Panel.ADVANCED),
+        tuple[str, ...], advanced("A tracker that accelerate supports, such as tensorboard or wandb; repeatable.")
     ] = ()
     cache_memory: Annotated[
         bool,
@@ -896,12 +761,11 @@ class RunConfig(Checked):
     ] = False
     max_cache: Annotated[
         Count,
-        Option(
+        advanced(
             "Largest size of the cache of --cache-memory, such as 20G.",
-            panel=Panel.ADVANCED,
             parse=parse_bytes,
             default_text="20G",
-            needs=("--cache-memory",),
+            needs="--cache-memory",
         ),
     ] = 20 << 30
 
@@ -945,30 +809,28 @@ class ReadingOptions(Checked):
 class CompileConfig(Checked):
     """How a model is compiled."""
 
-    backend: Annotated[Literal["onnx", "openvino"], Option("Library that runs the model."), BASIC] = "onnx"
+    backend: Annotated[Literal["onnx", "openvino"], basic("Library that runs the model.")] = "onnx"
     quantize: Annotated[
-        Quantize, Option("Data type of the matrix products: float32 (none), int8, or bf16 with OpenVINO."), BASIC
+        Quantize, basic("Data type of the matrix products: float32 (none), int8, or bf16 with OpenVINO.")
     ] = "none"
     seed: Annotated[int | None, Option("Seed of the model to compile.", unset="the first in the folder")] = None
-    task: Annotated[str | None, Option("Task of a multitask model to compile."), BASIC] = None
+    task: Annotated[str | None, basic("Task of a multitask model to compile.")] = None
 
 
 @dataclass(frozen=True)
 class QaConfig(Checked):
     """Which answers are predicted; ``None``: as in training, else as in the paper."""
 
-    top: Annotated[int, Option("Answers to each question.", panel=Panel.ANSWERS), BASIC] = 1
-    n_best: Annotated[Count, Option("Number of spans in the softmax of the probabilities.", panel=Panel.ADVANCED)] = 20
+    top: Annotated[int, basic("Answers to each question.", panel=Panel.ANSWERS)] = 1
+    n_best: Annotated[Count, advanced("Number of spans in the softmax of the probabilities.")] = 20
     word_unit: Annotated[
         WordUnit | None,
-        Option(
-            "Where answers may begin and end: at white space, or also at punctuation.",
-            panel=Panel.ADVANCED,
-            unset="as trained, else punct",
+        advanced(
+            "Where answers may begin and end: at white space, or also at punctuation.", unset="as trained, else punct"
         ),
     ] = None
     max_answer_chars: Annotated[
-        Count | None, Option("Longest answer, in characters.", panel=Panel.ADVANCED, unset="as trained, else 500")
+        Count | None, advanced("Longest answer, in characters.", unset="as trained, else 500")
     ] = None
     no_answer: Annotated[
         bool | None,
@@ -1001,11 +863,10 @@ class IndexConfig(Checked):
 
     vectors: Annotated[
         bool,
-        Option(
+        basic(
             "Also store a vector of each paragraph by --model, for --by dense and hybrid; takes much longer.",
             "--vectors",
         ),
-        BASIC,
     ] = False
     paragraph_chars: Annotated[Annotated[int, Ge(100)], Option("Longest paragraph, in characters.")] = 1000
 
@@ -1027,26 +888,23 @@ class RetrievalConfig(Checked):
         Option(
             "Find paragraphs by their words, by vectors (of an index with --vectors), or by both.",
             panel=Panel.SEARCH,
-            needs=("--index",),
+            needs="--index",
         ),
     ] = "bm25"
     search_weight: Annotated[
         NotNegative,
-        Option(
+        advanced(
             "Subtracted from the logits of answers in a paragraph with search score 0; nothing is subtracted in the "
-            "best paragraph of the index or of the text.",
-            panel=Panel.ADVANCED,
+            "best paragraph of the index or of the text."
         ),
     ] = 5.0
 
     @property
     def n_passages(self) -> int:
-        """Number of paragraphs to read from an index."""
         return 10 if self.passages is None else self.passages
 
     @property
     def is_weighed(self) -> bool:
-        """Whether ``search_weight`` differs from its default."""
         return self.search_weight != RetrievalConfig.search_weight
 
     def check_index(self, index: str | None) -> None:
@@ -1059,13 +917,12 @@ class RetrievalConfig(Checked):
 class ServeConfig(Checked):
     """Where a server listens, and its limits."""
 
+    PANEL = Panel.LIMITS
     host: Annotated[
-        str, Option("Address to listen on; 0.0.0.0 accepts requests from other machines.", panel=Panel.ADDRESS), BASIC
+        str, basic("Address to listen on; 0.0.0.0 accepts requests from other machines.", panel=Panel.ADDRESS)
     ] = "127.0.0.1"
     port: Annotated[
-        Annotated[int, Interval(ge=0, le=65535)],
-        Option("Port to listen on; 0 takes a free one.", panel=Panel.ADDRESS),
-        BASIC,
+        Annotated[int, Interval(ge=0, le=65535)], basic("Port to listen on; 0 takes a free one.", panel=Panel.ADDRESS)
     ] = 8000
     allow_hosts: Annotated[
         tuple[str, ...],
@@ -1080,17 +937,15 @@ class ServeConfig(Checked):
         Count,
         Option("Processes, each with its copy of the models. A process that dies is replaced.", panel=Panel.MACHINE),
     ] = 1
-    max_body: Annotated[
-        Count, Option("Largest request, such as 1M.", panel=Panel.LIMITS, parse=parse_bytes, default_text="1M")
-    ] = 1 << 20
-    max_texts: Annotated[Count, Option("Most texts or documents in a request.", panel=Panel.LIMITS)] = 64
-    max_chars: Annotated[Count, Option("Longest text, in characters.", panel=Panel.LIMITS)] = 100_000
+    max_body: Annotated[Count, Option("Largest request, such as 1M.", parse=parse_bytes, default_text="1M")] = 1 << 20
+    max_texts: Annotated[Count, Option("Most texts or documents in a request.")] = 64
+    max_chars: Annotated[Count, Option("Longest text, in characters.")] = 100_000
     max_queue: Annotated[
-        Count, Option("Most texts that wait in a process; further requests are answered with 503.", panel=Panel.LIMITS)
+        Count, Option("Most texts that wait in a process; further requests are answered with 503.")
     ] = 512
-    max_seconds: Annotated[
-        Positive, Option("Longest time of a request, in seconds; then it is answered with 504.", panel=Panel.LIMITS)
-    ] = 30.0
+    max_seconds: Annotated[Positive, Option("Longest time of a request, in seconds; then it is answered with 504.")] = (
+        30.0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -1116,21 +971,16 @@ class PretrainConfig(Checked):
     heldout: Annotated[
         HeldOutShare, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper="0.3")
     ] = 0.3
-    mask_share: Annotated[
-        Annotated[float, Interval(gt=0, lt=1)], Option("Share of the pieces to predict.", panel=Panel.ADVANCED)
-    ] = 0.15
+    mask_share: Annotated[Annotated[float, Interval(gt=0, lt=1)], advanced("Share of the pieces to predict.")] = 0.15
     whole_words: Annotated[bool, Option("Mask all pieces of a word together.", panel=Panel.MASKING)] = False
     only_new_rows: Annotated[bool, Option("Train only the rows of the added words.", panel=Panel.TRAINING)] = False
     head_steps: Annotated[
-        Annotated[int, Ge(0)],
-        Option("Steps that first train only the head, if the checkpoint has none.", panel=Panel.ADVANCED),
+        Annotated[int, Ge(0)], advanced("Steps that first train only the head, if the checkpoint has none.")
     ] = 200
-    head_learning_rate: Annotated[
-        Positive, Option("Peak learning rate of --head-steps.", panel=Panel.ADVANCED, needs=("--head-steps",))
-    ] = 1e-3
-    eval_inputs: Annotated[
-        Count, Option("Evaluate the loss on at most this many inputs per set.", panel=Panel.ADVANCED)
-    ] = 2000
+    head_learning_rate: Annotated[Positive, advanced("Peak learning rate of --head-steps.", needs="--head-steps")] = (
+        1e-3
+    )
+    eval_inputs: Annotated[Count, advanced("Evaluate the loss on at most this many inputs per set.")] = 2000
     seed: Annotated[Seed, Option("Random seed.", panel=Panel.TRAINING)] = 0
 
 
@@ -1193,9 +1043,7 @@ class AdapterConfig(Checked):
     """What each task adds to a shared encoder (BERT and PALs, arXiv 1902.02671)."""
 
     adapter: Annotated[
-        AdapterName,
-        Option("Adapter that each task adds to the encoder; none: only a head.", panel=Panel.ADAPTERS),
-        BASIC,
+        AdapterName, basic("Adapter that each task adds to the encoder; none: only a head.", panel=Panel.ADAPTERS)
     ] = "pals"
     """Projected attention with projections shared by all layers (``pals``), low-rank layers, narrow attention or
     feed-forward layers with their own or shared projections, a factor for each element (``lhuc``), two bottlenecks per
@@ -1212,60 +1060,36 @@ class AdapterConfig(Checked):
     ] = None
     heads: Annotated[
         Count | None,
-        Option(
-            "Attention heads of the adapters.",
-            "--adapter-heads",
-            panel=Panel.ADVANCED,
-            unset="heads of size 17 or slightly more",
-        ),
+        advanced("Attention heads of the adapters.", "--adapter-heads", unset="heads of size 17 or slightly more"),
     ] = None
     layers: Annotated[
-        str,
-        Option(
-            "Layers with adapters: all, the top or bottom half, or numbers such as 1,3, counted from 1.",
-            panel=Panel.ADVANCED,
-        ),
+        str, advanced("Layers with adapters: all, the top or bottom half, or numbers such as 1,3, counted from 1.")
     ] = "all"
     placement: Annotated[
         Placement,
-        Option(
-            "Parallel to the layer, or after it with an additional layer norm (much worse in the paper).",
-            panel=Panel.ADVANCED,
-        ),
+        advanced("Parallel to the layer, or after it with an additional layer norm (much worse in the paper)."),
     ] = "parallel"
     form: Annotated[
         AdapterForm,
-        Option(
-            "As in the paper, or as in its released code (GELU after the projections, six heads).",
-            "--adapter-form",
-            panel=Panel.ADVANCED,
+        advanced(
+            "As in the paper, or as in its released code (GELU after the projections, six heads).", "--adapter-form"
         ),
     ] = "paper"
     init: Annotated[
         AdapterInit,
-        Option(
+        advanced(
             "N(0, 0.02), or zero for the up projections, so that training starts from the plain model.",
             "--adapter-init",
-            panel=Panel.ADVANCED,
         ),
     ] = "paper"
-    top_layers: Annotated[
-        Count, Option("Number of layers of --adapter top-…; 3 and 12 were worse in the paper.", panel=Panel.ADVANCED)
-    ] = 6
+    top_layers: Annotated[Count, advanced("Number of layers of --adapter top-…; 3 and 12 were worse in the paper.")] = 6
     own_pooler: Annotated[
-        bool,
-        Option(
-            "Give each classification task its own copy of the model's pooler.",
-            "--own-pooler",
-            panel=Panel.ADVANCED,
-        ),
+        bool, advanced("Give each classification task its own copy of the model's pooler.", "--own-pooler")
     ] = False
     share_projections: Annotated[
         bool,
-        Option(
-            "Share the adapters' down and up projections between all tasks (worse in the paper).",
-            "--share-projections",
-            panel=Panel.ADVANCED,
+        advanced(
+            "Share the adapters' down and up projections between all tasks (worse in the paper).", "--share-projections"
         ),
     ] = False
     freeze_encoder: Annotated[bool, Option("Train only adapters and heads.", panel=Panel.ADAPTERS)] = False
@@ -1293,10 +1117,8 @@ class AdapterConfig(Checked):
             check(not is_given or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
 
     def settings(self) -> dict[str, Any]:
-        """The fields as JSON, what the adapter computes; those that later versions added only if they are set."""
-        later = ("top_layers", "own_pooler", "share_projections")
-        unset = {key for key in later if getattr(self, key) == getattr(AdapterConfig, key)}
-        settings = {key: value for key, value in asdict(self).items() if key not in unset}
+        """The fields as JSON, see ``_settings``, and what the adapter reads."""
+        settings = _settings(self, "top_layers", "own_pooler", "share_projections")
         return settings | {PALS_READ: "feed-forward input"} if self.adapter == "houlsby-pals" else settings
 
     @classmethod
@@ -1308,5 +1130,4 @@ class AdapterConfig(Checked):
 
     @property
     def kind(self) -> AdapterKind:
-        """Properties of this adapter."""
         return ADAPTERS[self.adapter]

@@ -5,16 +5,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, wraps
 from os import PathLike, fsencode, fspath
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from greenadapt.errors import InputError, UsageError
-
-BASIC = "basic"
-"""Mark in the annotation of an option that the short help lists."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +22,7 @@ class Option:
     names: str = ""
     """Names of the option, such as ``--a/--no-a`` or ``--learning-rate --lr``; empty: the field's name."""
     panel: str | None = None
+    """The panel in the help; ``None``: that of the class, if any."""
     paper: str = ""
     """The value in the paper that the stage implements."""
     unset: str = ""
@@ -37,8 +35,10 @@ class Option:
     """The default as such a string."""
     negated: bool = False
     """Whether the option is a flag that switches the field off."""
-    needs: tuple[str, ...] = ()
-    """Options such as ``--memory`` or ``--rows blend``: without one of them the option has no effect."""
+    is_basic: bool = False
+    """Whether the short help lists it."""
+    needs: str = ""
+    """An option such as ``--rows blend`` without which this option has no effect; empty: that of the class, if any."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,9 @@ class Field:
     """Type with ranges."""
     default: Any
     option: Option
-    is_basic: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the option."""
         return tuple(self.option.names.split()) or (f"--{self.name.replace('_', '-')}",)
 
     @property
@@ -76,28 +74,31 @@ def option_fields(config: Any) -> dict[str, Field]:
         kind, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
         option = next((mark for mark in marks if isinstance(mark, Option)), None)
         if option is not None:
-            ranges = [mark for mark in marks if mark not in (option, BASIC)]
+            ranges = [mark for mark in marks if mark is not option]
             kind = Annotated[kind, *ranges] if ranges else kind
-            options[field.name] = Field(field.name, kind, field.default, option, BASIC in marks)
+            option = replace(option, panel=option.panel or config.PANEL, needs=option.needs or config.NEEDS)
+            options[field.name] = Field(field.name, kind, field.default, option)
     return options
 
 
 def refuse_without_effect(field: Field, values: Mapping[str, Any]) -> None:
-    """Raise ``UsageError`` if none of the options that ``field`` needs is among ``values``, by parameter."""
-    current = []
-    for need in field.option.needs:
-        option, *needed = need.split()
-        value = values.get(option.removeprefix("--").replace("-", "_"))
-        if value in needed if needed else value:
-            return
-        current += [f"this is {option} {value}"] if needed and value is not None else []
-    if field.option.needs:
-        missing = ", ".join([f"{field.option_name} has no effect without {' or '.join(field.option.needs)}", *current])
-        raise UsageError(missing, f"add it, or leave out {field.option_name}")
+    """Raise ``UsageError`` if the option that ``field`` needs is not among ``values``, by parameter."""
+    option, _, expected = field.option.needs.partition(" ")
+    value = values.get(option.removeprefix("--").replace("-", "_"))
+    if not option or (value == expected if expected else value):
+        return
+    current = f", this is {option} {value}" if expected and value is not None else ""
+    message = f"{field.option_name} has no effect without {field.option.needs}{current}"
+    raise UsageError(message, f"add it, or leave out {field.option_name}")
 
 
 class Checked:
     """A frozen dataclass that checks its values against its types and ranges; the first instance imports pydantic."""
+
+    PANEL: ClassVar[str | None] = None
+    """The panel of options without their own."""
+    NEEDS: ClassVar[str] = ""
+    """An option such as ``--memory`` without which the options of the class have no effect."""
 
     def __post_init__(self) -> None:
         """Raise ``UsageError`` if a value does not fit, see ``check_types``."""
@@ -116,26 +117,21 @@ def check_types(values: Any) -> None:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
     else:
-        _check_paths(values)
+        for name, field in option_fields(config).items():
+            value = getattr(values, name)
+            for path in value if field.option.is_path else (value,):
+                if isinstance(path, PathLike) or field.option.is_path:
+                    check_path(path, field.option_name)
         return
     name = str(problem["loc"][0])
-    field = option_fields(config).get(name)
-    option = field.option_name if field else f"{config.__name__}.{name}"
+    options = option_fields(config)
+    option = options[name].option_name if name in options else f"{config.__name__}.{name}"
     kind = next(field.type for field in fields(config) if field.name == name)
     is_inside = len(problem["loc"]) > 1 and problem["type"] != "missing"
     words = allowed(_of_items(kind) if is_inside else kind)
     if problem["type"].startswith(("greater_", "less_")):
         words = words.split(", ", 1)[1]
     raise UsageError(f"{option} {'has' if is_inside else 'is'} {problem['input']!r}, must be {words}")
-
-
-def _check_paths(values: Any) -> None:
-    config: Any = type(values)
-    for name, field in option_fields(config).items():
-        value = getattr(values, name)
-        for path in value if field.option.is_path else (value,):
-            if isinstance(path, PathLike) or field.option.is_path:
-                check_path(path, field.option_name)
 
 
 def check_path(path: Any, name: str) -> None:
@@ -149,7 +145,6 @@ def check_path(path: Any, name: str) -> None:
 
 @cache
 def _model(config: Any) -> Any:
-    """A pydantic model with the fields of a configuration."""
     from pydantic import ConfigDict, create_model
 
     types: dict[str, Any] = {field.name: (field.type, ...) for field in fields(config)}
@@ -259,10 +254,7 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_MAX_CHARACTERS = 60
-"""Characters of a value in a message."""
-
-
+_MAX_CHARACTERS = 60  # of a value in a message
 _EXPLICIT: ContextVar[Mapping[str, Any]] = ContextVar("explicit")
 
 
@@ -274,9 +266,10 @@ def checked_call(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        parameters = _signature(function).parameters
+        signature = _signature(function)
+        parameters = signature.parameters
         _refuse_unknown(function, parameters, kwargs)
-        bound = _signature(function).bind(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             kind, annotation = parameters[name].kind, parameters[name].annotation
             if kind is inspect.Parameter.VAR_KEYWORD or annotation is inspect.Parameter.empty:
@@ -318,8 +311,8 @@ def _refuse_unknown(
         if name not in parameters:
             import difflib
 
-            near = difflib.get_close_matches(name, parameters, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else "see its help()"
+            matches = difflib.get_close_matches(name, parameters, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(matches)}?" if matches else "see its help()"
             raise UsageError(f"{call} has no argument {name}", hint)
 
 

@@ -68,7 +68,7 @@ def _code(package: Path) -> dict[Path, bytes]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what is too long for every day."""
+    """Skip tests that are too long for every day."""
     if "GREENADAPT_LONG_TESTS" not in os.environ:
         for item in items:
             if "long" in item.keywords:
@@ -85,7 +85,7 @@ def pytest_runtest_teardown() -> None:
 
 
 def forget_imported() -> None:
-    """Training collects garbage before it begins: it need not look through all that was imported, again and again."""
+    """Freeze imported objects: training collects garbage first, and would visit all of them each time."""
     N_FORGOTTEN.append(len(sys.modules))
     gc.collect()
     gc.freeze()
@@ -93,33 +93,15 @@ def forget_imported() -> None:
 
 
 WORDS = [
-    "the",
-    "a",
-    "of",
-    "in",
-    "patient",
-    "heart",
-    "rate",
-    "with",
-    "virus",
-    "was",
-    "isolated",
-    "from",
-    "sample",
-    "and",
-    "is",
-    "not",
-    "cell",
-    "protein",
-    "dtype",
-    "array",
+    *("the", "a", "of", "in", "patient", "heart", "rate", "with", "virus", "was", "isolated", "from", "sample", "and"),
+    *("is", "not", "cell", "protein", "dtype", "array"),
 ]
 SUFFIXES = ["##chy", "##card", "##ia", "##s", "##ine", "##in", "##om", "##a", "##1", "##2", "##e", "##x", "##t"]
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 class Notes(Silent):
-    """Remembers what was said."""
+    """Progress that remembers notes and warnings."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -238,11 +220,13 @@ def tiny_model_in(
     """
     import torch
 
-    made, random_state = _tiny_model(architecture, width, lowercase, max_shard_size, json.dumps(config, sort_keys=True))
+    source, random_state = _tiny_model(
+        architecture, width, lowercase, max_shard_size, json.dumps(config, sort_keys=True)
+    )
     torch.set_rng_state(random_state)
     folder = parent / (name or architecture.lower())
     folder.mkdir(parents=True, exist_ok=True)
-    for file in made.iterdir():
+    for file in source.iterdir():
         (folder / file.name).unlink(missing_ok=True)  # a model may have mapped the file that is there
         shutil.copyfile(file, folder / file.name)
     return folder
@@ -250,7 +234,7 @@ def tiny_model_in(
 
 @cache
 def _tiny_model(architecture: str, width: int, lowercase: bool, max_shard_size: str, settings: str) -> tuple[Path, Any]:
-    """The model, made once, and torch's random state afterwards."""
+    """The model, cached, and torch's random state after it was made."""
     import torch
     import transformers
 
@@ -294,7 +278,7 @@ def _tiny_model(architecture: str, width: int, lowercase: bool, max_shard_size: 
 
 @cache
 def _models() -> Path:
-    """A folder for this process, in memory in ``make test``, and removed when it ends."""
+    """A temporary folder of this process, in memory in ``make test``."""
     folder = tempfile.mkdtemp(prefix="greenadapt-models-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
@@ -334,7 +318,7 @@ def two_tasks(trained_once: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def json_is_valid() -> Iterator[None]:
-    """Every line that a command called in this process prints with ``--json`` is as its schema says."""
+    """Check every line that commands in this process print with ``--json`` against its schema."""
     invoke = CliRunner.invoke
 
     def checked(self: CliRunner, called: Any, args: Any = None, **how: Any) -> Result:
@@ -352,7 +336,7 @@ def json_is_valid() -> Iterator[None]:
 
 @pytest.fixture
 def run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in a workspace and a folder of its own; exit code 1 or 2 comes with one line on stderr alone."""
+    """Run a command in a temporary folder and workspace; with exit code 1 or 2 it prints one line, on stderr."""
     monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
@@ -376,12 +360,12 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator["Hub"]:
 
     from tests.support.hub import TOKEN, local_hub
 
-    with local_hub() as made:
-        monkeypatch.setattr(constants, "ENDPOINT", made.url)
+    with local_hub() as local:
+        monkeypatch.setattr(constants, "ENDPOINT", local.url)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files by the older protocol
         monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield made
+        yield local
 
 
 def last_line(result: Result) -> str:
@@ -389,19 +373,8 @@ def last_line(result: Result) -> str:
     return result.stderr.strip().splitlines()[-1]
 
 
-def load_benchmark(name: str) -> ModuleType:
-    """A script of ``benchmarks/`` as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def benchmark_module(name: str) -> ModuleType:
-    """A module of a package in ``benchmarks/``."""
+    """A script of ``benchmarks/``, or a module of a package there."""
     folder = str(ROOT / "benchmarks")
     if folder not in sys.path:
         sys.path.append(folder)
@@ -410,7 +383,7 @@ def benchmark_module(name: str) -> ModuleType:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """torch computes in one thread, which is faster for tiny models than several that share few cores."""
+    """Let torch compute in one thread, which is faster for tiny models."""
     import torch
 
     before = torch.get_num_threads()

@@ -52,7 +52,7 @@ def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"adapter": "pal"}, "--adapter is 'pal', must be one of pals, low-rank"),
         ({"placement": "behind"}, "--placement is 'behind', must be one of parallel, serial"),
@@ -64,9 +64,9 @@ def test_only_what_is_beside_its_layer_can_start_as_nothing() -> None:
         ({"size": 200, "heads": 7}, "--adapter-size 200 is not a multiple of --adapter-heads 7"),
     ],
 )
-def test_nonsense_is_refused_with_the_option_and_the_value(given: dict[str, Any], message: str) -> None:
+def test_nonsense_is_refused_with_the_option_and_the_value(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        AdapterConfig(**given)
+        AdapterConfig(**settings)
 
 
 def test_settings_of_earlier_versions_are_still_those_of_the_same_adapter() -> None:

@@ -139,9 +139,9 @@ def test_each_task_as_it_is_published(glue: dict[str, TaskEntry], name: str, tmp
     assert next(iter(read.values()))[0] == first
     assert heard.warnings == []
 
-    told = "\t".join(part for part in ('a "b', 'c" d')[: 1 if first.second is None else 2])
+    cells = "\t".join(part for part in ('a "b', 'c" d')[: 1 if first.second is None else 2])
     path = tmp_path / "test.tsv"
-    path.write_text(f"{header}{told}\n")
+    path.write_text(f"{header}{cells}\n")
     (unlabelled,) = read_glue_entries(task, str(path), Silent())
     assert unlabelled.example == Text('a "b', None if first.second is None else 'c" d')
 
@@ -186,11 +186,11 @@ def test_the_mix_of_scientific_tasks(tmp_path: Path) -> None:
         "sci-cite": ("background", "method"),
         "citation_intent": ("Background", "CompareOrContrast"),
     }
-    for folder, (one, other) in labels.items():
+    for folder, (first, second) in labels.items():
         for data in ("train", "dev", "test"):
             path = tmp_path / "science/classification" / folder / f"{data}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
-            rows = [{"text": "<< a >> inhibits [[ b ]]", "label": label, "metadata": []} for label in (one, other)]
+            rows = [{"text": "<< a >> inhibits [[ b ]]", "label": label, "metadata": []} for label in (first, second)]
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ner = tmp_path / "science/ner/NCBI-disease"
     ner.mkdir(parents=True)

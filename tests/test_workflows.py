@@ -12,17 +12,17 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def jobs(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(path.read_text())["jobs"]
-    return found
+    content: dict[str, Any] = yaml.safe_load(path.read_text())["jobs"]
+    return content
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_what_they_make_is_in_the_makefile(path: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     steps = [step for job in jobs(path).values() for step in job["steps"]]
-    wanted = {name for step in steps for name in re.findall(r"\bmake ([a-z]+)", step.get("run", ""))}
-    assert wanted
-    assert wanted <= targets
+    called = {name for step in steps for name in re.findall(r"\bmake ([a-z]+)", step.get("run", ""))}
+    assert called
+    assert called <= targets
 
 
 def test_all_versions_of_python_are_tested() -> None:

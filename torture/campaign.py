@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from torture.outcomes import Log, Outcome, Record
 
@@ -21,64 +20,63 @@ PARTS = {
 """Name → module and class."""
 
 
-class Part(Protocol):
-    """Something that is tried again and again; made with a folder of its own and the scale of load cases."""
+class Part:
+    """A kind of attempts; it has a folder of its own and the scale of load cases."""
 
     def cases(self) -> Iterable[str]:
-        """What to try, in order; the frame begins again with the first, each time with new seeds."""
-        ...
+        """The cases in order; the frame repeats them, each time with new seeds."""
+        raise NotImplementedError
 
     def once(self, case: str) -> bool:
         """Whether one attempt of a case is enough."""
-        ...
+        return False
 
     def attempt(self, case: str, seed: int) -> Iterable[Outcome]:
         """Try a case; the same seed draws the same fault or input."""
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """End processes and servers."""
-        ...
 
 
 def make_part(name: str, folder: Path, scale: float) -> Part:
     """The part of that name, with its own folder in ``folder``."""
-    module, _, what = PARTS[name].partition(":")
+    module, _, name_of_class = PARTS[name].partition(":")
     (folder / name).mkdir(parents=True, exist_ok=True)
-    made: Part = getattr(import_module(module), what)(folder / name, scale)
-    return made
+    part: Part = getattr(import_module(module), name_of_class)(folder / name, scale)
+    return part
 
 
 class Campaign:
-    """Parts of which each gets the same time."""
+    """Parts that get the same time each."""
 
     def __init__(self, log: Log, parts: dict[str, Part], seed: int, tell: Callable[[Record], None]) -> None:
         self.log, self._parts, self._seed, self._tell = log, parts, seed, tell
         self._spent = dict.fromkeys(parts, 0.0)
 
     def run(self, seconds: float) -> None:
-        """Try until the time is up or nothing is left; first, again, what failed before."""
+        """Run attempts until the time is up or none is left; failed ones of earlier campaigns come first."""
         end = time.monotonic() + seconds
-        left = {name: self._attempts(name) for name in self._parts}
-        while left and time.monotonic() < end:
-            name = min(left, key=self._spent.__getitem__)
-            case, seed = next(left[name], ("", 0))
+        attempts = {name: self._attempts(name) for name in self._parts}
+        while attempts and time.monotonic() < end:
+            name = min(attempts, key=self._spent.__getitem__)
+            case, seed = next(attempts[name], ("", 0))
             if case:
                 self._attempt(name, case, seed)
             else:
-                del left[name]
+                del attempts[name]
 
     def _attempts(self, name: str) -> Iterator[tuple[str, int]]:
         """Cases with seeds."""
         part = self._parts[name]
-        known = list(part.cases())
-        failed = [each for each in self.log.last() if each.part == name and not each.outcome.is_good]
-        yield from dict.fromkeys((each.case, each.seed) for each in failed if each.case in known)
-        while known:
-            for case in list(known):
-                tried = {each.seed for each in self.log.of(name, case)}
+        cases = list(part.cases())
+        failed = [record for record in self.log.last() if record.part == name and not record.outcome.is_good]
+        yield from dict.fromkeys((record.case, record.seed) for record in failed if record.case in cases)
+        while cases:
+            for case in list(cases):
+                tried = {record.seed for record in self.log.of(name, case)}
                 if tried and part.once(case):
-                    known.remove(case)
+                    cases.remove(case)
                     continue
                 yield case, self._new_seed(name, case, tried)
 

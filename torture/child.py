@@ -23,13 +23,12 @@ _IMPORTS = (
 
 
 class Child:
-    """The process, as the campaign sees it; started when it is first needed."""
+    """The process, as the campaign sees it; it starts with the first request."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def ask(self, **asked: Any) -> dict[str, Any]:
-        """Try something; see ``_try``."""
+    def ask(self, **request: Any) -> dict[str, Any]:
         if self._process is None or self._process.poll() is not None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             command = [sys.executable, "-m", "torture.child"]
@@ -38,12 +37,11 @@ class Child:
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
 
     def close(self) -> None:
-        """End it."""
         if self._process is not None:
             self._process.communicate()
 
@@ -55,13 +53,13 @@ def _serve() -> None:
     gc.collect()
     gc.freeze()
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         child = os.fork()
         if child == 0:
             os.setpgid(0, 0)
-            _redirect(asked)
+            _redirect(request)
             try:
-                _try(asked)
+                _try(request)
                 code = 0
             except SystemExit as stop:
                 code = stop.code if isinstance(stop.code, int) else 1
@@ -74,7 +72,7 @@ def _serve() -> None:
                 with suppress(Exception):
                     stream.flush()
             os._exit(code)
-        print(json.dumps({"code": _wait(child, asked["seconds"])}), flush=True)
+        print(json.dumps({"code": _wait(child, request["seconds"])}), flush=True)
 
 
 def _wait(child: int, seconds: float) -> int | None:
@@ -91,40 +89,42 @@ def _wait(child: int, seconds: float) -> int | None:
     return None
 
 
-def _redirect(asked: dict[str, Any]) -> None:
-    os.chdir(asked["folder"])
-    os.environ.update(asked.get("environment", {}))
-    for number, name in enumerate((os.devnull, asked["out"], asked["error"])):
+def _redirect(request: dict[str, Any]) -> None:
+    os.chdir(request["folder"])
+    os.environ.update(request.get("environment", {}))
+    for number, name in enumerate((os.devnull, request["out"], request["error"])):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT, 0o644), number)
 
 
-def _try(asked: dict[str, Any]) -> None:
+def _try(request: dict[str, Any]) -> None:
     """Run a command (``arguments``), or read ``n`` changed files of a ``reader`` or send requests (``http``)."""
     from torture.fuzzing import fuzz, limit_memory
     from torture.readers import READERS
     from torture.watch import watch
 
     limit_memory()
-    folder = Path(asked["folder"])
-    starts = asked.get("starts", ())
-    seen = watch([folder / each for each in asked["readable"]], [folder / each for each in asked["writable"]], starts)
-    if "arguments" in asked:
+    folder = Path(request["folder"])
+    starts = request.get("starts", ())
+    seen = watch(
+        [folder / path for path in request["readable"]], [folder / path for path in request["writable"]], starts
+    )
+    if "arguments" in request:
         from greenadapt.cli import main
 
-        sys.argv = ["greenadapt", *asked["arguments"]]
+        sys.argv = ["greenadapt", *request["arguments"]]
         try:
             main()
         finally:
-            Path(asked["seen"]).write_text(json.dumps(seen), "utf-8")
+            Path(request["seen"]).write_text(json.dumps(seen), "utf-8")
         return
-    if asked["reader"] == "http":
+    if request["reader"] == "http":
         from torture.requests import send
 
-        found = send(folder, asked["seed"], asked["n"], Path(asked["at"]))
+        failures = send(folder, request["seed"], request["n"], Path(request["at"]))
     else:
-        found = fuzz(READERS[asked["reader"]], folder, asked["seed"], asked["n"], Path(asked["at"]))
-    result = {"counts": dict(found.counts), "bad": list(found.bad.values()), "seen": seen}
-    Path(asked["seen"]).write_text(json.dumps(result), "utf-8")
+        failures = fuzz(READERS[request["reader"]], folder, request["seed"], request["n"], Path(request["at"]))
+    result = {"counts": dict(failures.counts), "bad": list(failures.bad.values()), "seen": seen}
+    Path(request["seen"]).write_text(json.dumps(result), "utf-8")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from greenadapt.storage.files import hash_file
 from tests.support.processes import MODULE, Forked
+from torture.campaign import Part
 from torture.faults import killed_at_write
 from torture.outcomes import Outcome
 from torture.stages import Stage, run_all
@@ -26,7 +27,7 @@ _IMAGE = 512 << 20
 """Bytes of the file that holds a file system; xfs needs 300 MB."""
 
 
-class Concurrency:
+class Concurrency(Part):
     """Kinds of it × stages."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -35,19 +36,13 @@ class Concurrency:
         self._systems = {name: mount for name, mount in SYSTEMS.items() if _has(name)} if os.geteuid() == 0 else {}
 
     def cases(self) -> list[str]:
-        """All of them."""
         of_two = [f"readers/{name}" for name, stage in self._bench.stages.items() if stage.earlier]
         mounted = [f"{system}/{name}" for name in _MOUNTED for system in self._systems if (system, name) not in _FAILS]
         cases = [*(f"ten/{name}" for name in self._bench.stages), *of_two, "corpora/adapt", *mounted]
         random.Random(0).shuffle(cases)
         return cases
 
-    def once(self, case: str) -> bool:
-        """Never."""
-        return False
-
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """One of them."""
         kind, _, name = case.partition("/")
         stage, draw = self._bench.stages[name], random.Random(seed)
         try:
@@ -62,12 +57,11 @@ class Concurrency:
             yield error.outcome
 
     def close(self) -> None:
-        """Unmount what was mounted."""
         self._bench.clear()
 
 
 def ten(bench: Bench, stage: Stage, draw: random.Random) -> str:
-    """Ten processes start the same; each that does not run says so in a line, and the result is as by one."""
+    """Ten processes start the same command; those that do not run it say so in a line, and the result is correct."""
     replaces = bool(stage.earlier) and draw.random() < 0.5
     reference = bench.reference(stage, replaces)
     bench.restore(stage, replaces)
@@ -76,13 +70,15 @@ def ten(bench: Bench, stage: Stage, draw: random.Random) -> str:
         processes.append(bench.begun(stage, replaces))
         time.sleep(draw.choice([0.0, 0.0, 0.05]))
     ended = [process.completed(300) for process in processes]
-    ran = sum(done.returncode == 0 for done in ended)
-    for done in ended:
-        if "Traceback" in done.stderr:
-            raise PromiseError("traceback", done.stderr[-2000:])
-        last = "".join(done.stderr.strip().splitlines()[-1:])
-        if done.returncode and not (bench.has_run(stage, done) or (done.returncode == 69 and "is writing" in last)):
-            raise PromiseError("unclear", f"exit code {done.returncode}: {last}")
+    ran = sum(finished.returncode == 0 for finished in ended)
+    for finished in ended:
+        if "Traceback" in finished.stderr:
+            raise PromiseError("traceback", finished.stderr[-2000:])
+        last = "".join(finished.stderr.strip().splitlines()[-1:])
+        if finished.returncode and not (
+            bench.has_run(stage, finished) or (finished.returncode == 69 and "is writing" in last)
+        ):
+            raise PromiseError("unclear", f"exit code {finished.returncode}: {last}")
     if not ran:
         raise PromiseError("lost", "none of ten ran")
     bench.require(stage, reference.after)
@@ -102,9 +98,9 @@ def readers(bench: Bench, stage: Stage, draw: random.Random) -> str:
         seen |= _files(bench.run)
         n += 1
         time.sleep(draw.uniform(0, 0.02))
-    done = process.completed()
-    if done.returncode:
-        raise PromiseError("lost", f"it ended with {done.returncode}: {done.stderr[-600:]}")
+    finished = process.completed()
+    if finished.returncode:
+        raise PromiseError("lost", f"it ended with {finished.returncode}: {finished.stderr[-600:]}")
     bench.require(stage, reference.after)
     if stage.name == "index":  # its readers open it as a whole: what tantivy does while it writes is its own affair
         return f"{n} readings"
@@ -115,20 +111,20 @@ def readers(bench: Bench, stage: Stage, draw: random.Random) -> str:
 
 def _files(folder: Path) -> set[tuple[str, str]]:
     """The visible files with their hashes, but those that hold times."""
-    found = set()
+    files = set()
     for path in (Path(above, name) for above, folders, names in os.walk(folder) for name in (*folders, *names)):
         name = path.relative_to(folder).as_posix()
         if path.name in TIMED or path.suffix == ".html" or any(part.startswith(".") for part in Path(name).parts):
             continue
         try:
-            found.add((name, hash_file(path)))
+            files.add((name, hash_file(path)))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             continue  # a folder, or the folder that it lay in was replaced
-    return found
+    return files
 
 
 def two_corpora(bench: Bench) -> str:
-    """Two corpora at once in one workspace: the results of each are as when it is alone."""
+    """Prepare two corpora at once in one workspace: each result is as if the command had run alone."""
     bench.make_inputs()
     commands = [
         (*MODULE, *f"adapt -c ../in/{name}.txt -m ../in/base --workspace ws --workers 1 --min-count 1".split())
@@ -143,9 +139,9 @@ def two_corpora(bench: Bench) -> str:
             begun.append(Forked(command, bench.run))
             while not at_once and begun[-1].poll() is None:
                 time.sleep(0.05)
-        for done in [process.completed(300) for process in begun]:
-            if done.returncode:
-                raise PromiseError("lost", f"exit code {done.returncode}: {done.stderr[-600:]}")
+        for ended in [process.completed(300) for process in begun]:
+            if ended.returncode:
+                raise PromiseError("lost", f"exit code {ended.returncode}: {ended.stderr[-600:]}")
         try:
             states.append(bench.state(bench.stages["adapt"]))
         except NotWholeError as error:
@@ -156,17 +152,17 @@ def two_corpora(bench: Bench) -> str:
 
 
 def on(bench: Bench, stage: Stage, draw: random.Random, mount: Callable[[Path, Path], None]) -> str:
-    """On another file system: killed, and run again."""
+    """Run on another file system: kill the command, and run it again."""
     trial = Trial(bench, stage, draw, replaces=bool(stage.earlier) and draw.random() < 0.5)
-    kept, store = bench.run.with_name("kept"), bench.run.with_name("store")
-    for folder in (kept, store):
+    saved, store = bench.run.with_name("kept"), bench.run.with_name("store")
+    for folder in (saved, store):
         shutil.rmtree(folder, ignore_errors=True)
-    bench.run.rename(kept)
+    bench.run.rename(saved)
     bench.run.mkdir()
     store.mkdir()
     mount(bench.run, store)
     run_all([], bench.run)
-    subprocess.run(["cp", "-rP", f"{kept}/.", str(bench.run)], check=True)
+    subprocess.run(["cp", "-rP", f"{saved}/.", str(bench.run)], check=True)
     n = killed_at_write(trial) if bench.has_shim else 0
     if not bench.has_shim:
         trial.signalled(signal.SIGKILL)
@@ -187,7 +183,7 @@ def _sshfs(run: Path, store: Path) -> None:
         time.sleep(0.05)
 
 
-def _made(kind: str) -> Callable[[Path, Path], None]:
+def _formatted(kind: str) -> Callable[[Path, Path], None]:
     def mount(run: Path, store: Path) -> None:
         image = store / "image"
         with open(image, "wb") as file:
@@ -210,13 +206,13 @@ def _overlay(run: Path, store: Path) -> None:
 
 
 SYSTEMS: dict[str, Callable[[Path, Path], None]] = {
-    "sshfs": _sshfs, "tmpfs": _tmpfs, "overlay": _overlay, "xfs": _made("xfs"), "btrfs": _made("btrfs"),
+    "sshfs": _sshfs, "tmpfs": _tmpfs, "overlay": _overlay, "xfs": _formatted("xfs"), "btrfs": _formatted("btrfs"),
 }  # fmt: skip
 """What can be mounted on a folder, by name."""
 
 
 def _has(system: str) -> bool:
-    """Whether this machine can mount it."""
+    """Whether this machine can mount a kind of file system."""
     needed = {"sshfs": ("sshfs", "socat"), "xfs": ("mkfs.xfs",), "btrfs": ("mkfs.btrfs",)}.get(system, ())
-    known = Path("/proc/filesystems").read_text().split()
-    return all(map(shutil.which, needed)) and (system == "sshfs" or system in known)
+    file_systems = Path("/proc/filesystems").read_text().split()
+    return all(map(shutil.which, needed)) and (system == "sshfs" or system in file_systems)

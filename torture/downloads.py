@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.support.file_server import Server, serving
 from tests.support.processes import Forked
+from torture.campaign import Part
 from torture.injected import CODE
 from torture.outcomes import Outcome
 from torture.states import State, hidden_in, state_of
@@ -20,7 +21,7 @@ _COMMAND = "corpus prepare texts.toml -m ../in/base --download --workspace ws --
 _FILES = ("text.txt", "words.txt")
 
 
-class Downloads:
+class Downloads(Part):
     """``corpus prepare --download`` of a recipe with two files and their SHA-256."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -31,15 +32,9 @@ class Downloads:
         self._expected: State = {}
 
     def cases(self) -> list[str]:
-        """One of each kind."""
         return [f"download/{kind}" for kind in self._kinds]
 
-    def once(self, case: str) -> bool:
-        """Never."""
-        return False
-
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """A download that goes wrong, then one that does not."""
         self._bench.make_inputs()
         with serving({f"/{name}": (self._bench.inputs / name).read_bytes() for name in _FILES}) as server:
             download = Download(self._bench, server, random.Random(seed))
@@ -57,7 +52,6 @@ class Downloads:
                 yield error.outcome
 
     def close(self) -> None:
-        """Remove what is left."""
         self._bench.clear()
 
 
@@ -81,46 +75,43 @@ class Download:
         return Forked(["-c", CODE, json.dumps({"patience": 1}), *_COMMAND.split()], self.bench.run)
 
     def fail(self) -> None:
-        """Run it; it must say in a line that it failed, and leave no result."""
-        done = self.started().completed(120)
-        if done.returncode == 0:
+        ended = self.started().completed(120)
+        if ended.returncode == 0:
             raise PromiseError("lost", "it succeeded with a broken download")
-        check_message(done)
+        check_message(ended)
         self.require_nothing_wrong()
 
     def succeed(self) -> None:
-        """Run it; it must succeed."""
-        done = self.started().completed(120)
-        if done.returncode:
-            raise PromiseError("lost", f"the next run ended with {done.returncode}: {done.stderr[-800:]}")
+        ended = self.started().completed(120)
+        if ended.returncode:
+            raise PromiseError("lost", f"the next run ended with {ended.returncode}: {ended.stderr[-800:]}")
         self.require_nothing_wrong()
 
     def require_nothing_wrong(self) -> None:
-        """Files under their final names are whole."""
+        """Raise ``PromiseError`` unless files under their final names are whole."""
         for path in self.bench.run.glob("ws/*/.sources/*.txt"):
             if path.read_bytes() != self.whole[f"/{path.name}"]:
                 raise PromiseError("lost", f"{path.name} is not what the recipe says")
 
     def results(self) -> State:
-        """What readers see."""
         return {name: value for name, value in state_of(self.bench.run).items() if name != "texts.toml"}
 
 
 def stalled(download: Download) -> None:
-    """Some answers come later than anyone waits; with luck the download goes on, else it says so."""
+    """Delay some answers beyond the client's patience; the download continues, or fails with a message."""
     slow = download.draw.randint(1, 8)
-    left = iter(range(slow))
+    countdown = iter(range(slow))
 
     def wait(path: str) -> str:
-        if next(left, None) is not None:
+        if next(countdown, None) is not None:
             time.sleep(1.5)
         return ""
 
     download.server.before = wait
     download.note = f"{slow} answers"
-    done = download.started().completed(120)
-    if done.returncode:
-        check_message(done)
+    ended = download.started().completed(120)
+    if ended.returncode:
+        check_message(ended)
     download.require_nothing_wrong()
     download.server.before = lambda _: ""
 
@@ -131,9 +122,9 @@ def truncated(download: Download) -> None:
     server.cut_after, server.cuts = download.draw.randint(0, 100_000), download.draw.choice([1, 3, 1000])
     server.ranges = download.draw.random() < 0.7
     download.note = f"{server.cuts} times after {server.cut_after} bytes"
-    done = download.started().completed(120)
-    if done.returncode:
-        check_message(done)
+    ended = download.started().completed(120)
+    if ended.returncode:
+        check_message(ended)
     download.require_nothing_wrong()
     server.cuts, server.ranges = 0, True
 
@@ -142,10 +133,10 @@ def changed(download: Download) -> None:
     """The file on the server becomes another one between two requests."""
     server, whole = download.server, dict(download.server.files)
     server.cut_after, server.cuts = download.draw.randint(1, 100_000), 1
-    asked = iter(range(download.draw.randint(1, 4)))
+    countdown = iter(range(download.draw.randint(1, 4)))
 
     def change(path: str) -> str:
-        if next(asked, None) is None:
+        if next(countdown, None) is None:
             server.files = {name: bytes(reversed(content)) + b"more" for name, content in whole.items()}
         return ""
 
@@ -182,8 +173,8 @@ def killed(download: Download) -> None:
     time.sleep(download.draw.uniform(0.05, 1.5))
     number = download.draw.choice([signal.SIGKILL, signal.SIGTERM])
     process.send_signal(number)
-    done: subprocess.CompletedProcess[str] = process.completed(60)
+    ended: subprocess.CompletedProcess[str] = process.completed(60)
     download.require_nothing_wrong()
-    if is_worded(done):
-        check_message(done, (143,))
+    if is_worded(ended):
+        check_message(ended, (143,))
     download.server.before = lambda _: ""

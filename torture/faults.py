@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from greenadapt.storage.results import MANIFEST
+from torture.campaign import Part
 from torture.outcomes import Outcome
 from torture.trials import Bench, PromiseError, Trial
 
@@ -20,7 +21,7 @@ _YEAR = 365 * 24 * 3600
 _AT_WRITES = ("kill-at-write", "write-error")
 
 
-class Faults:
+class Faults(Part):
     """Kinds of faults × stages. Each attempt starts with an earlier result or without, as drawn."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -41,12 +42,7 @@ class Faults:
         random.Random(0).shuffle(cases)
         return cases
 
-    def once(self, case: str) -> bool:
-        """Never: each attempt is another moment."""
-        return False
-
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """One or several faults, then a run without."""
         kind, _, name = case.partition("/")
         stage = self._bench.stages[name]
         draw = random.Random(seed)
@@ -56,22 +52,21 @@ class Faults:
             return
         try:
             n = self._kinds[kind](trial)
-            left = trial.finish()
-            yield Outcome("survived", "; ".join(trial.notes), n=n, facts={"left": left} if left else {})
+            remains = trial.finish()
+            yield Outcome("survived", "; ".join(trial.notes), n=n, facts={"left": remains} if remains else {})
         except PromiseError as error:
             yield error.outcome
 
     def close(self) -> None:
-        """Unmount what a full disk left."""
         self._bench.clear()
 
 
 def killed(trial: Trial) -> int:
-    """SIGKILL at one to three random moments."""
+    """Send SIGKILL at one to three random moments."""
     for n in range(trial.draw.randint(1, 3)):
-        done = trial.signalled(signal.SIGKILL)
-        if done.returncode != -signal.SIGKILL:
-            trial.judge(done)
+        ended = trial.signalled(signal.SIGKILL)
+        if ended.returncode != -signal.SIGKILL:
+            trial.judge(ended)
             return max(n, 1)
         trial.check()
     return n + 1
@@ -82,23 +77,23 @@ def killed_at_write(trial: Trial) -> int:
     for n in range(trial.draw.randint(1, 3)):
         at = trial.draw.randint(1, trial.reference.changes)
         arm = [str(trial.bench.run), at, -signal.SIGKILL, 0]
-        done = trial.bench.ended(trial.stage, trial.replaces, arm=arm)
+        ended = trial.bench.ended(trial.stage, trial.replaces, arm=arm)
         trial.notes.append(f"at change {at} of {trial.reference.changes}")
-        if done.returncode != -signal.SIGKILL:  # what the runs before left was nearly done
-            trial.judge(done)
+        if ended.returncode != -signal.SIGKILL:  # what the runs before left was nearly done
+            trial.judge(ended)
             return max(n, 1)
         trial.check()
     return n + 1
 
 
 def terminated(trial: Trial) -> int:
-    """SIGTERM at a random moment."""
+    """Send SIGTERM at a random moment."""
     trial.judge(trial.signalled(signal.SIGTERM), (143,))
     return 1
 
 
 def interrupted(trial: Trial) -> int:
-    """SIGINT at a random moment."""
+    """Send SIGINT at a random moment."""
     trial.judge(trial.signalled(signal.SIGINT), (130,))
     return 1
 
@@ -114,27 +109,27 @@ def failing_writes(trial: Trial) -> int:
 
 
 def limited(trial: Trial) -> int:
-    """No file may be longer than a random size (``ulimit -f``)."""
+    """No file may grow beyond a random size (``ulimit -f``)."""
     size = round(10 ** trial.draw.uniform(1, 5.7))
     trial.notes.append(f"{size} bytes")
-    done = trial.bench.ended(trial.stage, trial.replaces, file_bytes=size)
-    if len(done.stderr) >= size - 500:  # standard error is a file here, and was cut, too
-        done.stderr = "greenadapt: cut"
-    trial.judge(done)
+    ended = trial.bench.ended(trial.stage, trial.replaces, file_bytes=size)
+    if len(ended.stderr) >= size - 500:  # standard error is a file here, and was cut, too
+        ended.stderr = "greenadapt: cut"
+    trial.judge(ended)
     return 1
 
 
 def full_disk(trial: Trial) -> int:
     """A disk of its own, which the stage fills."""
     run = trial.bench.run
-    kept = run.with_name("kept")
-    subprocess.run(["rm", "-rf", str(kept)], check=True)
-    run.rename(kept)
+    saved = run.with_name("kept")
+    subprocess.run(["rm", "-rf", str(saved)], check=True)
+    run.rename(saved)
     run.mkdir()
-    used = int(subprocess.run(["du", "-sk", str(kept)], capture_output=True, text=True, check=True).stdout.split()[0])
+    used = int(subprocess.run(["du", "-sk", str(saved)], capture_output=True, text=True, check=True).stdout.split()[0])
     size = used + 64 + round(10 ** trial.draw.uniform(0, 3.3))
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", str(run)], check=True)
-    subprocess.run(["cp", "-a", f"{kept}/.", str(run)], check=True)
+    subprocess.run(["cp", "-a", f"{saved}/.", str(run)], check=True)
     trial.notes.append(f"{size} kB, of which {used} were used")
     trial.judge(trial.bench.ended(trial.stage, trial.replaces))
     subprocess.run(["mount", "-o", "remount,size=1g", str(run)], check=True)
@@ -149,39 +144,39 @@ def wrong_clock(trial: Trial) -> int:
             os.utime(path, (when, when))
     seconds, reads = round(trial.draw.uniform(-20, 20) * _YEAR), trial.draw.choice([0, trial.draw.randint(1, 60)])
     trial.notes.append(f"{seconds} s after {reads} readings")
-    done = trial.bench.ended(trial.stage, trial.replaces, clock=[seconds, reads])
-    if done.returncode:
-        raise PromiseError("lost", f"ended with {done.returncode}: {done.stderr[-600:]}")
-    trial.judge(done)
+    ended = trial.bench.ended(trial.stage, trial.replaces, clock=[seconds, reads])
+    if ended.returncode:
+        raise PromiseError("lost", f"ended with {ended.returncode}: {ended.stderr[-600:]}")
+    trial.judge(ended)
     return 1
 
 
 def starved(trial: Trial) -> int:
-    """A random part of the memory that it needs (``ulimit -v``)."""
+    """The stage gets a random part of the memory that it needs (``ulimit -v``)."""
     size = _LEAST + round(trial.draw.uniform(0.0, 1.0) * trial.reference.memory)
     trial.notes.append(f"{size / 1e6:.0f} of {trial.reference.memory / 1e6:.0f} MB")
-    done = trial.bench.ended(trial.stage, trial.replaces, memory=size)
-    by_library = done.returncode == 127 and done.stderr.rstrip().endswith("ABORT")  # of the dynamic linker
+    ended = trial.bench.ended(trial.stage, trial.replaces, memory=size)
+    by_library = ended.returncode == 127 and ended.stderr.rstrip().endswith("ABORT")  # of the dynamic linker
     signals = (-signal.SIGABRT, -signal.SIGTRAP, -signal.SIGSEGV, -signal.SIGILL, -signal.SIGBUS)
-    if by_library or done.returncode in signals:
+    if by_library or ended.returncode in signals:
         trial.check()  # libraries in C++ and Rust end the process themselves
-        trial.notes.append(f"ended by a library: {' '.join(done.stderr.split())[-200:]}")
+        trial.notes.append(f"ended by a library: {' '.join(ended.stderr.split())[-200:]}")
         return 1
-    said, _, after = done.stderr.partition("greenadapt: not enough memory")
+    before_message, _, after = ended.stderr.partition("greenadapt: not enough memory")
     if after:
-        done.stderr = said + "greenadapt: not enough memory"  # libraries may complain when Python ends
-    trial.judge(done)
+        ended.stderr = before_message + "greenadapt: not enough memory"  # libraries may complain when Python ends
+    trial.judge(ended)
     return 1
 
 
 def locked(trial: Trial) -> int:
-    """Locks of dead processes; other files in their place are refused, see the case ``neighbours``."""
+    """Dead processes left locks. The case ``neighbours`` has other files of these names, which are refused."""
     dead = subprocess.Popen(["true"])
     dead.wait()
     contents = [b"", f"process {dead.pid} on elsewhere".encode(), b"process 1 on here"]
     results = {path.parent for path in trial.bench.run.rglob(MANIFEST)}
     folders = [path for path in trial.bench.run.rglob("*") if path.is_dir() and not path.is_symlink()]
-    for folder in (each for each in folders if results.isdisjoint([each, *each.parents])):
+    for folder in (path for path in folders if results.isdisjoint([path, *path.parents])):
         (folder / ".lock").write_bytes(trial.draw.choice(contents))
     for name in ("out", "index", "many"):
         (trial.bench.run / f".{name}.lock").write_bytes(trial.draw.choice(contents))

@@ -28,7 +28,7 @@ class Hung(BaseException):
 
 @dataclass
 class Found:
-    """How the inputs of a reader ended, and the ones that did not end well."""
+    """The outcomes of a reader's inputs, with the inputs that failed."""
 
     counts: Counter[str] = field(default_factory=Counter)
     bad: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Found:
 
 def fuzz(reader: Reader, folder: Path, seed: int, n: int, at: Path | None = None) -> Found:
     """Read ``n`` changed files of a reader; ``at`` takes the number of each, should the process die."""
-    draw, found, names = random.Random(f"{reader.name} {seed}"), Found(), reader.names(folder)
+    draw, failures, names = random.Random(f"{reader.name} {seed}"), Found(), reader.names(folder)
     for i in range(n):
         name = draw.choice(names)
         original = (folder / name).read_bytes()
@@ -55,8 +55,8 @@ def fuzz(reader: Reader, folder: Path, seed: int, n: int, at: Path | None = None
             verdict, key, detail = outcome_of(reader, folder, name)
         finally:
             _put(folder / name, original)
-        found.add(verdict, key, f"{name}, input {i}: {detail}" if detail else "")
-    return found
+        failures.add(verdict, key, f"{name}, input {i}: {detail}" if detail else "")
+    return failures
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -74,13 +74,13 @@ def outcome_of(reader: Reader, folder: Path, name: str) -> tuple[str, str, str]:
     except GreenadaptError as error:
         return _message(error, name)
     except MemoryError:
-        return "crashed", _place(), f"too much memory: {traceback.format_exc(limit=-2)}"
+        return "crashed", _location(), f"too much memory: {traceback.format_exc(limit=-2)}"
     except Hung:
-        return "hung", _place(), f"over {SECONDS} s: {traceback.format_exc(limit=-3)}"
+        return "hung", _location(), f"over {SECONDS} s: {traceback.format_exc(limit=-3)}"
     except OSError as error:  # the command line shows it in a line, with the file
         return ("refused", "", "") if error.filename else ("unclear", repr(error), traceback.format_exc(limit=-3))
     except BaseException:  # a panic of Rust is no Exception
-        return "traceback", _place(), traceback.format_exc(limit=-4)
+        return "traceback", _location(), traceback.format_exc(limit=-4)
     return "accepted", "", ""
 
 
@@ -98,30 +98,30 @@ def change(name: str, content: bytes, draw: random.Random) -> bytes:
 
 
 def _message(error: GreenadaptError, name: str) -> tuple[str, str, str]:
-    said = str(error)
+    text = str(error)
     parts = [part for part in Path(name).parts if part != "models"]
     lacks = [
-        what
-        for what, there in (
-            ("the file", any(part in said for part in parts)),
-            ("a way out", error.hint or "must be" in said),
+        fact
+        for fact, is_named in (
+            ("the file", any(part in text for part in parts)),
+            ("a way out", error.hint or "must be" in text),
         )
-        if not there
+        if not is_named
     ]
-    if len(said) > 3000:
+    if len(text) > 3000:
         lacks.append("an end")
     if not lacks:
         return "refused", "", ""
-    return "unclear", f"{_place()} {', '.join(lacks)}", f"the message lacks {' and '.join(lacks)}: {said[:500]!r}"
+    return "unclear", f"{_location()} {', '.join(lacks)}", f"the message lacks {' and '.join(lacks)}: {text[:500]!r}"
 
 
-def _place() -> str:
+def _location() -> str:
     """The error's type and the last line of greenadapt in its trace."""
     import sys
 
     kind, _, trace = sys.exc_info()
-    own = [each for each in traceback.extract_tb(trace) if f"{os.sep}greenadapt{os.sep}" in each.filename]
-    last = own[-1] if own else None
+    frames = [frame for frame in traceback.extract_tb(trace) if f"{os.sep}greenadapt{os.sep}" in frame.filename]
+    last = frames[-1] if frames else None
     return f"{kind.__name__ if kind else ''} {Path(last.filename).name}:{last.lineno}" if last else str(kind)
 
 

@@ -39,15 +39,15 @@ def main() -> int:
         shutil.copytree(options.material, work / "m")
         command = [sys.executable, __file__, name, "--work", work, "--material", options.material, "--inside"]
         command += ["--seconds", str(options.seconds)]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        found = json.loads((work / "found.json").read_text("utf-8")) if (work / "found.json").is_file() else {}
-        if "n" not in found or done.returncode:  # what was found before a crash is there
-            found = {**found, "bad": [*found.get("bad", []), ["crashed", done.stderr[-800:]]]}
-        line = json.dumps({"reader": name, **found}, ensure_ascii=False)
+        process = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        failures = json.loads((work / "found.json").read_text("utf-8")) if (work / "found.json").is_file() else {}
+        if "n" not in failures or process.returncode:  # what was found before a crash is there
+            failures = {**failures, "bad": [*failures.get("bad", []), ["crashed", process.stderr[-800:]]]}
+        line = json.dumps({"reader": name, **failures}, ensure_ascii=False)
         with open(options.work / "guided.jsonl", "a", encoding="utf-8") as file:
             file.write(line + "\n")
         print(line, flush=True)
-        bad += len(found["bad"])
+        bad += len(failures["bad"])
         shutil.rmtree(work)
     return int(bad > 0)
 
@@ -66,7 +66,7 @@ def _guide(name: str, work: Path, seconds: int) -> None:
         for file in originals:  # imports what it needs, instrumented
             outcome_of(reader, folder, file)
     limit_memory()
-    found, end, n = Found(), time.monotonic() + seconds, 0
+    failures, end, n = Found(), time.monotonic() + seconds, 0
     corpus = work / "corpus"
     corpus.mkdir()
     for number, content in enumerate(originals.values()):
@@ -79,10 +79,10 @@ def _guide(name: str, work: Path, seconds: int) -> None:
         file = names[data[0] % len(names)] if data else names[0]
         (folder / file).write_bytes(data[1:])
         verdict, key, detail = outcome_of(reader, folder, file)
-        found.add(verdict, key, detail and f"{file}: {detail} {data[:300]!r}")
+        failures.add(verdict, key, detail and f"{file}: {detail} {data[:300]!r}")
         (folder / file).write_bytes(originals[file])
         if time.monotonic() > end or detail:
-            result = {"n": n, "counts": found.counts, "bad": list(found.bad.values()), "seconds": seconds}
+            result = {"n": n, "counts": failures.counts, "bad": list(failures.bad.values()), "seconds": seconds}
             (work / "found.json").write_text(json.dumps(result), "utf-8")
 
     def change(data: bytes, most: int, seed: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Commands on files that were made to do harm, and what has to come of them."""
+"""Commands on hostile files, and the outcomes that they must have."""
 
 import io
 import json
@@ -41,24 +41,23 @@ class Hostile:
     """Folders of which no file may change or go."""
 
     def held(self, work: Path) -> dict[Path, bytes]:
-        """What has to stay as it is."""
         files = (path for folder in self.stays for path in (work / folder).rglob("*") if path.is_file())
         return {path: path.read_bytes() for path in files}
 
     def judged(self, arguments: Command, code: int | None, work: Path, held: dict[Path, bytes]) -> Outcome:
-        """Whether a command ended as it has to; ``held`` is what had to stay before it ran."""
+        """Whether a command ended as it must; ``held`` is the state of the folders before it ran."""
         out, error = ((work / name).read_bytes() for name in ("out", "error"))
-        shown = f"greenadapt {' '.join(arguments)}: "[:200]
+        command = f"greenadapt {' '.join(arguments)}: "[:200]
         text = error.decode("utf-8", "replace")
         if code is None:
-            return Outcome("hung", f"{shown}over {self.seconds:.0f} s")
+            return Outcome("hung", f"{command}over {self.seconds:.0f} s")
         if "Traceback" in text:
-            return Outcome("traceback", shown + text[-600:])
+            return Outcome("traceback", command + text[-600:])
         lost = [path for path, content in held.items() if not path.is_file() or path.read_bytes() != content]
         if lost:
-            return Outcome("lost", f"{shown}{', '.join(str(path.relative_to(work)) for path in lost)}")
+            return Outcome("lost", f"{command}{', '.join(str(path.relative_to(work)) for path in lost)}")
         if code not in (*self.codes, 0, 1, 2):
-            return Outcome("crashed", f"{shown}exit code {code}: {text[-600:]}")
+            return Outcome("crashed", f"{command}exit code {code}: {text[-600:]}")
         seen = json.loads((work / "seen").read_text("utf-8"))
         seen += [f"makes {path}" for mark in self.marks for path in work.rglob(mark)]
         holding = [path for path in work.joinpath("ws").rglob("*") if path.is_file()]
@@ -66,36 +65,36 @@ class Hostile:
         if _SECRET in out + error:
             seen.append("shows a secret")
         if seen:
-            return Outcome("leaked", shown + "; ".join(seen))
+            return Outcome("leaked", command + "; ".join(seen))
         if code not in self.codes:
-            return Outcome("unclear", f"{shown}exit code {code}, not {self.codes}: {text[-600:]}")
-        return self._worded(shown, code, out.decode("utf-8", "replace"), text)
+            return Outcome("unclear", f"{command}exit code {code}, not {self.codes}: {text[-600:]}")
+        return self._worded(command, code, out.decode("utf-8", "replace"), text)
 
-    def _worded(self, shown: str, code: int, out: str, error: str) -> Outcome:
+    def _worded(self, command: str, code: int, out: str, error: str) -> Outcome:
         if _CONTROLS.search(out + error):
-            return Outcome("unclear", f"{shown}control characters: {(out + error)[-600:]!r}")
+            return Outcome("unclear", f"{command}control characters: {(out + error)[-600:]!r}")
         lines = [line for line in error.splitlines() if line.startswith("greenadapt: ")]
         if code == 0:
             return Outcome("accepted")
         if code == 2 and not self.said:  # wrong usage, which typer words
             return Outcome("refused")
         if len(lines) != 1 or error.strip().splitlines()[-1] != lines[0]:
-            return Outcome("unclear", f"{shown}not one line at the end: {error[-600:]}")
+            return Outcome("unclear", f"{command}not one line at the end: {error[-600:]}")
         if not re.search(self.said, lines[0]):
-            return Outcome("unclear", f"{shown}does not say {self.said!r}: {lines[0]}")
+            return Outcome("unclear", f"{command}does not say {self.said!r}: {lines[0]}")
         return Outcome("refused")
 
 
 def _bombs(folder: Path) -> list[Command]:
-    made = {f"bomb.txt{suffix}": pack(b"the same line again\n" * (4 << 20)) for suffix, pack in PACKERS.items()}
-    made["bomb.tar"] = tar_of({"a.txt.gz": made["bomb.txt.gz"]})
-    made["bomb.tgz"] = PACKERS[".gz"](made["bomb.tar"])
-    made["bomb.json.gz"] = PACKERS[".gz"](b'{"body_text": "' + b"a" * (140 << 20))
-    for name, content in made.items():
+    files = {f"bomb.txt{suffix}": pack(b"the same line again\n" * (4 << 20)) for suffix, pack in PACKERS.items()}
+    files["bomb.tar"] = tar_of({"a.txt.gz": files["bomb.txt.gz"]})
+    files["bomb.tgz"] = PACKERS[".gz"](files["bomb.tar"])
+    files["bomb.json.gz"] = PACKERS[".gz"](b'{"body_text": "' + b"a" * (140 << 20))
+    for name, content in files.items():
         (folder / name).write_bytes(content)
     (folder / "bomb.vec.gz").write_bytes(PACKERS[".gz"](b"the 1 2 3\n" * (8 << 20)))
     labels = ["finetune", "--train", "bomb.txt.gz", "--task", "ner", "-m", "models/base"]
-    return [*([*_PREPARE, name] for name in made), labels, ["align", "-m", "models/base", "--vectors", "bomb.vec.gz"]]
+    return [*([*_PREPARE, name] for name in files), labels, ["align", "-m", "models/base", "--vectors", "bomb.vec.gz"]]
 
 
 def _long_header(folder: Path) -> list[Command]:
@@ -146,13 +145,13 @@ def _archives(folder: Path) -> list[Command]:
         "pipe": ("a.txt", tarfile.FIFOTYPE, ""),
     }  # fmt: skip
     for name, (member, kind, target) in kinds.items():
-        made = io.BytesIO()
-        with tarfile.open(fileobj=made, mode="w") as archive:
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w") as archive:
             info = tarfile.TarInfo(member)
             info.type, info.linkname = kind, target
             info.size = 4 if kind == tarfile.REGTYPE else 0
             archive.addfile(info, io.BytesIO(b"evil"))
-        (folder / f"{name}.tar").write_bytes(made.getvalue())
+        (folder / f"{name}.tar").write_bytes(stream.getvalue())
     return [[*_PREPARE, f"{name}.tar"] for name in kinds]
 
 
@@ -203,12 +202,12 @@ _CODE = "import pathlib; pathlib.Path('owned').touch()\nclass X: pass\n"
 def _remote_code(folder: Path) -> list[Command]:
     for name in ("ner", "base", "adapted"):
         model = folder / "models" / name
-        for file, more in (
+        for file, settings in (
             ("config.json", {"auto_map": {"AutoConfig": "evil.X", "AutoModel": "evil.X"}, "trust_remote_code": True}),
             ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["evil.X", None]}, "tokenizer_class": "evil.X"}),
         ):
             values = json.loads((model / file).read_text())
-            (model / file).write_text(json.dumps({**values, **more}))
+            (model / file).write_text(json.dumps({**values, **settings}))
         (model / "evil.py").write_text(_CODE)
         (model / "conftest.py").write_text(_CODE)
     (folder / "sitecustomize.py").write_text(_CODE)
@@ -222,7 +221,7 @@ def _remote_code(folder: Path) -> list[Command]:
 
 
 def _attention(folder: Path) -> list[Command]:
-    for name, more in (
+    for name, settings in (
         ("ner", {"_attn_implementation": "evil/kernels", "attn_implementation": "evil/kernels"}),
         ("encoder", {"attn_implementation": "evil/kernels:X", "_attn_implementation_internal": "evil/kernels"}),
         ("base", {"quantization_config": {"quant_method": "gptq", "bits": 4}}),
@@ -232,7 +231,7 @@ def _attention(folder: Path) -> list[Command]:
         ),
     ):
         config = folder / "models" / name / "config.json"
-        config.write_text(json.dumps({**json.loads(config.read_text()), **more}))
+        config.write_text(json.dumps({**json.loads(config.read_text()), **settings}))
     return [
         ["predict", "-m", "models/ner", "-i", "a.txt"], ["predict", "-m", "models/labels", "-i", "a.txt"],
         ["finetune", "--train", "train.tsv", "--task", "ner", "-m", "models/encoder", "--epochs", "1", "-o", "../ws/a"],
@@ -305,7 +304,7 @@ def _infinite(folder: Path) -> list[Command]:
         content = bytearray(path.read_bytes())
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length])
-        weight = next(each for each in header if each.endswith("layer.1.output.dense.weight"))
+        weight = next(key for key in header if key.endswith("layer.1.output.dense.weight"))
         begin = 8 + length + header[weight]["data_offsets"][0]
         content[begin : begin + 4] = np.float32(value).tobytes()
         path.write_bytes(content)
@@ -332,19 +331,19 @@ def _places(folder: Path) -> list[Command]:
     (folder / "runs" / "docs").mkdir(parents=True)
     (folder / "runs" / "docs" / "a.txt").write_text("The heart rate of a patient was normal.\n" * 20)
     task, base, docs = "models/run", "models/base", "runs/docs"
-    asked = ["qa", "-m", task, "--documents", docs, "-q", "What?"]
+    qa = ["qa", "-m", task, "--documents", docs, "-q", "What?"]
     return [
-        *(["predict", "-m", task, "-i", "a.txt", "--out", place] for place in (f"{task}/config.json", f"{task}/new")),
+        *(["predict", "-m", task, "-i", "a.txt", "--out", path] for path in (f"{task}/config.json", f"{task}/new")),
         ["predict", "-m", task, "-i", f"{docs}/a.txt", "--out", f"{docs}/a.txt"],
         ["evaluate", "-m", task, "--test", "train.tsv", "--logits", f"{task}/out"],
         ["evaluate", "-m", task, "--test", "train.tsv", "--predictions", "train.tsv"],
-        *([*asked, *option] for option in (["--out", f"{docs}/qa"], ["--predictions", f"{task}/task.json"])),
+        *([*qa, *option] for option in (["--out", f"{docs}/qa"], ["--predictions", f"{task}/task.json"])),
         ["export", "w2v.vec", "--vectors", "w2v.vec"],
         ["adapt", "-c", docs, "-m", base, "--out", f"{docs}/adapted"],
         ["adapt", "-c", docs, "-m", base, "--workspace", f"{docs}/ws"],
         ["finetune", "--train", "train.tsv", "--task", "ner", "-m", base, "--out", f"{base}/run", "--force"],
         ["compile", "-m", base, "--out", f"{base}/served"],
-        *(["index", "--documents", docs, "-m", base, "--out", f"{each}/px", "--force"] for each in (docs, base)),
+        *(["index", "--documents", docs, "-m", base, "--out", f"{parent}/px", "--force"] for parent in (docs, base)),
     ]  # fmt: skip
 
 

@@ -12,8 +12,8 @@ CODE = "from torture.injected import main; main()"
 
 def main() -> None:
     """Run ``greenadapt`` with the arguments after the first one, which says as JSON what goes wrong."""
-    _, given, *arguments = sys.argv
-    faults: dict[str, Any] = json.loads(given)
+    _, faults_text, *arguments = sys.argv
+    faults: dict[str, Any] = json.loads(faults_text)
     shim: Any = ctypes.CDLL(None)
     begin = _status("VmSize")
     if "clock" in faults:
@@ -42,8 +42,8 @@ def main() -> None:
         greenadapt()
     finally:
         if "count" in faults:
-            found = {"changes": shim.torture_count() if "arm" in faults else 0, "memory": _status("VmPeak") - begin}
-            Path(faults["count"]).write_text(json.dumps(found))
+            figures = {"changes": shim.torture_count() if "arm" in faults else 0, "memory": _status("VmPeak") - begin}
+            Path(faults["count"]).write_text(json.dumps(figures))
 
 
 def _status(name: str) -> int:

@@ -1,10 +1,11 @@
-"""Hostile input: changed files through every reader, requests to ``serve``, and cases that were thought of."""
+"""Hostile input: changed files for every reader, requests to ``serve``, and named cases."""
 
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from torture.campaign import Part
 from torture.child import Child
 from torture.hostile import CASES, Hostile
 from torture.material import write_models, write_texts
@@ -18,7 +19,7 @@ _STARTS = ("uname", "lscpu", "ldconfig")
 """Programs by which libraries learn about the machine."""
 
 
-class Inputs:
+class Inputs(Part):
     """``fuzz/READER`` and ``named/CASE``. Each attempt is a process, which is watched."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -27,15 +28,12 @@ class Inputs:
         self._material = folder / "material"
 
     def cases(self) -> list[str]:
-        """All readers, then the named ones."""
         return [*(f"fuzz/{name}" for name in (*READERS, "http")), *(f"named/{name}" for name in CASES)]
 
     def once(self, case: str) -> bool:
-        """A named case has no chance in it."""
         return case.startswith("named/")
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """Read changed files, or run a command on a file that was made to do harm."""
         self._prepare()
         kind, _, name = case.partition("/")
         work = self._folder / f"{kind}-{name}"
@@ -44,7 +42,6 @@ class Inputs:
         shutil.rmtree(work, ignore_errors=True)
 
     def close(self) -> None:
-        """End the process that others are forked from."""
         self._child.close()
 
     def _prepare(self) -> None:
@@ -66,8 +63,8 @@ class Inputs:
         if answer["code"] != 0:
             verdict: Verdict = "hung" if answer["code"] is None else "crashed"
             last = (work / "at").read_text() if (work / "at").is_file() else "none"
-            said = (work / "error").read_text("utf-8", "replace")[-600:]
-            yield Outcome(verdict, f"input {last}, exit code {answer['code']}: {said}")
+            message = (work / "error").read_text("utf-8", "replace")[-600:]
+            yield Outcome(verdict, f"input {last}, exit code {answer['code']}: {message}")
             return
         result = json.loads((work / "seen").read_text("utf-8"))
         bad = sum(result["counts"].pop(verdict, 0) for verdict in ("unclear", "crashed", "hung", "traceback"))
@@ -75,8 +72,8 @@ class Inputs:
             yield Outcome(verdict, n=n)
         for number, (verdict, detail) in enumerate(result["bad"]):
             yield Outcome(verdict, detail, n=bad - len(result["bad"]) + 1 if number == 0 else 1)
-        for said in result["seen"]:
-            yield Outcome("leaked", said)
+        for message in result["seen"]:
+            yield Outcome("leaked", message)
 
     def _named(self, work: Path, case: Hostile) -> Iterator[Outcome]:
         for folder in ("in", "ws", "tmp", "home"):

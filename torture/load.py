@@ -22,6 +22,7 @@ from greenadapt.report.page.blocks import Plot
 from greenadapt.report.page.charts import Axis, lines
 from greenadapt.report.page.drawing import write_plots
 from greenadapt.storage.files import Json
+from torture.campaign import Part
 from torture.outcomes import Outcome
 from torture.stages import make_inputs, make_models
 
@@ -40,7 +41,7 @@ _BLOCK = 100_000
 
 @dataclass
 class Measured:
-    """Commands that ran one after the other, and what the largest of them took."""
+    """Commands that ran one after the other, and the peak of their time and memory."""
 
     seconds: float = 0.0
     rss: int = 0
@@ -53,7 +54,7 @@ class Measured:
     """Whether it took too long, and was killed."""
 
 
-class Load:
+class Load(Part):
     """The cases, which ``docs/trust.md`` lists with what they took."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -71,15 +72,12 @@ class Load:
         }
 
     def cases(self) -> list[str]:
-        """From the shortest to the longest."""
         return [_HALVES, *self._cases]
 
     def once(self, case: str) -> bool:
-        """Always: they take long, and draw nothing."""
         return True
 
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """Generate the input, run the commands, and remove everything."""
         run = self._folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         run.mkdir()
@@ -96,29 +94,25 @@ class Load:
         finally:
             shutil.rmtree(run, ignore_errors=True)
 
-    def close(self) -> None:
-        """Nothing runs."""
-
     def _judged(self, case: str, size: str, measured: Measured) -> Outcome:
         assert measured.ended is not None
-        code, said = measured.ended.returncode, measured.ended.stderr.strip()
+        code, message = measured.ended.returncode, measured.ended.stderr.strip()
         name = re.sub(r"\W+", "-", case)
         (self._folder / f"memory-{name}.json").write_text(json.dumps(measured.samples))
         write_plots([memory_plot(name, measured.samples)], None, self._folder)
         facts = {"size": size, "seconds": measured.seconds, "rss": measured.rss}
-        if "Traceback" in said:
-            return Outcome("traceback", said[-2000:], facts=facts)
+        if "Traceback" in message:
+            return Outcome("traceback", message[-2000:], facts=facts)
         if code == 0:
             return Outcome("done", facts=facts)
         if measured.is_late:
             return Outcome("hung", f"over {_LONGEST / 3600:.0f} hours", facts=facts)
-        last = said.splitlines()[-1] if said else ""
+        last = message.splitlines()[-1] if message else ""
         is_said = code == 1 and last.startswith("greenadapt: ")
         return Outcome("refused" if is_said else "crashed", f"exit code {code}: {last}", facts=facts)
 
     @cached_property
     def _models(self) -> Path:
-        """Small models, as the faults have them."""
         make_inputs(self._folder / "in")
         make_models(self._folder / "in")
         return self._folder / "in"
@@ -133,8 +127,10 @@ class Load:
             host, _, port = address.removeprefix("http://").partition(":")
             begin = time.monotonic()
             for i in range(_N_HALVES):
-                one = stack.enter_context(socket.create_connection((host, int(port)), 60))
-                one.sendall((b"GET /health HTTP/1.1\r\nHost: loc", b"POST /predict HTTP/1.1\r\nContent-L", b"")[i % 3])
+                connection = stack.enter_context(socket.create_connection((host, int(port)), 60))
+                connection.sendall(
+                    (b"GET /health HTTP/1.1\r\nHost: loc", b"POST /predict HTTP/1.1\r\nContent-L", b"")[i % 3]
+                )
             try:
                 with urllib.request.urlopen(f"{address}/health", timeout=30) as answer:
                     answer.read()
@@ -256,10 +252,10 @@ def _text(path: Path) -> Iterator[Callable[[str], object]]:
 def _name(rank: int) -> str:
     """The word of a rank: common ones are short."""
     syllables = []
-    rest = rank + 1
-    while rest:
-        rest, which = divmod(rest, 100)
-        syllables.append("bcdfghklmnprstvwxzjq"[which // 5] + "aeiou"[which % 5])
+    number = rank + 1
+    while number:
+        number, letter = divmod(number, 100)
+        syllables.append("bcdfghklmnprstvwxzjq"[letter // 5] + "aeiou"[letter % 5])
     return "".join(syllables)
 
 
@@ -294,12 +290,11 @@ def _measure(command: list[str], run: Path, measured: Measured) -> None:
         process.kill()
         process.wait()
     measured.seconds += time.monotonic() - begin
-    said = error.read_bytes()[-20_000:].decode(errors="replace")
-    measured.ended = subprocess.CompletedProcess(command, process.returncode, "", said)
+    message = error.read_bytes()[-20_000:].decode(errors="replace")
+    measured.ended = subprocess.CompletedProcess(command, process.returncode, "", message)
 
 
 def _family(pid: int) -> Iterable[int]:
-    """A process and those below it."""
     yield pid
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -310,9 +305,9 @@ def _family(pid: int) -> Iterable[int]:
 
 
 def _held(pid: int) -> int:
-    """Bytes that a process holds; what several share is divided among them."""
+    """Bytes that a process holds; shared memory is divided among its processes."""
     try:
-        found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+        match = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return 1024 * int(found[1]) if found else 0
+    return 1024 * int(match[1]) if match else 0

@@ -155,13 +155,13 @@ _CARD = "---\nlicense: apache-2.0\nlicense_link: https://example.org\ntags: [a, 
 
 def tar_of(members: Mapping[str, bytes]) -> bytes:
     """A tar archive."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return made.getvalue()
+    return stream.getvalue()
 
 
 def _vectors() -> dict[str, bytes]:
@@ -257,10 +257,18 @@ def index_answers(folder: Path) -> list[list[Any]]:
 
     index = Index(folder)
     index.__dict__["encoder"] = _Encoder()
-    asked: list[tuple[str, SearchBy]] = [("heart virus", "bm25"), ("cell", "bm25"), ("heart", "dense"), ("a", "hybrid")]
+    queries: list[tuple[str, SearchBy]] = [
+        ("heart virus", "bm25"),
+        ("cell", "bm25"),
+        ("heart", "dense"),
+        ("a", "hybrid"),
+    ]
     return [
-        [[one.document, one.start, one.text, round(one.score, 4)] for one in index.search(query, by=by)]
-        for query, by in asked
+        [
+            [passage.document, passage.start, passage.text, round(passage.score, 4)]
+            for passage in index.search(query, by=by)
+        ]
+        for query, by in queries
     ]
 
 

@@ -199,7 +199,7 @@ def changed_value(value: Any, draw: random.Random) -> Any:
         parent, key = draw.choice(list(_places(whole)))
         how = draw.randrange(8)
         if how < 4:
-            parent[key] = _other(parent[key], draw)
+            parent[key] = _other_value(parent[key], draw)
         elif how == 4 and parent is not whole:
             del parent[key]
         elif how == 5 and isinstance(parent, dict) and parent is not whole:
@@ -221,8 +221,8 @@ def _places(value: Any) -> Any:
             yield from _places(part)
 
 
-def _other(value: Any, draw: random.Random) -> Any:
-    """Something in the place of a value: often of its kind, and near to it."""
+def _other_value(value: Any, draw: random.Random) -> Any:
+    """A replacement for a value: often of its type, and close to it."""
     if isinstance(value, bool) or value is None or draw.random() < 0.3:
         return draw.choice((*_TEXTS, *_NUMBERS, *_OTHERS))
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What a campaign records: one line of JSON for each thing that was tried."""
+"""The records of a campaign: one line of JSON for each attempt."""
 
 import json
 import time
@@ -34,13 +34,12 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Whether all was as promised."""
         return self.outcome in GOOD
 
 
 @dataclass(frozen=True)
 class Record:
-    """An outcome with what was tried."""
+    """An outcome, with its part, case, seed and attempt."""
 
     part: str
     case: str
@@ -53,7 +52,6 @@ class Record:
 
     @property
     def kind(self) -> str:
-        """The case up to its first slash."""
         return self.case.partition("/")[0]
 
 
@@ -69,27 +67,25 @@ class Log:
                 file.write(b"\n")
 
     def add(self, part: str, case: str, seed: int, outcomes: Iterable[Outcome], seconds: float) -> list[Record]:
-        """Append the outcomes of an attempt."""
-        attempt = 1 + max((each.attempt for each in self.of(part, case) if each.seed == seed), default=-1)
-        found = [Record(part, case, seed, attempt, outcome, round(seconds, 3)) for outcome in outcomes]
+        attempt = 1 + max((record.attempt for record in self.of(part, case) if record.seed == seed), default=-1)
+        records = [Record(part, case, seed, attempt, outcome, round(seconds, 3)) for outcome in outcomes]
         with open(self._path, "a", encoding="utf-8") as file:
-            for record in found:
+            for record in records:
                 line = {**asdict(record), **asdict(record.outcome), "when": round(time.time())}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self.records += found
-        return found
+        self.records += records
+        return records
 
     def of(self, part: str, case: str) -> list[Record]:
-        """The records of a case."""
         return [record for record in self.records if (record.part, record.case) == (part, case)]
 
     def last(self) -> list[Record]:
-        """The records that count: those of the last attempt of each part, case and seed."""
+        """The records of the last attempt of each part, case and seed."""
         newest: dict[tuple[str, str, int], int] = {}
         for record in self.records:
             key = record.part, record.case, record.seed
             newest[key] = max(record.attempt, newest.get(key, 0))
-        return [each for each in self.records if newest[each.part, each.case, each.seed] == each.attempt]
+        return [record for record in self.records if newest[record.part, record.case, record.seed] == record.attempt]
 
 
 def _read(path: Path) -> Iterator[Record]:
@@ -101,5 +97,5 @@ def _read(path: Path) -> Iterator[Record]:
         except ValueError:
             continue
         values.pop("when")
-        own = {name: values.pop(name) for name in ("part", "case", "seed", "attempt", "seconds")}
-        yield Record(outcome=Outcome(**values), **own)
+        fields = {name: values.pop(name) for name in ("part", "case", "seed", "attempt", "seconds")}
+        yield Record(outcome=Outcome(**values), **fields)

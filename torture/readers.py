@@ -25,9 +25,8 @@ class Reader:
     needs_models: bool = False
 
     def names(self, folder: Path) -> tuple[str, ...]:
-        """Its files that are there, but for locks."""
-        found = (path for pattern in self.files for path in sorted(folder.glob(pattern)))
-        return tuple(path.relative_to(folder).as_posix() for path in found if path.is_file() and path.suffix != ".lock")
+        paths = (path for pattern in self.files for path in sorted(folder.glob(pattern)))
+        return tuple(path.relative_to(folder).as_posix() for path in paths if path.is_file() and path.suffix != ".lock")
 
 
 def _drain(entries: Iterable[Any]) -> None:
@@ -65,8 +64,8 @@ def _arrays(folder: Path, name: str) -> None:
     from greenadapt.storage.arrays import ArrayFile
 
     file = ArrayFile(folder / name)
-    for each in file.names:
-        file[each].tobytes()
+    for array_name in file.names:
+        file[array_name].tobytes()
 
 
 def _tokenizer(folder: Path, name: str) -> None:
@@ -101,11 +100,11 @@ def _model(folder: Path, name: str) -> None:
     from greenadapt.checkpoints.writer import copy_side_files
 
     model = folder / Path(name).parts[0] / Path(name).parts[1]
-    found = starting_model(str(model))
+    model_found = starting_model(str(model))
     for read in (base_id, licence_of, model_input):
-        read(found)
-    note_code(found, Silent())
-    check_model(found, whole=True)
+        read(model_found)
+    note_code(model_found, Silent())
+    check_model(model_found, whole=True)
     SentenceModules.read(model)
     (folder / "copied").mkdir(exist_ok=True)
     copy_side_files(model, folder / "copied")
@@ -128,22 +127,22 @@ def _manifest(folder: Path, name: str) -> None:
 
     model = (folder / name).parent
     read_manifest(model)
-    found = Place(model, linked=False).current()
-    assert found is not None
+    result = Place(model, linked=False).current()
+    assert result is not None
     with suppress(GreenadaptError):
         require_whole(model)
     with suppress(GreenadaptError):
-        verified(found)
-    check_result(found, verify=True)
+        verified(result)
+    check_result(result, verify=True)
 
 
 def _index(folder: Path, name: str) -> None:
     """What is found must be what the whole index finds."""
     from torture.material import INDEX, INDEX_ANSWERS, index_answers
 
-    found = index_answers(folder / INDEX)
-    if found != json.loads((folder / INDEX_ANSWERS).read_text("utf-8")):
-        raise AssertionError(f"other paragraphs are found: {found}")
+    answers = index_answers(folder / INDEX)
+    if answers != json.loads((folder / INDEX_ANSWERS).read_text("utf-8")):
+        raise AssertionError(f"other paragraphs are found: {answers}")
 
 
 def _old_index(folder: Path, name: str) -> None:
@@ -176,10 +175,10 @@ def _examples(task: str) -> Callable[[Path, str], None]:
         from greenadapt.config import TaskConfig
         from greenadapt.tasks.base import make_task
 
-        made = make_task(TaskConfig(task=task))  # type: ignore[arg-type]
-        examples = made.read(str(folder / name), Silent())
+        task_read = make_task(TaskConfig(task=task))  # type: ignore[arg-type]
+        examples = task_read.read(str(folder / name), Silent())
         with suppress(GreenadaptError):  # which is about all the examples, not about a file
-            fitted = made.fit(examples, Silent())
+            fitted = task_read.fit(examples, Silent())
             fitted.labels_in(examples)
             fitted.settings()
 
@@ -192,8 +191,8 @@ def _entries(task: str) -> Callable[[Path, str], None]:
         from greenadapt.inference.entries import read_entries
         from greenadapt.tasks.base import make_task
 
-        made = make_task(TaskConfig(task=task))  # type: ignore[arg-type]
-        _drain(read_entries(made, str(folder / name), None, Silent()))
+        task_read = make_task(TaskConfig(task=task))  # type: ignore[arg-type]
+        _drain(read_entries(task_read, str(folder / name), None, Silent()))
 
     return read
 
@@ -256,7 +255,7 @@ READERS = {
             "words",
             (
                 f"{_M}/adapted/words.safetensors",
-                *(f"{_M}/adapted/base_tokenizer/{each}" for each in ("tokenizer.json", "tokenizer_config.json")),
+                *(f"{_M}/adapted/base_tokenizer/{name}" for name in ("tokenizer.json", "tokenizer_config.json")),
             ),
             _words,
             True,
@@ -265,11 +264,11 @@ READERS = {
             "model",
             (
                 *(
-                    f"{_M}/adapted/{each}"
-                    for each in ("config.json", "model.safetensors", "tokenizer_config.json", "greenadapt.json")
+                    f"{_M}/adapted/{name}"
+                    for name in ("config.json", "model.safetensors", "tokenizer_config.json", "greenadapt.json")
                 ),
-                *(f"{_M}/adapted/{each}" for each in ("modules.json", "1_Pooling/config.json", "README.md")),
-                *(f"{_M}/shards/{each}" for each in ("model.safetensors.index.json", "config.json")),
+                *(f"{_M}/adapted/{name}" for name in ("modules.json", "1_Pooling/config.json", "README.md")),
+                *(f"{_M}/shards/{name}" for name in ("model.safetensors.index.json", "config.json")),
             ),
             _model,
             True,
@@ -277,8 +276,8 @@ READERS = {
         Reader(
             "task",
             (
-                *(f"{_M}/run/{each}" for each in ("task.json", "config.json", "manifest.json")),
-                *(f"{_M}/many/{each}" for each in ("multitask.json", "scores.json", "tasks/ill.1/task.json")),
+                *(f"{_M}/run/{name}" for name in ("task.json", "config.json", "manifest.json")),
+                *(f"{_M}/many/{name}" for name in ("multitask.json", "scores.json", "tasks/ill.1/task.json")),
                 f"{_M}/labels/task.json",
             ),
             _task,

@@ -21,8 +21,10 @@ def totals(log: Log) -> str:
     counted = log.last()
     blocks = [_sentence(counted)]
     for part in dict.fromkeys(record.part for record in counted):
-        own = [record for record in counted if record.part == part]
-        blocks.append(f"{TITLES.get(part, part.capitalize())}:\n\n{_load(own) if part == 'load' else _counts(own)}")
+        of_part = [record for record in counted if record.part == part]
+        blocks.append(
+            f"{TITLES.get(part, part.capitalize())}:\n\n{_load(of_part) if part == 'load' else _counts(of_part)}"
+        )
     failed = [record for record in counted if not record.outcome.is_good]
     if failed:
         blocks.append("Not as promised:\n\n" + "\n".join(map(describe, failed)))
@@ -37,14 +39,16 @@ def describe(record: Record) -> str:
 
 def _sentence(records: list[Record]) -> str:
     def tried(*parts: str) -> tuple[int, int, int]:
-        own = [record for record in records if record.part in parts and record.outcome.outcome != "broken"]
-        bad = sum(each.outcome.n for each in own if not each.outcome.is_good)
-        n = sum(each.outcome.n for each in own)
+        tried_records = [record for record in records if record.part in parts and record.outcome.outcome != "broken"]
+        bad = sum(record.outcome.n for record in tried_records if not record.outcome.is_good)
+        n = sum(record.outcome.n for record in tried_records)
         return n, n - bad, bad
 
-    refused = sum(each.outcome.n for each in records if each.part == "inputs" and each.outcome.outcome == "refused")
+    refused = sum(
+        record.outcome.n for record in records if record.part == "inputs" and record.outcome.outcome == "refused"
+    )
     faults, inputs = tried("faults", "downloads", "uploads", "concurrency"), tried("inputs")
-    hours = sum({(each.part, each.case, each.seed): each.seconds for each in records}.values()) / 3600
+    hours = sum({(record.part, record.case, record.seed): record.seconds for record in records}.values()) / 3600
     return (
         f"Faults: {faults[0]:,} tried, {faults[1]:,} survived, {faults[2]:,} not as promised. "
         f"Inputs: {inputs[0]:,} tried, {refused:,} refused clearly, {inputs[2]:,} not as promised. "
@@ -58,12 +62,12 @@ def _counts(records: list[Record]) -> str:
     for record in records:
         count[record.kind, record.outcome.outcome] += record.outcome.n
     seen = [verdict for verdict in VERDICTS if verdict in GOOD or any(n for (_, v), n in count.items() if v == verdict)]
-    shown = [verdict for verdict in seen if any(count[kind, verdict] for kind, _ in count)]
+    columns = [verdict for verdict in seen if any(count[kind, verdict] for kind, _ in count)]
     rows = []
     for kind in dict.fromkeys(record.kind for record in records):
         n = sum(count[kind, verdict] for verdict in VERDICTS)
-        rows.append([kind, f"{n:,}", *(f"{count[kind, verdict]:,}" for verdict in shown)])
-    return table(["what", "tried", *shown], rows)
+        rows.append([kind, f"{n:,}", *(f"{count[kind, verdict]:,}" for verdict in columns)])
+    return table(["what", "tried", *columns], rows)
 
 
 def _load(records: list[Record]) -> str:

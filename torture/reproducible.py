@@ -26,15 +26,15 @@ def digests(python: str, home: Path, corpus: Path, model: str, engine: str) -> d
         "--engine", engine, "--epochs", "2", "--dim", "50", "--min-count", "2", "--quiet",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{python}: {done.stderr.strip().splitlines()[-1:]}")
-    found = {}
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(f"{python}: {process.stderr.strip().splitlines()[-1:]}")
+    files = {}
     for path in sorted(home.glob("*/*/*/manifest.json")):
         for name, entry in json.loads(path.read_text("utf-8"))["files"].items():
             if Path(name).name != CARD:  # which tells times and costs
-                found[f"{path.parent.name}/{name}"] = entry["sha256"]
-    return found
+                files[f"{path.parent.name}/{name}"] = entry["sha256"]
+    return files
 
 
 def main() -> int:
@@ -47,19 +47,19 @@ def main() -> int:
     options = parser.parse_args()
     differs = False
     for engine in ENGINES:
-        made = {
+        builds = {
             python: digests(python, options.work / engine / str(i), options.corpus, options.model, engine)
             for i, python in enumerate(options.pythons)
         }
-        for name in sorted({name for each in made.values() for name in each}):
-            same = len({each.get(name) for each in made.values()}) == 1
-            differs = differs or not same
-            said = (
-                next(iter(made.values())).get(name, "")[:16]
-                if same
-                else "DIFFERS " + str([each.get(name) for each in made.values()])
+        for name in sorted({name for digests_of_build in builds.values() for name in digests_of_build}):
+            is_same = len({digests_of_build.get(name) for digests_of_build in builds.values()}) == 1
+            differs = differs or not is_same
+            verdict = (
+                next(iter(builds.values())).get(name, "")[:16]
+                if is_same
+                else "DIFFERS " + str([digests_of_build.get(name) for digests_of_build in builds.values()])
             )
-            print(f"{engine} {name}: {said}", flush=True)
+            print(f"{engine} {name}: {verdict}", flush=True)
     for python in options.pythons:
         version = subprocess.run(
             [python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True

@@ -53,26 +53,28 @@ def send(folder: Path, seed: int, n: int, at: Path) -> Found:
 
 
 async def _send(app: Any, draw: random.Random, n: int, at: Path) -> Found:
-    found = Found()
+    failures = Found()
     for i in range(n):
         at.write_text(str(i))
         method, path, headers, body = _request(draw)
-        shown = f"input {i}: {method} {path!r} {body[:200]!r}"
+        request = f"input {i}: {method} {path!r} {body[:200]!r}"
         begin = time.process_time()
         try:
             status, answer = await asyncio.wait_for(_answer(app, method, path, headers, body), 60)
         except TimeoutError:
-            found.add("hung", path, shown)
+            failures.add("hung", path, request)
         except Exception:
-            found.add("traceback", path, f"{shown}: {traceback.format_exc(limit=-3)}")
+            failures.add("traceback", path, f"{request}: {traceback.format_exc(limit=-3)}")
         else:
-            said = _wrong(status, answer, path)
+            reason = _why_wrong(status, answer, path)
             if status != 200 and (seconds := time.process_time() - begin) > _LONGEST:
-                found.add("hung", path, f"{shown}: {seconds:.1f} s until it was refused")
-            found.add(
-                "unclear" if said else "accepted" if status == 200 else "refused", path, said and f"{shown}: {said}"
+                failures.add("hung", path, f"{request}: {seconds:.1f} s until it was refused")
+            failures.add(
+                "unclear" if reason else "accepted" if status == 200 else "refused",
+                path,
+                reason and f"{request}: {reason}",
             )
-    return found
+    return failures
 
 
 def _request(draw: random.Random) -> tuple[str, str, list[tuple[bytes, bytes]], bytes]:
@@ -96,7 +98,7 @@ def _request(draw: random.Random) -> tuple[str, str, list[tuple[bytes, bytes]], 
 
 
 def _wide(draw: random.Random) -> bytes:
-    """As much of one thing as fits into a body."""
+    """A body with as many entries of one kind as fit."""
     if draw.random() < 0.2:
         return json.dumps({str(i): 0 for i in range(_LARGE // 10)}).encode()
     entry = draw.choice(_ENTRIES)
@@ -113,7 +115,7 @@ async def _answer(
         for number, part in enumerate(parts)
     ]
     statuses: list[int] = []
-    found = bytearray()
+    content = bytearray()
 
     async def receive() -> Any:
         return waiting.pop(0) if waiting else {"type": "http.disconnect"}
@@ -122,7 +124,7 @@ async def _answer(
         if message["type"] == "http.response.start":
             statuses.append(message["status"])
         else:
-            found.extend(message.get("body", b""))
+            content.extend(message.get("body", b""))
 
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path,
@@ -130,17 +132,19 @@ async def _answer(
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
     }  # fmt: skip
     await app(scope, receive, answer)
-    return statuses[0], bytes(found)
+    return statuses[0], bytes(content)
 
 
-def _wrong(status: int, answer: bytes, path: str) -> str:
-    """What is not as promised about a response, if anything."""
+def _why_wrong(status: int, answer: bytes, path: str) -> str:
+    """What breaks a promise in a response; empty if nothing does."""
     if status not in _STATUSES:
         return f"status {status}: {answer[:200]!r}"
     if status == 200 or not answer:
         return ""
     try:
-        said = json.loads(answer)["error"]
+        message = json.loads(answer)["error"]
     except (ValueError, KeyError, TypeError):
         return f"status {status} without a sentence: {answer[:200]!r}"
-    return "" if isinstance(said, str) and said and "Traceback" not in said else f"status {status}: {said!r}"
+    return (
+        "" if isinstance(message, str) and message and "Traceback" not in message else f"status {status}: {message!r}"
+    )

@@ -53,19 +53,19 @@ def stages() -> dict[str, Stage]:
     return {
         name: Stage(
             name,
-            filled(given["run"]),
-            tuple(map(filled, given.get("before", ()))),
-            tuple(map(filled, given.get("earlier", ()))),
-            filled(given.get("probe", "")),
-            given.get("force", "--force"),
-            given.get("again", ""),
+            filled(table["run"]),
+            tuple(map(filled, table.get("before", ()))),
+            tuple(map(filled, table.get("earlier", ()))),
+            filled(table.get("probe", "")),
+            table.get("force", "--force"),
+            table.get("again", ""),
         )
-        for name, given in content.items()
+        for name, table in content.items()
     }
 
 
 def make_inputs(folder: Path) -> None:
-    """Models, texts and labelled files, once."""
+    """Make models, texts and labelled files, unless they exist."""
     if (folder / "complete").exists():
         return
     shutil.rmtree(folder, ignore_errors=True)
@@ -101,22 +101,22 @@ def reads_models(stage: Stage) -> bool:
 
 
 def make_models(folder: Path) -> None:
-    """The trained models that later commands read, by the commands themselves."""
+    """Train the models that later commands read, by the commands themselves."""
     if (folder / "trained-all").exists():
         return
-    for name, given in _TRAINED.items():
-        run_all([tuple(f"finetune {given} -m adapted --epochs 2 --batch-size 8 --lr 7e-3 -o {name}".split())], folder)
+    for name, options in _TRAINED.items():
+        run_all([tuple(f"finetune {options} -m adapted --epochs 2 --batch-size 8 --lr 7e-3 -o {name}".split())], folder)
     (folder / "trained-all").touch()
 
 
 def run_all(commands: Iterable[Command], folder: Path) -> None:
-    """Run commands of which each must succeed, or copy files."""
+    """Run commands that must succeed, or copy files."""
     for command in commands:
         if command[0] == "cp":
             source, target = (folder / name for name in command[1:])
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
             continue
-        done = Forked([*MODULE, *command], folder).completed(300)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        ended = Forked([*MODULE, *command], folder).completed(300)
+        if ended.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}: {ended.stderr[-2000:]}")

@@ -1,4 +1,4 @@
-"""What a folder holds, as its readers see it: the results in it, each with the hash of its content."""
+"""The results in a folder, as its readers see them, each with the hash of its content."""
 
 import json
 import re
@@ -31,12 +31,12 @@ class NotWholeError(Exception):
 
 def state_of(folder: Path, leave_out: tuple[str, ...] = ()) -> State:
     """The results and other visible files in a folder; raises ``NotWholeError`` if one does not fit its manifest."""
-    found: State = {}
+    state: State = {}
     for path in _units(folder):
         name = path.relative_to(folder).as_posix()
         if name.partition("/")[0] not in leave_out:
-            found[name] = _digest(path)
-    return found
+            state[name] = _digest(path)
+    return state
 
 
 def hidden_in(folder: Path) -> list[str]:
@@ -69,13 +69,15 @@ def _digest(path: Path) -> str:
         is_page = path.suffix == ".html" and path.read_text("utf-8").rstrip().endswith("</html>")
         return "a page" if is_page else hash_file(path)
     folder = path.resolve()
-    inside = [(each, each.relative_to(folder).parts) for each in sorted(folder.rglob("*")) if each.is_file()]
-    own = [each for each, parts in inside if not _is_apart(folder, each) and not any(part[0] == "." for part in parts)]
+    inside = [(file, file.relative_to(folder).parts) for file in sorted(folder.rglob("*")) if file.is_file()]
+    files = [
+        file for file, parts in inside if not _is_apart(folder, file) and not any(part[0] == "." for part in parts)
+    ]
     try:
         verified(Opened(folder, read_manifest(folder), path))
     except GreenadaptError as error:
         raise NotWholeError(str(error)) from None
-    return hash_json({str(each.relative_to(folder)): hash_file(each) for each in own if each.name not in TIMED})
+    return hash_json({str(file.relative_to(folder)): hash_file(file) for file in files if file.name not in TIMED})
 
 
 def _is_apart(folder: Path, file: Path) -> bool:
@@ -84,8 +86,8 @@ def _is_apart(folder: Path, file: Path) -> bool:
     return parts[0] == "tasks" and (folder / _MANY).is_file()
 
 
-def differences(found: State, *allowed: State) -> str:
-    """Which results are not as in one of the ``allowed`` states, in a line; "" if each is."""
-    names = dict.fromkeys(name for state in (found, *allowed) for name in state)
-    wrong = [name for name in names if found.get(name) not in [state.get(name) for state in allowed]]
-    return json.dumps({name: found.get(name, "gone")[:12] for name in wrong}) if wrong else ""
+def differences(state_found: State, *allowed: State) -> str:
+    """The results that differ from all ``allowed`` states, in a line; empty if there are none."""
+    names = dict.fromkeys(name for state in (state_found, *allowed) for name in state)
+    differing = [name for name in names if state_found.get(name) not in [state.get(name) for state in allowed]]
+    return json.dumps({name: state_found.get(name, "gone")[:12] for name in differing}) if differing else ""

@@ -33,7 +33,7 @@ STATED = {"openvino": "Apache-2.0", "nncf": "Apache-2.0"}
 
 def dependencies(name: str = "greenadapt") -> dict[str, Distribution]:
     """By name, the installed distributions that one needs with all its extras, itself left out."""
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     waiting = [(name, "")]
     seen = set()
     while waiting:
@@ -42,26 +42,28 @@ def dependencies(name: str = "greenadapt") -> dict[str, Distribution]:
             continue
         seen.add(key)
         try:
-            one = distribution(key[0])
+            installed = distribution(key[0])
         except PackageNotFoundError:
             continue
-        found[canonicalize_name(key[0])] = one
-        for text in one.requires or ():
+        distributions[canonicalize_name(key[0])] = installed
+        for text in installed.requires or ():
             needed = Requirement(text)
-            extras = ["", key[1]] if key[0] != name else ["", *one.metadata.get_all("Provides-Extra", [])]
+            extras = ["", key[1]] if key[0] != name else ["", *installed.metadata.get_all("Provides-Extra", [])]
             if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
                 waiting += [(canonicalize_name(needed.name), extra) for extra in ("", *needed.extras)]
-    found.pop(canonicalize_name(name), None)
-    return dict(sorted(found.items()))
+    distributions.pop(canonicalize_name(name), None)
+    return dict(sorted(distributions.items()))
 
 
-def licence_of(one: Distribution) -> str:
+def licence_of(package: Distribution) -> str:
     """A distribution's licence: its expression, else its classifiers, else the first line of its field; "" if none."""
-    metadata = one.metadata
+    metadata = package.metadata
     if expressions := metadata.get_all("License-Expression", []):
         return str(expressions[0])
-    classifiers = [each for each in metadata.get_all("Classifier", []) if each.startswith("License :: ")]
-    named = [each.rpartition(" :: ")[2] for each in classifiers if each.count(" :: ") > 1]
+    classifiers = [
+        classifier for classifier in metadata.get_all("Classifier", []) if classifier.startswith("License :: ")
+    ]
+    named = [classifier.rpartition(" :: ")[2] for classifier in classifiers if classifier.count(" :: ") > 1]
     if named:
         return " OR ".join(named)
     return "".join(metadata.get_all("License", [])).strip().split("\n")[0]
@@ -70,25 +72,25 @@ def licence_of(one: Distribution) -> str:
 def refused(licence: str) -> list[str]:
     """The parts of a licence that are not allowed; of alternatives one has to be."""
     parts = [part.strip(" ()") for part in re.split(r"\bAND\b|;", licence)]
-    return [part for part in parts if not any(ALLOWED.match(each.strip(" ()")) for each in re.split(r"\bOR\b|/", part))]
+    return [part for part in parts if not any(ALLOWED.match(name.strip(" ()")) for name in re.split(r"\bOR\b|/", part))]
 
 
 def check_licences() -> Iterator[str]:
-    """What is wrong with the licences of what is installed."""
-    for name, one in dependencies().items():
-        licence = STATED.get(name) or licence_of(one)
+    """Problems of the licences of installed packages."""
+    for name, package in dependencies().items():
+        licence = STATED.get(name) or licence_of(package)
         if not licence:
-            yield f"{name} {one.version} states no licence"
-        elif wrong := refused(licence):
-            yield f"{name} {one.version} has the licence {licence}, of which {' and '.join(wrong)} is not allowed"
+            yield f"{name} {package.version} states no licence"
+        elif parts := refused(licence):
+            yield f"{name} {package.version} has the licence {licence}, of which {' and '.join(parts)} is not allowed"
 
 
 def check_hashes() -> Iterator[str]:
     """Where constraints-hashes.txt differs from constraints.txt."""
-    wanted, hashed = (_versions(ROOT / f"{name}.txt") for name in ("constraints", "constraints-hashes"))
-    for name in sorted({*wanted, *hashed}):
-        if wanted.get(name) != hashed.get(name):
-            yield f"{name}: {wanted.get(name)} in constraints.txt, {hashed.get(name)} in constraints-hashes.txt"
+    versions, hashed = (_versions(ROOT / f"{name}.txt") for name in ("constraints", "constraints-hashes"))
+    for name in sorted({*versions, *hashed}):
+        if versions.get(name) != hashed.get(name):
+            yield f"{name}: {versions.get(name)} in constraints.txt, {hashed.get(name)} in constraints-hashes.txt"
     blocks = re.split(r"\n(?=\S)", (ROOT / "constraints-hashes.txt").read_text("utf-8"))
     for block in blocks:
         if "==" in block and not block.startswith("#") and not re.search(r"--hash=sha256:[0-9a-f]{64}", block):
@@ -96,23 +98,23 @@ def check_hashes() -> Iterator[str]:
 
 
 def check_vulnerabilities() -> Iterator[str]:
-    """What is known of the versions in constraints.txt; says loudly what could not be looked up."""
+    """Known vulnerabilities of the versions in constraints.txt, and packages that could not be looked up."""
     command = [str(ROOT / "build" / "audit" / "bin" / "pip-audit"), "-r", str(ROOT / "constraints.txt")]
-    done = subprocess.run([*command, "--no-deps", "--disable-pip", "-f", "json"], capture_output=True, text=True)
+    process = subprocess.run([*command, "--no-deps", "--disable-pip", "-f", "json"], capture_output=True, text=True)
     try:
-        found = json.loads(done.stdout)["dependencies"]
+        packages = json.loads(process.stdout)["dependencies"]
     except (ValueError, KeyError):
-        last = done.stderr.strip().splitlines()[-1:] or ["nothing was said"]
+        last = process.stderr.strip().splitlines()[-1:] or ["nothing was said"]
         print(f"VULNERABILITIES WERE NOT CHECKED: pip-audit failed ({last[0]})", file=sys.stderr)
         return
-    skipped = [one["name"] for one in found if "skip_reason" in one]
+    skipped = [package["name"] for package in packages if "skip_reason" in package]
     if skipped:
-        n = f"{len(skipped)} of {len(found)} packages"
+        n = f"{len(skipped)} of {len(packages)} packages"
         print(f"VULNERABILITIES WERE NOT CHECKED of {n}, such as {skipped[0]}", file=sys.stderr)
-    for one in found:
-        for each in one.get("vulns", ()):
-            fixed = ", ".join(each["fix_versions"]) or "no version"
-            yield f"{one['name']} {one['version']}: {each['id']}, fixed in {fixed}"
+    for package in packages:
+        for vulnerability in package.get("vulns", ()):
+            fixed = ", ".join(vulnerability["fix_versions"]) or "no version"
+            yield f"{package['name']} {package['version']}: {vulnerability['id']}, fixed in {fixed}"
 
 
 def _versions(path: Path) -> dict[str, str]:
@@ -121,11 +123,15 @@ def _versions(path: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """Print what is wrong; the exit code is 1 if something is."""
+    """Print the problems; the exit code is 1 if there are any."""
     checks = {"licences": check_licences, "hashes": check_hashes, "vulnerabilities": check_vulnerabilities}
-    wrong = [said for what in sys.argv[1:] or checks for said in checks[what]()]
-    print("\n".join(wrong) if wrong else f"{', '.join(sys.argv[1:] or checks)}: nothing wrong in what could be checked")
-    return int(bool(wrong))
+    problems = [problem for check in sys.argv[1:] or checks for problem in checks[check]()]
+    print(
+        "\n".join(problems)
+        if problems
+        else f"{', '.join(sys.argv[1:] or checks)}: nothing wrong in what could be checked"
+    )
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

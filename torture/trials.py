@@ -1,4 +1,4 @@
-"""Runs of a stage from the same start again and again, in a folder that is always the same."""
+"""Runs of a stage from the same start state, always in the same folder."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class PromiseError(Exception):
 
 @dataclass(frozen=True)
 class Reference:
-    """A run that nothing disturbs."""
+    """An undisturbed run."""
 
     before: State
     after: State
@@ -62,81 +62,73 @@ class Bench:
 
     @cached_property
     def stages(self) -> dict[str, Stage]:
-        """By name."""
         return stages()
 
     def reference(self, stage: Stage, replaces: bool) -> Reference:
-        """The run of a stage from its start state."""
         key = stage.name, replaces
         if key not in self._references:
-            self._references[key] = self._known(stage, replaces) or self._made(stage, replaces)
+            self._references[key] = self._saved_reference(stage, replaces) or self._new_reference(stage, replaces)
         return self._references[key]
 
     def make_inputs(self) -> None:
-        """Make what the first stages read, if it is not there."""
         make_inputs(self.inputs)
 
     def restore(self, stage: Stage, replaces: bool) -> None:
-        """Bring the folder into the stage's start state."""
         self.clear()
         shutil.copytree(self._start(stage, replaces), self.run, symlinks=True)
 
     def clear(self) -> None:
-        """Remove the folder in which stages run."""
         subprocess.run(["umount", "-q", str(self.run)], check=False, capture_output=True)
         shutil.rmtree(self.run, ignore_errors=True)
 
     def command(self, stage: Stage, replaces: bool) -> tuple[str, ...]:
-        """What runs the stage."""
         return (*stage.run, *([stage.force] if replaces and stage.force else []))
 
     def begun(self, stage: Stage, replaces: bool, **faults: Any) -> Forked:
-        """The stage, started with faults in it."""
         command = self.command(stage, replaces)
         return Forked(["-c", CODE, json.dumps(faults), *command] if faults else [*MODULE, *command], self.run)
 
     def ended(self, stage: Stage, replaces: bool, **faults: Any) -> "subprocess.CompletedProcess[str]":
-        """The same, when it has ended; raises ``PromiseError`` if it does not."""
+        """The ended stage; raises ``PromiseError`` if it hangs."""
         start = time.monotonic()
-        done = self.begun(stage, replaces, **faults).completed(_LONGEST)
+        process = self.begun(stage, replaces, **faults).completed(_LONGEST)
         if time.monotonic() - start > _LONGEST:
-            raise PromiseError("hung", f"{_LONGEST:.0f} s: {done.stderr[-300:]}")
-        return done
+            raise PromiseError("hung", f"{_LONGEST:.0f} s: {process.stderr[-300:]}")
+        return process
 
-    def has_run(self, stage: Stage, done: "subprocess.CompletedProcess[str]") -> bool:
-        """Whether a run says that another one has done what cannot be done twice."""
-        return bool(stage.again) and done.returncode == 1 and stage.again in done.stderr
+    def has_run(self, stage: Stage, process: "subprocess.CompletedProcess[str]") -> bool:
+        """Whether a run says that another run did the work, of a command that cannot run twice."""
+        return bool(stage.again) and process.returncode == 1 and stage.again in process.stderr
 
     def require(self, stage: Stage, *allowed: State) -> None:
         """Raise ``PromiseError`` if a result is not as in one of the states, or not whole."""
         try:
-            found = self.state(stage)
+            state = self.state(stage)
         except NotWholeError as error:
             raise PromiseError("lost", str(error)) from None
-        if wrong := differences(found, *allowed):
-            raise PromiseError("lost", f"neither as before nor as an undisturbed run leaves it: {wrong}")
+        if differing := differences(state, *allowed):
+            raise PromiseError("lost", f"neither as before nor as an undisturbed run leaves it: {differing}")
 
     def require_probe(self, stage: Stage, *allowed: str) -> None:
         """The same for what the stage's probe prints; an index that is not finished answers from what it has."""
-        if stage.probe and (found := self._probe(stage)) not in allowed:
-            if len(allowed) > 1 and stage.name == "index" and not found.startswith("error"):
+        if stage.probe and (answer := self._probe(stage)) not in allowed:
+            if len(allowed) > 1 and stage.name == "index" and not answer.startswith("error"):
                 return
-            raise PromiseError("lost", f"{' '.join(stage.probe)} prints {found[:200]}")
+            raise PromiseError("lost", f"{' '.join(stage.probe)} prints {answer[:200]}")
 
     def state(self, stage: Stage) -> State:
-        """What the folder holds now."""
         return state_of(self.run, ("index",) if stage.probe[:1] == ("search",) else ())
 
     def _probe(self, stage: Stage) -> str:
         if not stage.probe:
             return ""
-        done = Forked([*MODULE, *stage.probe], self.run).completed(_LONGEST)
-        return done.stdout if done.returncode == 0 else f"error {done.returncode}: {done.stderr}"
+        process = Forked([*MODULE, *stage.probe], self.run).completed(_LONGEST)
+        return process.stdout if process.returncode == 0 else f"error {process.returncode}: {process.stderr}"
 
     def _start(self, stage: Stage, replaces: bool) -> Path:
         return self._folder / "starts" / f"{stage.name}{'-again' if replaces else ''}"
 
-    def _known(self, stage: Stage, replaces: bool) -> Reference | None:
+    def _saved_reference(self, stage: Stage, replaces: bool) -> Reference | None:
         try:
             values = json.loads(self._start(stage, replaces).with_suffix(".json").read_text("utf-8"))
         except (OSError, ValueError):
@@ -145,7 +137,7 @@ class Bench:
             return None
         return Reference(**{**values, "probes": tuple(values["probes"])})
 
-    def _made(self, stage: Stage, replaces: bool) -> Reference:
+    def _new_reference(self, stage: Stage, replaces: bool) -> Reference:
         self.make_inputs()
         if reads_models(stage):
             make_models(self.inputs)
@@ -164,17 +156,17 @@ class Bench:
         begin = time.monotonic()
         self._complete(stage, replaces)
         seconds = time.monotonic() - begin
-        if wrong := differences(self.state(stage), after):
-            raise PromiseError("lost", f"two undisturbed runs differ: {wrong}")
-        made = Reference(before, after, (first, self._probe(stage)), seconds, **json.loads(count.read_text()))
-        values = {"code": self._code, **asdict(made)}
+        if differing := differences(self.state(stage), after):
+            raise PromiseError("lost", f"two undisturbed runs differ: {differing}")
+        reference = Reference(before, after, (first, self._probe(stage)), seconds, **json.loads(count.read_text()))
+        values = {"code": self._code, **asdict(reference)}
         start.with_suffix(".json").write_text(json.dumps(values), "utf-8")
-        return made
+        return reference
 
     def _complete(self, stage: Stage, replaces: bool, **faults: Any) -> None:
-        done = self.ended(stage, replaces, **faults)
-        if done.returncode:
-            raise RuntimeError(f"{stage.name} ended with {done.returncode}: {done.stderr[-1000:]}")
+        process = self.ended(stage, replaces, **faults)
+        if process.returncode:
+            raise RuntimeError(f"{stage.name} ended with {process.returncode}: {process.stderr[-1000:]}")
 
 
 class Trial:
@@ -192,22 +184,22 @@ class Trial:
         if self.draw.random() < 0.3 or self.stage.probe[:1] == ("tasks",):
             self.bench.require_probe(self.stage, *self.reference.probes)
 
-    def judge(self, done: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
-        """A run with a fault in it either succeeds or fails as promised."""
-        has_begun = bool(done.stderr or done.stdout)
-        is_over = done.returncode in (-signal.SIGTERM, -signal.SIGINT) and has_begun  # Python was ending
-        if done.returncode == 0 or is_over:
+    def judge(self, process: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
+        """Check that a run with a fault either succeeds or fails as promised."""
+        has_begun = bool(process.stderr or process.stdout)
+        is_over = process.returncode in (-signal.SIGTERM, -signal.SIGINT) and has_begun  # Python was ending
+        if process.returncode == 0 or is_over:
             self.bench.require(self.stage, self.reference.after)
         else:
             self.check()
-            if has_begun or done.returncode not in _BY_SIGNAL:
-                check_message(done, codes)
+            if has_begun or process.returncode not in _BY_SIGNAL:
+                check_message(process, codes)
 
     def finish(self) -> list[str]:
-        """The next run ends as an undisturbed one; what it left of temporary files."""
-        done = self.bench.ended(self.stage, self.replaces)
-        if done.returncode and not self.bench.has_run(self.stage, done):
-            raise PromiseError("lost", f"the next run ended with {done.returncode}: {done.stderr[-1500:]}")
+        """Check that the next run ends as an undisturbed one; return the temporary files that remain."""
+        process = self.bench.ended(self.stage, self.replaces)
+        if process.returncode and not self.bench.has_run(self.stage, process):
+            raise PromiseError("lost", f"the next run ended with {process.returncode}: {process.stderr[-1500:]}")
         self.bench.require(self.stage, self.reference.after)
         self.bench.require_probe(self.stage, self.reference.probes[1])
         return hidden_in(self.bench.run)
@@ -220,22 +212,22 @@ class Trial:
         return process.completed(120)
 
 
-def check_message(done: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
+def check_message(process: "subprocess.CompletedProcess[str]", codes: tuple[int, ...] = (1,)) -> None:
     """Raise ``PromiseError`` unless a run that failed says so in one line, with the right exit code."""
-    lines = done.stderr.strip().splitlines()
-    if "Traceback" in done.stderr or "Exception ignored" in done.stderr:
-        raise PromiseError("traceback", done.stderr[-3000:])
-    if done.returncode not in codes:
-        name = signal.Signals(-done.returncode).name if done.returncode < 0 else str(done.returncode)
-        raise PromiseError("crashed", f"exit code {name}: {done.stderr[-600:]}")
+    lines = process.stderr.strip().splitlines()
+    if "Traceback" in process.stderr or "Exception ignored" in process.stderr:
+        raise PromiseError("traceback", process.stderr[-3000:])
+    if process.returncode not in codes:
+        name = signal.Signals(-process.returncode).name if process.returncode < 0 else str(process.returncode)
+        raise PromiseError("crashed", f"exit code {name}: {process.stderr[-600:]}")
     if not lines or not lines[-1].startswith("greenadapt: "):
-        raise PromiseError("unclear", f"the last line is not an error's: {done.stderr[-600:]}")
+        raise PromiseError("unclear", f"the last line is not an error's: {process.stderr[-600:]}")
 
 
-def is_worded(done: "subprocess.CompletedProcess[str]") -> bool:
+def is_worded(process: "subprocess.CompletedProcess[str]") -> bool:
     """Whether a run that a signal stopped must say so: not before it began, nor when it was over and Python ended."""
-    return done.returncode not in (0, -signal.SIGKILL) and not (
-        done.returncode in _BY_SIGNAL and (done.stdout or not done.stderr)
+    return process.returncode not in (0, -signal.SIGKILL) and not (
+        process.returncode in _BY_SIGNAL and (process.stdout or not process.stderr)
     )
 
 

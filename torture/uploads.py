@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.support.hub import TOKEN, Hub, local_hub
 from tests.support.processes import Forked
+from torture.campaign import Part
 from torture.injected import CODE
 from torture.outcomes import Outcome
 from torture.trials import Bench, PromiseError, check_message, is_worded
@@ -18,7 +19,7 @@ _REQUESTS = 10
 """About how many requests a push makes."""
 
 
-class Uploads:
+class Uploads(Part):
     """``push`` of an adapted model: afterwards the hub has all of it or nothing, and the folder is as it was."""
 
     def __init__(self, folder: Path, scale: float) -> None:
@@ -27,15 +28,9 @@ class Uploads:
         self._expected: dict[str, bytes] = {}
 
     def cases(self) -> list[str]:
-        """One of each kind."""
         return [f"upload/{kind}" for kind in self._kinds]
 
-    def once(self, case: str) -> bool:
-        """Never."""
-        return False
-
     def attempt(self, case: str, seed: int) -> Iterator[Outcome]:
-        """A push that goes wrong, then one that does not."""
         self._bench.make_inputs()
         model = self._bench.inputs / "adapted"
         before = _files(model)
@@ -54,9 +49,6 @@ class Uploads:
             except PromiseError as error:
                 yield error.outcome
 
-    def close(self) -> None:
-        """Nothing is left."""
-
 
 class Upload:
     """One attempt, to an empty hub."""
@@ -66,23 +58,21 @@ class Upload:
         self._model, self._expected = model, expected
 
     def started(self) -> Forked:
-        """The command."""
         arguments = ["-c", CODE, json.dumps({"hub": self.hub.url}), "push", str(self._model), _REPO]
         return Forked(arguments, HF_TOKEN=TOKEN)
 
     def succeed(self) -> dict[str, bytes]:
-        """Run it; it must succeed. The files on the hub."""
-        done = self.started().completed(120)
-        if done.returncode:
-            raise PromiseError("lost", f"the next push ended with {done.returncode}: {done.stderr[-800:]}")
+        """Run the command, which must succeed; return the files on the hub."""
+        ended = self.started().completed(120)
+        if ended.returncode:
+            raise PromiseError("lost", f"the next push ended with {ended.returncode}: {ended.stderr[-800:]}")
         return self._held()
 
     def judge(self, codes: tuple[int, ...] = (1,)) -> None:
-        """Run it; it may fail, in a line that does not show the token."""
-        done = self.started().completed(240)
-        if done.returncode:
-            check_message(done, codes)
-        if TOKEN in done.stdout + done.stderr:
+        ended = self.started().completed(240)
+        if ended.returncode:
+            check_message(ended, codes)
+        if TOKEN in ended.stdout + ended.stderr:
             raise PromiseError("leaked", "the token is shown")
 
     def require_all_or_nothing(self) -> None:
@@ -95,20 +85,20 @@ class Upload:
 
 
 def refused(upload: Upload) -> None:
-    """From one request on the hub refuses or is out of order."""
+    """The hub refuses from one request on, or is out of order."""
     first, status = upload.draw.randrange(_REQUESTS), upload.draw.choice(["401", "403", "404", "429", "500", "503"])
-    left = iter(range(first))
-    upload.hub.before = lambda: "" if next(left, None) is not None else status
+    countdown = iter(range(first))
+    upload.hub.before = lambda: "" if next(countdown, None) is not None else status
     upload.note = f"{status} after {first} requests"
     upload.judge()
 
 
 def cut(upload: Upload) -> None:
-    """From one request on, or at one, the connection ends without an answer."""
+    """The connection ends without an answer, at one request or from it on."""
     first, goes_on = upload.draw.randrange(_REQUESTS), upload.draw.random() < 0.5
-    left = iter(range(first))
+    countdown = iter(range(first))
     at = iter([True])
-    upload.hub.before = lambda: "cut" if next(left, None) is None and (goes_on or next(at, False)) else ""
+    upload.hub.before = lambda: "cut" if next(countdown, None) is None and (goes_on or next(at, False)) else ""
     upload.note = f"{'from' if goes_on else 'at'} request {first}"
     upload.judge()
 
@@ -119,9 +109,9 @@ def killed(upload: Upload) -> None:
     process = upload.started()
     time.sleep(upload.draw.uniform(0.05, 3.0))
     process.send_signal(upload.draw.choice([signal.SIGKILL, signal.SIGTERM]))
-    done = process.completed(60)
-    if is_worded(done):
-        check_message(done, (143,))
+    ended = process.completed(60)
+    if is_worded(ended):
+        check_message(ended, (143,))
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""What a process opens, changes and starts, by Python's audit events."""
+"""Files that a process opens and changes, and programs that it starts, by Python's audit events."""
 
 import os
 import site
@@ -28,33 +28,33 @@ def watch(readable: Iterable[Path], writable: Iterable[Path], starts: Iterable[s
     Python's own folders and the system's may be read. It cannot be ended.
     """
     python = [*sys.path, sys.prefix, sys.base_prefix, *site.getsitepackages(), str(Path(__file__).parents[1])]
-    may_write = tuple(_real(each) for each in (*map(str, writable), *_SCRATCH))
-    may_read = (*(_real(each) for each in (*map(str, readable), *filter(None, python), *_SYSTEM)), *may_write)
-    found: list[str] = []
+    may_write = tuple(_real(path) for path in (*map(str, writable), *_SCRATCH))
+    may_read = (*(_real(path) for path in (*map(str, readable), *filter(None, python), *_SYSTEM)), *may_write)
+    accesses: list[str] = []
     allowed = frozenset(starts)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        said = ""
+        access = ""
         if event == "open":
             path, mode, flags = (*arguments, None, None, None)[:3]
             writes = (isinstance(mode, str) and any(c in mode for c in "wax+")) or (
                 isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
             )
             if isinstance(path, str | bytes) and not _is_in(path, may_write if writes else may_read):
-                said = f"{'writes' if writes else 'reads'} {os.fsdecode(path)}"
+                access = f"{'writes' if writes else 'reads'} {os.fsdecode(path)}"
         elif event in _CHANGES:
             paths = [_changed(arguments, *where) for where in _CHANGES[event]]
-            said = next((f"{event} {each}" for each in paths if each and not _is_in(each, may_write)), "")
+            access = next((f"{event} {path}" for path in paths if path and not _is_in(path, may_write)), "")
         elif event in _CODE and (not _CODE[event] or arguments[0] in _CODE[event]):
             is_allowed = event == "subprocess.Popen" and Path(str(arguments[0])).name in allowed
-            said = "" if is_allowed else f"{event} {arguments[:2]}"
+            access = "" if is_allowed else f"{event} {arguments[:2]}"
         elif event == "socket.connect" and isinstance(arguments[1], tuple):
-            said = f"connects to {arguments[1]}"
-        if said and len(found) < _MOST:
-            found.append(said)
+            access = f"connects to {arguments[1]}"
+        if access and len(accesses) < _MOST:
+            accesses.append(access)
 
     sys.addaudithook(hook)
-    return found
+    return accesses
 
 
 def _changed(arguments: tuple[Any, ...], at: int, folder_at: int | None) -> str:

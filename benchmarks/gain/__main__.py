@@ -41,7 +41,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Do what is missing, and print the table after each seed."""
+    """Do the missing runs, and print the table after each seed."""
     options = _options(arguments)
     if options.threads:
         import torch
@@ -59,17 +59,17 @@ def _run(lab: Lab, options: argparse.Namespace) -> None:
     arms = runnable(with_base(options.arms), lab.session.progress)
     spread = [arm for arm in arms if not ARMS[arm].trial]  # a trial changes this process
     seeds = _seeds(options)
-    train_first(lab.session, options, [partial(lab.run, *one) for one in _asked(lab, options, spread, seeds)])
-    done: list[Json] = []
+    train_first(lab.session, options, [partial(lab.run, *run) for run in _runs_of(lab, options, spread, seeds)])
+    records: list[Json] = []
     for seed in seeds:
-        done += [lab.run(*one) for one in _asked(lab, options, arms, [seed])]
-        print(write_report(done, options.table), flush=True)
+        records += [lab.run(*run) for run in _runs_of(lab, options, arms, [seed])]
+        print(write_report(records, options.table), flush=True)
 
 
 def _report(lab: Lab, options: argparse.Namespace) -> None:
-    asked = _asked(lab, options, with_base(options.arms), _seeds(options))
-    found = [lab.find(cell, arm, seed, training) for cell, arm, seed, training, _ in asked]
-    print(write_report([one for one in found if one is not None], options.table), flush=True)
+    runs = _runs_of(lab, options, with_base(options.arms), _seeds(options))
+    records = [lab.find(cell, arm, seed, training) for cell, arm, seed, training, _ in runs]
+    print(write_report([record for record in records if record is not None], options.table), flush=True)
 
 
 def _recipe(lab: Lab, options: argparse.Namespace) -> None:
@@ -94,13 +94,13 @@ def _recipe(lab: Lab, options: argparse.Namespace) -> None:
 
 def _tried(lab: Lab, options: argparse.Namespace, model: str, budget: int | None) -> Tried:
     records = lab.records(recipe_file(model)).by_key.values()
-    return Tried.of([one for one in records if one["budget"] == budget], options.batch_size)
+    return Tried.of([record for record in records if record["budget"] == budget], options.batch_size)
 
 
-def _asked(
+def _runs_of(
     lab: Lab, options: argparse.Namespace, arms: Iterable[str], seeds: Iterable[int]
 ) -> Iterator[tuple[Cell, str, int, TrainConfig, str]]:
-    """What ``Lab.run`` is called with, in the order of work."""
+    """The arguments of ``Lab.run`` for each run, in the order of work."""
     cells = list(_cells(options))
     recipes = {model: _chosen(lab, options, model) for model in options.model}
     for seed, cell, arm in product(seeds, cells, list(arms)):
@@ -109,7 +109,7 @@ def _asked(
 
 
 def _chosen(lab: Lab, options: argparse.Namespace, model: str) -> Recipe:
-    """Steps and rates of a model: given, or chosen on the grid in its records, which may have had fewer labels."""
+    """Steps and rates of a model: set by options, or chosen on the grid in its records, maybe of fewer labels."""
     if options.learning_rate and options.steps:
         return Recipe(options.steps, dict.fromkeys(TRIED, options.learning_rate))
     chosen = _tried(lab, options, model, options.recipe_budget).choice
@@ -135,21 +135,21 @@ def _cells(options: argparse.Namespace) -> Iterator[Cell]:
     sets = [find_set(options.data, name) for name in options.sets]
     for model in options.model:
         for budget in options.budgets:
-            for one in sets:
-                yield Cell(model, one, budget)
+            for dataset in sets:
+                yield Cell(model, dataset, budget)
 
 
 def _texts(options: argparse.Namespace) -> dict[str, Path]:
-    """The unlabelled text of each set: given as ``SET=FILE``, as ``FILE`` for all others, or that of its domain."""
-    given: dict[str, Path] = {}
-    for each in options.corpus:
-        name, equals, file = each.partition("=")
-        given |= {name: Path(file)} if equals else {"": Path(each)}
-    return given if "" in given else {**texts_in(options.data), **given}
+    """The unlabelled text of each set: ``SET=FILE``, or ``FILE`` for all other sets, or that of its domain."""
+    files: dict[str, Path] = {}
+    for text in options.corpus:
+        name, equals, file = text.partition("=")
+        files |= {name: Path(file)} if equals else {"": Path(text)}
+    return files if "" in files else {**texts_in(options.data), **files}
 
 
-def _number(given: str) -> int | None:
-    return None if given == "all" else int(given)
+def _number(text: str) -> int | None:
+    return None if text == "all" else int(text)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -166,9 +166,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="unlabelled text of the domain, of all sets or of one; that of known sets is in DATA/corpora")  # fmt: skip
     add("--work", type=Path, default=Path("build/gain"), help="where models are kept; build/gain by default")
     add("--results", type=Path, default=RESULTS, help="folder of the records; benchmarks/results by default")
-    known = [name for _, names in DOMAINS.values() for name in names]
-    add("--sets", nargs="+", default=known, help="folders, or FILE:FOLD for questions in FILE.json; by default "
-        + ", ".join(known))  # fmt: skip
+    set_names = [name for _, names in DOMAINS.values() for name in names]
+    add("--sets", nargs="+", default=set_names, help="folders, or FILE:FOLD for questions in FILE.json; by default "
+        + ", ".join(set_names))  # fmt: skip
     add("--budgets", nargs="+", type=_number, default=[300], help="training examples, numbers or all")
     add("--seeds", type=int, default=3, help="how many")
     add("--first-seed", type=int, default=0)

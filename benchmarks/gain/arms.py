@@ -49,7 +49,6 @@ class Arm:
 
     @property
     def reads_text(self) -> bool:
-        """Whether its model depends on the unlabelled text."""
         return self.rows is not None or self.pretraining is not None
 
 
@@ -83,7 +82,7 @@ ARMS: dict[str, Arm] = {
 
 
 def with_base(arms: Iterable[str]) -> list[str]:
-    """The arms in order of work: the base model, which all others are compared with, comes first."""
+    """The arms in order of work; the base model, with which all others are compared, comes first."""
     return list(dict.fromkeys([BASE, *arms]))
 
 
@@ -105,9 +104,9 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
     if arm.rows is None:
         return model
     vectors, fitted, rows = _vectors_of(arm), AlignConfig(**arm.map), ExpandConfig(**arm.rows)
-    place = _place_of(corpus, model, folder)
+    target = _place_of(corpus, model, folder)
     trained, aligned, expanded = (
-        place / f"{stage}-{hash_json([given(config) for config in configs])[:8]}"
+        target / f"{stage}-{hash_json([changed_settings(config) for config in configs])[:8]}"
         for stage, *configs in (("w2v", vectors), ("align", vectors, fitted), ("expand", vectors, fitted, rows))
     )
     if not trained.is_dir():
@@ -122,12 +121,12 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
 
 
 def described(corpus: Path, arm: Arm) -> Json:
-    """All that decides an arm's model, besides the base model: known before it is made."""
+    """All that decides an arm's model besides the base model, as far as it is known before training."""
     text = hash_file(corpus)
     if arm.pretraining is not None:
         return {"text": text, "pretraining": plain(dict(arm.pretraining))}
     stages = {"vectors": _vectors_of(arm), "map": AlignConfig(**arm.map), "rows": ExpandConfig(**(arm.rows or {}))}
-    return {"text": text, **{stage: given(config) for stage, config in stages.items()}, "peer": arm.peer}
+    return {"text": text, **{stage: changed_settings(config) for stage, config in stages.items()}, "peer": arm.peer}
 
 
 def _vectors_of(arm: Arm) -> W2VConfig:
@@ -139,13 +138,13 @@ def _place_of(corpus: Path, model: str, folder: Path) -> Path:
     return folder / text / f"{find_model(model).name}-{identity(model)[:8]}"
 
 
-def _pretrained(session: Session, corpus: Path, model: str, options: Options, place: Path) -> str:
-    out = place / f"pretrain-{hash_json(dict(options))[:8]}"
+def _pretrained(session: Session, corpus: Path, model: str, options: Options, target: Path) -> str:
+    out = target / f"pretrain-{hash_json(dict(options))[:8]}"
     if not out.is_dir():
-        place.mkdir(parents=True, exist_ok=True)
-        text = draw_lines(corpus, options["words"], place / f"words-{options['words']}.txt")
+        target.mkdir(parents=True, exist_ok=True)
+        text = draw_lines(corpus, options["words"], target / f"words-{options['words']}.txt")
         configs = [
-            kind(**{one.name: options[one.name] for one in fields(kind) if one.name in options})
+            kind(**{setting.name: options[setting.name] for setting in fields(kind) if setting.name in options})
             for kind in (PretrainConfig, TrainConfig)
         ]
         pretrain(
@@ -156,11 +155,19 @@ def _pretrained(session: Session, corpus: Path, model: str, options: Options, pl
 
 @cache
 def identity(model: str) -> str:
-    """A hash of what a model consists of."""
+    """A hash of a model's content."""
     return str(model_input(find_model(model))["sha256"])
 
 
-def given(config: Any) -> Json:
-    """The options of a configuration that are not the defaults: they stay the same when it gets further ones."""
+def changed_settings(config: Any) -> Json:
+    """The options of a configuration that differ from the defaults."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
-    return dict(plain({one.name: values[one.name] for one in fields(config) if values[one.name] != one.default}))
+    return dict(
+        plain(
+            {
+                setting.name: values[setting.name]
+                for setting in fields(config)
+                if values[setting.name] != setting.default
+            }
+        )
+    )

@@ -29,7 +29,7 @@ _INSIDE = "##"
 
 def cut(word: str, ids: Mapping[str, int], chance: random.Random, dropped: float = DROPPED) -> list[int]:
     """The ids of a word's pieces: from the left the longest that fits and is not passed over; none if no piece fits."""
-    found: list[int] = []
+    pieces: list[int] = []
     begin = 0
     while begin < len(word):
         for end in range(len(word), begin, -1):
@@ -38,14 +38,14 @@ def cut(word: str, ids: Mapping[str, int], chance: random.Random, dropped: float
                 break
         else:
             return []
-        found.append(piece)
+        pieces.append(piece)
         begin = end
-    return found
+    return pieces
 
 
 @dataclass
 class _Cuts:
-    """Stands in for ``DualTokenizer._merge``: the view beside the base one is by chance."""
+    """Replaces ``DualTokenizer._merge``: the view beside the base view is drawn at random."""
 
     draw: tuple[int, ...] = ()
     """What the chance depends on, besides the text."""
@@ -61,9 +61,11 @@ class _Cuts:
         chances = [random.Random(f"{self.draw} {text}") for text in batch.texts]
         words = []
         for start, end, line in zip(starts.tolist(), ends.tolist(), base.lines[starts].tolist(), strict=True):
-            own = ids[start:end]
-            word = "".join(pieces.names[i].removeprefix(_INSIDE) for i in own)
-            words.append(own if pieces.special.intersection(own) else cut(word, pieces.ids, chances[line]) or own)
+            word_ids = ids[start:end]
+            word = "".join(pieces.names[i].removeprefix(_INSIDE) for i in word_ids)
+            words.append(
+                word_ids if pieces.special.intersection(word_ids) else cut(word, pieces.ids, chances[line]) or word_ids
+            )
         at = np.repeat(np.arange(len(starts)), [len(word) for word in words])
         begins = np.ones(len(at), bool)
         begins[1:] = at[1:] != at[:-1]
@@ -90,7 +92,7 @@ def _pieces(tokenizer: DualTokenizer) -> _Vocabulary:
 
 @dataclass(frozen=True, eq=False)
 class _Redrawn(TaskDataset):
-    """Several draws of the same inputs, one behind the other: one for each epoch."""
+    """Several draws of the same inputs, concatenated: one for each epoch."""
 
     n_drawn: int = 0
 
@@ -102,7 +104,7 @@ class _Redrawn(TaskDataset):
 
 @contextmanager
 def dropout() -> Iterator[None]:
-    """The expanded view of a text is one by MaxMatch-dropout; for NER as the only task, and models with WordPiece."""
+    """Replace the expanded view by MaxMatch-dropout; for NER as the only task, and models with WordPiece."""
     cuts = _Cuts()
     begin_of, training_of, dataset_of, draw_of = FinetuneRun.__init__, NerTask.training, TaskDataset.of, Feed.draw
 
@@ -128,9 +130,13 @@ def dropout() -> Iterator[None]:
         plain = dataset_of(*arguments)
         return _Redrawn(**{entry.name: getattr(plain, entry.name) for entry in fields(plain)}, n_drawn=cuts.n_items)
 
-    def draw(feed: Feed, done: int) -> Draw:
-        found = draw_of(feed, done)
-        return replace(found, items=found.items + found.epoch * found.dataset.n_items)
+    def draw(feed: Feed, n_done: int) -> Draw:
+        draw = draw_of(feed, n_done)
+        return replace(draw, items=draw.items + draw.epoch * draw.dataset.n_items)
+
+    def draw(feed: Feed, n_done: int) -> Draw:
+        draw = draw_of(feed, n_done)
+        return replace(draw, items=draw.items + draw.epoch * draw.dataset.n_items)
 
     with (
         patch.object(DualTokenizer, "_merge", lambda *arguments: cuts.merged(*arguments)),

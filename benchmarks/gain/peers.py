@@ -1,4 +1,4 @@
-"""New rows by other people's programs, or by chance: the same words, another vector for each."""
+"""New rows by other programs, or at random: the same words, other vectors."""
 
 import shutil
 from collections.abc import Callable
@@ -37,53 +37,53 @@ class Adapted:
     workers: int = 1
 
 
-def omp(made: Adapted) -> Array:
+def omp(model: Adapted) -> Array:
     """Orthogonal matching pursuit (mergekit's tokensurgeon) with the word vectors as the donor model: (n_new, dim)."""
     import torch
     from mergekit.tokensurgeon.omp import batch_omp
 
-    base, vectors = OpenedBase(find_model(made.base)), WordVectors.load(made.vectors)
-    expansion = Expansion(base.checkpoint, base.vocabulary, vectors, Alignment.load(made.aligned), made.config)
-    _, known, ids = overlap(vectors, base.vocabulary)
+    base, vectors = OpenedBase(find_model(model.base)), WordVectors.load(model.vectors)
+    expansion = Expansion(base.checkpoint, base.vocabulary, vectors, Alignment.load(model.aligned), model.config)
+    _, known_rows, ids = overlap(vectors, base.vocabulary)
     donor, rows = (
-        torch.from_numpy(np.array(each, np.float32))
-        for each in (vectors.matrix[known], base.checkpoint.embedding()[ids])
+        torch.from_numpy(np.array(matrix, np.float32))
+        for matrix in (vectors.matrix[known_rows], base.checkpoint.embedding()[ids])
     )
-    wanted = np.array(vectors.matrix[expansion.chosen[expansion.entries.word]], np.float32)
-    found = []
-    for targets in torch.from_numpy(wanted).split(_OMP_BATCH):
+    word_vectors = np.array(vectors.matrix[expansion.chosen[expansion.entries.word]], np.float32)
+    combined = []
+    for targets in torch.from_numpy(word_vectors).split(_OMP_BATCH):
         chosen, weights = batch_omp(targets, donor, min(_OMP_K, *donor.shape))
-        found.append(torch.bmm(weights.unsqueeze(1), rows[chosen]).squeeze(1))
-    return np.asarray(torch.cat(found).numpy(), np.float32)
+        combined.append(torch.bmm(weights.unsqueeze(1), rows[chosen]).squeeze(1))
+    return np.asarray(torch.cat(combined).numpy(), np.float32)
 
 
-def focus(made: Adapted) -> Array:
+def focus(model: Adapted) -> Array:
     """FOCUS (arXiv 2305.14481), the released code with its own fastText vectors and defaults: (n_new, dim)."""
     import torch
     from deepfocus import FOCUS
     from transformers import AutoTokenizer
 
-    base = Checkpoint.open(find_model(made.base).folder)
-    text = made.expanded.with_name("text.txt")
+    base = Checkpoint.open(find_model(model.base).folder)
+    text = model.expanded.with_name("text.txt")
     if not text.is_file():
-        with open_binary(str(made.corpus)) as source, open(text, "wb") as target:
+        with open_binary(str(model.corpus)) as source, open(text, "wb") as target:
             shutil.copyfileobj(source, target)
-    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (made.expanded, base.folder)]
+    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (model.expanded, base.folder)]
     rows = FOCUS(
         *tokenizers,
         torch.from_numpy(np.array(base.embedding(), np.float32)),
         target_training_data_path=str(text),
-        processes=made.workers,
+        processes=model.workers,
     )
-    n_new = Checkpoint.open(made.expanded).n_rows - base.n_rows
+    n_new = Checkpoint.open(model.expanded).n_rows - base.n_rows
     return np.asarray(rows[-n_new:].numpy(), np.float32)
 
 
-def random(made: Adapted) -> Array:
-    """Rows that know nothing of their words: random directions, as long as the base model's rows: (n_new, dim)."""
-    base = OpenedBase(find_model(made.base))
+def random(model: Adapted) -> Array:
+    """Random rows that ignore the words, as long as the base model's rows: (n_new, dim)."""
+    base = OpenedBase(find_model(model.base))
     table, vocabulary = base.checkpoint.embedding(), base.vocabulary
-    n_new = Checkpoint.open(made.expanded).n_rows - base.checkpoint.n_rows
+    n_new = Checkpoint.open(model.expanded).n_rows - base.checkpoint.n_rows
     rows = np.random.default_rng(_RANDOM_SEED).normal(size=(n_new, base.checkpoint.dim))
     norm = wordpiece_norm(table, vocabulary.size, vocabulary.special_ids)
     return np.asarray(norm * rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
@@ -103,14 +103,14 @@ def missing(peer: str) -> str:
     return "" if find_spec(package) else package
 
 
-def with_rows_of(peer: str, made: Adapted) -> Path:
-    """The folder of ``made.expanded`` with the rows of ``peer``; it is made unless it is there."""
-    folder = made.expanded.with_name(f"{made.expanded.name}-{peer}")
+def with_rows_of(peer: str, model: Adapted) -> Path:
+    """The folder of ``model.expanded`` with the rows of ``peer``; it is made if it is missing."""
+    folder = model.expanded.with_name(f"{model.expanded.name}-{peer}")
     if not folder.is_dir():
         _, rows_of = PEERS[peer]
         work = folder.with_name(f".{folder.name}")
         shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(made.expanded, work, ignore=lambda *_: [MANIFEST, "model.safetensors"])
-        write_expanded(Checkpoint.open(find_model(made.base).folder), rows_of(made), work)
+        shutil.copytree(model.expanded, work, ignore=lambda *_: [MANIFEST, "model.safetensors"])
+        write_expanded(Checkpoint.open(find_model(model.base).folder), rows_of(model), work)
         work.rename(folder)
     return folder

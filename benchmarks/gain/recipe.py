@@ -22,7 +22,7 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long, and at which rate, arms are trained; all make the same number of steps."""
+    """Steps and peak rates of the arms; all arms make the same number of steps."""
 
     steps: int
     rates: Mapping[str, float]
@@ -44,7 +44,7 @@ UNTRIED = Recipe(600, dict.fromkeys(TRIED, 1e-4))
 
 @dataclass(frozen=True)
 class Tried:
-    """The development scores of a grid: of every point that both arms have under the first seed on all sets."""
+    """The development scores of the grid points that both arms have, under the first seed, on all sets."""
 
     sets: Sequence[str]
     scores: Mapping[str, Mapping[Point, Mapping[tuple[int, str], Json]]]
@@ -53,27 +53,36 @@ class Tried:
     @classmethod
     def of(cls, records: Iterable[Json], batch_size: int) -> "Tried":
         """The grid in these records of one model and budget; points that are not complete are left out."""
-        found: dict[str, dict[Point, dict[tuple[int, str], Json]]] = {arm: {} for arm in TRIED}
-        for one in records:
-            if one["batch_size"] == batch_size and one["arm"] in found:
-                point = found[one["arm"]].setdefault((one["steps"], one["learning_rate"]), {})
-                point[one["seed"], one["set"]] = one
-        runs = [each for points in found.values() for each in points.values()]
-        sets = list(dict.fromkeys(name for each in runs for _, name in each))
-        first = {(min(seed for each in runs for seed, _ in each), name) for name in sets} if runs else set()
-        complete = [point for point in found[BASE] if all(first <= found[arm].get(point, {}).keys() for arm in TRIED)]
-        kept = [found[arm][point].keys() for arm in TRIED for point in complete]
-        shared = set.intersection(*map(set, kept)) if kept else set()
+        by_point: dict[str, dict[Point, dict[tuple[int, str], Json]]] = {arm: {} for arm in TRIED}
+        for record in records:
+            if record["batch_size"] == batch_size and record["arm"] in by_point:
+                point = by_point[record["arm"]].setdefault((record["steps"], record["learning_rate"]), {})
+                point[record["seed"], record["set"]] = record
+        runs = [runs_of_point for points in by_point.values() for runs_of_point in points.values()]
+        sets = list(dict.fromkeys(name for runs_of_point in runs for _, name in runs_of_point))
+        first = (
+            {(min(seed for runs_of_point in runs for seed, _ in runs_of_point), name) for name in sets}
+            if runs
+            else set()
+        )
+        complete = [
+            point for point in by_point[BASE] if all(first <= by_point[arm].get(point, {}).keys() for arm in TRIED)
+        ]
+        keys = [by_point[arm][point].keys() for arm in TRIED for point in complete]
+        shared = set.intersection(*map(set, keys)) if keys else set()
         scores = {
-            arm: {point: {key: found[arm][point][key] for key in sorted(shared)} for point in complete} for arm in TRIED
+            arm: {point: {key: by_point[arm][point][key] for key in sorted(shared)} for point in complete}
+            for arm in TRIED
         }
         return cls(sets, scores)
 
     def mean(self, arm: str, point: Point) -> float | None:
-        """The mean development score, ``None`` if one of the runs found no entity."""
+        """The mean development score; ``None`` if a run found no entity."""
         runs = self.scores[arm][point].values()
         return (
-            None if any(one["entities"] == 0 for one in runs) else float(np.mean([one["dev"]["mean"] for one in runs]))
+            None
+            if any(record["entities"] == 0 for record in runs)
+            else float(np.mean([record["dev"]["mean"] for record in runs]))
         )
 
     @property
@@ -85,11 +94,11 @@ class Tried:
                 mean = self.mean(arm, (steps, rate))
                 if mean is not None and mean > best.setdefault(steps, {}).get(arm, (-1.0,))[0]:
                     best[steps][arm] = mean, rate
-        both = {steps: arms for steps, arms in best.items() if len(arms) == len(TRIED)}
-        if not both:
+        complete = {steps: arms for steps, arms in best.items() if len(arms) == len(TRIED)}
+        if not complete:
             return None
-        steps = max(both, key=lambda steps: sum(mean for mean, _ in both[steps].values()))
-        return Recipe(steps, {arm: both[steps][arm][1] for arm in TRIED})
+        steps = max(complete, key=lambda steps: sum(mean for mean, _ in complete[steps].values()))
+        return Recipe(steps, {arm: complete[steps][arm][1] for arm in TRIED})
 
     def table(self) -> str:
         """A row for each arm and point, in points of F1."""
@@ -100,11 +109,11 @@ class Tried:
         for point in sorted(self.scores[BASE]):
             for arm in TRIED:
                 runs = self.scores[arm][point]
-                by_set = [np.mean([one["dev"]["mean"] for (_, name), one in runs.items() if name == each])
-                          for each in self.sets]  # fmt: skip
-                cells = [f"{point[0]}", f"{point[1]:g}", arm, *(f"{100 * each:.2f}" for each in by_set)]
-                cells += [f"{100 * np.mean([one['dev']['mean'] for one in runs.values()]):.2f}", f"{len(runs)}"]
-                cells += [f"{sum(one['entities'] == 0 for one in runs.values())}"]
-                cells += [f"{np.mean([one['cost']['seconds'] for one in runs.values()]):.0f}"]
+                by_set = [np.mean([record["dev"]["mean"] for (_, name), record in runs.items() if name == set_name])
+                          for set_name in self.sets]  # fmt: skip
+                cells = [f"{point[0]}", f"{point[1]:g}", arm, *(f"{100 * set_name:.2f}" for set_name in by_set)]
+                cells += [f"{100 * np.mean([record['dev']['mean'] for record in runs.values()]):.2f}", f"{len(runs)}"]
+                cells += [f"{sum(record['entities'] == 0 for record in runs.values())}"]
+                cells += [f"{np.mean([record['cost']['seconds'] for record in runs.values()]):.0f}"]
                 lines.append(f"| {' | '.join(cells)} |")
         return "\n".join(lines)

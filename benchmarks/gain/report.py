@@ -40,24 +40,28 @@ Runs = dict[int, dict[str, Array]]
 def write_report(records: Sequence[Json], file: Path) -> str:
     """Write the table of these runs to ``file``, and beside it as JSON; returns the text."""
     cells: dict[tuple[str, Any], dict[str, dict[str, list[Json]]]] = {}
-    for one in records:
-        cell = cells.setdefault((one["model"], one["budget"]), {})
-        cell.setdefault(one["set"], {}).setdefault(one["arm"], []).append(one)
-    parts, found = [], []
+    for record in records:
+        cell = cells.setdefault((record["model"], record["budget"]), {})
+        cell.setdefault(record["set"], {}).setdefault(record["arm"], []).append(record)
+    parts, summary = [], []
     for (model, budget), sets in cells.items():
         rows = {name: _set_rows(arms) for name, arms in sets.items()}
-        titled = {f"{name}, {_settings(sets[name])}": each for name, each in rows.items()}
+        titled = {f"{name}, {_settings(sets[name])}": rows_of_set for name, rows_of_set in rows.items()}
         if len(rows) > 1:
             titled = {f"Mean of {len(rows)} sets": _mean_rows(rows), **titled}
         title = f"{model}, {budget or 'all'} labelled examples"
-        parts += [f"## {title}\n", *_domain_tables(rows), *(_table(name, each) for name, each in titled.items())]
-        found += [
-            {"model": model, "budget": budget, "of": name, "arms": [_plain(row) for row in each.values()]}
-            for name, each in titled.items()
+        parts += [
+            f"## {title}\n",
+            *_domain_tables(rows),
+            *(_table(name, rows_of_set) for name, rows_of_set in titled.items()),
+        ]
+        summary += [
+            {"model": model, "budget": budget, "of": name, "arms": [_plain(row) for row in rows_of_set.values()]}
+            for name, rows_of_set in titled.items()
         ]
     text = "\n".join(parts) + NOTE
     file.write_text(text, "utf-8")
-    write_json(file.with_suffix(".json"), found)
+    write_json(file.with_suffix(".json"), summary)
     return text
 
 
@@ -72,8 +76,8 @@ def _domain_tables(by_set: Mapping[str, Mapping[str, Json]]) -> list[str]:
     columns[f"mean of {len(by_set)} sets"] = _mean_rows(by_set)
     tables = []
     for title in (title for title in COMPARISONS if title.startswith("pooled")):
-        other = COMPARISONS[title][1]
-        arms = [arm for arm, row in _mean_rows(by_set).items() if arm == other or title in row["compared"]]
+        compared_arm = COMPARISONS[title][1]
+        arms = [arm for arm, row in _mean_rows(by_set).items() if arm == compared_arm or title in row["compared"]]
         if len(arms) > 1:
             head = [f"### {title}, number of sets in brackets", "", f"| arm | {' | '.join(columns)} |"]
             lines = [_domain_line(arm, title, [column.get(arm) for column in columns.values()]) for arm in arms]
@@ -82,7 +86,7 @@ def _domain_tables(by_set: Mapping[str, Mapping[str, Json]]) -> list[str]:
 
 
 def _domain_line(arm: str, title: str, rows: Sequence[Json | None]) -> str:
-    """The scores of what the others are compared with, else differences from that."""
+    """The scores of the reference arm, else differences from them."""
     is_compared = arm != COMPARISONS[title][1]
     cells = [
         "" if row is None else _difference(row["compared"].get(title)) if is_compared else _points(row["mean"])
@@ -92,39 +96,41 @@ def _domain_line(arm: str, title: str, rows: Sequence[Json | None]) -> str:
 
 
 def _settings(arms: Mapping[str, Sequence[Json]]) -> str:
-    """Steps of all arms, and each rate with the arms that have it."""
+    """The steps of all arms, and each rate with the arms that have it."""
     rates: dict[float, list[str]] = {}
-    for arm, each in arms.items():
-        rates.setdefault(each[0]["settings"]["training"]["learning_rate"], []).append(arm)
-    shown = [f"{rate:g}" + (f" ({', '.join(names)})" if len(rates) > 1 else "") for rate, names in rates.items()]
-    return f"{next(iter(arms.values()))[0]['steps']} steps at {' and '.join(shown)}"
+    for arm, records in arms.items():
+        rates.setdefault(records[0]["settings"]["training"]["learning_rate"], []).append(arm)
+    rates_shown = [f"{rate:g}" + (f" ({', '.join(names)})" if len(rates) > 1 else "") for rate, names in rates.items()]
+    return f"{next(iter(arms.values()))[0]['steps']} steps at {' and '.join(rates_shown)}"
 
 
 def _set_rows(arms: Mapping[str, Sequence[Json]]) -> dict[str, Json]:
     """Arm → its row on one set."""
     kind = next(iter(arms.values()))[0]["kind"]
     main_score = make_task(TaskConfig(kind)).main_score
-    runs = {arm: {one["seed"]: statistics(one) for one in each} for arm, each in arms.items()}
+    runs = {arm: {record["seed"]: statistics(record) for record in records} for arm, records in arms.items()}
     rows = {}
-    for arm, each in arms.items():
-        row: Json = {"arm": arm, "sets": 1, "seeds": len(each)}
-        row |= {view: _mean([one["scores"].get(view) for one in each]) for view in VIEWS}
-        row["unseen"] = _mean([one["unseen"].get("mean") for one in each])
-        row |= {name: _mean([one["cost"][name] for one in each]) for name in ("seconds", "energy_kwh")}
+    for arm, records in arms.items():
+        row: Json = {"arm": arm, "sets": 1, "seeds": len(records)}
+        row |= {view: _mean([record["scores"].get(view) for record in records]) for view in VIEWS}
+        row["unseen"] = _mean([record["unseen"].get("mean") for record in records])
+        row |= {name: _mean([record["cost"][name] for record in records]) for name in ("seconds", "energy_kwh")}
         row["compared"] = {
             title: compared
-            for title, (view, other) in COMPARISONS.items()
-            if arm != BASE and other != arm and (compared := _compared(runs, arm, view, other, main_score)) is not None
+            for title, (view, compared_view) in COMPARISONS.items()
+            if arm != BASE
+            and compared_view != arm
+            and (compared := _compared(runs, arm, view, compared_view, main_score)) is not None
         }
         rows[arm] = row
     return rows
 
 
-def _compared(runs: Mapping[str, Runs], arm: str, view: str, other: str, main_score: Any) -> Compared | None:
-    """Under the seeds that both have; ``None`` if there are none, or the arm has no such view."""
-    theirs = runs.get(other, {})
+def _compared(runs: Mapping[str, Runs], arm: str, view: str, compared_view: str, main_score: Any) -> Compared | None:
+    """Compare under the seeds that both arms have; ``None`` if there are none, or the arm has no such view."""
+    theirs = runs.get(compared_view, {})
     theirs_view = "mean unseen" if view.endswith("unseen") else "mean"
-    seeds = [seed for seed, each in runs[arm].items() if view in each and seed in theirs]
+    seeds = [seed for seed, views in runs[arm].items() if view in views and seed in theirs]
     if not seeds:
         return None
     ours = np.stack([runs[arm][seed][view] for seed in seeds])
@@ -135,11 +141,15 @@ def _mean_rows(by_set: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
     """Arm → its mean over the sets that have it."""
     rows = {}
     for arm in dict.fromkeys(arm for each in by_set.values() for arm in each):
-        each = [found[arm] for found in by_set.values() if arm in found]
-        row: Json = {"arm": arm, "sets": len(each), "seeds": min(one["seeds"] for one in each)}
-        row |= {name: _mean([one[name] for one in each]) for name in (*VIEWS, "unseen", "seconds", "energy_kwh")}
+        each = [rows_of_set[arm] for rows_of_set in by_set.values() if arm in rows_of_set]
+        row: Json = {"arm": arm, "sets": len(each), "seeds": min(row_of_set["seeds"] for row_of_set in each)}
+        row |= {
+            name: _mean([row_of_set[name] for row_of_set in each])
+            for name in (*VIEWS, "unseen", "seconds", "energy_kwh")
+        }
         compared = {
-            title: [one["compared"][title] for one in each if title in one["compared"]] for title in COMPARISONS
+            title: [row_of_set["compared"][title] for row_of_set in each if title in row_of_set["compared"]]
+            for title in COMPARISONS
         }
         row["compared"] = {title: over_sets(of_sets) for title, of_sets in compared.items() if of_sets}
         rows[arm] = row
@@ -147,20 +157,20 @@ def _mean_rows(by_set: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of those that are there."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    """The mean of the numbers that are not ``None``."""
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers else None
 
 
 def _table(title: str, rows: Mapping[str, Json]) -> str:
     head = ["arm", "sets", "seeds", "pooled", "base view", "expanded view", "unseen", *COMPARISONS, "seconds"]
-    shown = [title for title in COMPARISONS if any(title in row["compared"] for row in rows.values())]
-    head = [name for name in head if name not in COMPARISONS or name in shown]
+    titles = [title for title in COMPARISONS if any(title in row["compared"] for row in rows.values())]
+    head = [name for name in head if name not in COMPARISONS or name in titles]
     lines = [f"### {title}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows.values():
         cells = [row["arm"], str(row["sets"]), str(row["seeds"])]
         cells += [_points(row[name]) for name in (*VIEWS, "unseen")]
-        cells += [_difference(row["compared"].get(name)) for name in shown]
+        cells += [_difference(row["compared"].get(name)) for name in titles]
         cells.append(f"{row['seconds']:.0f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -170,12 +180,12 @@ def _points(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.2f}"
 
 
-def _difference(found: Compared | None) -> str:
-    if found is None:
+def _difference(compared: Compared | None) -> str:
+    if compared is None:
         return ""
-    one = found.as_dict()
-    return f"{100 * one['difference']:+.2f} ({100 * one['low']:+.2f} to {100 * one['high']:+.2f})"
+    interval = compared.as_dict()
+    return f"{100 * interval['difference']:+.2f} ({100 * interval['low']:+.2f} to {100 * interval['high']:+.2f})"
 
 
 def _plain(row: Json) -> Json:
-    return {**row, "compared": {title: one.as_dict() for title, one in row["compared"].items()}}
+    return {**row, "compared": {title: compared.as_dict() for title, compared in row["compared"].items()}}

@@ -1,4 +1,4 @@
-"""One run: fine-tune one arm on one draw of a set under one seed, and keep what the table is made of."""
+"""One run: fine-tune an arm on a draw of a set under a seed, and record the statistics for the table."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ import numpy as np
 from records import Records
 from trainings import finetune
 
-from gain.arms import ARMS, BASE, CONTROL, adapted_model, described, given, identity
+from gain.arms import ARMS, BASE, CONTROL, adapted_model, changed_settings, described, identity
 from gain.differences import packed, unpacked, unseen_counts
 from gain.sets import LabelledSet, QuestionFold, words_of
 from gain.trials import TRIALS
@@ -36,7 +36,7 @@ OTHER_SEED = 1000
 
 @dataclass(frozen=True)
 class Cell:
-    """A model, a set and how many of its training examples are used (``None``: all); all its runs can be compared."""
+    """A model, a set and a number of its training examples (``None``: all); all runs of a cell can be compared."""
 
     model: str
     of: LabelledSet | QuestionFold
@@ -48,7 +48,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Limits:
-    """What all runs share; ``None`` for a number of examples is all."""
+    """The limits that all runs share; ``None`` for a number of examples is all."""
 
     test: int | None = None
     dev: int | None = None
@@ -58,7 +58,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is, before it is made."""
+    """The description of a run, before it is made."""
 
     cell: Cell
     arm: str
@@ -72,13 +72,12 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's name in records."""
         return hash_json(self.settings)[:16]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What is kept of a finished training."""
+    """The scores and statistics of a finished training."""
 
     scores: dict[str, Json]
     """Part → scores by view."""
@@ -112,16 +111,16 @@ class Lab:
         return self._records[name]
 
     def run(self, cell: Cell, arm: str, seed: int, training: TrainConfig, label: str = "") -> Json:
-        """The record of a run; it is made unless it is there. ``label`` is added to the arm's name in the table."""
+        """The record of a run, made if it is missing; ``label`` is added to the arm's name in the table."""
         if (record := self.find(cell, arm, seed, training)) is not None:
             return record
         parts = ("test",) if cell.of.kind == "qa" else ("dev", "test")
-        run = self._asked(cell, arm, seed, training, parts)
+        run = self._run_of(cell, arm, seed, training, parts)
         self.session.progress.note(f"{cell}, {arm}{label}, seed {seed}, {training.max_steps} steps")
-        made = self._trained(run)
+        result = self._trained(run)
         names = {"model": model_name(cell.model), "set": cell.of.name, "budget": cell.budget, "arm": f"{arm}{label}"}
-        kept = {view: packed(made.statistics["test"][view]) for view in (*made.scores["test"], "mean unseen")
-                if view in made.statistics["test"]}  # fmt: skip
+        statistics = {view: packed(result.statistics["test"][view]) for view in (*result.scores["test"], "mean unseen")
+                if view in result.statistics["test"]}  # fmt: skip
         return self.records(file_of(cell)).add(
             {
                 "key": run.key,
@@ -129,32 +128,31 @@ class Lab:
                 "seed": seed,
                 "kind": cell.of.kind,
                 "corpus": self._corpus(cell).name if ARMS[arm].reads_text else None,
-                "steps": made.steps,
-                "dev": made.scores.get("dev"),
-                "scores": made.scores["test"],
-                "unseen": made.unseen["test"],
-                "cost": asdict(made.cost),
+                "steps": result.steps,
+                "dev": result.scores.get("dev"),
+                "scores": result.scores["test"],
+                "unseen": result.unseen["test"],
+                "cost": asdict(result.cost),
                 "code": code_version(),
                 "settings": run.settings,
-                "statistics": kept,
+                "statistics": statistics,
             }
         )
 
     def find(self, cell: Cell, arm: str, seed: int, training: TrainConfig) -> Json | None:
-        """The record of a run, if it is there."""
         parts = ("test",) if cell.of.kind == "qa" else ("dev", "test")
-        return self.records(file_of(cell)).by_key.get(self._asked(cell, arm, seed, training, parts).key)
+        return self.records(file_of(cell)).by_key.get(self._run_of(cell, arm, seed, training, parts).key)
 
     def try_out(self, cell: Cell, arm: str, seed: int, training: TrainConfig) -> Json:
-        """The record of a run that is measured on the development set alone; it is made unless it is there."""
-        run = self._asked(cell, arm, seed, training, ("dev",))
+        """The record of a run that is measured on the development set alone, made if it is missing."""
+        run = self._run_of(cell, arm, seed, training, ("dev",))
         records = self.records(recipe_file(cell.model))
         if (record := records.by_key.get(run.key)) is not None:
             return record
         rate = training.learning_rate
         self.session.progress.note(f"{cell}, {arm}, seed {seed}, {training.max_steps} steps at {rate:g}")
-        made = self._trained(run)
-        entities = made.statistics["dev"]["mean"][:, 1].sum() if cell.of.kind == "ner" else None
+        result = self._trained(run)
+        entities = result.statistics["dev"]["mean"][:, 1].sum() if cell.of.kind == "ner" else None
         return records.add(
             {
                 "key": run.key,
@@ -165,26 +163,28 @@ class Lab:
                 "seed": seed,
                 "learning_rate": rate,
                 "batch_size": training.batch_size,
-                "steps": made.steps,
-                "dev": made.scores["dev"],
+                "steps": result.steps,
+                "dev": result.scores["dev"],
                 "entities": None if entities is None else int(entities),
-                "cost": asdict(made.cost),
+                "cost": asdict(result.cost),
                 "code": code_version(),
                 "settings": run.settings,
             }
         )
 
-    def _asked(self, cell: Cell, arm: str, seed: int, training: TrainConfig, parts: Sequence[str]) -> Run:
+    def _run_of(self, cell: Cell, arm: str, seed: int, training: TrainConfig, parts: Sequence[str]) -> Run:
         sets = self.work / "sets"
         train = cell.of.drawn("train", cell.budget, sets, seed)
         measured = {part: cell.of.drawn(part, getattr(self.limits, part), sets) for part in parts}
-        own = replace(training, **ARMS[arm].training)
-        shown = {name: getattr(own, name) for name in ("learning_rate", "max_steps", "batch_size", "precision")}
+        train_config = replace(training, **ARMS[arm].training)
+        rates = {
+            name: getattr(train_config, name) for name in ("learning_rate", "max_steps", "batch_size", "precision")
+        }
         settings = {
             "model": identity(cell.model),
             "adapted": described(self._corpus(cell), ARMS[arm]) if ARMS[arm].reads_text else None,
-            "task": {"task": cell.of.kind, **given(self._task(cell))},
-            "training": {**shown, **given(own)},
+            "task": {"task": cell.of.kind, **changed_settings(self._task(cell))},
+            "training": {**rates, **changed_settings(train_config)},
             "max_tokens": self.limits.max_tokens,
             "budget": cell.budget,
             "train": hash_file(train),
@@ -196,7 +196,7 @@ class Lab:
             settings["unlabelled"] = {"text": hash_file(self._corpus(cell)), **ARMS[arm].unlabelled}
         if ARMS[arm].trial:
             settings["trial"] = ARMS[arm].trial
-        return Run(cell, arm, seed, own, train, measured, dict(plain(settings)))
+        return Run(cell, arm, seed, train_config, train, measured, dict(plain(settings)))
 
     def _trained(self, run: Run) -> Trained:
         result = self._finetune(run)
@@ -205,19 +205,17 @@ class Lab:
         if run.arm == BASE:
             self._keep_logits(result, run.key)
         if run.arm == CONTROL:
-            other, other_cost = self._base(run)
-            logits = {"mean": (logits["mean"] + other) / 2}
-            cost += other_cost
+            second, second_cost = self._base(run)
+            logits = {"mean": (logits["mean"] + second) / 2}
+            cost += second_cost
         scores, unseen, statistics = _measured(run, result, logits)
         steps = int(read_described(_seed_folder(result) / SCORES)["steps"])
         shutil.rmtree(result.folder)
         return Trained(scores, unseen, statistics, steps, cost)
 
     def _base(self, control: Run) -> tuple[Array, Cost]:
-        """The logits of the base model that ``control`` is averaged with, and what it cost; another machine's run is
-        made again.
-        """
-        run = self._asked(control.cell, BASE, control.seed, control.training, [*control.measured])
+        """The logits and the cost of the second base model of ``control``; another machine's run is made again."""
+        run = self._run_of(control.cell, BASE, control.seed, control.training, [*control.measured])
         file = self._logits_file(run.key)
         if not file.is_file():
             self._trained(run)
@@ -227,9 +225,9 @@ class Lab:
 
     def _finetune(self, run: Run) -> Result:
         cell, arm = run.cell, ARMS[run.arm]
-        more: Json = {"unlabelled_config": UnlabelledConfig(**(arm.unlabelled or {}))}
+        options: Json = {"unlabelled_config": UnlabelledConfig(**(arm.unlabelled or {}))}
         if arm.unlabelled is not None:
-            more["unlabelled"] = str(self._corpus(cell))
+            options["unlabelled"] = str(self._corpus(cell))
         request = FinetuneRequest.of_one(
             model=self._model(cell, run.arm),
             train=(str(run.train),),
@@ -239,7 +237,7 @@ class Lab:
             run=RunConfig(max_tokens=self.limits.max_tokens),
             seeds=(run.seed + OTHER_SEED * (run.arm == CONTROL),),
             save_logits=True,
-            **more,
+            **options,
         )
         with TRIALS[arm.trial]():
             return finetune(replace(self.session, out=self.work / "running" / run.key), request)
@@ -259,7 +257,7 @@ class Lab:
         return replace(cell.of.config(), max_length=self.limits.max_length)
 
     def _keep_logits(self, result: Result, key: str) -> None:
-        """Of the base model, for the control."""
+        """Save the base model's logits for the control."""
         file = self._logits_file(key)
         file.parent.mkdir(exist_ok=True)
         shutil.copyfile(_seed_folder(result) / LOGITS, file)
@@ -270,7 +268,7 @@ class Lab:
 
 def statistics(record: Json) -> dict[str, Array]:
     """View, or view and " unseen" → (n_examples, m) additive statistics of a run on the test set."""
-    return {name: unpacked(kept) for name, kept in record["statistics"].items()}
+    return {name: unpacked(packed_array) for name, packed_array in record["statistics"].items()}
 
 
 def model_name(model: str) -> str:
@@ -279,33 +277,33 @@ def model_name(model: str) -> str:
 
 
 def recipe_file(model: str) -> str:
-    """Where the runs are recorded by which rate and steps of a model are chosen."""
+    """The file that records the runs by which a model's rate and steps are chosen."""
     return f"recipe-{model_name(model)}"
 
 
 def file_of(cell: Cell) -> str:
-    """Where the runs of a cell are recorded."""
+    """The file that records the runs of a cell."""
     return f"gain-{model_name(cell.model)}-{cell.budget or 'all'}"
 
 
 def joined(files: Sequence[Path]) -> Path:
-    """The files one behind the other as one; one alone is left as it is."""
+    """The concatenation of several files; a single file is returned as it is."""
     if len(files) == 1:
         return files[0]
-    file = files[0].with_stem("+".join(each.stem for each in files))
-    file.write_text("".join(each.read_text("utf-8") for each in files), "utf-8")
+    file = files[0].with_stem("+".join(path.stem for path in files))
+    file.write_text("".join(path.read_text("utf-8") for path in files), "utf-8")
     return file
 
 
 @cache
 def code_version() -> str:
     """The version of the program, with the commit of its source tree."""
-    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
-        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return __version__
-    return f"{__version__} {found}"
+    return f"{__version__} {version}"
 
 
 def _seed_folder(result: Result) -> Path:
@@ -318,8 +316,8 @@ def _logits(result: Result) -> dict[str, Array]:
     file = ArrayFile(_seed_folder(result) / LOGITS)
     if "expanded" not in file:
         return {"mean": file["base"]}
-    both = ViewOutputs(file["base"], file["expanded"])
-    return {"mean": pooled(both, "mean"), "base": pooled(both, "base"), "expanded": pooled(both, "expanded")}
+    outputs = ViewOutputs(file["base"], file["expanded"])
+    return {"mean": pooled(outputs, "mean"), "base": pooled(outputs, "base"), "expanded": pooled(outputs, "expanded")}
 
 
 def _measured(
@@ -330,7 +328,7 @@ def _measured(
     settings = read_described(result.folder / TASK_FILE)
     trained, task = load_task(settings), of.task(settings)
     offsets = ArrayFile(_seed_folder(result) / LOGITS)["offsets"]
-    known = words_of(of.read(run.train)) if of.kind == "ner" else frozenset()
+    known_words = words_of(of.read(run.train)) if of.kind == "ner" else frozenset()
     scores: dict[str, Json] = {}
     unseen: dict[str, Json] = {}
     arrays: dict[str, dict[str, Array]] = {}
@@ -341,12 +339,12 @@ def _measured(
         first += len(examples)
         scores[part], unseen[part], arrays[part] = {}, {}, {}
         for view, values in logits.items():
-            each = np.split(values[bounds[0] : bounds[-1]], bounds[1:-1] - bounds[0])
-            predictions = [trained.decode(example, one) for example, one in zip(examples, each, strict=True)]
+            parts = np.split(values[bounds[0] : bounds[-1]], bounds[1:-1] - bounds[0])
+            predictions = [trained.decode(*pair) for pair in zip(examples, parts, strict=True)]
             arrays[part][view] = of.independent(task.statistics(examples, predictions), examples)
             scores[part][view] = float(task.main_score(arrays[part][view].sum(axis=0)))
             if of.kind == "ner":
-                counts = arrays[part][f"{view} unseen"] = unseen_counts(examples, predictions, known)
+                counts = arrays[part][f"{view} unseen"] = unseen_counts(examples, predictions, known_words)
                 unseen[part][view] = float(task.main_score(counts.sum(axis=0)))
     return scores, unseen, arrays
 

@@ -1,4 +1,4 @@
-"""Labelled sets, and the part of them that a run sees."""
+"""Labelled sets, and the parts of them that a run reads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,6 @@ class LabelledSet:
     """``ner``, sentences in CoNLL columns, or ``classification``, JSON lines with ``text`` and ``label``."""
 
     def config(self) -> TaskConfig:
-        """The task."""
         return TaskConfig("ner") if self.kind == "ner" else TaskConfig("classification")
 
     def file(self, part: str) -> Path:
@@ -58,7 +57,6 @@ class LabelledSet:
         return file
 
     def read(self, file: Path) -> list[Any]:
-        """The labelled examples of a file."""
         return make_task(self.config()).read(str(file), Silent())
 
     def independent(self, statistics: Array, examples: Sequence[Any]) -> Array:
@@ -66,7 +64,6 @@ class LabelledSet:
         return statistics
 
     def task(self, settings: Json) -> Any:
-        """A trained model's task, with the classes of the whole set, so that statistics of all runs have one form."""
         return load_task(settings if self.kind == "ner" else {**settings, "labels": [*self._labels]})
 
     @cached_property
@@ -96,27 +93,29 @@ class QuestionFold:
     kind: ClassVar[str] = "qa"
 
     def config(self) -> TaskConfig:
-        """The task."""
         return TaskConfig("qa", negatives=1)
 
     def drawn(self, part: str, n: int | None, folder: Path, seed: int = _FIXED_SEED) -> Path:
         """Write ``n`` questions drawn from ``part`` to a file in ``folder``; ``None`` is all of them."""
         if part == "dev":
             raise UsageError(f"{self.name} has no development set", "give --learning-rate and --epochs")
-        found = papers(self.data)
-        folds = split([len(paper["qas"]) for paper in found], N_FOLDS, _FIXED_SEED)
-        members = {i for fold, each in enumerate(folds) if (fold == self.fold) == (part == "test") for i in each}
+        all_papers = papers(self.data)
+        folds = split([len(paper["qas"]) for paper in all_papers], N_FOLDS, _FIXED_SEED)
+        members = {
+            i
+            for fold, members_of_fold in enumerate(folds)
+            if (fold == self.fold) == (part == "test")
+            for i in members_of_fold
+        }
         file = folder / self.name / f"{part}-{'all' if n is None else f'{n}-{seed}'}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_squad(file, drawn([paper for i, paper in enumerate(found) if i in members], n, seed))
+        write_squad(file, drawn([paper for i, paper in enumerate(all_papers) if i in members], n, seed))
         return file
 
     def read(self, file: Path) -> list[Any]:
-        """The labelled questions of a file."""
         return make_task(self.config()).read(str(file), Silent())
 
     def task(self, settings: Json) -> Any:
-        """A trained model's task."""
         return load_task(settings)
 
     def independent(self, statistics: Array, examples: Sequence[Any]) -> Array:
@@ -142,7 +141,7 @@ def find_set(data: Path, name: str) -> LabelledSet | QuestionFold:
 
 
 def texts_in(data: Path) -> dict[str, Path]:
-    """The unlabelled text of each set of ``DOMAINS``, as far as ``data`` has it."""
+    """The unlabelled text of each set of ``DOMAINS`` that ``data`` has."""
     texts = {name: data / "corpora" / file for file, names in DOMAINS.values() for name in names}
     return {name: file for name, file in texts.items() if file.is_file()}
 
@@ -153,7 +152,7 @@ def domain_of(name: str) -> str:
 
 
 def draw(examples: Sequence[str], n: int | None, seed: int) -> list[str]:
-    """``n`` of the examples in their order, without replacement; fewer are a part of more under the same seed."""
+    """``n`` of the examples in their order, without replacement; under the same seed, a larger ``n`` adds examples."""
     if n is None or n >= len(examples):
         return list(examples)
     chosen = np.random.default_rng(seed).permutation(len(examples))[:n]

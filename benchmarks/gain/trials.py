@@ -32,12 +32,12 @@ def slash() -> Iterator[None]:
         is_new = ids >= self.added.first_id
         at = np.repeat(np.append(starts[1:], len(base.ids))[is_new], 2)
         pairs = np.stack([np.full(is_new.sum(), self.base.token_to_id("/")), ids[is_new]], axis=1).ravel()
-        both = np.repeat(starts[is_new], 2)
+        ends = np.repeat(starts[is_new], 2)
         columns = (base.spans, base.lines, base.input_words)
         return type(base)(
             np.insert(base.ids, at, pairs).astype(base.ids.dtype),
             np.insert(base.begins, at, False),
-            *(np.insert(one, at, one[both], axis=0) for one in columns),
+            *(np.insert(column, at, column[ends], axis=0) for column in columns),
         )
 
     def open_model(self: FinetuneRun) -> Any:
@@ -66,9 +66,9 @@ class _Moving(torch.nn.Module):
 
     def __init__(self, rows: torch.Tensor, first: int) -> None:
         super().__init__()
-        own = rows[first:].detach()
-        own = torch.nn.functional.normalize(own - own.mean(0), dim=1)
-        self.register_buffer("features", SPEED * own, persistent=False)
+        new_rows = rows[first:].detach()
+        new_rows = torch.nn.functional.normalize(new_rows - new_rows.mean(0), dim=1)
+        self.register_buffer("features", SPEED * new_rows, persistent=False)
         self.map = torch.nn.Parameter(torch.zeros(rows.shape[1], rows.shape[1]))
         self.first = first
 

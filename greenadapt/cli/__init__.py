@@ -46,8 +46,6 @@ _PANELS = {
     "Look after results": ["report", "cost", "status", "clean", "doctor", "push", "demo"],
 }
 _PANEL_OF = {command: panel for panel, commands in _PANELS.items() for command in commands}
-
-
 _UsageError: Any = typer.BadParameter.__base__
 """Click's usage error, such as for an unknown option, which typer does not export."""
 
@@ -99,7 +97,6 @@ class _Main(_Group):
             return super().make_context(*arguments, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the options before the command's name."""
         if not ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         _, remaining, _ = read_for_completion(self, ctx, args)
@@ -107,7 +104,6 @@ class _Main(_Group):
         return remaining[1:]
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         with in_words(ctx), _harmless():
             return super().invoke(ctx)
 
@@ -139,9 +135,7 @@ class _Command(_WithFullHelp, TyperCommand):
         self._refuse_empty(values)
         order = read_argument(self, values, order)
         if not values.keys() & {"help", "help_all"}:  # help shows the defaults
-            keep_settings(
-                ctx, find_settings(ctx.find_root().command, command_key(command_words(ctx)), values.get(CONFIG))
-            )
+            self._take_settings(ctx, values)
         set_elsewhere = {name: setting.value for name, setting in all_settings(ctx).items() if values.get(name) is None}
         set_parameters = [parameter for parameter in self.params if parameter.name in set_elsewhere]
         all_values = {**values, **set_elsewhere}

@@ -7,9 +7,8 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, TextOptions, W2VConfig
-from greenadapt.fields import BASIC
 
 
 @app.command(
@@ -30,13 +29,7 @@ def adapt(
     text: TextOptions,
     options: SessionOptions,
     update: Annotated[
-        bool,
-        typer.Option(
-            "--update",
-            help="Add only the documents that are new to what an earlier run made.",
-            rich_help_panel=Panel.TEXT,
-        ),
-        BASIC,
+        bool, basic("--update", "Add only the documents that are new to what an earlier run made.", Panel.TEXT)
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:

@@ -7,38 +7,28 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples, names_of
+from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import AssessConfig, Panel, RunConfig, SessionOptions, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC
+from greenadapt.fields import option_fields
 
 Corpus = Annotated[
-    str | None,
-    typer.Option("--corpus", "-c", help="Assess the model in the workspace that was adapted to this corpus."),
-    BASIC,
+    str | None, basic("--corpus -c", "Assess the model in the workspace that was adapted to this corpus.")
 ]
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model", "-m", help="The adapted model's folder; with --corpus, its base model [default: the only one]."
-    ),
-    BASIC,
+    basic("--model -m", "The adapted model's folder; with --corpus, its base model [default: the only one]."),
 ]
 Base = Annotated[
-    str | None,
-    typer.Option(
-        "--base",
-        help="Compare with this model [default: the one that was adapted].",
-        rich_help_panel=Panel.COMPARISON,
-    ),
-    BASIC,
+    str | None, basic("--base", "Compare with this model [default: the one that was adapted].", Panel.COMPARISON)
 ]
 _SPLIT = ("folds", "seeds", "seed")
 _NO_DEV = ("pool", "keep", "patience")
 _SPREAD = ("cluster", "cores_each", "gpus_each")
 _RUN = ("max_tokens", "checkpoint_steps", "compile")
 _OF_LABELS = {
-    **names_of(TaskConfig, TrainConfig),
+    **{field.parameter: field.option_name for field in option_fields(TaskConfig).values()},
+    **{field.parameter: field.option_name for field in option_fields(TrainConfig).values()},
     **{name: f"--{name.replace('_', '-')}" for name in (*_SPLIT, *_RUN, *_SPREAD, "task", "base", "out", "force")},
 }
 """Parameter of cross-validation only → its option."""

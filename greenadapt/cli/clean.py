@@ -7,38 +7,31 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC, parse_bytes, parse_duration
+from greenadapt.fields import parse_bytes, parse_duration
 
 _KINDS = ("version", "unfinished", "download", "input", "cache")
 
 Only = Annotated[
     list[str] | None,
-    typer.Option(
-        "--only",
-        help=f"Only this kind: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}; repeatable [default: all but unfinished].",
+    basic(
+        "--only", f"Only this kind: {', '.join(_KINDS[:-1])} or {_KINDS[-1]}; repeatable [default: all but unfinished]."
     ),
-    BASIC,
 ]
 OlderThan = Annotated[
-    str | None,
-    typer.Option("--older-than", help="Only what was not changed for this long, such as 12h, 30d or 4w."),
-    BASIC,
+    str | None, basic("--older-than", "Only what was not changed for this long, such as 12h, 30d or 4w.")
 ]
-LargerThan = Annotated[
-    str | None, typer.Option("--larger-than", help="Only what is larger than this, such as 1G."), BASIC
-]
+LargerThan = Annotated[str | None, basic("--larger-than", "Only what is larger than this, such as 1G.")]
 KeepLast = Annotated[
-    bool, typer.Option("--keep-last", help="Keep the version before the current one, for those who still read it.")
+    bool, option("--keep-last", "Keep the version before the current one, for those who still read it.")
 ]
 Downloads = Annotated[
-    bool,
-    typer.Option("--downloads", help="Remove also downloads that a corpus was made from; --download fetches them."),
+    bool, option("--downloads", "Remove also downloads that a corpus was made from; --download fetches them.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing."), BASIC]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask."), BASIC]
+DryRun = Annotated[bool, basic("--dry-run", "List what would be removed, and remove nothing.")]
+Yes = Annotated[bool, basic("--yes -y", "Do not ask.")]
 
 
 @app.command(epilog=examples("clean --dry-run", "clean --older-than 30d --yes", "clean --only cache --larger-than 1G"))
@@ -62,9 +55,9 @@ def clean(
     kinds: list[Any] = list(only or ())
     if unknown := [kind for kind in kinds if kind not in _KINDS]:
         raise UsageError(f"--only is {unknown[0]!r}, must be {', '.join(_KINDS[:-1])} or {_KINDS[-1]}")
-    for option, is_given, kind in (("--downloads", downloads, "download"), ("--keep-last", keep_last, "version")):
+    for name, is_given, kind in (("--downloads", downloads, "download"), ("--keep-last", keep_last, "version")):
         if is_given and kinds and kind not in kinds:
-            raise UsageError(f"{option} has no effect with --only {kinds[0]}", f"add --only {kind}, or leave it out")
+            raise UsageError(f"{name} has no effect with --only {kinds[0]}", f"add --only {kind}, or leave it out")
 
     from greenadapt.cli.output.printing import print_cleaning, print_removed
     from greenadapt.stages import status as stage

@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, examples, option
 from greenadapt.config import CompileConfig, SessionOptions
 
-Model = Annotated[str, typer.Option("--model", "-m", help="A folder that finetune or adapt wrote, or any encoder.")]
-OutFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder of the compiled model.")]
+Model = Annotated[str, option("--model -m", "A folder that finetune or adapt wrote, or any encoder.")]
+OutFolder = Annotated[Path, option("--out -o", "Folder of the compiled model.")]
 
 
 @app.command(epilog=examples("compile -m runs/ner --backend onnx --quantize int8 -o served"))

@@ -6,9 +6,8 @@ import typer
 
 from greenadapt.cli import app, option_checks, settings
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import SessionOptions, TextOptions
-from greenadapt.fields import BASIC
 
 group = typer.Typer(no_args_is_help=True, help="List named corpora, and download and prepare one.")
 app.add_typer(group, name="corpus")
@@ -25,12 +24,10 @@ Name = Annotated[
 ]
 Splitter = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="The model whose tokenizer splits the text: a folder, a hub id, minilm or mpnet [default: only download].",
+    basic(
+        "--model -m",
+        "The model whose tokenizer splits the text: a folder, a hub id, minilm or mpnet [default: only download].",
     ),
-    BASIC,
 ]
 
 
@@ -42,18 +39,17 @@ def list_corpora(*, options: Annotated[SessionOptions, Pick("workspace")], as_js
 
     rows = corpus.list_corpora(o.make_session(options))
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     print_table(
         "",
         ["corpus", "title", "licence", "stated size", "download", "network", "prepared for"],
         (
             [
-                *(r["name"], r["title"], r["licence"], _stated(r["stated"]), _download(r), r["network"]),
-                ", ".join(r["models"]) or "-",
+                *(row["name"], row["title"], row["licence"], _stated(row["stated"]), _download(row), row["network"]),
+                ", ".join(row["models"]) or "-",
             ]
-            for r in rows
+            for row in rows
         ),
         numbers=False,
     )

@@ -13,7 +13,7 @@ from greenadapt.config import SessionOptions
 Folders = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="Folders of results, such as --out wrote, and of what they were made from, instead of the workspace.",
+        help="Folders of results, such as --out wrote, and of what they were made from, instead of the workspace."
     ),
 ]
 
@@ -43,8 +43,7 @@ def cost(
     session = o.make_session(options)
     rows = stage.result_costs(session, folders) if folders else stage.stage_costs(session, corpus, model)
     if as_json:
-        for row in [*rows, *stage.paper_costs()]:
-            print_json(row)
+        print_json(*rows, *stage.paper_costs())
         return
     print_costs(rows)
     if not folders:

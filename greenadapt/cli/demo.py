@@ -10,9 +10,7 @@ from greenadapt.config import SessionOptions
 
 @app.command(epilog=examples("demo", "demo --workspace trial --workers 2"))
 def demo(
-    *,
-    options: Annotated[SessionOptions, Pick("workspace", "workers", "force")],
-    as_json: o.AsJson = False,
+    *, options: Annotated[SessionOptions, Pick("workspace", "workers", "force")], as_json: o.AsJson = False
 ) -> None:
     """Adapt a model offline, and show gains and costs.
 

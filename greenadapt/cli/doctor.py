@@ -25,22 +25,22 @@ def doctor(
     Checks versions, GPU, cores, memory, disk, offline models, the hub, a Ray cluster and the settings in force. The
     exit code is 1 only if something fails that every command needs, or if a setting or the cluster is wrong.
     """
-    from greenadapt.cli.output.console import hanging, print_json, print_lines, terminal_width, write_warning
+    from greenadapt.cli.output.console import hanging, print_json, print_lines, terminal_width, write_message
     from greenadapt.cli.output.printing import print_cluster, print_settings
     from greenadapt.stages.machine import doctor as checks
     from greenadapt.storage.workspace import Workspace
 
     print_rows = {"node": print_cluster, "setting": print_settings}
     group: Any = ctx.find_root().command
-    for name, near in unknown_variables(commands_of(group)):
-        write_warning(f"{name} is not the variable of an option" + (f": did you mean {near}?" if near else ""))
+    for name, match in unknown_variables(commands_of(group)):
+        hint = f": did you mean {match}?" if match else ""
+        write_message("warning", f"{name} is not the variable of an option{hint}")
     is_fit = True
     file = None if ctx.params[CONFIG] is None else str(ctx.params[CONFIG])
     for result in chain(checks(Workspace.find(options.workspace), options.cluster), _settings(group, file)):
         is_fit = is_fit and result.state != "problem"
         if as_json:
-            for row in (result.as_dict(), *result.rows):
-                print_json(row)
+            print_json(result.as_dict(), *result.rows)
             continue
         text = ": ".join(filter(None, (result.check, result.found, result.advice)))
         print_lines(hanging(f"{result.state:<7}  ", text, terminal_width()))
@@ -51,16 +51,16 @@ def doctor(
 
 
 def _settings(group: Any, file: str | None) -> list["Check"]:
-    """What is set in ``file`` and in the environment, and a check for each value that is wrong."""
+    """The options set in ``file`` and in the environment, and a problem for each wrong value."""
     from greenadapt.stages.machine import Check
 
-    rows: dict[str, dict[str, Any]] = {}  # by place: once, also if it is for many commands
-    wrong: dict[str, str] = {}
+    rows: dict[str, dict[str, Any]] = {}  # by location: once, also if it is for many commands
+    problems: dict[str, str] = {}
     for key, command in commands_of(group).items():
         try:
             settings = find_settings(group, key, file)
         except UsageError as error:
-            wrong[error.message] = error.hint
+            problems[error.message] = error.hint
             continue
         for option, parameter in options_of(command).items():
             setting = settings.get(parameter.name)
@@ -69,7 +69,7 @@ def _settings(group: Any, file: str | None) -> list["Check"]:
             try:
                 _check(command, parameter, setting)
             except UsageError as error:
-                wrong[error.message] = error.hint
+                problems[error.message] = error.hint
             rows[setting.location] = {
                 "kind": "setting",
                 "command": None if setting.is_for_all else key.replace("-", " "),
@@ -79,21 +79,21 @@ def _settings(group: Any, file: str | None) -> list["Check"]:
                 "place": setting.location.removeprefix("in "),
             }
     ordered = sorted(rows.values(), key=lambda row: ("", row["option"]) if row["command"] is None else ("command", ""))
-    found = f"{counted(len(rows), 'option') if rows else 'none'} set in a file or in the environment"
+    summary = f"{counted(len(rows), 'option') if rows else 'none'} set in a file or in the environment"
     return [
-        *(Check("settings", "problem", message, hint) for message, hint in wrong.items()),
-        Check("settings", "ok", found, rows=ordered),
+        *(Check("settings", "problem", message, hint) for message, hint in problems.items()),
+        Check("settings", "ok", summary, rows=ordered),
     ]
 
 
 def _check(command: Any, parameter: Any, setting: Setting) -> None:
-    """Raise ``UsageError`` with the place of a wrong value."""
+    """Raise ``UsageError`` with the location of a wrong value."""
     from pydantic import TypeAdapter, ValidationError
 
     from greenadapt.fields import allowed
 
     field: Any = getattr(command.callback, FIELDS, {}).get(parameter.name)
-    wrong = f"{setting.location} is {setting.value!r}"
+    problem = f"{setting.location} is {setting.value!r}"
     try:
         value = parameter.process_value(typer.Context(command), setting.value)
         if field is not None and field.option.parse is not None:
@@ -101,7 +101,7 @@ def _check(command: Any, parameter: Any, setting: Setting) -> None:
         elif field is not None:
             TypeAdapter(field.kind).validate_python(value)
     except typer.BadParameter as error:
-        raise UsageError(f"{wrong}, must be {allowed(field.kind)}" if field else f"{wrong}: {error.message}") from None
+        reason = f", must be {allowed(field.kind)}" if field else f": {error.message}"
+        raise UsageError(problem + reason) from None
     except ValidationError:
-        assert field is not None
-        raise UsageError(f"{wrong}, must be {allowed(field.kind)}") from None
+        raise UsageError(f"{problem}, must be {allowed(field.kind)}") from None

@@ -6,60 +6,44 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import ReadingOptions
-from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.stages.evaluate import Evaluated
 
 Model = Annotated[
-    str,
-    typer.Option("--model", "-m", help="A folder that finetune wrote, or a question answering model from elsewhere."),
+    str, option("--model -m", "A folder that finetune wrote, or a question answering model from elsewhere.")
 ]
 Test = Annotated[
-    list[str],
-    typer.Option("--test", help="Labelled file, or data set of the hub; repeatable, each is scored separately."),
+    list[str], option("--test", "Labelled file, or data set of the hub; repeatable, each is scored separately.")
 ]
-TaskName = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model."), BASIC]
-Seed = Annotated[int | None, typer.Option("--seed", help="Which of the folder's seeds to score [default: all].")]
+TaskName = Annotated[str | None, basic("--task", "Which task of a multitask model.")]
+Seed = Annotated[int | None, option("--seed", "Which of the folder's seeds to score [default: all].")]
 TextField = Annotated[
     list[str] | None,
-    typer.Option(
-        "--text-field",
-        help="Classification: field or column of the text; twice for a pair [default: as in training].",
-    ),
-    BASIC,
+    basic("--text-field", "Classification: field or column of the text; twice for a pair [default: as in training]."),
 ]
 LabelField = Annotated[
-    str | None,
-    typer.Option("--label-field", help="Classification: field or column of the label [default: as in training]."),
-    BASIC,
+    str | None, basic("--label-field", "Classification: field or column of the label [default: as in training].")
 ]
 PredictionsFile = Annotated[
     Path | None,
-    typer.Option(
+    basic(
         "--predictions",
-        help="Write the predictions to this file as JSON lines, in the order of the examples; compressed if it "
+        "Write the predictions to this file as JSON lines, in the order of the examples; compressed if it "
         "ends in .gz, .bz2, .xz or .zst.",
     ),
-    BASIC,
 ]
 LogitsFile = Annotated[
-    Path | None,
-    typer.Option("--logits", help="Write both tokenizations' logits of one file and seed to this .safetensors file."),
+    Path | None, option("--logits", "Write both tokenizations' logits of one file and seed to this .safetensors file.")
 ]
 
 
 @app.command(
-    epilog=examples(
-        "evaluate -m runs/ner --test test.tsv",
-        "evaluate -m runs/ner --test a.tsv --test b.tsv --json",
-    )
+    epilog=examples("evaluate -m runs/ner --test test.tsv", "evaluate -m runs/ner --test a.tsv --test b.tsv --json")
 )
 def evaluate(
     *,
@@ -103,7 +87,6 @@ def evaluate(
 
 
 def _write_predictions(evaluated: "Sequence[Evaluated]", out: Path) -> None:
-    """Write the predictions with their file and seed."""
     from greenadapt.storage.outputs import open_output
 
     with open_output(out) as (stream, _):

@@ -9,7 +9,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import (
     PALS_PAPER,
     PAPER,
@@ -24,7 +24,6 @@ from greenadapt.config import (
     UnlabelledConfig,
 )
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.stages.finetune.request import FinetuneRequest
@@ -39,92 +38,57 @@ class Preset(StrEnum):
     paper = "paper"
 
 
-Dev = Annotated[
-    str | None,
-    typer.Option("--dev", help="Labelled file to evaluate on after every epoch.", rich_help_panel=Panel.DATA),
-    BASIC,
-]
-Test = Annotated[
-    str | None,
-    typer.Option("--test", help="Labelled file to evaluate on at the end.", rich_help_panel=Panel.DATA),
-    BASIC,
-]
+Dev = Annotated[str | None, basic("--dev", "Labelled file to evaluate on after every epoch.", Panel.DATA)]
+Test = Annotated[str | None, basic("--test", "Labelled file to evaluate on at the end.", Panel.DATA)]
 Unlabelled = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--unlabelled",
-        help="Text of the domain without labels (one entry per line, JSON lines or CoNLL columns): with --mix both, "
+        "Text of the domain without labels (one entry per line, JSON lines or CoNLL columns): with --mix both, "
         "the mean prediction of both tokenizations teaches each of them. For NER and classification.",
-        rich_help_panel=Panel.DATA,
+        Panel.DATA,
     ),
 ]
-SaveLogits = Annotated[
-    bool, typer.Option("--save-logits", help="Save the logits of the test set.", rich_help_panel=Panel.DATA)
-]
-WholeSentences = Annotated[
-    bool, typer.Option("--whole-sentences", help="Read whole sentences instead of chunks.", rich_help_panel=Panel.NER)
-]
+SaveLogits = Annotated[bool, option("--save-logits", "Save the logits of the test set.", Panel.DATA)]
+WholeSentences = Annotated[bool, option("--whole-sentences", "Read whole sentences instead of chunks.", Panel.NER)]
 PresetOption = Annotated[
     Preset | None,
-    typer.Option(
+    basic(
         "--preset",
-        help=f"paper: {PAPER['epochs']} epochs, learning rate {PAPER['learning_rate']}; with --tasks "
+        f"paper: {PAPER['epochs']} epochs, learning rate {PAPER['learning_rate']}; with --tasks "
         f"{PALS_PAPER['epochs']} and {PALS_PAPER['learning_rate']}.",
-        rich_help_panel=Panel.TRAINING,
+        Panel.TRAINING,
     ),
-    BASIC,
 ]
-Seeds = Annotated[
-    int,
-    typer.Option("--seeds", help="Number of models to train, each with its seed.", rich_help_panel=Panel.TRAINING),
-    BASIC,
-]
-FirstSeed = Annotated[int, typer.Option("--seed", help="The first of the seeds.", rich_help_panel=Panel.TRAINING)]
+Seeds = Annotated[int, basic("--seeds", "Number of models to train, each with its seed.", Panel.TRAINING)]
+FirstSeed = Annotated[int, option("--seed", "The first of the seeds.", Panel.TRAINING)]
 TasksFile = Annotated[
     Path | None,
-    typer.Option(
-        "--tasks",
-        help="File (.toml) of tasks that share one encoder, instead of --task and --train.",
-        rich_help_panel=Panel.ADAPTERS,
-    ),
-    BASIC,
+    basic("--tasks", "File (.toml) of tasks that share one encoder, instead of --task and --train.", Panel.ADAPTERS),
 ]
 AddTo = Annotated[
     Path | None,
-    typer.Option(
-        "--add-to",
-        help="Add the tasks to this folder of a shared encoder, which is not changed.",
-        rich_help_panel=Panel.ADAPTERS,
-    ),
-    BASIC,
+    basic("--add-to", "Add the tasks to this folder of a shared encoder, which is not changed.", Panel.ADAPTERS),
 ]
 OutFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        help="Folder of the fine-tuned model [default: runs/TASK-MODEL-DATA, or with --tasks runs/tasks-MODEL-NAMES; "
+    basic(
+        "--out -o",
+        "Folder of the fine-tuned model [default: runs/TASK-MODEL-DATA, or with --tasks runs/tasks-MODEL-NAMES; "
         "-STRATEGY is appended if there is a memory].",
-        rich_help_panel=Panel.RESULTS,
+        Panel.RESULTS,
     ),
-    BASIC,
 ]
 Compare = Annotated[
     str | None,
-    typer.Option(
-        "--compare",
-        help="Train this model (the base model) the same way and print the difference.",
-        rich_help_panel=Panel.COMPARISON,
-    ),
-    BASIC,
+    basic("--compare", "Train this model (the base model) the same way and print the difference.", Panel.COMPARISON),
 ]
 Reference = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--reference",
-        help="Train this third model too (one pretrained on the domain) and print which share of the gap to it is "
-        "closed.",
-        rich_help_panel=Panel.COMPARISON,
+        "Train this third model too (one pretrained on the domain) and print which share of the gap to it is closed.",
+        Panel.COMPARISON,
     ),
 ]
 

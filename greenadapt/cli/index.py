@@ -7,29 +7,23 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import IndexConfig, SessionOptions, TextOptions
-from greenadapt.fields import BASIC
 
 Documents = Annotated[
-    list[str],
-    typer.Option("--documents", help="Documents: a folder, a file or an archive, in any corpus format; repeatable."),
+    list[str], option("--documents", "Documents: a folder, a file or an archive, in any corpus format; repeatable.")
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder of the index."), BASIC]
+Out = Annotated[Path, basic("--out -o", "Folder of the index.")]
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="An encoder, adapted or not: its tokenizer splits text into words, and it makes the vectors [default: "
+    basic(
+        "--model -m",
+        "An encoder, adapted or not: its tokenizer splits text into words, and it makes the vectors [default: "
         "words are runs of letters and digits].",
     ),
-    BASIC,
 ]
 Update = Annotated[
-    bool,
-    typer.Option("--update", help="Let --documents be others than before: those that are no longer named are removed."),
-    BASIC,
+    bool, basic("--update", "Let --documents be others than before: those that are no longer named are removed.")
 ]
 
 

@@ -6,12 +6,11 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import SessionOptions
-from greenadapt.fields import BASIC
 
 Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenizer splits them.")]
-Top = Annotated[int, typer.Option("--top", help="Number of neighbours of each word."), BASIC]
+Top = Annotated[int, basic("--top", "Number of neighbours of each word.")]
 
 
 @app.command(epilog=examples("neighbours tuple generator -c pydocs -m minilm"))
@@ -41,8 +40,8 @@ def neighbours(
     rows = stage.neighbours(o.make_session(options, variant=variant), corpus, model, words, top, alignment)
     if as_json:
         for row in rows:
-            near = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]
+            nearest = [{"word": word, "cosine": round(cosine, 4)} for word, cosine in row.neighbours]
             trust = {"count": row.count, "precision_at_10": row.precision_at_10}
-            print_json({"word": row.word, "view": row.view, "neighbours": near, **trust})
+            print_json({"word": row.word, "view": row.view, "neighbours": nearest, **trust})
         return
     print_neighbours(rows, top)

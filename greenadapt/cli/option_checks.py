@@ -24,13 +24,6 @@ WRITTEN = frozenset({
     "file", "logits", "null_odds", "out", "png", "predictions", "svg", "workspace",
 })  # fmt: skip
 """Parameters that are files or folders to write."""
-OTHER = frozenset({
-    "address", "allow_host", "cluster", "command", "exclude", "field", "format", "host", "label_field",
-    "larger_than", "layers", "max_body", "max_cache", "max_document_bytes", "max_memory", "max_time",
-    "memory_layers", "memory_source", "message", "older_than", "only", "query", "question", "remove",
-    "report_to", "repo", "revision", "task", "text_field", "variant", "words",
-})  # fmt: skip
-"""Parameters whose values are other strings."""
 _UPDATED = {"finetune": "add_to", "tasks": "folder"}
 """Command → parameter of a folder that it both reads and changes."""
 _KEYWORDS = {"memory": "base"}

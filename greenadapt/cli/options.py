@@ -19,7 +19,7 @@ import typer
 from greenadapt.cli.settings import complete_option, corpora, used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC, Checked, Field, option_fields, without_ranges
+from greenadapt.fields import Checked, Field, option_fields, without_ranges
 from greenadapt.progress import ALARM, limit_time
 from greenadapt.storage.files import short
 
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from greenadapt.stages.plan import DryRunPlan
     from greenadapt.stages.session import Session
 
-
-_QUIET = "Print only results, warnings and errors."
-_VERBOSE = "Also print what is read, which results are used and why a stage runs, on stderr."
-_LOG_FORMAT = "Messages on stderr as text, or as one JSON object a line."
-_CONFIG = "File (.toml) that sets options [default: $GREENADAPT_CONFIG, else no file]."
-LogFormat = Literal["text", "json"]
 
 FIELDS = "option_fields"
 """Attribute of a command's function: parameter → field."""
@@ -45,7 +39,6 @@ class Pick:
         self.only, self.without, self.defaults = only, without, defaults
 
     def fields(self, config: type) -> list[Field]:
-        """The chosen fields."""
         fields = option_fields(config)
         return [fields[name] for name in self.only or fields if name not in self.without]
 
@@ -107,27 +100,31 @@ def _common(parameters: Iterable[Parameter]) -> list[Parameter]:
         for mark in _marks(parameter)
         for name in getattr(mark, "param_decls", None) or ()
     }
-    kinds = {
-        "quiet": (bool, False, _QUIET, {"-q"} - used_names),
-        "verbose": (bool, False, _VERBOSE, {"-v"}),
-        "log_format": (LogFormat, "text", _LOG_FORMAT, ()),
-        "config": (Path | None, None, _CONFIG, ()),
+    quiet = "--quiet" if "-q" in used_names else "--quiet -q"
+    verbose = "Also print what is read, which results are used and why a stage runs, on stderr."
+    config = "File (.toml) that sets options [default: $GREENADAPT_CONFIG, else no file]."
+    options: dict[str, tuple[Any, Any, str, str]] = {
+        "quiet": (bool, False, quiet, "Print only results, warnings and errors."),
+        "verbose": (bool, False, "--verbose -v", verbose),
+        "log_format": (
+            Literal["text", "json"],
+            "text",
+            "--log-format",
+            "Messages on stderr as text, or as one JSON object a line.",
+        ),
+        "config": (Path | None, None, "--config", config),
     }
-    common = []
-    for name, (kind, default, text, letters) in kinds.items():
-        option = typer.Option(f"--{name.replace('_', '-')}", *letters, help=text, rich_help_panel=Panel.OUTPUT)
-        common.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]))
-    return common
+    return [
+        Parameter(
+            name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option(names, text, Panel.OUTPUT)]
+        )
+        for name, (kind, default, names, text) in options.items()
+    ]
 
 
 def _marks(parameter: Parameter) -> tuple[Any, ...]:
     """The annotations of a parameter besides its type."""
     return get_args(parameter.annotation)[1:] if get_origin(parameter.annotation) is Annotated else ()
-
-
-def names_of(*configs: type) -> dict[str, str]:
-    """Parameter → option, for all options of the configurations."""
-    return {field.parameter: field.option_name for config in configs for field in option_fields(config).values()}
 
 
 def examples(*commands: str) -> str:
@@ -150,33 +147,28 @@ def _configuration(annotation: Any) -> tuple[Any, bool, Pick]:
 
 def _parameter(field: Field, default: Any) -> Parameter:
     """The field as a parameter with a typer option."""
-    option, kind = field.option, without_ranges(field.kind)
-    unset = option.unset
-    if option.parse is not None:
-        kind, default = str, option.default_text
-    elif option.negated:
+    kind, unset = without_ranges(field.kind), field.option.unset
+    if field.option.parse is not None:
+        kind, default = str, field.option.default_text
+    elif field.option.negated:
         default = not default
     elif get_origin(kind) is tuple:
         unset = unset or ", ".join(default)
-        kind, default = list[Path] if option.is_path else list[str], None
+        kind, default = list[Path] if field.option.is_path else list[str], None
     if default is None:
         kind = kind | None
     elif default is MISSING:
         default = Parameter.empty
-    details = [("paper", option.paper), ("default", unset)]
-    text = " ".join([option.help, *(f"[{name}: {value}]" for name, value in details if value)])
-    typer_option = typer.Option(
-        *field.names,
-        help=text,
-        show_default=default not in (None, Parameter.empty),
-        rich_help_panel=option.panel,
-    )
-    marks = (typer_option, BASIC) if field.is_basic else (typer_option,)
-    return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, *marks])
+    details = [("paper", field.option.paper), ("default", unset)]
+    text = " ".join([field.option.help, *(f"[{name}: {value}]" for name, value in details if value)])
+    is_shown = default not in (None, Parameter.empty)
+    is_basic = field.option.is_basic
+    typer_option = option(" ".join(field.names), text, field.option.panel, is_basic=is_basic, show_default=is_shown)
+    return Parameter(field.parameter, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, typer_option])
 
 
 def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
-    """The values of the fields from those of the options; an unset option has the field's default."""
+    """The values of fields, from the values of their options or else the fields' defaults."""
     chosen = {}
     for field in picked:
         value = values[field.parameter]
@@ -214,7 +206,7 @@ def full_help_option(help_option: Any) -> Any:
 
 
 def as_shown(command: Any, ctx: Any) -> Any:
-    """A copy of ``command`` for its help: with all options, or with those that are required or marked ``BASIC``."""
+    """A copy of ``command`` for its help: with all options, or with those that are required or basic."""
     copied, parameters = copy(command), command.get_params(ctx)
     is_full = ctx.meta.get(_FULL_HELP, False)
     copied.params = [_help_parameter(parameter) for parameter in parameters if is_full or _is_basic(command, parameter)]
@@ -226,19 +218,20 @@ def as_shown(command: Any, ctx: Any) -> Any:
         for option in options:
             option.rich_help_panel = None
     if len(copied.params) < len(parameters) - 1:  # all but --help-all
-        more = " ".join(["greenadapt", *command_words(ctx), "--help-all"])
-        copied.epilog = f"{command.epilog}\n\nMore options: `{more}`"
+        help_all = " ".join(["greenadapt", *command_words(ctx), "--help-all"])
+        copied.epilog = f"{command.epilog}\n\nMore options: `{help_all}`"
     return copied
 
 
 def _is_basic(command: Any, parameter: Any) -> bool:
-    """Whether the short help shows a parameter; that of a group shows all."""
+    """Whether the short help lists a parameter; the help of a group lists all."""
     if parameter.name == "help_all":
         return False
     is_needed = parameter.required or parameter.param_type_name == "argument" or parameter.name == "help"
     if is_needed or hasattr(command, "commands"):
         return True
-    return BASIC in _marks(signature(command.callback).parameters[parameter.name])
+    marks = _marks(signature(command.callback).parameters[parameter.name])
+    return any(getattr(mark, "is_basic", False) for mark in marks)
 
 
 def _help_parameter(parameter: Any) -> Any:
@@ -352,6 +345,16 @@ _OPTION, _ARGUMENT = "corpus", "corpus_argument"
 """Names of the parameters of the corpus."""
 
 
+def option(names: str, text: str, panel: str | None = None, *, is_basic: bool = False, **settings: Any) -> Any:
+    """A typer option with the help ``text``, which the short help lists if it is basic; spaces separate ``names``."""
+    result = typer.Option(*names.split(), help=text, rich_help_panel=panel, **settings)
+    result.is_basic = is_basic
+    return result
+
+
+basic = partial(option, is_basic=True)
+
+
 class AsArgument:
     """Mark of --corpus in a command that also takes the corpus as its argument."""
 
@@ -380,81 +383,49 @@ def keep_argument(ctx: Any) -> None:
 
 Corpus = Annotated[
     str | None,
-    typer.Option(
-        "--corpus",
-        "-c",
-        help="A named corpus (see greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
+    basic(
+        "--corpus -c",
+        "A named corpus (see greenadapt corpus list), a recipe (.toml), a text file, or - for standard input.",
     ),
-    BASIC,
     AsArgument(),
 ]
 Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="A model folder, a hub id, minilm or mpnet [default: the only one used so far].",
-    ),
-    BASIC,
+    str | None, basic("--model -m", "A model folder, a hub id, minilm or mpnet [default: the only one used so far].")
 ]
 CorpusOfResults = Annotated[
     str | None,
-    typer.Option(
-        "--corpus",
-        "-c",
-        help="The corpus whose results in the workspace to use, by name or file [default: the only one].",
-    ),
-    BASIC,
+    basic("--corpus -c", "The corpus whose results in the workspace to use, by name or file [default: the only one]."),
 ]
 AdaptedTo = Annotated[
     str | None,
-    typer.Option(
-        "--corpus",
-        "-c",
-        help="Train the model in the workspace that was adapted to this corpus; no text is read from it.",
-    ),
-    BASIC,
+    basic("--corpus -c", "Train the model in the workspace that was adapted to this corpus; no text is read from it."),
 ]
 Trained = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="The model to train: a folder, adapted or not, a hub id, minilm or mpnet; with --corpus, the base of the "
+    basic(
+        "--model -m",
+        "The model to train: a folder, adapted or not, a hub id, minilm or mpnet; with --corpus, the base of the "
         "adapted model [default: the only one].",
     ),
-    BASIC,
 ]
-OnlyCorpus = Annotated[
-    str | None,
-    typer.Option("--corpus", "-c", help="Only results of this corpus, by name or file [default: all]."),
-    BASIC,
-]
-OnlyModel = Annotated[
-    str | None, typer.Option("--model", "-m", help="Only results for this base model [default: all]."), BASIC
-]
+OnlyCorpus = Annotated[str | None, basic("--corpus -c", "Only results of this corpus, by name or file [default: all].")]
+OnlyModel = Annotated[str | None, basic("--model -m", "Only results for this base model [default: all].")]
 VariantOfResults = Annotated[
-    str | None,
-    typer.Option("--variant", help="Use the results stored under this name, if any.", rich_help_panel=Panel.RESULTS),
+    str | None, option("--variant", "Use the results stored under this name, if any.", Panel.RESULTS)
 ]
 TrainFile = Annotated[
-    list[str] | None,
-    typer.Option("--train", help="Labelled file, or data set of the hub; repeatable.", rich_help_panel=Panel.DATA),
-    BASIC,
+    list[str] | None, basic("--train", "Labelled file, or data set of the hub; repeatable.", Panel.DATA)
 ]
-AlignmentPath = Annotated[
-    Path | None, typer.Option("--alignment", help="Path of an align result, instead of a corpus."), BASIC
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."), BASIC]
+AlignmentPath = Annotated[Path | None, basic("--alignment", "Path of an align result, instead of a corpus.")]
+AsJson = Annotated[bool, basic("--json", "Print JSON instead of text.")]
 Memory = Annotated[
     str | None,
-    typer.Option(
+    basic(
         "--memory",
-        help="A general model whose states the trained model sees: a folder, a hub id, or base for the model that "
+        "A general model whose states the trained model sees: a folder, a hub id, or base for the model that "
         "--model was adapted from.",
-        rich_help_panel=Panel.MEMORY,
+        Panel.MEMORY,
     ),
-    BASIC,
 ]
 
 

@@ -7,13 +7,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from greenadapt.cli import app
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
 from greenadapt.errors import InputError, UsageError, harmless, harmless_json
-from greenadapt.fields import BASIC
 
 if TYPE_CHECKING:
     from greenadapt.cluster import Spread
@@ -24,55 +21,43 @@ if TYPE_CHECKING:
 _BREAKS = frozenset("\t\r\n")
 
 
-Models = Annotated[
-    list[str], typer.Option("--model", "-m", help="A folder that finetune wrote; repeat it to average models.")
-]
+Models = Annotated[list[str], option("--model -m", "A folder that finetune wrote; repeat it to average models.")]
 Ensemble = Annotated[
-    EnsembleRule | None,
-    typer.Option("--ensemble", help="What to average over several --model [default: logits]."),
+    EnsembleRule | None, option("--ensemble", "What to average over several --model [default: logits].")
 ]
 TaskNames = Annotated[
     str | None,
-    typer.Option(
-        "--task",
-        help="Which task of a multitask model; separate several with commas, and what they share is computed once.",
+    basic(
+        "--task", "Which task of a multitask model; separate several with commas, and what they share is computed once."
     ),
-    BASIC,
 ]
 Input = Annotated[
     str,
-    typer.Option(
-        "--input",
-        "-i",
-        help="Text with one entry per line, JSON lines, or CoNLL columns; compressed or not; - is standard input.",
+    basic(
+        "--input -i",
+        "Text with one entry per line, JSON lines, or CoNLL columns; compressed or not; - is standard input.",
     ),
-    BASIC,
 ]
 Format = Annotated[
     Literal["text", "jsonl", "conll", "squad"] | None,
-    typer.Option(
+    basic(
         "--format",
-        help="Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in the first column, one "
+        "Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in the first column, one "
         "sentence per entry [default: by its name: jsonl for .jsonl, .json and .ndjson, but squad for question "
         "answering on .json; conll for NER on .conll, .bio, .iob and .iob2; else text].",
     ),
-    BASIC,
 ]
-Bio = Annotated[bool, typer.Option("--bio", help="NER: write one word and its tag per line instead of JSON."), BASIC]
-Tags = Annotated[bool, typer.Option("--tags", help="NER: write all words and tags next to the entities.")]
-Glue = Annotated[
-    bool, typer.Option("--glue", help="Read a test table of GLUE, and write a submission to its leaderboard.")
-]
+Bio = Annotated[bool, basic("--bio", "NER: write one word and its tag per line instead of JSON.")]
+Tags = Annotated[bool, option("--tags", "NER: write all words and tags next to the entities.")]
+Glue = Annotated[bool, option("--glue", "Read a test table of GLUE, and write a submission to its leaderboard.")]
 OutFile = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        help="Write to this file, once complete, instead of stdout; compressed if it ends in .gz, .bz2, .xz or .zst.",
+    basic(
+        "--out -o",
+        "Write to this file, once complete, instead of stdout; compressed if it ends in .gz, .bz2, .xz or .zst.",
     ),
-    BASIC,
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines, which is the default."), BASIC]
+AsJson = Annotated[bool, basic("--json", "Print JSON lines, which is the default.")]
 
 
 @app.command(
@@ -104,7 +89,7 @@ def predict(
     from greenadapt.storage.outputs import check_file, is_written_through, open_output
 
     lines = {"--bio": bio, "--glue": glue, "--tags": tags, "--json": as_json}
-    flags = [option for option, is_given in lines.items() if is_given]
+    flags = [name for name, is_given in lines.items() if is_given]
     if len(flags) > 1 and flags != ["--tags", "--json"]:
         raise UsageError(f"{flags[0]} and {flags[1]} write different lines", "leave out one of them")
     if out is not None:
@@ -175,13 +160,11 @@ class _Style:
 
     @property
     def head(self) -> list[str]:
-        """The lines before the first prediction."""
         from greenadapt.inference.entries import GLUE_HEADER
 
         return [f"{GLUE_HEADER}\n"] if self.glue else []
 
     def lines(self, block: "Iterable[EntryPrediction]", *, is_ascii: bool) -> Iterator[str]:
-        """The predictions as lines."""
         from greenadapt.inference.entries import glue_line
 
         for prediction in block:

@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import (
     GMAP_PRETRAINING,
     MemoryConfig,
@@ -18,34 +18,16 @@ from greenadapt.config import (
     TextOptions,
     TrainConfig,
 )
-from greenadapt.fields import BASIC
 
 Text = Annotated[
-    list[str],
-    typer.Option(
-        "--text",
-        help="Text file, folder, named corpus, or - for standard input; repeatable.",
-        rich_help_panel=Panel.TEXT,
-    ),
+    list[str], option("--text", "Text file, folder, named corpus, or - for standard input; repeatable.", Panel.TEXT)
 ]
 GeneralText = Annotated[
     str | None,
-    typer.Option(
-        "--general-text",
-        help="Text of no particular domain: the loss on it shows what the model forgets.",
-        rich_help_panel=Panel.TEXT,
-    ),
-    BASIC,
+    basic("--general-text", "Text of no particular domain: the loss on it shows what the model forgets.", Panel.TEXT),
 ]
 OutFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        help="Folder of the trained model [default: runs/pretrain-MODEL-TEXT].",
-        rich_help_panel=Panel.RESULTS,
-    ),
-    BASIC,
+    Path | None, basic("--out -o", "Folder of the trained model [default: runs/pretrain-MODEL-TEXT].", Panel.RESULTS)
 ]
 
 

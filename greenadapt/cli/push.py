@@ -8,19 +8,17 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import examples
-from greenadapt.fields import BASIC
+from greenadapt.cli.options import basic, examples, option
 
 Folder = Annotated[Path, typer.Argument(help="The folder of a model: adapted, pre-trained or fine-tuned.")]
 Repo = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The repository on the hub; created if it is new.")]
-Private = Annotated[bool, typer.Option("--private", help="Create a new repository as a private one."), BASIC]
-Revision = Annotated[str | None, typer.Option("--revision", help="The branch to write to [default: main].")]
-Message = Annotated[str | None, typer.Option("--message", help="The message of the commit.")]
+Private = Annotated[bool, basic("--private", "Create a new repository as a private one.")]
+Revision = Annotated[str | None, option("--revision", "The branch to write to [default: main].")]
+Message = Annotated[str | None, option("--message", "The message of the commit.")]
 Exclude = Annotated[
-    list[str] | None,
-    typer.Option("--exclude", help="A pattern of files to leave out, such as 'seeds/*'; can be repeated."),
+    list[str] | None, option("--exclude", "A pattern of files to leave out, such as 'seeds/*'; can be repeated.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be uploaded, and do not connect."), BASIC]
+DryRun = Annotated[bool, basic("--dry-run", "List what would be uploaded, and do not connect.")]
 
 
 @app.command(epilog=examples("push adapted me/minilm-papers --private", "push runs/ner me/diseases --dry-run"))

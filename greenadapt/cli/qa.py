@@ -9,10 +9,9 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import Panel, QaConfig, ReadingOptions, RetrievalConfig, SessionOptions, TextOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC
 from greenadapt.storage.files import Json
 
 if TYPE_CHECKING:
@@ -23,99 +22,70 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    typer.Option(
-        "--model",
-        "-m",
-        help="What finetune --task qa wrote, or any extractive question answering model: a folder or a hub id.",
+    option(
+        "--model -m", "What finetune --task qa wrote, or any extractive question answering model: a folder or a hub id."
     ),
 ]
 Data = Annotated[
     str | None,
-    typer.Option(
+    basic(
         "--data",
-        help="Questions with contexts: SQuAD's JSON, JSON lines, CSV, or a hub data set; scored if they have answers.",
-        rich_help_panel=Panel.QUESTIONS,
+        "Questions with contexts: SQuAD's JSON, JSON lines, CSV, or a hub data set; scored if they have answers.",
+        Panel.QUESTIONS,
     ),
-    BASIC,
 ]
 Context = Annotated[
     str | None,
-    typer.Option(
-        "--context",
-        help="One document: a file of text or of a corpus format; - is standard input.",
-        rich_help_panel=Panel.QUESTIONS,
-    ),
-    BASIC,
+    basic("--context", "One document: a file of text or of a corpus format; - is standard input.", Panel.QUESTIONS),
 ]
 Documents = Annotated[
     list[str] | None,
-    typer.Option(
-        "--documents",
-        help="Documents: a folder, a file or an archive, in any corpus format; repeatable.",
-        rich_help_panel=Panel.QUESTIONS,
+    basic(
+        "--documents", "Documents: a folder, a file or an archive, in any corpus format; repeatable.", Panel.QUESTIONS
     ),
-    BASIC,
 ]
 IndexFolder = Annotated[
     str | None,
-    typer.Option(
-        "--index",
-        help="What index wrote: each question is put to the paragraphs that match it best.",
-        rich_help_panel=Panel.SEARCH,
-    ),
-    BASIC,
+    basic("--index", "What index wrote: each question is put to the paragraphs that match it best.", Panel.SEARCH),
 ]
 QuestionText = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--question", "-q", help="A question about the documents; repeatable.", rich_help_panel=Panel.QUESTIONS
-    ),
-    BASIC,
+    list[str] | None, basic("--question -q", "A question about the documents; repeatable.", Panel.QUESTIONS)
 ]
 Questions = Annotated[
     str | None,
-    typer.Option(
+    basic(
         "--questions",
-        help="File of questions about the documents: JSON lines with question and optional id, or text with one per "
-        "line.",
-        rich_help_panel=Panel.QUESTIONS,
+        "File of questions about the documents: JSON lines with question and optional id, or text with one per line.",
+        Panel.QUESTIONS,
     ),
-    BASIC,
 ]
 Compare = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--compare",
-        help="The model before adaptation: print its answers and scores next to those by each tokenization and both.",
+        "The model before adaptation: print its answers and scores next to those by each tokenization and both.",
     ),
 ]
-TaskOption = Annotated[str | None, typer.Option("--task", help="Which task of a multitask model answers."), BASIC]
+TaskOption = Annotated[str | None, basic("--task", "Which task of a multitask model answers.")]
 OutFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        help="Write answers.jsonl and scores.json to this folder; if killed, the same command resumes at the last "
-        "question.",
-        rich_help_panel=Panel.RESULTS,
+    basic(
+        "--out -o",
+        "Write answers.jsonl and scores.json to this folder; if killed, the same command resumes at the last question.",
+        Panel.RESULTS,
     ),
-    BASIC,
 ]
 Predictions = Annotated[
     Path | None,
-    typer.Option(
-        "--predictions",
-        help="Also write answers by question id in one JSON object, for SQuAD's scorer.",
-        rich_help_panel=Panel.RESULTS,
-    ),
+    option("--predictions", "Also write answers by question id in one JSON object, for SQuAD's scorer.", Panel.RESULTS),
 ]
 NullOdds = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--null-odds",
-        help='Also write, by question id, the logit of "no answer" minus that of the best answer, for the scorer of '
+        'Also write, by question id, the logit of "no answer" minus that of the best answer, for the scorer of '
         "SQuAD 2.",
-        rich_help_panel=Panel.RESULTS,
+        Panel.RESULTS,
     ),
 ]
 
@@ -210,7 +180,6 @@ def qa(
 
 
 def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_ScorerFiles", *, is_read: bool) -> None:
-    """Answer and print, question by question."""
     from greenadapt.cli.output.console import make_progress, print_json
     from greenadapt.cli.output.printing import print_answers, print_summary
     from greenadapt.inference.qa.answering import Answerer
@@ -249,7 +218,6 @@ class _ScorerFiles:
         self._odds: dict[str, float] = {}
 
     def add(self, row: Json) -> None:
-        """Add the answer to a question."""
         predictions, null_odds = self._files
         if predictions is not None:
             self._answers[row["id"]] = row["answer"]
@@ -258,7 +226,6 @@ class _ScorerFiles:
             self._odds[row["id"]] = largest if row["null_odds"] is None else row["null_odds"]
 
     def write(self) -> None:
-        """Write the files atomically."""
         from greenadapt.storage.outputs import open_output
 
         for path, values in zip(self._files, (self._answers, self._odds), strict=True):

@@ -7,25 +7,20 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import SessionOptions
-from greenadapt.fields import BASIC
 
 Folders = Annotated[
-    list[Path] | None,
-    typer.Argument(help="Folders of results; the page also covers what they were made from."),
+    list[Path] | None, typer.Argument(help="Folders of results; the page also covers what they were made from.")
 ]
 OutFile = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        "-o",
-        help="The page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]; replaced once complete.",
+    basic(
+        "--out -o", "The page [default: report-CORPUS-MODEL.html or report-FOLDER.html here]; replaced once complete."
     ),
-    BASIC,
 ]
-Png = Annotated[Path | None, typer.Option("--png", help="Write each plot as PNG into this folder, too.")]
-Svg = Annotated[Path | None, typer.Option("--svg", help="Write each plot as SVG into this folder, too.")]
+Png = Annotated[Path | None, option("--png", "Write each plot as PNG into this folder, too.")]
+Svg = Annotated[Path | None, option("--svg", "Write each plot as SVG into this folder, too.")]
 
 
 @app.command(epilog=examples("report -c pydocs", "report runs/ner runs/ner-minilm --out ner.html --svg figures"))

@@ -6,43 +6,26 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import examples
+from greenadapt.cli.options import basic, examples
 from greenadapt.config import SearchBy
 from greenadapt.errors import UsageError
-from greenadapt.fields import BASIC
 
 Folder = Annotated[str, typer.Argument(help="The folder that index wrote.", metavar="INDEX")]
 Query = Annotated[str, typer.Argument(help="A question, or words.", metavar="QUERY")]
-Top = Annotated[int, typer.Option("--top", help="Number of paragraphs."), BASIC]
+Top = Annotated[int, basic("--top", "Number of paragraphs.")]
 By = Annotated[
-    SearchBy,
-    typer.Option("--by", help="Find paragraphs by their words, by vectors (of an index with --vectors), or by both."),
-    BASIC,
+    SearchBy, basic("--by", "Find paragraphs by their words, by vectors (of an index with --vectors), or by both.")
 ]
 
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model", "-m", help="With --by dense or hybrid: the model that made the vectors, if it is not where it was."
-    ),
-    BASIC,
+    basic("--model -m", "With --by dense or hybrid: the model that made the vectors, if it is not where it was."),
 ]
 
 
-@app.command(
-    epilog=examples(
-        'search papers.index "incubation period"',
-        'search papers.index "incubation" --by hybrid',
-    )
-)
+@app.command(epilog=examples('search papers.index "incubation period"', 'search papers.index "incubation" --by hybrid'))
 def search(
-    *,
-    folder: Folder,
-    query: Query,
-    top: Top = 10,
-    by: By = "bm25",
-    model: Model = None,
-    as_json: o.AsJson = False,
+    *, folder: Folder, query: Query, top: Top = 10, by: By = "bm25", model: Model = None, as_json: o.AsJson = False
 ) -> None:
     """Show the paragraphs that match a query best."""
     from greenadapt.cli.output.console import make_progress, print_json, print_lines

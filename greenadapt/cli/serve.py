@@ -2,35 +2,28 @@
 
 from typing import Annotated
 
-import typer
-
 from greenadapt.cli import app
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples, option
 from greenadapt.config import Panel, ReadingOptions, RetrievalConfig, ServeConfig
 from greenadapt.errors import require
-from greenadapt.fields import BASIC
 
 Models = Annotated[
     list[str],
-    typer.Option(
-        "--model",
-        "-m",
-        help="A folder that finetune or adapt wrote, or a question answering model; repeat it to compare models.",
+    option(
+        "--model -m",
+        "A folder that finetune or adapt wrote, or a question answering model; repeat it to compare models.",
     ),
 ]
 IndexFolder = Annotated[
     str | None,
-    typer.Option(
+    basic(
         "--index",
-        help="What index wrote: a question without a text is put to the paragraphs that match it best.",
-        rich_help_panel=Panel.SEARCH,
+        "What index wrote: a question without a text is put to the paragraphs that match it best.",
+        Panel.SEARCH,
     ),
-    BASIC,
 ]
 TaskName = Annotated[
-    str | None,
-    typer.Option("--task", help="Serve only this task of multitask models [default: all of their tasks]."),
-    BASIC,
+    str | None, basic("--task", "Serve only this task of multitask models [default: all of their tasks].")
 ]
 
 

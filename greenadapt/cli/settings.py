@@ -14,7 +14,7 @@ import typer
 from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import by_option
-from greenadapt.storage.files import expanded, own_folder
+from greenadapt.storage.files import expanded, own_folder, read_toml
 
 if TYPE_CHECKING:
     from greenadapt.storage.workspace import Workspace
@@ -41,54 +41,49 @@ class Setting:
     """Whether it is set for all commands; a command where it has no effect ignores it."""
 
 
-class SettingsFile:
-    """A TOML file of options without their dashes: keys for all commands, and a table per command."""
+def _file_settings(path: Path, commands: Mapping[str, Any], key: str) -> dict[str, Setting]:
+    """The settings of the command ``key`` by option, from a TOML file of options without their dashes.
 
-    def __init__(self, path: Path, commands: Mapping[str, Any]) -> None:
-        """Read the file; ``commands`` are by ``command_key``.
+    The file has keys for all commands, and a table per command, which overrides them. ``commands`` are by
+    ``command_key``. Raises ``MissingError`` if there is no such file, ``InputError`` if it is not TOML, or has an
+    unknown table or key, or the same key with - and with _.
+    """
+    try:
+        content = read_toml(path, "write keys such as workers = 2, or [w2v]", may_be_pipe=True)
+    except FileNotFoundError:
+        raise MissingError(f"no file {path}", "give an existing file with --config") from None
+    options = {name: options_of(command) for name, command in commands.items()}
+    shared = {name: value for name, value in content.items() if not isinstance(value, dict)}
+    tables = {name: value for name, value in content.items() if isinstance(value, dict)}
+    for name in shared:
+        _require_known(_key(name), set().union(*options.values()), "key", str(path), "no command has the option")
+    for command, table in tables.items():
+        _require_known(command, options, "table", str(path), "no command has this name")
+        for name in table:
+            reason = f"greenadapt {command.replace('-', ' ')} has no option"
+            _require_known(_key(name), options[command], "key", f"{path}, [{command}]", reason)
+    by_option(shared, str(path))
+    for command, table in tables.items():
+        by_option(table, f"{path}, [{command}]")
+    settings = {}
+    for is_for_all, table, prefix in ((True, shared, ""), (False, tables.get(key, {}), f"[{key}] ")):
+        for name, value in table.items():
+            if parameter := options[key].get(_key(name)):
+                location = f"in {path}, {prefix}{name}"
+                settings[_key(name)] = Setting(_from_toml(parameter, value, location), location, "file", is_for_all)
+    return settings
 
-        Raises ``MissingError`` if there is no such file, ``InputError`` if it is not TOML, or has an unknown table or
-        key, or the same key with - and with _.
-        """
-        from greenadapt.storage.files import read_toml
 
-        self.path = path
-        try:
-            content = read_toml(path, "write keys such as workers = 2, or [w2v]", may_be_pipe=True)
-        except FileNotFoundError:
-            raise MissingError(f"no file {path}", "give an existing file with --config") from None
-        options = {key: options_of(command) for key, command in commands.items()}
-        for key, value in content.items():
-            if isinstance(value, dict):
-                self._check(key, options, "table", "", "")
-                for name in value:
-                    self._check(_key(name), options[key], "key", f", [{key}]", f"greenadapt {key.replace('-', ' ')}")
-            else:
-                self._check(_key(key), {name for names in options.values() for name in names}, "key", "", "any command")
-        self._for_all = {name: value for name, value in content.items() if not isinstance(value, dict)}
-        self._tables = {name: value for name, value in content.items() if isinstance(value, dict)}
-        by_option(self._for_all, str(path))
-        for name, table in self._tables.items():
-            by_option(table, f"{path}, [{name}]")
+def _require_known(name: str, names: Iterable[str], kind: str, location: str, reason: str) -> None:
+    """Raise ``InputError`` unless ``name`` is among the ``names`` of tables or keys."""
+    from difflib import get_close_matches
 
-    def settings(self, key: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Setting]]:
-        """The settings in the file of ``options`` of the command ``key``; those in the command's table come last."""
-        for is_for_all, table, where in ((True, self._for_all, ""), (False, self._tables.get(key, {}), f"[{key}] ")):
-            for name, value in table.items():
-                if _key(name) in options:
-                    location = f"in {self.path}, {where}{name}"
-                    converted = _from_toml(options[_key(name)], value, location)
-                    yield _key(name), Setting(converted, location, "file", is_for_all)
-
-    def _check(self, name: str, names: Any, kind: str, where: str, what: str) -> None:
-        if name in names:
-            return
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, sorted(names), n=3)
-        reason = f"{what} has no option --{name}" if what else "no command has this name"
-        hint = f"did you mean {', '.join(near)}?" if near else f"leave it out ({reason})"
-        raise InputError(f"{self.path}{where} has the unknown {kind} {name}", hint)
+    if name in names:
+        return
+    matches = get_close_matches(name, sorted(names), n=3)
+    reason = f"{reason} --{name}" if kind == "key" else reason
+    hint = f"did you mean {', '.join(matches)}?" if matches else f"leave it out ({reason})"
+    raise InputError(f"{location} has the unknown {kind} {name}", hint)
 
 
 def options_of(command: Any) -> dict[str, Any]:
@@ -128,7 +123,7 @@ def find_settings(group: Any, key: str, file: str | None) -> dict[str, Setting]:
     commands = commands_of(group)
     options = options_of(commands[key])
     file = file or os.environ.get(variable(key, CONFIG)) or os.environ.get(variable("", CONFIG))
-    settings = dict(SettingsFile(Path(file), commands).settings(key, options)) if file else {}
+    settings = _file_settings(Path(file), commands, key) if file else {}
     for option, parameter in options.items():
         for scope in ("", key):
             name = variable(scope, option)
@@ -195,7 +190,6 @@ def _key(name: str) -> str:
 
 
 def _from_environment(parameter: Any, text: str, name: str) -> str | list[str] | bool:
-    """The value of a parameter from the text of an environment variable."""
     if parameter.is_flag:
         if text.lower() not in (*_YES, *_NO):
             raise UsageError(f"{name} is {text!r}, must be true or false")
@@ -207,7 +201,6 @@ def _from_environment(parameter: Any, text: str, name: str) -> str | list[str] |
 
 
 def _from_toml(parameter: Any, value: Any, location: str) -> str | list[str] | bool:
-    """The value of a parameter from a value in TOML."""
     if isinstance(value, bool) or parameter.is_flag:
         if not (isinstance(value, bool) and parameter.is_flag):
             expected = "true or false" if parameter.is_flag else "text or a number"

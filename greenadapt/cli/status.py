@@ -7,9 +7,8 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, examples
+from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import SessionOptions
-from greenadapt.fields import BASIC
 
 Folders = Annotated[
     list[Path] | None,
@@ -18,9 +17,7 @@ Folders = Annotated[
     ),
 ]
 Verify = Annotated[
-    bool,
-    typer.Option("--verify", help="Compare the content of all files with their checksums, which reads them all."),
-    BASIC,
+    bool, basic("--verify", "Compare the content of all files with their checksums, which reads them all.")
 ]
 
 
@@ -50,7 +47,6 @@ def status(
     session = o.make_session(options)
     rows = stage.status(session, corpus, model, folders or (), verify=verify)
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
     else:
         print_status(rows, None if folders else session.workspace.root)

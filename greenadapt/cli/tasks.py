@@ -7,14 +7,10 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import examples
-from greenadapt.fields import BASIC
+from greenadapt.cli.options import basic, examples
 
-Folder = Annotated[
-    Path,
-    typer.Argument(help="A folder of tasks that share an encoder, written by finetune --tasks."),
-]
-Remove = Annotated[str | None, typer.Option("--remove", help="Remove this task for good.", metavar="NAME"), BASIC]
+Folder = Annotated[Path, typer.Argument(help="A folder of tasks that share an encoder, written by finetune --tasks.")]
+Remove = Annotated[str | None, basic("--remove", "Remove this task for good.", metavar="NAME")]
 
 
 @app.command(epilog=examples("tasks runs/shared", "tasks runs/shared --remove cola"))

@@ -11,7 +11,7 @@ import pytest
 from greenadapt.progress import Silent
 from greenadapt.stages.index import IndexRequest, index
 from greenadapt.tasks.questions import read_questions
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 from tests.support.small_tasks import lines, session
 
 PAPERS = ["Bats were seen. " * 20 + "\n\nThe camel was ill. " + "It rained. " * 30, "A camel. " * 30]
@@ -19,9 +19,7 @@ PAPERS = ["Bats were seen. " * 20 + "\n\nThe camel was ill. " + "It rained. " * 
 
 @pytest.fixture
 def benchmark() -> ModuleType:
-    for name in ("records", "tables", "covid_qa"):
-        load_benchmark(name)
-    return load_benchmark("collection")
+    return benchmark_module("collection")
 
 
 @pytest.fixture
@@ -32,9 +30,9 @@ def options(tmp_path: Path) -> Namespace:
     answers = [[(0, "camel was ill")], [(0, "rained")], [(1, "camel")]]
     questions = ["who was ill", "camel was ill", "zebra"]
     data = []
-    for number, (asked, [(paper, text)]) in enumerate(zip(questions, answers, strict=True)):
+    for number, (question, [(paper, text)]) in enumerate(zip(questions, answers, strict=True)):
         answer = {"text": text, "answer_start": PAPERS[paper].index(text)}
-        data.append({"id": number, "question": asked, "context": PAPERS[paper], "answers": [answer]})
+        data.append({"id": number, "question": question, "context": PAPERS[paper], "answers": [answer]})
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
     return Namespace(
         work=tmp_path, n=10, data=tmp_path / "data.jsonl", others=[tmp_path / "others.txt.gz"], vectors=False
@@ -48,8 +46,8 @@ def test_a_question_is_found_by_a_paragraph_with_its_answer(
     index(session(tmp_path, "plain"), IndexRequest((str(documents),)))
     numbers = {context: f"paper {i}" for i, context in enumerate(PAPERS)}
     records = benchmark.Records(tmp_path / "records.jsonl")
-    asked = read_questions(str(options.data), Silent())
-    row = benchmark.found(records, tmp_path / "plain", "bm25", asked, numbers)
+    questions = read_questions(str(options.data), Silent())
+    row = benchmark.searched(records, tmp_path / "plain", "bm25", questions, numbers)
     assert row["ranks"] == [1, 1, None]
     names = [row["id"] for row in lines(documents)]
     assert (names[:2], sorted(names[2:])) == (["paper 0", "paper 1"], ["others.txt.gz:2", "others.txt.gz:3"])
@@ -64,9 +62,9 @@ def test_an_index_is_that_of_its_options_and_its_seconds_are_all(
     documents, _ = benchmark.write_documents(options, PAPERS)
     folder = benchmark.indexed(options, records, documents, None)
     fewer, n_others = benchmark.write_documents(Namespace(**{**vars(options), "n": 1}), PAPERS)
-    others = benchmark.indexed(options, records, fewer, None)
+    other_index = benchmark.indexed(options, records, fewer, None)
     assert n_others == 1
-    assert records.by_key[others.name]["paragraphs"] == records.by_key[folder.name]["paragraphs"] - 1
+    assert records.by_key[other_index.name]["paragraphs"] == records.by_key[folder.name]["paragraphs"] - 1
     before = {path.name for path in (folder / "words").glob("*.idx")}
     unfinished = benchmark.Records(tmp_path / "none.jsonl")  # as after a kill before the record was written
     assert benchmark.indexed(options, unfinished, documents, None) == folder

@@ -12,7 +12,7 @@ import pytest
 
 from greenadapt.progress import Silent
 from greenadapt.tasks.questions import read_questions
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 from tests.support.small_tasks import TinyModel, qa_file, sentences
 
 Json = dict[str, Any]
@@ -20,18 +20,17 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    load_benchmark("records")
-    return load_benchmark("covid_qa")
+    return benchmark_module("covid_qa")
 
 
 def paragraph(number: int, n_questions: int, first: int = 0) -> Json:
     """A paper as the Covid-QA file has it: integer ids, and an offset that is wrong."""
     answer = {"text": f"virus {number}", "answer_start": 7}
-    asked = [
+    qas = [
         {"id": 1000 * number + i, "question": f"which virus, {i}?", "answers": [answer], "is_impossible": False}
         for i in range(first, first + n_questions)
     ]
-    return {"context": f"paper of virus {number} in bats", "document_id": number, "qas": asked}
+    return {"context": f"paper of virus {number} in bats", "document_id": number, "qas": qas}
 
 
 def write_data(folder: Path, sizes: list[int]) -> argparse.Namespace:
@@ -39,30 +38,30 @@ def write_data(folder: Path, sizes: list[int]) -> argparse.Namespace:
     paragraphs = [paragraph(number, size) for number, size in enumerate(sizes)]
     paragraphs.append(paragraph(len(sizes) - 1, 2, first=sizes[-1]))
     file = folder / "covid.json"
-    file.write_text(json.dumps({"data": [{"paragraphs": [one]} for one in paragraphs]}))
+    file.write_text(json.dumps({"data": [{"paragraphs": [entry]} for entry in paragraphs]}))
     return argparse.Namespace(data=file, work=folder, seed=3, questions=None)
 
 
-def asked(file: Path) -> dict[str, str]:
+def contexts_of(file: Path) -> dict[str, str]:
     """Id of each question → its context, as greenadapt reads them."""
-    return {one.id: one.context for one in read_questions(str(file), Silent())}
+    return {question.id: question.context for question in read_questions(str(file), Silent())}
 
 
 def test_no_paper_is_in_two_folds_and_every_question_in_one(bench: ModuleType, tmp_path: Path) -> None:
     sizes = np.random.default_rng(0).integers(1, 30, size=40).tolist()
     options = write_data(tmp_path, sizes)
-    everything = asked(options.data)
-    assert len(everything) == sum(sizes) + 2
+    all_contexts = contexts_of(options.data)
+    assert len(all_contexts) == sum(sizes) + 2
     tests = []
     for fold in "01234":
         folder = tmp_path / f"fold-{fold}"
-        tests.append(asked(bench.write_questions(options, fold, folder)))
-        train = asked(folder / "train.json")
+        tests.append(contexts_of(bench.write_questions(options, fold, folder)))
+        train = contexts_of(folder / "train.json")
         assert not set(train.values()) & set(tests[-1].values())
-        assert train | tests[-1] == everything
-    assert sorted(question for one in tests for question in one) == sorted(everything)
-    assert sum(len(set(one.values())) for one in tests) == len(sizes)
-    counts = [len(one) for one in tests]
+        assert train | tests[-1] == all_contexts
+    assert sorted(question for fold in tests for question in fold) == sorted(all_contexts)
+    assert sum(len(set(fold.values())) for fold in tests) == len(sizes)
+    counts = [len(fold) for fold in tests]
     assert max(counts) - min(counts) <= 1
 
 
@@ -80,12 +79,12 @@ def test_one_large_paper_has_a_fold_of_its_own(bench: ModuleType) -> None:
 
 def test_fewer_questions_are_a_part_of_more(bench: ModuleType) -> None:
     chosen = [paragraph(number, size) for number, size in enumerate([9, 1, 20, 4])]
-    few, more = (bench.drawn(chosen, n, 0) for n in (6, 15))
-    ids = [{question["id"] for paper in part for question in paper["qas"]} for part in (few, more)]
+    small, large = (bench.drawn(chosen, n, 0) for n in (6, 15))
+    ids = [{question["id"] for paper in part for question in paper["qas"]} for part in (small, large)]
     assert list(map(len, ids)) == [6, 15]
     assert ids[0] < ids[1]
     assert bench.drawn(chosen, 34, 0) == bench.drawn(chosen, None, 0) == chosen
-    assert all(paper["qas"] for paper in few)
+    assert all(paper["qas"] for paper in small)
 
 
 def scored(value: float) -> Json:
@@ -105,9 +104,9 @@ def answers(bench: ModuleType, rows: list[Json], papers: list[int]) -> Any:
 
 def test_the_paper_of_an_answer_is_told_by_its_id(bench: ModuleType, tmp_path: Path) -> None:
     options = write_data(tmp_path, [2, 1])
-    found = bench.answers_on(options.data, [row(1000, 0.5, 0.5), row(1, 0.5, 0.5), row(1002, 0.5, 0.5)])
-    assert found.papers == ("1", "0", "1")
-    assert [one["id"] for one in found.rows] == ["1000", "1", "1002"]
+    answers = bench.answers_on(options.data, [row(1000, 0.5, 0.5), row(1, 0.5, 0.5), row(1002, 0.5, 0.5)])
+    assert answers.papers == ("1", "0", "1")
+    assert [answer_row["id"] for answer_row in answers.rows] == ["1000", "1", "1002"]
 
 
 def test_the_table_of_small_rows(bench: ModuleType) -> None:
@@ -127,10 +126,10 @@ def test_the_interval_of_a_difference_is_over_papers(bench: ModuleType) -> None:
     rows = [row(i, 0.5, 0.7) for i in range(10)] + [row(i, 0.5, 0.4) for i in range(10, 40)]
     compared = answers(bench, rows, [*range(10), *[10] * 30]).compared()
     averaged = next(model for model in compared["models"] if model["name"] == "mean")
-    found = averaged["differences"]["f1"]
-    assert found["difference"] == pytest.approx((10 * 0.2 - 30 * 0.1) / 40)
-    assert found["high"] == pytest.approx(0.2)
-    assert found["low"] < -0.05
+    interval = averaged["differences"]["f1"]
+    assert interval["difference"] == pytest.approx((10 * 0.2 - 30 * 0.1) / 40)
+    assert interval["high"] == pytest.approx(0.2)
+    assert interval["low"] < -0.05
 
 
 @pytest.mark.parametrize(("f1", "is_said"), [(0.199, True), (0.2, False)])

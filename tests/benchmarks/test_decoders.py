@@ -21,8 +21,8 @@ def test_losses_are_those_of_the_texts(tmp_path: Path, capsys: pytest.CaptureFix
     benchmark = benchmark_module("decoders")
     small = ["--size", "900", "--width", "32", "--layers", "1", "--minutes", "0.02", "--measured-lines", "5"]
     benchmark.main([str(text), str(text), "--work", str(work), "--tune-lines", "40", "--untied", *small])
-    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    arms = {row["arm"]: row["before"] for row in shown if "arm" in row}
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    arms = {row["arm"]: row["before"] for row in records if "arm" in row}
     assert arms.keys() >= {"base", "map", "norm", "form", "pieces", "random"}
 
     lines = [line for line in (real_lines() * 2)[::50] if 20 < len(line) < 3 * benchmark.CONTEXT][:5]

@@ -17,7 +17,7 @@ from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
 from greenadapt.vectors.engines import fast
-from tests.support.engine_benchmarks import Benchmarks
+from tests.benchmarks.conftest import Benchmarks
 
 # -- texts and sides --------------------------------------------------------------------------------------------------
 
@@ -32,14 +32,14 @@ def test_random_text_is_made_once_and_its_words_are_in_order(benchmarks: Benchma
 
 
 def test_words_that_were_not_drawn_follow_the_text_once(benchmarks: Benchmarks, tmp_path: Path) -> None:
-    made = benchmarks["engine_texts"].made({"zipf": 500, "tokens": 100}, tmp_path, is_written=True)
-    corpus = PreparedCorpus.open(made)
+    folder = benchmarks["engine_texts"].made({"zipf": 500, "tokens": 100}, tmp_path, is_written=True)
+    corpus = PreparedCorpus.open(folder)
     drawn = len(set(corpus.ids[:100].tolist()))
     assert drawn < 100
     assert np.bincount(corpus.ids, minlength=500).tolist() == corpus.counts.tolist()
     assert corpus.counts.min() == 1
     assert len(corpus.ids) == 100 + 500 - drawn
-    assert set(benchmarks["engine_texts"].text_file(made).read_text().split()) == set(map(str, range(500)))
+    assert set(benchmarks["engine_texts"].text_file(folder).read_text().split()) == set(map(str, range(500)))
     assert corpus.lines.tolist() == [*range(0, len(corpus.ids), 25), len(corpus.ids)]
 
 
@@ -49,29 +49,29 @@ def test_own_engines_train_what_greenadapt_does(
 ) -> None:
     config = W2VConfig(dim=8, epochs=2, min_count=40, engine=engine)
     sides = benchmarks["engine_sides"]
-    made = sides.trained(sides.Job(engine, corpus, config, tmp_path / "run")).vectors()
+    vectors = sides.trained(sides.Job(engine, corpus, config, tmp_path / "run")).vectors()
     expected = train(corpus, config, tmp_path / "train", progress=Silent(), max_memory=1 << 40)
-    assert made.words == expected.words
-    assert made.matrix.tobytes() == expected.matrix.tobytes()
+    assert vectors.words == expected.words
+    assert vectors.matrix.tobytes() == expected.matrix.tobytes()
 
 
 def test_warming_up_compiles_what_is_timed(
     benchmarks: Benchmarks, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, real = [], fast.train_part
+    calls, real = [], fast.train_part
 
     def recorded(*arguments: Any) -> Any:
-        given.append(tuple(map(numba.typeof, arguments)))
+        calls.append(tuple(map(numba.typeof, arguments)))
         return real(*arguments)
 
     monkeypatch.setattr(fast, "train_part", recorded)
     sides = benchmarks["engine_sides"]
     job = sides.Job("fast", corpus, W2VConfig(dim=8, epochs=1, engine="fast"), tmp_path / "run")
     sides._warm_up(job)
-    warm, compiled = len(given), len(real.signatures)
-    sides._own(job)
-    assert 0 < warm < len(given)
-    assert len(set(given)) == 1
+    warm, compiled = len(calls), len(real.signatures)
+    sides._greenadapt(job)
+    assert 0 < warm < len(calls)
+    assert len(set(calls)) == 1
     assert len(real.signatures) == compiled
 
 
@@ -105,14 +105,14 @@ def test_lists_leave_gensim_the_same_words(
     sides = benchmarks["engine_sides"]
     config = W2VConfig(dim=8, epochs=1, min_count=40, engine="gensim")
     job = sides.Job("gensim-lists", corpus, config, tmp_path)
-    made = sides.trained(job)
-    (model,), vectors = models, made.vectors()
+    trained = sides.trained(job)
+    (model,), vectors = models, trained.vectors()
     assert sorted(model.wv.index_to_key) == sorted(vectors.words)
     assert vectors.matrix.tobytes() == np.stack([model.wv[word] for word in vectors.words]).tobytes()
     assert vectors.words == [word for word, n in zip(corpus.words, corpus.counts, strict=True) if n >= 40]
     assert job.total == corpus.counts[corpus.counts >= 40].sum()
-    assert made.words > 0
-    assert 10 < made.memory < 1e5
+    assert trained.words > 0
+    assert 10 < trained.memory < 1e5
 
 
 # -- word2vec.c -------------------------------------------------------------------------------------------------------

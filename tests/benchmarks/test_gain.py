@@ -67,7 +67,7 @@ def laboratory(
     def run(*arguments: object) -> list[Json]:
         places = ["--data", tmp_path / "data", "--corpus", corpus, "--work", tmp_path / "work", "--model", model]
         main([*map(str, [*arguments, *places, "--results", tmp_path / "results"])])
-        return [one for file in sorted((tmp_path / "results").glob("gain-*.jsonl")) for one in lines(file)]
+        return [record for file in sorted((tmp_path / "results").glob("gain-*.jsonl")) for record in lines(file)]
 
     return run
 
@@ -77,52 +77,52 @@ def laboratory(
 def test_one_command_makes_the_table_and_a_second_one_nothing(
     laboratory: Callable[..., list[Json]], tmp_path: Path
 ) -> None:
-    asked = ("--sets", "words", "--budgets", 50, "--seeds", 2, "--arms", "base", "control", "both",
+    options = ("--sets", "words", "--budgets", 50, "--seeds", 2, "--arms", "base", "control", "both",
              "--learning-rate", 7e-3, "--steps", 24, "--batch-size", 8, "--test-sentences", 40)  # fmt: skip
-    runs = laboratory(*asked)
-    order = [(one["seed"], one["arm"]) for one in runs]
+    runs = laboratory(*options)
+    order = [(record["seed"], record["arm"]) for record in runs]
     assert order == [(seed, arm) for seed in (0, 1) for arm in ("base", "control", "both")]
     # What arms are trained on, and for how long, is the same; another seed has other sentences, measured on the same.
     for seed in (0, 1):
-        assert len({one["settings"]["train"] for one in runs if one["seed"] == seed}) == 1
-    assert len({one["settings"]["train"] for one in runs}) == 2
-    assert len({str(one["settings"]["measured"]) for one in runs}) == 1
-    assert {one["steps"] for one in runs} == {24}
+        assert len({record["settings"]["train"] for record in runs if record["seed"] == seed}) == 1
+    assert len({record["settings"]["train"] for record in runs}) == 2
+    assert len({str(record["settings"]["measured"]) for record in runs}) == 1
+    assert {record["steps"] for record in runs} == {24}
 
     (table,) = read_json(tmp_path / "work" / "table.json")
     assert (table["budget"], table["of"]) == (50, "words, 24 steps at 0.007")
     for row in table["arms"]:
-        own = [one for one in runs if one["arm"] == row["arm"]]
-        assert row["mean"] == pytest.approx(np.mean([one["scores"]["mean"] for one in own]))
-    base, _, both = table["arms"]
-    assert both["compared"]["pooled to base"]["difference"] == pytest.approx(both["mean"] - base["mean"])
+        of_arm = [record for record in runs if record["arm"] == row["arm"]]
+        assert row["mean"] == pytest.approx(np.mean([record["scores"]["mean"] for record in of_arm]))
+    base, _, tuned = table["arms"]
+    assert tuned["compared"]["pooled to base"]["difference"] == pytest.approx(tuned["mean"] - base["mean"])
     assert "| both | 1 | 2 |" in (tmp_path / "work" / "table.md").read_text()
 
     [file] = (tmp_path / "results").iterdir()
     assert file.stat().st_size < 6 * 5000
     before = file.read_bytes()
-    assert laboratory(*asked) == runs
+    assert laboratory(*options) == runs
     assert file.read_bytes() == before
     # A machine that has the records only, and no model, makes no run again, and the same table.
-    made = (tmp_path / "work" / "table.json").read_text()
+    written = (tmp_path / "work" / "table.json").read_text()
     (tmp_path / "work").rename(tmp_path / "elsewhere")
-    assert laboratory(*asked) == runs
-    assert (tmp_path / "work" / "table.json").read_text() == made
+    assert laboratory(*options) == runs
+    assert (tmp_path / "work" / "table.json").read_text() == written
     assert not (tmp_path / "work" / "models").exists()
     # Runs that are lost are made again as they were; the base model's that is averaged is no longer there.
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-2]))
-    again = laboratory(*asked)
-    assert [one["scores"] for one in again[-2:]] == [one["scores"] for one in runs[-2:]]
+    again = laboratory(*options)
+    assert [record["scores"] for record in again[-2:]] == [record["scores"] for record in runs[-2:]]
     assert len(again) == len(runs)
-    made = (tmp_path / "work" / "table.json").read_text()
+    written = (tmp_path / "work" / "table.json").read_text()
 
     # The report has the runs of the settings that are asked for.
-    laboratory(*asked, "--first-seed", 1, "--seeds", 1, "--steps", 5)
-    laboratory("report", *asked, "--steps", 5)
+    laboratory(*options, "--first-seed", 1, "--seeds", 1, "--steps", 5)
+    laboratory("report", *options, "--steps", 5)
     (table,) = read_json(tmp_path / "work" / "table.json")
     assert (table["of"], [row["seeds"] for row in table["arms"]]) == ("words, 5 steps at 0.007", [1, 1, 1])
-    laboratory("report", *asked)
-    assert (tmp_path / "work" / "table.json").read_text() == made
+    laboratory("report", *options)
+    assert (tmp_path / "work" / "table.json").read_text() == written
 
 
 @pytest.mark.slow
@@ -130,26 +130,26 @@ def test_one_command_makes_the_table_and_a_second_one_nothing(
 def test_the_recipe_is_chosen_on_development_sets(
     laboratory: Callable[..., list[Json]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ("--sets", "words", "--budgets", 50, "--recipe-budget", 50, "--seeds", 1, "--batch-size", 8)
-    laboratory("recipe", *asked, "--rates", 1e-5, 7e-3, "--step-counts", 24)
+    options = ("--sets", "words", "--budgets", 50, "--recipe-budget", 50, "--seeds", 1, "--batch-size", 8)
+    laboratory("recipe", *options, "--rates", 1e-5, 7e-3, "--step-counts", 24)
     [file] = (tmp_path / "results").glob("recipe-*.jsonl")
     runs = lines(file)
-    assert [(one["learning_rate"], one["arm"]) for one in runs] == [
+    assert [(record["learning_rate"], record["arm"]) for record in runs] == [
         (rate, arm) for rate in (1e-5, 7e-3) for arm in ("base", "both")
     ]
     dev = (tmp_path / "data" / "ner" / "words" / "devel.tsv").read_bytes() + b"\n"
-    assert [one["settings"]["measured"] for one in runs] == [{"dev": hashlib.sha256(dev).hexdigest()}] * 4
+    assert [record["settings"]["measured"] for record in runs] == [{"dev": hashlib.sha256(dev).hexdigest()}] * 4
     assert "Choice: 24 steps, base at 0.007, both at 0.007" in capsys.readouterr().out
-    for one in laboratory(*asked, "--arms", "both"):
-        assert (one["steps"], one["settings"]["training"]["learning_rate"]) == (24, 7e-3)
+    for record in laboratory(*options, "--arms", "both"):
+        assert (record["steps"], record["settings"]["training"]["learning_rate"]) == (24, 7e-3)
 
 
 def test_a_point_without_entities_is_not_chosen() -> None:
     recipe = benchmark_module("gain.recipe")
 
-    def record(arm: str, steps: int, rate: float, score: float, entities: int = 9, **others: object) -> Json:
+    def record(arm: str, steps: int, rate: float, score: float, entities: int = 9, **fields: object) -> Json:
         named = {"arm": arm, "steps": steps, "learning_rate": rate, "dev": {"mean": score}, "entities": entities}
-        return {**named, "batch_size": 16, "seed": 0, "set": "a", "cost": {"seconds": 1.0}, **others}
+        return {**named, "batch_size": 16, "seed": 0, "set": "a", "cost": {"seconds": 1.0}, **fields}
 
     records = [
         *(record("base", 300, 1e-4, 0.5), record("both", 300, 1e-4, 0.5)),
@@ -167,10 +167,10 @@ def test_a_point_without_entities_is_not_chosen() -> None:
     assert recipe.Tried.of(records, 32).choice is None
     # All arms make the same steps; base models have their rate, all others the other one.
     trained = {arm: tried.choice.training(arm, TRAINING) for arm in ("base", "control", "pieces-both", "dropout")}
-    assert {arm: one.learning_rate for arm, one in trained.items()} == {
+    assert {arm: config.learning_rate for arm, config in trained.items()} == {
         "base": 1e-4, "control": 1e-4, "pieces-both": 2e-4, "dropout": 2e-4,
     }  # fmt: skip
-    assert {one.max_steps for one in trained.values()} == {300}
+    assert {config.max_steps for config in trained.values()} == {300}
 
 
 @pytest.mark.slow
@@ -178,25 +178,25 @@ def test_a_point_without_entities_is_not_chosen() -> None:
 def test_controls_have_the_words_of_both_or_none(
     laboratory: Callable[..., list[Json]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = SimpleNamespace(copyfile=shutil.copyfile, rmtree=lambda _: None)  # the predictions
-    monkeypatch.setattr(benchmark_module("gain.runs"), "shutil", kept)
+    copying = SimpleNamespace(copyfile=shutil.copyfile, rmtree=lambda _: None)  # the predictions
+    monkeypatch.setattr(benchmark_module("gain.runs"), "shutil", copying)
     arms = ("base", "both", "pieces-both", "random-both", "dropout")
     runs = laboratory("--sets", "words", "--budgets", 20, "--seeds", 1, "--arms", *arms, "--learning-rate", 7e-3,
                       "--steps", 30, "--batch-size", 8, "--test-sentences", 50)  # fmt: skip
-    assert {one["arm"]: one["steps"] for one in runs} == dict.fromkeys(arms, 30)
+    assert {record["arm"]: record["steps"] for record in runs} == dict.fromkeys(arms, 30)
     files = [tmp_path / "work" / "sets" / "words" / f"{name}.tsv" for name in ("dev-500-0", "test-50-0")]
     gold = [sentence.tags for file in files for sentence in NerTask().read(str(file), Notes())]
-    for one in runs:
-        folder = tmp_path / "work" / "running" / one["key"] / SEEDS / "0"
+    for record in runs:
+        folder = tmp_path / "work" / "running" / record["key"] / SEEDS / "0"
         tags = [row["tags"] for row in lines(folder / PREDICTIONS)]
-        for part, scores in ((slice(60), one["dev"]), (slice(60, None), one["scores"])):
+        for part, scores in ((slice(60), record["dev"]), (slice(60, None), record["scores"])):
             assert scores["mean"] == pytest.approx(f1_score([*map(list, gold[part])], tags[part]))
             assert scores["mean"] > 0
-    assert len({one["key"] for one in runs}) == len(arms)
-    for one in runs:
-        assert [*one["scores"]] == (["mean"] if one["arm"] == "base" else ["mean", "base", "expanded"])
+    assert len({record["key"] for record in runs}) == len(arms)
+    for record in runs:
+        assert [*record["scores"]] == (["mean"] if record["arm"] == "base" else ["mean", "base", "expanded"])
     # dropout reads no text; the others have the same words and differ in their new rows alone.
-    assert [one["arm"] for one in runs if one["corpus"]] == ["both", "pieces-both", "random-both"]
+    assert [record["arm"] for record in runs if record["corpus"]] == ["both", "pieces-both", "random-both"]
     folders = [*(tmp_path / "work" / "models").glob("*/*/expand-*")]
     models = [Checkpoint.open(folder) for folder in folders]
     words = {(folder / "words.safetensors").read_bytes() for folder in folders}
@@ -218,17 +218,17 @@ def test_the_second_view_of_dropout_has_the_same_words_in_other_pieces(tiny_mode
     texts = [["tachycardia", "and", "coronavirus"], ["eigenvalues", "of", "\u4e00", ""]] * 20
     names = {i: name for name, i in plain.base.get_vocab().items()}
     with module.dropout():
-        found = [DualTokenizer.of_model(folder, plain.added.first_id).encode_batch(texts) for _ in range(2)]
-    for text, one, again in zip(texts, *found, strict=True):
-        assert one.expanded.ids.tolist() == again.expanded.ids.tolist()
-        for view in (one.base, one.expanded):
+        encodings = [DualTokenizer.of_model(folder, plain.added.first_id).encode_batch(texts) for _ in range(2)]
+    for text, encoding, again in zip(texts, *encodings, strict=True):
+        assert encoding.expanded.ids.tolist() == again.expanded.ids.tolist()
+        for view in (encoding.base, encoding.expanded):
             words = [""] * len(text)
             for i, word in zip(view.ids.tolist(), view.input_words.tolist(), strict=True):
                 words[word] += names[i].removeprefix("##")
             assert words == [*text[:2], text[2] if text[2] == "coronavirus" else "[UNK]", *["[UNK]"] * (len(text) - 3)]
-    assert any(len(one.expanded.ids) > len(one.base.ids) for one in found[0])
+    assert any(len(encoding.expanded.ids) > len(encoding.base.ids) for encoding in encodings[0])
     # Outside of the trial the view is what it was.
-    assert plain.encode_batch(texts[:1])[0].expanded.ids.tolist() == found[0][0].base.ids.tolist()
+    assert plain.encode_batch(texts[:1])[0].expanded.ids.tolist() == encodings[0][0].base.ids.tolist()
 
 
 def test_dropout_passes_over_longest_matches() -> None:
@@ -266,7 +266,7 @@ def test_dropout_cuts_a_training_example_afresh_in_each_epoch(tiny_model: TinyMo
     with module.dropout(), patch.object(TaskDataset, "batch", noted):
         finetune(session(tmp_path), request)
     # Each draw has 10 examples in two views; every input of the first two epochs is read once.
-    numbers = sorted(number for each in read for number in each)
+    numbers = sorted(number for numbers_of_epoch in read for number in numbers_of_epoch)
     assert numbers[:40] == [*range(40)]
     assert {number // 20 for number in numbers} == {0, 1, 2}
 
@@ -285,11 +285,11 @@ def test_the_control_averages_two_base_models_of_the_same_sentences(
         seeds=seeds, save_logits=True,
     )  # fmt: skip
     result = finetune(session(tmp_path), request)
-    each = [ArrayFile(result.folder / SEEDS / str(seed) / LOGITS) for seed in seeds]
+    files = [ArrayFile(result.folder / SEEDS / str(seed) / LOGITS) for seed in seeds]
     task = load_task(read_json(result.folder / TASK_FILE))
     examples = NerTask().read(str(sets / "test-1000-0.tsv"), session(tmp_path).progress)
-    for record, logits in ((base, each[0]["base"]), (control, (each[0]["base"] + each[1]["base"]) / 2)):
-        units = np.split(logits, each[0]["offsets"][1:-1])
+    for record, logits in ((base, files[0]["base"]), (control, (files[0]["base"] + files[1]["base"]) / 2)):
+        units = np.split(logits, files[0]["offsets"][1:-1])
         predictions = [task.decode(*pair) for pair in zip(examples, units, strict=True)]
         assert record["scores"] == {"mean": pytest.approx(task.score(examples, predictions)["f1"])}
     assert control["cost"]["seconds"] > base["cost"]["seconds"]
@@ -302,18 +302,21 @@ def test_every_task_and_view_is_measured(laboratory: Callable[..., list[Json]], 
     file = tmp_path / "data" / "classification" / "texts" / "train.txt"
     file.write_text(file.read_text() + '{"text": "odd", "label": "a class that draws lack"}\n')
     sets = ("words", "texts", "papers:3")
-    asked = ("--sets", *sets, "--budgets", "all", 20, "--seeds", 1, "--arms", "norm")
-    runs = laboratory(*asked, "--learning-rate", 7e-3, "--steps", 4, "--max-length", 40)
-    assert {(one["set"], one["budget"], one["arm"]) for one in runs} == {
+    options = ("--sets", *sets, "--budgets", "all", 20, "--seeds", 1, "--arms", "norm")
+    runs = laboratory(*options, "--learning-rate", 7e-3, "--steps", 4, "--max-length", 40)
+    assert {(record["set"], record["budget"], record["arm"]) for record in runs} == {
         (name, budget, arm) for name in sets for budget in (None, 20) for arm in ("base", "norm")
     }
-    for one in runs:
-        assert [*one["scores"]] == (["mean"] if one["arm"] == "base" else ["mean", "base", "expanded"])
-        assert one["unseen"].keys() == (one["scores"].keys() if one["set"] == "words" else set())
-        assert len(statistics(one)["mean"]) == (60 if one["set"] != "papers:3" else 4)
-        assert one["dev"].keys() == one["scores"].keys() if one["set"] != "papers:3" else one["dev"] is None
-    means = [one for one in read_json(tmp_path / "work" / "table.json") if one["of"].startswith("Mean")]
-    assert [(one["budget"], [row["sets"] for row in one["arms"]]) for one in means] == [(None, [3, 3]), (20, [3, 3])]
+    for record in runs:
+        assert [*record["scores"]] == (["mean"] if record["arm"] == "base" else ["mean", "base", "expanded"])
+        assert record["unseen"].keys() == (record["scores"].keys() if record["set"] == "words" else set())
+        assert len(statistics(record)["mean"]) == (60 if record["set"] != "papers:3" else 4)
+        assert record["dev"].keys() == record["scores"].keys() if record["set"] != "papers:3" else record["dev"] is None
+    means = [record for record in read_json(tmp_path / "work" / "table.json") if record["of"].startswith("Mean")]
+    assert [(record["budget"], [row["sets"] for row in record["arms"]]) for record in means] == [
+        (None, [3, 3]),
+        (20, [3, 3]),
+    ]
 
 
 @pytest.mark.slow
@@ -324,15 +327,15 @@ def test_a_pretrained_model_instead_of_an_adapted_one(
     arms = benchmark_module("gain.arms")
     options = {"words": 200, "epochs": 1, "learning_rate": 7e-3, "heldout": 0.0, "head_steps": 2, "max_length": 32}
     monkeypatch.setitem(arms.ARMS, "pretrain", arms.Arm(pretraining=options))
-    asked = ("--sets", "words", "--budgets", 20, "--seeds", 1, "--arms", "pretrain", "--learning-rate", 7e-3)
-    base, pretrained = laboratory(*asked, "--steps", 2)
+    arguments = ("--sets", "words", "--budgets", 20, "--seeds", 1, "--arms", "pretrain", "--learning-rate", 7e-3)
+    base, pretrained = laboratory(*arguments, "--steps", 2)
     assert (base["arm"], pretrained["arm"]) == ("base", "pretrain")
     assert (base["corpus"], pretrained["corpus"]) == (None, "corpus.txt")
     assert base["settings"]["train"] == pretrained["settings"]["train"]
-    [made] = (tmp_path / "work" / "models").glob("*/*/pretrain-*")
+    [folder] = (tmp_path / "work" / "models").glob("*/*/pretrain-*")
     assert pretrained["settings"]["adapted"]["pretraining"] == options
-    assert arms.identity(str(made)) != base["settings"]["model"]
-    [drawn] = made.parent.glob("words-200.txt")
+    assert arms.identity(str(folder)) != base["settings"]["model"]
+    [drawn] = folder.parent.glob("words-200.txt")
     lines_of_corpus = (tmp_path / "corpus.txt").read_text().splitlines()
     assert set(drawn.read_text().splitlines()) < set(lines_of_corpus)
     assert 200 <= len(drawn.read_text().split()) < 200 + max(len(line.split()) for line in lines_of_corpus)
@@ -359,8 +362,8 @@ def test_the_table_has_a_column_for_each_domain(differences: ModuleType, tmp_pat
         where = {"model": "minilm", "budget": 300, "set": name, "arm": arm, "seed": 0, "kind": "ner"}
         return {**where, **training, "scores": {"mean": right / 10}, "unseen": {}, "statistics": statistics}
 
-    records = [record(name, arm, right) for name, both in scores.items()
-               for arm, right in zip(("base", "both"), both, strict=True)]  # fmt: skip
+    records = [record(name, arm, right) for name, scores_of_arm in scores.items()
+               for arm, right in zip(("base", "both"), scores_of_arm, strict=True)]  # fmt: skip
     text = write_report(records, tmp_path / "table.md")
     table = text.split("### ")[1].splitlines()
     assert table[2] == "| arm | biomedicine (2) | cyber security (1) | mean of 3 sets |"
@@ -382,10 +385,10 @@ def test_rows_of_others_replace_only_the_new_rows(tiny_model: TinyModel, monkeyp
     expanded = adapted(tiny_model)
     before, base = Checkpoint.open(expanded), Checkpoint.open(expanded.parent / "base")
     rows = np.arange((before.n_rows - base.n_rows) * base.dim, dtype=np.float32).reshape(-1, base.dim)
-    monkeypatch.setitem(peers.PEERS, "omp", ("numpy", lambda made: rows))
-    none = expanded.parent / "not-needed"
-    made = peers.Adapted(str(base.folder), none, none, none, ExpandConfig(), expanded)
-    folder = peers.with_rows_of("omp", made)
+    monkeypatch.setitem(peers.PEERS, "omp", ("numpy", lambda model: rows))
+    missing = expanded.parent / "not-needed"
+    model = peers.Adapted(str(base.folder), missing, missing, missing, ExpandConfig(), expanded)
+    folder = peers.with_rows_of("omp", model)
     after = Checkpoint.open(folder)
     np.testing.assert_array_equal(after.embedding()[-len(rows) :], rows)
     np.testing.assert_array_equal(after.embedding()[: base.n_rows], base.embedding())
@@ -410,8 +413,8 @@ def test_entities_with_unseen_words(differences: ModuleType) -> None:
     true = Sentence(words, ("B-X", "I-X", "O", "B-X", "I-X", "B-X"))
     # Entities with "new" or "and": one is true, two are predicted, of which one is right.
     predicted = {"tags": ["B-X", "I-X", "B-Y", "B-X", "I-X", "O"]}
-    known = frozenset({"heart", "failure", "virus"})
-    assert differences.unseen_counts([true, true], [predicted, {"tags": ["O"] * 6}], known).tolist() == [
+    known_words = frozenset({"heart", "failure", "virus"})
+    assert differences.unseen_counts([true, true], [predicted, {"tags": ["O"] * 6}], known_words).tolist() == [
         [1, 2, 1],
         [0, 0, 1],
     ]
@@ -421,9 +424,9 @@ def test_entities_with_unseen_words(differences: ModuleType) -> None:
 def test_statistics_are_kept_as_they_are_in_little_text(differences: ModuleType, highest: float) -> None:
     random = np.random.default_rng(0)
     statistics = highest * random.binomial(1, 0.3, (1000, 3))
-    kept = json.loads(json.dumps(differences.packed(statistics)))
-    np.testing.assert_array_equal(differences.unpacked(kept), statistics)
-    assert len(json.dumps(kept)) < 2000
+    packed = json.loads(json.dumps(differences.packed(statistics)))
+    np.testing.assert_array_equal(differences.unpacked(packed), statistics)
+    assert len(json.dumps(packed)) < 2000
 
 
 def test_the_difference_on_a_set_is_that_of_the_library(differences: ModuleType) -> None:
@@ -432,14 +435,16 @@ def test_the_difference_on_a_set_is_that_of_the_library(differences: ModuleType)
     ours, theirs = (np.concatenate([random.integers(0, gold + 1, (3, 30, 1)), gold + np.zeros((3, 1, 2), int)], 2)
                     for _ in range(2))  # fmt: skip
     score = NerTask().main_score
-    found, expected = differences.compare(ours, theirs, score).as_dict(), paired(ours, theirs, score)
-    assert {name: found[name] for name in found} == pytest.approx({name: getattr(expected, name) for name in found})
+    interval, expected = differences.compare(ours, theirs, score).as_dict(), paired(ours, theirs, score)
+    assert {name: interval[name] for name in interval} == pytest.approx(
+        {name: getattr(expected, name) for name in interval}
+    )
 
 
 def test_the_mean_over_sets_draws_the_sets(differences: ModuleType) -> None:
     # Without any variation within sets, a mean of two is that of one set, of both, or of the other: 1/4, 1/2, 1/4.
-    each = [differences.Compared(0.5 + value, 0.5, np.full(2000, value)) for value in (0.1, 0.3)]
-    mean = differences.over_sets(each)
+    sets = [differences.Compared(0.5 + value, 0.5, np.full(2000, value)) for value in (0.1, 0.3)]
+    mean = differences.over_sets(sets)
     assert mean.as_dict() == pytest.approx({"ours": 0.7, "theirs": 0.5, "difference": 0.2, "low": 0.1, "high": 0.3})
     values, counts = np.unique(mean.samples.round(6), return_counts=True)
     assert values.tolist() == [0.1, 0.2, 0.3]

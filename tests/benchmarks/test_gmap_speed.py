@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 from tests.support.small_tasks import TinyModel, texts_file
 from tests.support.watched import watched
 
@@ -21,8 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    load_benchmark("turns")
-    return load_benchmark("gmap_speed")
+    return benchmark_module("gmap_speed")
 
 
 @pytest.fixture
@@ -56,9 +55,9 @@ def test_all_sides_learn_from_the_same_batches(
     (plain, by_plain), (live, by_live), (cached, by_cached) = trained
     assert not hasattr(plain, "memory")
     assert [step.number for step in by_plain] == list(range(1, 3 + bench.WARM_UP))
-    facts = [[(step.pieces, step.examples, step.learning_rate) for step in made] for _, made in trained]
+    facts = [[(step.pieces, step.examples, step.learning_rate) for step in steps] for _, steps in trained]
     assert facts[0] == facts[1] == facts[2]
-    losses = [np.array([step.loss for step in made]) for made in (by_plain, by_live, by_cached)]
+    losses = [np.array([step.loss for step in steps]) for steps in (by_plain, by_live, by_cached)]
     np.testing.assert_allclose(losses[1], losses[2], rtol=1e-2)  # the cache is bfloat16
     assert np.abs(losses[0] - losses[1]).max() > 1e-4
     for model in (live, cached):
@@ -78,24 +77,15 @@ def test_all_sides_learn_from_the_same_batches(
     assert [line.split()[-2:] for line in lines[-3:]] == [["100", "1.00"], ["150", "1.50"], ["120", "1.20"]]
 
 
-def test_ratios_are_of_medians_and_of_steps_on_the_same_batch(bench: ModuleType) -> None:
-    plain = [1.0, 2.0, 4.0, 0.5, 3.0]
-    seconds = {"plain": plain, "live": [1.5, 2.0, 8.0, 1.0, 6.0], "cached": [1.1 * one for one in plain]}
-    _, first, live, cached = bench.table(seconds, {"plain": 2e6, "live": 3e6, "cached": 2e6})
-    assert first.split() == ["plain", "2000.0", "1.000", "1.000", "(1.000–1.000)", "2", "1.00"]
-    assert live.split() == ["live", "2000.0", "1.000", "2.000", "(1.500–2.000)", "1.60", "3", "1.50"]
-    assert cached.split() == ["cached", "2200.0", "1.100", "1.100", "(1.100–1.100)", "1.15", "2", "1.00"]
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="measures the memory of the GPU there")
 def test_one_side_alone_tells_its_peak(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     """No less than this process has now, and no more than the kernel says that it ever had."""
     run(bench, monkeypatch, [*arguments, "--alone", "live"])
-    now = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    assert 0.95 * now < int(capsys.readouterr().out) < 1.05 * highest
+    assert 0.95 * resident < int(capsys.readouterr().out) < 1.05 * highest
 
 
 def test_the_peak_is_what_a_process_of_one_side_prints_last(

@@ -29,22 +29,22 @@ def bench() -> ModuleType:
 def test_set() -> list[Sentence]:
     random = np.random.default_rng(0)
     tags = [["O", "B-X", *random.choice(["O", "B-X"], size=n).tolist()] for n in random.integers(1, 6, size=30)]
-    return [Sentence(tuple(f"w{i}" for i in range(len(one))), tuple(one)) for one in tags]
+    return [Sentence(tuple(f"w{i}" for i in range(len(sentence_tags))), tuple(sentence_tags)) for sentence_tags in tags]
 
 
 def logits_of(test: list[Sentence], seed: int) -> list[Array]:
     random = np.random.default_rng(seed)
-    return [random.normal(size=(len(one.words), len(LABELS))).astype(np.float32) for one in test]
+    return [random.normal(size=(len(sentence.words), len(LABELS))).astype(np.float32) for sentence in test]
 
 
 def write_record(folder: Path, test: list[Sentence], logits: list[Array]) -> dict[str, Any]:
     """What a finished run leaves in its result's folder, and what it was asked for."""
-    own = folder / "seeds" / "7"
-    own.mkdir(parents=True)
-    predictions = [TASK.decode(sentence, one) for sentence, one in zip(test, logits, strict=True)]
-    (own / "predictions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in predictions))
-    offsets = np.cumsum([0, *(len(one) for one in logits)]).astype(np.int64)
-    write_arrays(own / "logits.safetensors", {"base": np.concatenate(logits), "offsets": offsets})
+    seed_folder = folder / "seeds" / "7"
+    seed_folder.mkdir(parents=True)
+    predictions = [TASK.decode(sentence, item) for sentence, item in zip(test, logits, strict=True)]
+    (seed_folder / "predictions.jsonl").write_text("".join(json.dumps(item) + "\n" for item in predictions))
+    offsets = np.cumsum([0, *(len(item) for item in logits)]).astype(np.int64)
+    write_arrays(seed_folder / "logits.safetensors", {"base": np.concatenate(logits), "offsets": offsets})
     (folder / "task.json").write_text(json.dumps(TASK.settings()))
     views = {"base": TASK.score(test, predictions)}
     scores = {"seeds": [{"seed": 7, "test": {**views["base"], "views": views}}]}
@@ -56,22 +56,22 @@ def write_record(folder: Path, test: list[Sentence], logits: list[Array]) -> dic
 def records(bench: ModuleType, test_set: list[Sentence], tmp_path: Path) -> dict[int, Any]:
     result = {}
     for seed in range(3):
-        asked = write_record(tmp_path / f"result{seed}", test_set, logits_of(test_set, seed))
-        bench.keep(tmp_path / f"result{seed}", 7, tmp_path / f"record{seed}", asked)
+        settings = write_record(tmp_path / f"result{seed}", test_set, logits_of(test_set, seed))
+        bench.keep(tmp_path / f"result{seed}", 7, tmp_path / f"record{seed}", settings)
         result[seed] = bench.Record(tmp_path / f"record{seed}")
     return result
 
 
 def f1_of(test: list[Sentence], logits: list[Array]) -> float:
-    predicted = [TASK.decode(sentence, one)["tags"] for sentence, one in zip(test, logits, strict=True)]
-    return float(f1_score([list(one.tags or ()) for one in test], predicted))
+    predicted = [TASK.decode(sentence, values)["tags"] for sentence, values in zip(test, logits, strict=True)]
+    return float(f1_score([list(sentence.tags or ()) for sentence in test], predicted))
 
 
 def test_the_first_sentences(bench: ModuleType, tmp_path: Path) -> None:
     text = "\nA\tO\nb\tB-X\n\n\nC\tO\n \nD\tO\n"
     for n, expected in ((0, []), (1, [("A", "b")]), (2, [("A", "b"), ("C",)]), (9, [("A", "b"), ("C",), ("D",)])):
         (tmp_path / "x.tsv").write_text(bench.first_sentences(text, n))
-        assert [one.words for one in read_conll(str(tmp_path / "x.tsv"), Decoder())] == expected
+        assert [sentence.words for sentence in read_conll(str(tmp_path / "x.tsv"), Decoder())] == expected
 
 
 def test_the_base_model_is_always_trained(bench: ModuleType) -> None:
@@ -81,15 +81,15 @@ def test_the_base_model_is_always_trained(bench: ModuleType) -> None:
 def test_a_record_is_finished_once_all_of_it_is_there(
     bench: ModuleType, test_set: list[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = write_record(tmp_path / "result", test_set, logits_of(test_set, 0))
+    settings = write_record(tmp_path / "result", test_set, logits_of(test_set, 0))
     record = bench.Record(tmp_path / "record")
     assert not record.is_finished
     with monkeypatch.context() as patch:
         patch.setattr(bench, "write_json", lambda *_: pytest.fail("killed"))
         with pytest.raises(pytest.fail.Exception):
-            bench.keep(tmp_path / "result", 7, record.folder, asked)
+            bench.keep(tmp_path / "result", 7, record.folder, settings)
     assert not record.is_finished
-    bench.keep(tmp_path / "result", 7, record.folder, asked)
+    bench.keep(tmp_path / "result", 7, record.folder, settings)
     assert record.is_finished
 
 
@@ -114,14 +114,14 @@ def test_the_rows_of_a_set(bench: ModuleType, records: dict[int, Any], test_set:
     assert rows[0]["std"] == pytest.approx(np.std(f1, ddof=1))
     assert "to_base" not in rows[0]
     assert "to_control" not in rows[1]
-    found = paired(fewer.statistics, base.statistics[[0, 2]], TASK.main_score)
+    interval = paired(fewer.statistics, base.statistics[[0, 2]], TASK.main_score)
     assert rows[2]["to_base"]["difference"] == pytest.approx(np.mean([f1[1], f1[0]]) - np.mean([f1[0], f1[2]]))
-    assert rows[2]["to_base"]["low"] == found.low
+    assert rows[2]["to_base"]["low"] == interval.low
 
 
 def test_the_mean_over_sets_and_the_table(bench: ModuleType) -> None:
-    def row(arm: str, mean: float, **more: Any) -> dict[str, Any]:
-        return {"arm": arm, "seeds": 2, "mean": mean, "base": 0.5, "expanded": 0.25, "std": 0.01, **more}
+    def row(arm: str, mean: float, **fields: Any) -> dict[str, Any]:
+        return {"arm": arm, "seeds": 2, "mean": mean, "base": 0.5, "expanded": 0.25, "std": 0.01, **fields}
 
     change = {"difference": 0.1, "low": -0.025, "high": 0.2}
     by_set = {
@@ -129,7 +129,10 @@ def test_the_mean_over_sets_and_the_table(bench: ModuleType) -> None:
         "two": [row("base", 0.7), row("map", 0.9, to_base={**change, "difference": 0.2})],
     }
     mean = bench.mean_rows(by_set)
-    assert [(one["arm"], one["mean"]) for one in mean] == [("base", pytest.approx(0.6)), ("map", pytest.approx(0.75))]
+    assert [(entry["arm"], entry["mean"]) for entry in mean] == [
+        ("base", pytest.approx(0.6)),
+        ("map", pytest.approx(0.75)),
+    ]
     assert mean[1]["to_base"] == {"difference": pytest.approx(0.15)}
     assert "| map | 2 | 60.00 ± 1.00 | 50.00 | 25.00 | +10.00 (-2.50 to +20.00) |  |" in bench.table(
         "one", by_set["one"]

@@ -26,13 +26,13 @@ def test_parts_of_a_text_are_compared_on_the_same_words(
     model, text, work = worded_model(tiny_model), tmp_path / "text.txt", tmp_path / "work"
     text.write_text(known_text())
     main = benchmark_module("growth").main
-    asked = ["--corpus", f"own={text}", "--work", work, "--model", model, "--words", 0.0006, "--rates", 0.05,
+    options = ["--corpus", f"own={text}", "--work", work, "--model", model, "--words", 0.0006, "--rates", 0.05,
              "--epochs", 1, "--dim", 8, "--widths", 4]  # fmt: skip
-    main([*map(str, asked)])
+    main([*map(str, options)])
     runs = [json.loads(line) for line in (work / "growth.jsonl").read_text().splitlines()]
     whole = W2VConfig(dim=8, alpha=0.05, engine="fast")
-    shown = [(one["millions"], one["dim"], one["epochs"], one["alpha"]) for one in runs]
-    assert shown == [(0.0006, 8, 5, 0.05), (None, 8, 5, 0.05), (None, 4, 5, 0.025), (None, 8, 1, 0.05)]
+    printed = [(record["millions"], record["dim"], record["epochs"], record["alpha"]) for record in runs]
+    assert printed == [(0.0006, 8, 5, 0.05), (None, 8, 5, 0.05), (None, 4, 5, 0.025), (None, 8, 1, 0.05)]
     small, large = runs[:2]
     assert small["tokens"] < large["tokens"]
     for name in ("norm", "form"):
@@ -45,22 +45,22 @@ def test_parts_of_a_text_are_compared_on_the_same_words(
     vocabulary = BaseVocabulary(load_tokenizer(model))
     table = np.array(Checkpoint.open(model).embedding()[: vocabulary.size], np.float32)
     words, rows, ids = overlap(vectors, vocabulary)
-    kept = [i for i, own in enumerate(vocabulary.pieces_without_row(words)) if own]
-    X, Y = vectors.matrix[rows[kept]], table[ids[kept]]
-    fold, made = np.array([crc32(words[i].encode()) % 5 for i in kept]), np.empty_like(Y)
+    with_pieces = [i for i, own in enumerate(vocabulary.pieces_without_row(words)) if own]
+    X, Y = vectors.matrix[rows[with_pieces]], table[ids[with_pieces]]
+    fold, predicted = np.array([crc32(words[i].encode()) % 5 for i in with_pieces]), np.empty_like(Y)
     for held in (fold == number for number in range(5)):
-        made[held] = X[held] @ np.linalg.lstsq(X[~held], Y[~held], rcond=None)[0]
-    found = large["norm"]["all"]
-    assert found["r2"] == pytest.approx(1 - np.square(made - Y).sum() / np.square(Y - Y.mean(0)).sum(), abs=1e-4)
+        predicted[held] = X[held] @ np.linalg.lstsq(X[~held], Y[~held], rcond=None)[0]
+    figures = large["norm"]["all"]
+    assert figures["r2"] == pytest.approx(1 - np.square(predicted - Y).sum() / np.square(Y - Y.mean(0)).sum(), abs=1e-4)
     candidates = np.delete(table, sorted(vocabulary.special_ids), axis=0)
     unit = candidates / np.linalg.norm(candidates, axis=1, keepdims=True)
-    own = (made * Y).sum(1) / np.linalg.norm(made, axis=1) / np.linalg.norm(Y, axis=1)
-    cosines = unit @ (made / np.linalg.norm(made, axis=1, keepdims=True)).T
-    assert found["p10"] == pytest.approx(((cosines > own + 1e-6).sum(axis=0) < 10).mean())
-    assert found["cosine"] == pytest.approx(own.mean(), abs=1e-5)
+    own = (predicted * Y).sum(1) / np.linalg.norm(predicted, axis=1) / np.linalg.norm(Y, axis=1)
+    cosines = unit @ (predicted / np.linalg.norm(predicted, axis=1, keepdims=True)).T
+    assert figures["p10"] == pytest.approx(((cosines > own + 1e-6).sum(axis=0) < 10).mean())
+    assert figures["cosine"] == pytest.approx(own.mean(), abs=1e-5)
 
     table_of_runs = capsys.readouterr().out
-    assert f"{found['p10']:.1%}" in table_of_runs
-    main([*map(str, [*asked, "--plots", tmp_path / "plots"])])
+    assert f"{figures['p10']:.1%}" in table_of_runs
+    main([*map(str, [*options, "--plots", tmp_path / "plots"])])
     assert "own row among the ten nearest" in (tmp_path / "plots" / "growth-words.svg").read_text()
     assert len((work / "growth.jsonl").read_text().splitlines()) == len(runs)

@@ -24,8 +24,8 @@ left out
 
 
 def test_paragraphs_are_plain_text() -> None:
-    found = [text for text in benchmark_module("man_pages").paragraphs(PAGE) if text]
-    assert found == [
+    texts = [text for text in benchmark_module("man_pages").paragraphs(PAGE) if text]
+    assert texts == [
         "tar - ein Archivierungswerkzeug",
         'Die Option --create erstellt Archive ("Würde"), siehe gzip (1).',
         "これは日本語の文章です。",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from greenadapt.training.loop import Training
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 from tests.support.small_tasks import TinyModel, lines, ner_file, texts_file
 from tests.support.watched import watched
 
@@ -23,15 +23,12 @@ Start = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    load_benchmark("records")
-    load_benchmark("tables")
-    return load_benchmark("pals")
+    return benchmark_module("pals")
 
 
 @pytest.fixture(scope="module")
 def speed() -> ModuleType:
-    load_benchmark("turns")
-    return load_benchmark("pals_speed")
+    return benchmark_module("pals_speed")
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +57,9 @@ def start(
     monkeypatch.setattr(bench, "_model_hash", bench._model_hash.__wrapped__)
 
     def run(*arguments: object, methods: tuple[str, ...], tasks: tuple[str, ...] = ("chemprot", "ncbi-disease")) -> str:
-        given = ["--data", tmp_path / "data", "--work", tmp_path / "work", "--model", model, "--tasks", *tasks]
-        given += ["--methods", *methods, "--epochs", 1, "--max-length", 64, "--batch-size", 8, *arguments]
-        monkeypatch.setattr(sys, "argv", ["pals.py", *map(str, given)])
+        options = ["--data", tmp_path / "data", "--work", tmp_path / "work", "--model", model, "--tasks", *tasks]
+        options += ["--methods", *methods, "--epochs", 1, "--max-length", 64, "--batch-size", 8, *arguments]
+        monkeypatch.setattr(sys, "argv", ["pals.py", *map(str, options)])
         bench.main()
         return capsys.readouterr().out
 
@@ -76,8 +73,8 @@ def records(tmp_path: Path) -> list[dict[str, Any]]:
 def test_methods_are_those_of_their_names(start: Start, bench: ModuleType, tmp_path: Path) -> None:
     methods = ("separate", "shared", "pals", "top-attention", "pals-round-robin")
     out = start("--seeds", 1, methods=methods)
-    made = records(tmp_path)
-    by_method = {row["method"]: row for row in made}
+    runs = records(tmp_path)
+    by_method = {row["method"]: row for row in runs}
     assert tuple(by_method) == methods
     configs = {method: row["asked"]["config"] for method, row in by_method.items()}
     for method, adapter, sampling in (
@@ -93,14 +90,14 @@ def test_methods_are_those_of_their_names(start: Start, bench: ModuleType, tmp_p
     for sampling in ("proportional", "square-root"):
         assert bench.METHODS[f"pals-{sampling}"] == bench.Method("pals", sampling)
     assert bench.METHODS["low-rank"] == bench.Method("low-rank", "anneal")
-    assert [list(row["scores"]) for row in made if row["method"] == "separate"] == [["chemprot"], ["ncbi-disease"]]
+    assert [list(row["scores"]) for row in runs if row["method"] == "separate"] == [["chemprot"], ["ncbi-disease"]]
     assert list(by_method["pals"]["scores"]) == ["chemprot", "ncbi-disease"]
     assert not list((tmp_path / "work" / "runs").glob("[!.]*"))
 
     (_, *rows) = [[cell.strip() for cell in line.strip("| \n").split("|")] for line in out.splitlines() if line]
     table = {row[0]: row for row in rows}
     shared, pals, separate = (int(table[name][1].replace(",", "")) for name in ("shared", "pals", "separate"))
-    alone = [row["parameters"] for row in made if row["method"] == "separate"]
+    alone = [row["parameters"] for row in runs if row["method"] == "separate"]
     assert separate == sum(alone)
     assert shared < pals < separate < 2 * shared
     assert table["separate"][5] == table["shared"][5] == "6"  # steps: of 24 examples three a task
@@ -110,11 +107,11 @@ def test_methods_are_those_of_their_names(start: Start, bench: ModuleType, tmp_p
 def test_a_finished_run_is_not_made_again_and_a_killed_one_goes_on(
     start: Start, bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[str] = []
+    trained: list[str] = []
     real = bench.finetune
 
     def counted(session: Any, request: Any) -> Any:
-        made.append(session.out.name.rsplit("-", 1)[0])
+        trained.append(session.out.name.rsplit("-", 1)[0])
         return real(session, request)
 
     monkeypatch.setattr(bench, "finetune", counted)
@@ -130,23 +127,23 @@ def test_a_finished_run_is_not_made_again_and_a_killed_one_goes_on(
         start(*command, methods=("shared",))
     numbers: list[int] = []
 
-    def told(self: Any) -> Any:
+    def watched(self: Any) -> Any:
         for step in steps(self):
             numbers.append(step.number)
             yield step
 
-    monkeypatch.setattr(Training, "steps", told)
+    monkeypatch.setattr(Training, "steps", watched)
     first = start(*command, methods=("shared",))
     assert numbers[0] > 1
     assert numbers[-1] == 12
     (went_on,) = records(tmp_path)
     assert start(*command, methods=("shared",)) == first
-    assert made == ["shared-0", "shared-0"]
+    assert trained == ["shared-0", "shared-0"]
     shutil.rmtree(tmp_path / "work")
     start(*command, methods=("shared",))
     assert records(tmp_path)[0]["scores"] == went_on["scores"]
     start("--seeds", 2, methods=("shared",))
-    assert made[3:] == ["shared-0", "shared-1"]  # other settings are another run
+    assert trained[3:] == ["shared-0", "shared-1"]  # other settings are another run
 
 
 def test_limits_and_steps(start: Start, tmp_path: Path) -> None:
@@ -166,8 +163,8 @@ def test_limits_and_steps(start: Start, tmp_path: Path) -> None:
 
 def test_the_table_has_mean_and_deviation(bench: ModuleType) -> None:
     seeds = [
-        {"scores": {"chemprot": one, "acl-arc": two}, "parameters": 1000, "steps": 7, "seconds": 2.0}
-        for one, two in ((0.8, 0.6), (0.9, None))
+        {"scores": {"chemprot": first, "acl-arc": two}, "parameters": 1000, "steps": 7, "seconds": 2.0}
+        for first, two in ((0.8, 0.6), (0.9, None))
     ]
     head, _, row = bench.table({"pals": seeds, "shared": []}).splitlines()
     assert "chemprot, micro_f1 | acl-arc, macro_f1" in head
@@ -188,8 +185,8 @@ def timed(
     model = tiny_model(name="base", initializer_range=0.1)
 
     def run(*arguments: object) -> str:
-        given = ["--data", tmp_path, "--model", model, "--batch-size", 4, "--max-length", 32, *arguments]
-        monkeypatch.setattr(sys, "argv", ["pals_speed.py", *map(str, given)])
+        options = ["--data", tmp_path, "--model", model, "--batch-size", 4, "--max-length", 32, *arguments]
+        monkeypatch.setattr(sys, "argv", ["pals_speed.py", *map(str, options)])
         speed.main()
         return capsys.readouterr().out
 
@@ -202,17 +199,17 @@ def test_all_sides_learn_from_the_same_batches(
     training, trained = watched()
     monkeypatch.setattr(speed, "Training", training)
     out = timed("--steps", 3, "--texts", 1, 5).splitlines()
-    (plain, by_plain), *others = trained
+    (plain, by_plain), *other_sides = trained
     assert type(plain).__name__ == "BertForSequenceClassification"
     assert [step.number for step in by_plain] == list(range(1, 4 + speed.WARM_UP))
-    for model, steps in others:
+    for model, steps in other_sides:
         assert model.tasks == speed.TASKS
-        assert [(one.pieces, one.learning_rate) for one in steps] == [
-            (one.pieces, one.learning_rate) for one in by_plain
+        assert [(item.pieces, item.learning_rate) for item in steps] == [
+            (item.pieces, item.learning_rate) for item in by_plain
         ]
-        assert [one.task for one in steps[:4]] == ["first", "second", "third", "first"]
-    adapters = [model.part("first").spec.adapter for model, _ in others]
-    assert [(one.adapter, one.size) for one in adapters] == [
+        assert [item.task for item in steps[:4]] == ["first", "second", "third", "first"]
+    adapters = [model.part("first").spec.adapter for model, _ in other_sides]
+    assert [(item.adapter, item.size) for item in adapters] == [
         ("none", None), ("pals", 8), ("low-rank", None), ("top-attention", None)
     ]  # fmt: skip
     assert [line.split("  ")[0] for line in out[3:]] == [
@@ -221,15 +218,6 @@ def test_all_sides_learn_from_the_same_batches(
     limits = {line.split("  ")[0]: line.split()[-1] for line in out[4:9]}
     assert limits["pals"] == "1.25"
     assert [line.split()[-1] for line in out if line.startswith("pals, top")] == ["0.80", "0.80"]
-
-
-def test_ratios_are_of_medians_and_of_the_same_steps(speed: ModuleType) -> None:
-    first = [1.0, 2.0, 4.0, 0.5, 3.0]
-    seconds = {"plain": first, "pals": [1.5, 2.0, 8.0, 1.0, 6.0]}
-    head, one, other = speed.table("training", seconds, {"plain": None, "pals": 1.25})
-    assert head.split() == ["training", "ms", "ratio", "of", "each", "step", "at", "most"]
-    assert one.split() == ["plain", "2000.0", "1.000", "1.000", "(1.000–1.000)"]
-    assert other.split() == ["pals", "2000.0", "1.000", "2.000", "(1.500–2.000)", "1.25"]
 
 
 def test_a_record_is_told_apart_by_its_data(start: Start, tmp_path: Path) -> None:

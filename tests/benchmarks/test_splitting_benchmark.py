@@ -6,16 +6,14 @@ import pytest
 
 from greenadapt.corpus.splitting import BatchSplitter, DocumentLog, make_batches
 from greenadapt.tokenization.vocabulary import WordSplitter
-from tests.conftest import load_benchmark, wordpiece_tokenizer
+from tests.conftest import benchmark_module, wordpiece_tokenizer
 
 LINES = ["Beta-blockers, é\u0301té 2 µg", "", "one\ttwo   three", "naïve 日本 x", " leading and trailing "]
 
 
 @pytest.fixture(scope="module")
 def splitting() -> ModuleType:
-    for name in ("machine", "plain_words", "corpus"):
-        load_benchmark(name)
-    return load_benchmark("splitting")
+    return benchmark_module("splitting")
 
 
 def test_both_sides_are_timed_on_the_same_words(splitting: ModuleType) -> None:

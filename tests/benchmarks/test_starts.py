@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -14,4 +14,4 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 def test_a_script_is_imported(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(FOLDER)  # as python benchmarks/… does
-    assert load_benchmark(name).__doc__
+    assert benchmark_module(name).__doc__

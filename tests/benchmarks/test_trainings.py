@@ -14,18 +14,18 @@ from tests.support.small_tasks import TinyModel, ner_request, session
 def test_all_that_is_missing_is_asked_for_first(tiny_model: TinyModel, tmp_path: Path) -> None:
     trainings = benchmark_module("trainings")
     request = ner_request(tmp_path, tiny_model())
-    asked: list[str] = []
+    calls: list[str] = []
 
     def run(name: str) -> None:
-        asked.append(name)
+        calls.append(name)
         trainings.finetune(session(tmp_path, name), request)
-        asked.append("trained")
+        calls.append("trained")
 
     options = Namespace(cluster=None, cores_each=1, gpus_each=None)
     runs = [lambda: run("one"), lambda: run("two")]
     trainings.train_first(session(tmp_path), options, runs)
-    assert asked == []
+    assert calls == []
     options.cluster = f"{ADDRESS}:{free_port()}"
     with pytest.raises(MissingError, match=options.cluster):
         trainings.train_first(session(tmp_path), options, runs)
-    assert asked == ["one", "two"]
+    assert calls == ["one", "two"]

@@ -6,12 +6,12 @@ from types import ModuleType
 
 import pytest
 
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 
 
 @pytest.fixture(scope="module")
 def turns() -> ModuleType:
-    return load_benchmark("turns")
+    return benchmark_module("turns")
 
 
 def test_sides_take_turns_on_the_same_steps(turns: ModuleType) -> None:
@@ -22,10 +22,10 @@ def test_sides_take_turns_on_the_same_steps(turns: ModuleType) -> None:
             order.append(name)
             yield number
 
-    done = turns.timed({"a": side("a"), "b": side("b")}, 2)
+    times = turns.timed({"a": side("a"), "b": side("b")}, 2)
     n_steps = turns.WARM_UP + 2
-    assert done.made == {"a": [*range(n_steps)], "b": [*range(n_steps)]}
-    assert [len(each) for each in done.seconds.values()] == [2, 2]
+    assert times.made == {"a": [*range(n_steps)], "b": [*range(n_steps)]}
+    assert [len(seconds) for seconds in times.seconds.values()] == [2, 2]
     assert order[:8] == ["a", "a", "b", "b", "b", "b", "a", "a"]
 
 

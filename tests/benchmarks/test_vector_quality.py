@@ -12,17 +12,17 @@ from gensim.test.utils import datapath
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.word_vectors import WordVectors
-from tests.conftest import load_benchmark
+from tests.conftest import benchmark_module
 
 
 @pytest.fixture(scope="module")
 def quality() -> ModuleType:
-    return load_benchmark("vector_quality")
+    return benchmark_module("vector_quality")
 
 
 @pytest.fixture(scope="module")
 def planted() -> ModuleType:
-    return load_benchmark("planted")
+    return benchmark_module("planted")
 
 
 def random_vectors(words: list[str], dim: int = 8) -> WordVectors:
@@ -70,11 +70,11 @@ def test_turned_rows_of_a_model_find_themselves(quality: ModuleType, tiny_model:
 
 def test_neighbours_are_gensims_and_shared_ones_are_counted(quality: ModuleType) -> None:
     vectors = random_vectors([f"w{number}" for number in range(300)])
-    found, keyed = quality.neighbours(vectors), as_gensim(vectors)
+    neighbours, keyed = quality.neighbours(vectors), as_gensim(vectors)
     queries = np.random.default_rng(0).choice(300, 300, replace=False)
-    for query, near in list(zip(queries.tolist(), found.tolist(), strict=True))[:20]:
-        assert [f"w{row}" for row in near] == [word for word, _ in keyed.most_similar(f"w{query}", topn=10)]
-    assert quality.shared(found, found) == 1
+    for query, ids in list(zip(queries.tolist(), neighbours.tolist(), strict=True))[:20]:
+        assert [f"w{row}" for row in ids] == [word for word, _ in keyed.most_similar(f"w{query}", topn=10)]
+    assert quality.shared(neighbours, neighbours) == 1
     assert quality.shared(np.array([[1, 2], [3, 4]]), np.array([[2, 9], [4, 3]])) == 0.75
 
 

@@ -1,5 +1,8 @@
 """How the program ends: by signals, by readers that leave, by a full disk, without standard input."""
 
+import json
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -10,12 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 
-from greenadapt.cli import app, boundary
+from greenadapt.cli import boundary
 from greenadapt.cli.boundary import in_words
-from tests.cli.test_commands import text
+from greenadapt.cli.settings import commands_of
+from tests.cli.test_commands import QUICK, text
 from tests.conftest import Run, last_line
+from tests.support.pages import GROUP
 
 
 def start(*arguments: object, **how: Any) -> subprocess.Popen[str]:
@@ -40,8 +44,8 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, arguments: li
         ["corpus", "list"],
         ["--help"],
         *(
-            pytest.param(each, marks=pytest.mark.long)
-            for each in (["cost"], ["cost", "--json"], ["status"], ["clean", "--dry-run"])
+            pytest.param(words, marks=pytest.mark.long)
+            for words in (["cost"], ["cost", "--json"], ["status"], ["clean", "--dry-run"])
         ),
     ],
 )
@@ -57,19 +61,18 @@ def test_a_reader_that_leaves_ends_it_silently_as_sigpipe_does(tmp_path: Path, a
 
 @pytest.mark.slow
 def test_standard_output_that_is_closed_is_one_line(tmp_path: Path) -> None:
-    """What was to be printed would be lost, so it is no success; nothing printed loses nothing."""
-    for command, code in (("corpus list", 1), ("corpus list --quiet", 1), ("--version", 1)):
+    for command in ("corpus list", "corpus list --quiet", "--version"):
         script = f"{sys.executable} -m greenadapt {command} >&-"
-        done = subprocess.run(script, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
-        assert (done.returncode, done.stderr) == (code, "greenadapt: it is closed: standard output\n")
+        process = subprocess.run(script, shell=True, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert (process.returncode, process.stderr) == (1, "greenadapt: it is closed: standard output\n")
 
 
 @pytest.mark.parametrize(
-    "said", ["could not create a primitive", "can't start new thread", "DefaultCPUAllocator: can't allocate memory"]
+    "message", ["could not create a primitive", "can't start new thread", "DefaultCPUAllocator: can't allocate memory"]
 )
-def test_memory_that_ends_in_a_library_is_one_line(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_that_ends_in_a_library_is_one_line(message: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = ValueError("the model cannot be opened")
-    error.__cause__ = RuntimeError(said)
+    error.__cause__ = RuntimeError(message)
     with pytest.raises(SystemExit) as stop, in_words():
         raise error
     assert stop.value.code == 1
@@ -80,11 +83,12 @@ def test_any_error_at_the_limit_of_addresses_is_one_line(tmp_path: Path) -> None
     code = (
         "import resource, sys; from greenadapt.cli.boundary import in_words, lacks_memory; import mmap\n"
         "assert not lacks_memory(SystemError())\n"
-        "kept = mmap.mmap(-1, 1 << 30); resource.setrlimit(resource.RLIMIT_AS, (1 << 30,) * 2)\n"
+        "mapped = mmap.mmap(-1, 1 << 30); resource.setrlimit(resource.RLIMIT_AS, (1 << 30,) * 2)\n"
         "with in_words(): raise SystemError('error return without exception set')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.startswith("greenadapt: not enough memory")) == (1, True), done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.startswith("greenadapt: not enough memory")
 
 
 def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
@@ -93,56 +97,115 @@ def test_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
         "from greenadapt.cli.boundary import in_words\n"
         "with in_words(), open_input('-'): pass"
     )
-    done = subprocess.run(["sh", "-c", f'exec {sys.executable} -c "{code}" <&-'], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "greenadapt: standard input is closed: give a file to read\n"
+    process = subprocess.run(["sh", "-c", f'exec {sys.executable} -c "{code}" <&-'], capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (1, "")
+    assert process.stderr == "greenadapt: standard input is closed: give a file to read\n"
 
 
 @pytest.mark.slow
-def test_sigterm_is_one_line_and_143_and_work_is_kept(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    """As Ctrl-C: the text that was written for the engine goes, the checkpoint stays, and the next run goes on."""
+@pytest.mark.parametrize(
+    ("number", "reason", "codes"),
+    [
+        (signal.SIGTERM, "terminated", {143}),
+        # CPython ends by the signal itself if it arrives in code that exec runs; a shell reports 130 for both.
+        (signal.SIGINT, "interrupted", {130, -signal.SIGINT}),
+    ],
+)
+def test_a_signal_is_one_line_and_leaves_a_checkpoint(
+    tiny_model: Callable[..., Path], tmp_path: Path, number: int, reason: str, codes: set[int]
+) -> None:
+    """The text that was written for the engine is removed."""
     (tmp_path / "text.txt").write_text(text(2000))
     command = ["w2v", "-c", tmp_path / "text.txt", "-m", tiny_model(), "--workers", 1, "--engine", "gensim"]
     command += ["--workspace", tmp_path / "ws", "--epochs", 2000]
     process = start(*command)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("ws/*/*/.work/w2v/**/text/*")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    time.sleep(0.5)  # by now it trains
+    process.send_signal(number)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode in codes, error
+    assert (out, "Traceback" in error) == ("", False)
+    assert error.splitlines()[-1] == f"greenadapt: {reason}: the same command resumes where training was stopped"
+    [checkpoint] = tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")
+    assert not list(checkpoint.parent.glob("text/*"))
+    assert not list(tmp_path.glob("ws/**/*.part"))
+    assert list(tmp_path.glob("ws/*/*/corpus/manifest.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_sigterm_stops_the_processes_that_split(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("".join(f"{line} heart {7919 * line}\n" for line in range(500_000)))
+    options = ["-m", tiny_model(), "--workers", 2, "--workspace", tmp_path / "ws"]
+    process = start("corpus", "prepare", tmp_path / "text.txt", *options, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(path.stat().st_size for path in (tmp_path / "ws").glob("*/*/.work/corpus/temporary/ids")):
+            break
+        time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, ""), error
-    last = "greenadapt: terminated: the same command resumes where training was stopped"
-    assert error.splitlines()[-1] == last
-    [kept] = tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")
-    assert not list(kept.parent.glob("text/*"))
-    assert not list(tmp_path.glob("ws/**/*.part"))
+    assert [line for line in error.splitlines() if line.startswith("greenadapt: terminated: the same command ")]
+    assert "leaked" not in error  # the semaphores that the processes share
+    assert "Traceback" not in error
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_one_line(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(text())
+
+    def limit_files() -> None:
+        # Like a full disk, but without privileges: no file may grow beyond 100 kB.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    command = ["adapt", "-c", "text.txt", "-m", tiny_model(), *QUICK, "--workspace", tmp_path / "ws"]
+    process = start(*command, cwd=tmp_path, preexec_fn=limit_files)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1, error
+    assert error.strip().splitlines()[-1].startswith("greenadapt: File too large")
+    assert "Traceback" not in error
+
+
+@pytest.mark.slow
+def test_a_locale_without_utf8_gets_question_marks_and_pure_ascii_json(tmp_path: Path) -> None:
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment.pop("PYTHONIOENCODING", None)
+    (tmp_path / "mine.toml").write_text('title = "Äpfel"\nlicence = "x"\nformat = "pydocs"\n', "utf-8")
+    for options in ([], ["--json"]):
+        process = start("corpus", "show", "mine.toml", *options, cwd=tmp_path, env=environment)
+        out, error = process.communicate(timeout=60)
+        assert (process.returncode, error) == (0, "")
+        if options:
+            assert out.isascii()
+            assert json.loads(out)["title"] == "Äpfel"
+        else:
+            assert "title: ?pfel" in out
 
 
 @pytest.mark.parametrize(
-    ("command", "left"),
+    ("command", "consequence"),
     [
         ("adapt", "resumes after the finished stages"),
         ("finetune", "resumes from the last checkpoint"),
-        (
-            "predict",
-            "the same command starts from the first line (with --cluster it resumes); printed lines are complete",
-        ),
+        ("predict", "starts from the first line (with --cluster it resumes); printed lines are complete"),
         ("align", "the same command starts over"),
     ],
 )
 @pytest.mark.parametrize(
     ("stop", "code", "why"), [(KeyboardInterrupt(), 130, "interrupted"), (SystemExit(143), 143, "terminated")]
 )
-def test_a_stopped_command_says_what_is_left_of_it(
-    capsys: pytest.CaptureFixture[str], command: str, left: str, stop: BaseException, code: int, why: str
+def test_a_stopped_command_says_what_a_rerun_does(
+    capsys: pytest.CaptureFixture[str], command: str, consequence: str, stop: BaseException, code: int, why: str
 ) -> None:
     with pytest.raises(SystemExit) as raised, in_words(SimpleNamespace(invoked_subcommand=command, meta={})):
         raise stop
     assert raised.value.code == code
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"greenadapt: {why}: ")
-    assert left in line
+    assert consequence in line
 
 
 def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,12 +219,10 @@ def test_with_force_only_what_is_not_finished_goes_on(run_alone: Run, monkeypatc
 
 
 def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert set(boundary._RERUN) <= set(commands)
-    leaves = [leaf for one in commands.values() for leaf in getattr(one, "commands", {"": one}).values()]
-    assert all("--quiet" in [name for param in leaf.params for name in param.opts] for leaf in leaves)
-    short = {leaf.name for leaf in leaves if not any({"--quiet", "-q"} <= set(param.opts) for param in leaf.params)}
-    assert short == {"qa"}  # where it is --question
+    names = {key: [parameter.opts for parameter in command.params] for key, command in commands_of(GROUP).items()}
+    assert set(boundary._RERUN) <= {*GROUP.commands}
+    assert all(["--quiet", "-q"] in options for key, options in names.items() if key != "qa")
+    assert ["--quiet"] in names["qa"]  # whose -q is --question
 
 
 def _plain_environment(workspace: Path) -> dict[str, str]:

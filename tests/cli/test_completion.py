@@ -16,13 +16,13 @@ from greenadapt.storage.workspace import Workspace
 
 
 def offered(shell: str, line: str) -> list[str]:
-    """What a shell gets for the last word of ``line``."""
+    """The completions of the last word of ``line``."""
     words = line.split(" ")
-    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": line}
-    how = {"_GREENADAPT_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    found = CliRunner().invoke(app, [], env=asked | how, prog_name="greenadapt")
-    assert (found.exit_code, found.stderr) == (0, "")
-    return [line for line in found.stdout.splitlines() if line]
+    variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": line}
+    shell_variables = {"_GREENADAPT_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    result = CliRunner().invoke(app, [], env=variables | shell_variables, prog_name="greenadapt")
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [line for line in result.stdout.splitlines() if line]
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Results for two corpora, one with variants, and two folders of models."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
-    own = Workspace.find()
+    results = Workspace.find()
     for corpus, variant in (("papers", "short"), ("papers", "long"), ("notes", "small"), ("notes", None)):
         job = Job("align", {}, {}, lambda folder: Outcome({}))
-        run_job(own.place(corpus, "minilm", "align", variant), job, force=False, progress=Silent())
+        run_job(results.place(corpus, "minilm", "align", variant), job, force=False, progress=Silent())
     for folder in ("bert", "runs/ner"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "config.json").write_text("{}")
@@ -85,13 +85,13 @@ def test_errors_are_silent(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 def test_it_loads_nothing_heavy(workspace: Path) -> None:
-    asked = {"COMP_WORDS": "greenadapt w2v -m mini", "COMP_CWORD": "3", "_GREENADAPT_COMPLETE": "complete_bash"}
+    variables = {"COMP_WORDS": "greenadapt w2v -m mini", "COMP_CWORD": "3", "_GREENADAPT_COMPLETE": "complete_bash"}
     code = (
         "import sys, atexit\n"
         "from greenadapt.cli import app\n"
         "atexit.register(lambda: print(sorted({'pydantic', 'rich', 'numpy', 'torch'} & {*sys.modules})))\n"
         "app(prog_name='greenadapt')"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **asked}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "minilm\n[]\n"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout == "minilm\n[]\n"

@@ -35,8 +35,8 @@ def test_adapt_says_what_would_run_from_the_first_change_on(
     after = [(stage, "would run", "after corpus") for stage in ("w2v", "align", "expand")]
     assert steps(run_alone, *adapt) == [("corpus", "would run", "no result yet"), *after]
     run_alone(*adapt)
-    done = [(stage, "up to date", "") for stage in ("corpus", "w2v", "align", "expand")]
-    assert steps(run_alone, *adapt) == done
+    up_to_date = [(stage, "up to date", "") for stage in ("corpus", "w2v", "align", "expand")]
+    assert steps(run_alone, *adapt) == up_to_date
     assert "words " in run_alone(*adapt, "--dry-run").stdout
     (tmp_path / "text.txt").write_text(text(400))
     assert steps(run_alone, *adapt) == [("corpus", "would run", "text changed"), *after]
@@ -52,18 +52,18 @@ def test_adapt_says_what_would_run_from_the_first_change_on(
 @pytest.mark.slow
 def test_training_and_answering_write_nothing(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     model, base = adapted(tiny_model), tmp_path / "base"
-    labelled, asked = ner_file(tmp_path / "train.tsv", 8), qa_file(tmp_path / "qa.json", 2)
+    labelled, questions = ner_file(tmp_path / "train.tsv", 8), qa_file(tmp_path / "qa.json", 2)
     (tmp_path / "text.txt").write_text(text(20))
     new = "would run", "no result yet"
     tuned = ["finetune", "--task", "ner", "-m", model, "--train", labelled, "--test", labelled, "--max-steps", 1]
     assert steps(run_alone, *tuned, "--compare", base) == [("finetune", *new)] * 2
     assert steps(run_alone, "pretrain", "-m", model, "--text", "text.txt") == [("pretrain", *new)]
-    answering = ["qa", "-m", tiny_model("BertForQuestionAnswering", name="squad"), "--data", asked]
+    answering = ["qa", "-m", tiny_model("BertForQuestionAnswering", name="squad"), "--data", questions]
     assert steps(run_alone, *answering, "-o", "answers") == [("qa", *new)]
     run_alone(*answering, "--dry-run", code=2)
     run_alone(*tuned, "-o", "tuned")
-    kept = steps(run_alone, *tuned, "-o", "tuned", "--compare", base)
-    assert kept == [("finetune", "up to date", ""), ("finetune", *new)]
+    rows = steps(run_alone, *tuned, "-o", "tuned", "--compare", base)
+    assert rows == [("finetune", "up to date", ""), ("finetune", *new)]
 
 
 def test_a_download_and_standard_input_are_not_read(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def test_names_that_are_not_utf8_are_refused_first(run_alone: Run, files: Path) 
         ("status", os.fsdecode(b"r\xe9")),
         ("status", "--workspace", os.fsdecode(b"ws\xe9")),
     ):
-        said = last_line(run_alone(*command, code=1))
-        assert "is not UTF-8" in said, command
-        assert "\\x" in said, command
+        message = last_line(run_alone(*command, code=1))
+        assert "is not UTF-8" in message, command
+        assert "\\x" in message, command
         assert names(files) == before, command
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TaskName, TrainConfig
+from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from tests.conftest import Run, last_line
@@ -36,11 +37,10 @@ QUICK = ("--max-length", 64, "--batch-size", 8, "--lr", 7e-3, "--epochs", 2)
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[object, ...]:
-    """NER, as options."""
-    made = [
-        (f"--{name}", ner_file(tmp_path / f"{name}.tsv", 24, seed).name) for seed, name in enumerate(("train", "test"))
-    ]
-    return ("--task", "ner", *(part for pair in made for part in pair))
+    """The options of NER."""
+    for seed, name in enumerate(("train", "test")):
+        ner_file(tmp_path / f"{name}.tsv", 24, seed)
+    return ("--task", "ner", "--train", "train.tsv", "--test", "test.tsv")
 
 
 @pytest.mark.slow
@@ -49,15 +49,15 @@ def test_a_run_and_what_it_prints(
 ) -> None:
     model = adapted(tiny_model)
     command = ("finetune", "-m", model, *files, *QUICK, "-o", tmp_path / "run")
-    done = json.loads(run_alone(*command, "--json").stdout)
-    assert (done["stage"], done["status"], done["folder"]) == ("finetune", "done", str(tmp_path / "run"))
-    assert done["scores"] == read_json(tmp_path / "run" / "scores.json")
-    assert (done["comparison"], done["counts"]["train"], done["counts"]["test"]) == ([], 24, 24)
-    assert (done["config"]["learning_rate"], done["config"]["seeds"]) == (7e-3, [0])
-    shown = run_alone(*command).stdout
-    assert "finetune: up to date; train 24" in shown
-    (seed,) = done["scores"]["seeds"]
-    assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", shown)
+    report = json.loads(run_alone(*command, "--json").stdout)
+    assert (report["stage"], report["status"], report["folder"]) == ("finetune", "done", str(tmp_path / "run"))
+    assert report["scores"] == read_json(tmp_path / "run" / "scores.json")
+    assert (report["comparison"], report["counts"]["train"], report["counts"]["test"]) == ([], 24, 24)
+    assert (report["config"]["learning_rate"], report["config"]["seeds"]) == (7e-3, [0])
+    printed = run_alone(*command).stdout
+    assert "finetune: up to date; train 24" in printed
+    (seed,) = report["scores"]["seeds"]
+    assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", printed)
     refused = last_line(run_alone(*command, "--mix", "both", code=1))
     assert "exists with another configuration (mix: sample → both)" in refused
     assert json.loads(run_alone(*command, "--mix", "both", "--force", "--json").stdout)["config"]["mix"] == "both"
@@ -114,48 +114,24 @@ def test_by_the_corpus_it_was_adapted_to(
 def test_a_comparison(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     base = model.parent / "base"
-    command = (
-        "finetune",
-        "-m",
-        model,
-        *files,
-        *QUICK,
-        "--seeds",
-        2,
-        "--compare",
-        base,
-        "--reference",
-        base,
-        "-o",
-        "run",
-    )
-    done = json.loads(run_alone(*command, "--json").stdout)
-    ours, one, other = done["comparison"]
-    assert ours["gap_covered"] is None  # the reference is the base model, which does not lead itself
+    compared = ("--seeds", 2, "--compare", base, "--reference", base)
+    command = ("finetune", "-m", model, *files, *QUICK, *compared, "-o", "run")
+    report = json.loads(run_alone(*command, "--json").stdout)
+    ours, row, reference = report["comparison"]
+    assert ours["gap_covered"] is None  # the reference is the base model, so there is no gap
     for name in ("score", "difference", "low", "high"):
-        assert one[name] == other[name]
-    assert ours["score"] - one["score"] == pytest.approx(one["difference"])
-    shown = run_alone(*command).stdout
-    assert shown.count("up to date") == 3
-    assert "Comparison on the test set" in shown
-    assert "there is no gap to close" in shown
+        assert row[name] == reference[name]
+    assert ours["score"] - row["score"] == pytest.approx(row["difference"])
+    printed = run_alone(*command).stdout
+    assert printed.count("up to date") == 3
+    assert "Comparison on the test set" in printed
+    assert "there is no gap to close" in printed
 
 
 @pytest.mark.slow
 def test_settings_by_name(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
-    command = (
-        "finetune",
-        "-m",
-        tiny_model(),
-        *files,
-        "--max-length",
-        64,
-        "--preset",
-        "paper",
-        "--max-steps",
-        1,
-        "--json",
-    )
+    options = ("--max-length", 64, "--preset", "paper", "--max-steps", 1, "--json")
+    command = ("finetune", "-m", tiny_model(), *files, *options)
     config = json.loads(run_alone(*command, "-o", "a").stdout)["config"]
     assert (config["epochs"], config["learning_rate"]) == (100, 1e-5)
     config = json.loads(run_alone(*command, "-o", "b", "--epochs", 3).stdout)["config"]
@@ -163,82 +139,83 @@ def test_settings_by_name(run_alone: Run, files: tuple[object, ...], tiny_model:
 
 
 def as_options(settings: dict[str, Any]) -> list[object]:
-    """Each as an option of its name: a flag for true, several for a list."""
-    made: list[object] = []
+    """An option for each setting: a flag for true, several options for a list."""
+    options: list[object] = []
     for name, value in settings.items():
         option = f"--{name.replace('_', '-')}"
-        made += [option] if value is True else [part for one in np.atleast_1d(value) for part in (option, one)]
-    return made
+        options += [option] if value is True else [part for item in np.atleast_1d(value) for part in (option, item)]
+    return options
 
 
-@pytest.mark.slow
-def test_every_setting_of_training_and_ner(run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel) -> None:
-    given = {
-        "chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64,
-        "mix": "both", "agreement": 0.5, "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
-        "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2,
-        "precision": "bfloat16", "save_logits": True, "unlabelled_batch": 3, "unlabelled_weight": 2.5,
-    }  # fmt: skip
-    assert [name for name, usual in asdict(TrainConfig()).items() if given.get(name, usual) == usual] == []
-    Path("text.txt").write_text("a virus and tachycardia\n")
-    start = ("finetune", "-m", adapted(tiny_model), *files, "--dev", "test.tsv", "--unlabelled", "text.txt", "--json")
-    config = json.loads(run_alone(*start, *as_options({**given, "seed": 3, "seeds": 2}), "-o", "run").stdout)["config"]
-    assert config == {**TaskConfig(task="ner").settings(), "text_fields": ["text"], **given, "seeds": [3, 4]}
+Requested = Callable[..., FinetuneRequest]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "given"),
-    [
-        (
-            "classification",
-            {
-                "text_field": ["one", "two"],
-                "label_field": "gold",
-                "labels": "numbers",
-                "head_layers": 2,
-                "head_dropout": 0.5,
-            },
-        ),
-        ("qa", {"negatives": 5, "stride": 9, "max_question": 7, "max_answer_pieces": 3}),
-    ],
-)
-def test_every_setting_of_the_other_tasks(
-    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, task: TaskName, given: dict[str, Any]
-) -> None:
-    qa_file(tmp_path / "qa.json")
-    rows = [{"one": "heart rate", "two": "virus", "gold": i} for i in range(8)]
-    (tmp_path / "classification.json").write_text(json.dumps(rows))
-    start = ("finetune", "-m", tiny_model(), "--task", task, "--train", f"{task}.json", *QUICK, "--epochs", 1, "--json")
-    config = json.loads(run_alone(*start, *as_options(given), "-o", "run").stdout)["config"]
-    fields = {{"text_field": "text_fields", "labels": "label_kind"}.get(name, name): given[name] for name in given}
-    expected = {**TaskConfig(task=task).settings(), "text_fields": ["text"], "max_length": 64, **fields}
-    assert {name: config[name] for name in expected} == expected
-    assert all(expected[name] != getattr(TaskConfig, name) for name in fields)
+@pytest.fixture
+def requested(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> Requested:
+    """The request that the command makes of options; nothing is trained."""
+    requests: list[FinetuneRequest] = []
 
-
-def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[FinetuneRequest] = []
-
-    def stop(session: object, request: FinetuneRequest, others: list[str]) -> None:
-        seen.append(request)
-        raise UsageError("seen")
+    def stop(session: object, request: FinetuneRequest, compared_models: list[str]) -> None:
+        requests.append(request)
+        raise UsageError("stop")
 
     monkeypatch.setattr("greenadapt.stages.finetune.compare.compare", stop)
-    given = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
+
+    def run(*options: object) -> FinetuneRequest:
+        run_alone("finetune", "-m", "any", *options, code=2)
+        return requests[-1]
+
+    return run
+
+
+def test_every_setting_of_training(requested: Requested, files: tuple[object, ...]) -> None:
+    settings: dict[str, Any] = {
+        "mix": "both", "agreement": 0.5, "pool": "base", "epochs": 2, "learning_rate": 7e-3, "max_steps": 3,
+        "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5, "keep": "best", "patience": 2,
+        "precision": "bfloat16",
+    }  # fmt: skip
+    assert [name for name, default in asdict(TrainConfig()).items() if settings[name] == default] == []
+    unlabelled = {"unlabelled_batch": 3, "unlabelled_weight": 2.5}
+    options = as_options({**settings, **unlabelled, "save_logits": True, "seed": 3, "seeds": 2})
+    request = requested(*files, "--dev", "test.tsv", "--unlabelled", "text.txt", *options)
+    assert request.training == TrainConfig(**settings)
+    assert (request.unlabelled, request.unlabelled_config) == ("text.txt", UnlabelledConfig(3, 2.5))
+    assert (request.save_logits, request.seeds) == (True, (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "config"),
+    [
+        (
+            {"chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64},
+            TaskConfig(chunk=7, gold_chunks=True, x_class=True, max_length=64),
+        ),
+        ({"whole_sentences": True}, TaskConfig(chunk=None)),
+        (
+            {"text_field": ["one", "two"], "label_field": "gold", "labels": "numbers", "head_layers": 2}
+            | {"head_dropout": 0.5},
+            TaskConfig("classification", ("one", "two"), "gold", "numbers", head_layers=2, head_dropout=0.5),
+        ),
+        (
+            {"negatives": 5, "stride": 9, "max_question": 7, "max_answer_pieces": 3},
+            TaskConfig("qa", negatives=5, stride=9, max_question=7, max_answer_pieces=3),
+        ),
+    ],
+)
+def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any], config: TaskConfig) -> None:
+    request = requested("--task", config.task, "--train", "train", *as_options(settings))
+    assert request.tasks[0].config == config
+
+
+def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...]) -> None:
+    settings = {"max_tokens": 99, "checkpoint_steps": 7, "compile": True, "report_to": ["tensorboard", "wandb"]}
     memory = {"memory": "other", "cache_memory": True, "max_cache": "3M", "memory_attention": "cross"}
-    run_alone("finetune", "-m", "any", *files, *as_options(given | memory), "--whole-sentences", code=2)
-    assert asdict(seen[0].run) == {
-        **given,
-        "report_to": ("tensorboard", "wandb"),
-        "cache_memory": True,
-        "max_cache": 3 << 20,
-    }
-    assert (seen[0].memory, seen[0].memory_config) == ("other", MemoryConfig(attention="cross"))
-    assert seen[0].tasks[0].config == TaskConfig(chunk=None)
-    assert seen[0].training == TrainConfig()
-    run_alone("finetune", "-m", "any", *files, code=2)
-    assert (seen[1].run, seen[1].tasks[0].config) == (RunConfig(), TaskConfig())
+    request = requested(*files, *as_options(settings | memory))
+    changed = {"report_to": ("tensorboard", "wandb"), "cache_memory": True, "max_cache": 3 << 20}
+    assert asdict(request.run) == settings | changed
+    assert (request.memory, request.memory_config) == ("other", MemoryConfig(attention="cross"))
+    request = requested(*files)
+    assert (request.run, request.training, request.tasks[0].config) == (RunConfig(), TrainConfig(), TaskConfig())
 
 
 @pytest.mark.parametrize(
@@ -258,7 +235,6 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--max-length", 200), "--max-length is 200, but"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--report-to", "nothing"), "--report-to nothing is not a tracker"),
-        (("--strategy", "single"), "--strategy has no effect without --memory"),
         (("--cache-memory",), "--cache-memory, but no memory"),
         (("--memory", "base"), "--memory base, but "),
         (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
@@ -269,6 +245,9 @@ def test_every_setting_of_a_run(run_alone: Run, files: tuple[object, ...], monke
         (("--memory", "bertmodel", "--strategy", "single", "--gate-init", "normal"), "--gate-init has no effect"),
         (("--memory", "bertmodel", "--cache-memory", "--max-cache", "10K"), "bytes, --max-cache allows 10,240 bytes"),
         (("--memory", "bertmodel", "--cache-memory", "--max-cache", "much"), "--max-cache is 'much'"),
+        (("--adapter", "lhuc"), "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out"),
+        (("--sampling", "anneal"), "--sampling is for tasks that share an encoder"),
+        (("--add-to", "many"), "--add-to is for tasks that share an encoder"),
     ],
 )
 def test_wrong_usage(
@@ -277,23 +256,6 @@ def test_wrong_usage(
     result = run_alone("finetune", "-m", tiny_model(), *files, *options, "-o", "run", code=2)
     assert message in last_line(result)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ("--adapter", "lhuc"),
-            "--adapter is for tasks that share an encoder: use it with --tasks, or leave it out",
-        ),
-        (("--sampling", "anneal"), "--sampling is for tasks that share an encoder"),
-        (("--add-to", "many"), "--add-to is for tasks that share an encoder"),
-    ],
-)
-def test_options_of_many_tasks_need_a_file_of_them(
-    run_alone: Run, files: tuple[object, ...], options: Any, message: str
-) -> None:
-    assert message in last_line(run_alone("finetune", "-m", "any", *files, *options, code=2))
 
 
 @pytest.mark.parametrize(
@@ -343,11 +305,11 @@ def test_what_fails_says_so_in_a_line(
     assert "--train has no examples" in last_line(run_alone(*start, "--task", "ner", "--train", os.devnull, code=1))
     assert "none.tsv" in last_line(run_alone(*start, "--task", "ner", "--train", "none.tsv", code=1))
     texts = texts_file(tmp_path / "texts.jsonl")
-    wrong = ("--task", "classification", "--train", texts, "--label-field", "class")
-    assert "texts.jsonl:1 has no field class, it has: text, label" in last_line(run_alone(*start, *wrong, code=1))
+    options = ("--task", "classification", "--train", texts, "--label-field", "class")
+    assert "texts.jsonl:1 has no field class, it has: text, label" in last_line(run_alone(*start, *options, code=1))
     assert not (tmp_path / "run").exists()
-    done = json.loads(run_alone(*start, *files, "--json").stdout)
-    assert done["cost"]["attempts"] == 1  # the state of other settings is not gone on from
+    report = json.loads(run_alone(*start, *files, "--json").stdout)
+    assert report["cost"]["attempts"] == 1  # the state of other settings is not gone on from
 
 
 @pytest.mark.slow
@@ -393,12 +355,12 @@ def test_two_processes_of_a_launcher(
 ) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     command = ("finetune", "-m", model, *files, *QUICK, "--epochs", 5, "--dev", "test.tsv", "--keep", "best", "--json")
-    done = launched([*MODULE, *command, "-o", "run"])
-    result = json.loads(done.stdout)  # printed once
+    process = launched([*MODULE, *command, "-o", "run"])
+    result = json.loads(process.stdout)  # printed once
     assert result["status"] == "done"
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in process.stderr
     alone = json.loads(run_alone(*command, "-o", "alone").stdout)
-    ours, theirs = (each["scores"]["seeds"][0] for each in (result, alone))
+    ours, theirs = (report["scores"]["seeds"][0] for report in (result, alone))
     assert ours["test"]["f1"] > 0
     for name in ("precision", "recall", "f1"):
         assert ours["test"][name] == pytest.approx(theirs["test"][name], abs=1e-3)

@@ -2,8 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
-from dataclasses import fields
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,22 +11,17 @@ import typer
 
 from greenadapt import config as module
 from greenadapt.checkpoints.source import PACKAGED
-from greenadapt.cli import app
 from greenadapt.cli.options import Pick, with_options
+from greenadapt.cli.settings import commands_of
 from greenadapt.config import AlignConfig, ExpandConfig, MemoryConfig, RunConfig, W2VConfig
 from greenadapt.corpus.recipes import list_recipes
 from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, option_fields
 from greenadapt.stages.session import data_name
 from tests.conftest import Run, last_line
+from tests.support.pages import GROUP
 
-
-def _leaves(command: Any) -> Iterator[Any]:
-    for one in getattr(command, "commands", {}).values():
-        yield from _leaves(one) if hasattr(one, "commands") else [one]
-
-
-LEAVES = [*_leaves(typer.main.get_command(app))]
+LEAVES = [*commands_of(GROUP).values()]
 
 
 @pytest.mark.parametrize("command", LEAVES, ids=lambda command: command.name)
@@ -39,26 +33,28 @@ def test_every_help_ends_with_examples_that_can_be_typed(command: Any) -> None:
 
 
 def test_examples_read_folders_that_examples_make() -> None:
-    """Whoever types them finds what an earlier command wrote; files are the reader's own."""
-    made, read = {"runs", *PACKAGED, *(recipe.name for recipe in list_recipes())}, set()
+    written, read = {"runs", *PACKAGED, *(recipe.name for recipe in list_recipes())}, set()
     for command in LEAVES:
         for line in re.findall(r"`greenadapt ([^`]+)`", command.epilog):
-            own = _values(shlex.split(line))
-            made |= {str(own["out"])} if own.get("out") else {str(path) for path in _made_by_default(command, own)}
-            if own.get("compare"):
-                made.add(f"{own['out']}-{own['compare']}")
-            made |= {str(own["file"])} if command.name == "export" else set()
-            at_address = own.get("search") or own.get("address")  # where the first argument is the query
-            for name in ("model", "general", "base", "vectors", "index", "folder", "folders", "corpus"):
-                value = None if at_address else own.get(name)
-                values = value if isinstance(value, list | tuple) else [value]
-                read |= {(str(each), line) for each in values if each not in (None, True, False)}
+            values = _values(shlex.split(line))
+            if values.get("out"):
+                written.add(str(values["out"]))
+            elif command.name == "finetune" and not values.get("tasks"):  # a packaged model and one task
+                written.add(f"runs/{values['task']}-{values['model']}-{data_name(values['train'])}")
+            if values.get("compare"):
+                written.add(f"{values['out']}-{values['compare']}")
+            written |= {str(values["file"])} if command.name == "export" else set()
+            for name in ("model", "base", "vectors", "index", "folder", "folders", "corpus"):
+                value = values.get(name)
+                paths = value if isinstance(value, list | tuple) else [value]
+                read |= {(str(path), line) for path in paths if path not in (None, True, False)}
     assert len(read) > 20
-    assert sorted((name, line) for name, line in read if name not in made and not _is_data(name)) == []
+    data = (".txt", ".jsonl", ".tsv")
+    assert sorted((name, line) for name, line in read if name not in written and Path(name).suffix not in data) == []
 
 
 def _values(words: list[str]) -> dict[str, Any]:
-    group: Any = typer.main.get_command(app)
+    group: Any = GROUP
     context = typer.Context(group)
     while hasattr(group, "commands"):
         group = group.commands[words.pop(0)]
@@ -67,77 +63,28 @@ def _values(words: list[str]) -> dict[str, Any]:
     return dict(context.params)
 
 
-def _made_by_default(command: Any, own: dict[str, Any]) -> list[Path]:
-    """Where ``finetune`` writes without --out, for a packaged model and one task."""
-    if command.name != "finetune" or own.get("tasks"):
-        return []
-    return [Path("runs") / f"{own['task']}-{own['model']}-{data_name(own['train'])}"]
-
-
-def _is_data(name: str) -> bool:
-    return Path(name).suffix in (".txt", ".jsonl", ".tsv")
-
-
-@pytest.mark.parametrize("command", LEAVES, ids=lambda command: command.name)
-def test_every_option_has_help(command: Any) -> None:
-    assert [param.name for param in command.params if not getattr(param, "help", None)] == []
-
-
-@pytest.mark.parametrize("command", LEAVES, ids=lambda command: command.name)
-def test_no_option_is_cut_at_80_columns(
-    command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = _full_help(command, monkeypatch, capsys)
-    words = shown.replace(",", " ").replace(". ", " ").split()
-    options = [name for param in command.params for name in (*param.opts, *param.secondary_opts)]
-    options = [name for name in options if name.startswith("-")]
-    assert options
-    assert [name for name in options if name not in words] == []
-    assert "<bool>" not in words
-
-
-@pytest.mark.parametrize("name", ["adapt", "w2v", "finetune", "pretrain"])
-def test_common_options_come_first_and_the_text_has_room(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [command] = [one for one in LEAVES if one.name == name]
-    before, _, after = _full_help(command, monkeypatch, capsys).partition("─ Advanced ─")
-    assert all(option in before for option in ("--model", "--epochs", "--out", "--help"))
-    assert not any(option in before for option in ("--window ", "--warmup", "--gate-init"))
-    panel = after.split("╰")[0]
-    texts = [line.rsplit(">  ", 1)[-1] for line in panel.splitlines() if line.count(">  ") == 1]
-    assert len(texts) > 5
-    assert min(map(len, texts)) >= 33
-
-
-def _full_help(command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    monkeypatch.setenv("COLUMNS", "80")
-    command.main(["--help-all"], standalone_mode=False)
-    return capsys.readouterr().out
-
-
 def test_a_default_without_options_is_the_configurations() -> None:
     def command(
         *, w2v: W2VConfig, expand: Annotated[ExpandConfig, Pick(without=("min_count",))], memory: MemoryConfig
     ) -> None:
-        made.extend((w2v, expand, memory))
+        configs.extend((w2v, expand, memory))
 
-    made: list[Any] = []
+    configs: list[Any] = []
     assert _call(command) is None
-    assert made == [W2VConfig(), ExpandConfig(), MemoryConfig()]
+    assert configs == [W2VConfig(), ExpandConfig(), MemoryConfig()]
 
 
 def test_values_become_the_configurations() -> None:
     def command(*, align: AlignConfig, run: RunConfig, memory: Callable[..., MemoryConfig], w2v: W2VConfig) -> None:
-        made.extend((align, run, memory(project=True), w2v))
+        configs.extend((align, run, memory(project=True), w2v))
 
-    made: list[Any] = []
+    configs: list[Any] = []
     _call(
         command,
         *("--method", "ridge", "--seed", "3", "--max-cache", "1K", "--report-to", "a", "--report-to", "b"),
         *("--memory-layers", "6,12", "--unfreeze-memory", "--cbow-sum"),
     )
-    assert made == [
+    assert configs == [
         AlignConfig("ridge", seed=3),
         RunConfig(max_cache=1024, report_to=("a", "b")),
         MemoryConfig(layers=(6, 12), frozen=False, project=True),
@@ -147,19 +94,19 @@ def test_values_become_the_configurations() -> None:
 
 def test_a_command_picks_fields_and_its_own_defaults() -> None:
     def command(*, w2v: Annotated[W2VConfig, Pick("epochs", "alpha", epochs=7)]) -> None:
-        made.append(w2v)
+        configs.append(w2v)
 
-    made: list[Any] = []
+    configs: list[Any] = []
     _call(command)
-    assert made == [W2VConfig(epochs=7)]
+    assert configs == [W2VConfig(epochs=7)]
     with pytest.raises(UsageError, match="must be above 0"):
         _call(command, "--alpha", "-1")
 
 
 def _call(command: Callable[..., None], *words: str) -> Any:
-    own = typer.Typer()
-    own.command()(with_options(command))
-    return typer.main.get_command(own).main([*words], standalone_mode=False)
+    application = typer.Typer()
+    application.command()(with_options(command))
+    return typer.main.get_command(application).main([*words], standalone_mode=False)
 
 
 def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed(run_alone: Run) -> None:
@@ -178,9 +125,8 @@ def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed
 
 
 def test_every_field_of_a_configuration_with_an_option_has_one_name() -> None:
-    configs = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Checked)]
-    for config in configs:
-        if config is not Checked:
-            known = option_fields(config)
-            assert known.keys() <= {field.name for field in fields(config)}
-            assert len({field.option_name for field in known.values()}) == len(known)
+    classes = [value for value in vars(module).values() if isinstance(value, type) and value is not Checked]
+    for config in classes:
+        if issubclass(config, Checked):
+            options = option_fields(config)
+            assert len({field.option_name for field in options.values()}) == len(options)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import greenadapt
 from greenadapt.cli import app
 from greenadapt.cli.settings import commands_of
 from tests.support.pages import GROUP
@@ -18,8 +19,7 @@ PANELS = {
 }
 
 
-LEAVING = {"interpolate", "params", "cluster", "config", "reproduce"}
-COMMANDS = {tuple(key.split("-")): command for key, command in commands_of(GROUP).items() if key not in LEAVING}
+COMMANDS = {tuple(key.split("-")): command for key, command in commands_of(GROUP).items()}
 """Words → command."""
 MAIN_OPTIONS = {"--model", "--corpus", "--out", "--task", "--dry-run", "--force", "--json"}
 
@@ -33,16 +33,20 @@ def printed(*words: str) -> str:
 
 def panels(text: str) -> dict[str, list[str]]:
     """Title of each panel → its lines."""
-    found = re.findall(r"╭─ (.*?) ─+╮\n(.*?)╰─", text, re.DOTALL)
-    return {title: [line[2:-1] for line in lines.splitlines()] for title, lines in found}
+    matches = re.findall(r"╭─ (.*?) ─+╮\n(.*?)╰─", text, re.DOTALL)
+    return {title: [line[2:-1] for line in lines.splitlines()] for title, lines in matches}
 
 
 def test_commands_are_in_panels_in_the_order_of_the_work() -> None:
-    shown = {title: [line.split()[0] for line in lines] for title, lines in panels(printed("--help")).items()}
-    assert [name for name in shown if name in PANELS] == [*PANELS]
-    assert {title: shown[title] for title in PANELS} == PANELS
-    assert {*GROUP.commands} - LEAVING == {name for names in PANELS.values() for name in names}
-    assert "bool" not in printed("--help")
+    titles = {title: [line.split()[0] for line in lines] for title, lines in panels(printed("--help")).items()}
+    assert [name for name in titles if name in PANELS] == [*PANELS]
+    assert {title: titles[title] for title in PANELS} == PANELS
+    assert {*GROUP.commands} == {name for names in PANELS.values() for name in names}
+    assert "bool" not in printed("--help") + printed("corpus", "--help")
+
+
+def test_version() -> None:
+    assert printed("--version") == f"greenadapt {greenadapt.__version__}\n"
 
 
 @pytest.mark.parametrize("name", [name for names in PANELS.values() for name in names])
@@ -59,25 +63,41 @@ def options_in(text: str) -> set[str]:
 
 def options_of(command: Any) -> set[str]:
     """The first name of each option that a command has, beside those for its help."""
-    return {each.opts[0] for each in command.params if each.param_type_name == "option"}
+    return {parameter.opts[0] for parameter in command.params if parameter.param_type_name == "option"}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_help_shows_the_main_options_and_names_the_rest(words: tuple[str, ...]) -> None:
-    shown, known = options_in(text := printed(*words, "--help")), options_of(COMMANDS[words])
-    needed = {each.opts[0] for each in COMMANDS[words].params if each.required and each.opts[0] in known}
-    assert {"--help", *(MAIN_OPTIONS & known), *needed} <= shown <= {"--help", *known}
-    assert len(shown) <= (25 if words == ("finetune",) else 15)
+    options, short = options_of(COMMANDS[words]), options_in(text := printed(*words, "--help"))
+    required = {parameter.opts[0] for parameter in COMMANDS[words].params if parameter.required} & options
+    assert {"--help", *(MAIN_OPTIONS & options), *required} <= short <= {"--help", *options}
+    assert len(short) <= (25 if words == ("finetune",) else 15)
     assert len(panels(text).keys() - {"Arguments"}) == 1 or words == ("finetune",)
     assert text.rstrip().splitlines()[-1].strip() == f"More options: greenadapt {' '.join(words)} --help-all"
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_full_help_shows_every_option(words: tuple[str, ...]) -> None:
-    text = printed(*words, "--help-all")
+def test_full_help_shows_every_option_uncut_and_with_a_text(words: tuple[str, ...]) -> None:
+    text, parameters = printed(*words, "--help-all"), COMMANDS[words].params
     assert options_in(text) == {"--help", "--help-all", *options_of(COMMANDS[words])}
     assert "More options" not in text
     assert "Output and settings" in panels(text)
+    names = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
+    shown_words = {*text.replace(",", " ").replace(". ", " ").split()}
+    assert [name for name in names if name.startswith("-") and name not in shown_words] == []
+    assert "<bool>" not in shown_words
+    assert all(parameter.help for parameter in parameters)
+
+
+@pytest.mark.parametrize("name", ["adapt", "w2v", "finetune", "pretrain"])
+def test_common_options_come_first_and_the_text_has_room(name: str) -> None:
+    before, _, after = printed(name, "--help-all").partition("─ Advanced ─")
+    assert all(option in before for option in ("--model", "--epochs", "--out", "--help"))
+    assert not any(option in before for option in ("--window ", "--warmup", "--gate-init"))
+    panel = after.split("╰")[0]
+    texts = [line.rsplit(">  ", 1)[-1] for line in panel.splitlines() if line.count(">  ") == 1]
+    assert len(texts) > 5
+    assert min(map(len, texts)) >= 33
 
 
 @pytest.mark.parametrize("words", [(), ("corpus",)], ids=["greenadapt", "corpus"])

@@ -19,12 +19,12 @@ def test_a_document_of_an_evil_name_is_one_line_of_search(run_alone: Run, tmp_pa
     (tmp_path / "docs" / "a\x1b[31m\nfake result.txt").write_text("the virus \x1b[2J was\there")
     record = {"id": EVIL, "title": EVIL, "text": "the virus was here"}
     (tmp_path / "docs" / "b.jsonl").write_text(json.dumps(record) + "\n")
-    done = run_alone("index", "--documents", "docs", "-o", "ix")
-    shown = run_alone("search", "ix", "virus").stdout
-    assert not UNSHOWN & {*done.stdout, *done.stderr, *shown}
-    numbered = [line for line in shown.splitlines() if line[:3] in ("1. ", "2. ")]
+    indexed = run_alone("index", "--documents", "docs", "-o", "ix")
+    found_lines = run_alone("search", "ix", "virus").stdout
+    assert not UNSHOWN & {*indexed.stdout, *indexed.stderr, *found_lines}
+    numbered = [line for line in found_lines.splitlines() if line[:3] in ("1. ", "2. ")]
     assert sorted("fake result" in line for line in numbered) == [False, True]
-    assert not any(line.startswith("fake result") for line in shown.splitlines())
+    assert not any(line.startswith("fake result") for line in found_lines.splitlines())
     rows = [json.loads(line) for line in run_alone("search", "ix", "virus", "--json").stdout.splitlines()]
     assert {row["document"] for row in rows} == {"docs/a\x1b[31m\nfake result.txt:1", EVIL}
 
@@ -50,10 +50,10 @@ def test_what_the_command_line_repeats_is_harmless(run_alone: Run, words: list[s
 
     from greenadapt.cli import app
 
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code in (1, 2)
-    assert done.stderr
-    assert not UNSHOWN & {*done.stdout, *done.stderr}
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code in (1, 2)
+    assert result.stderr
+    assert not UNSHOWN & {*result.stdout, *result.stderr}
 
 
 def test_notes_warnings_and_bars_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,11 +80,11 @@ def test_labels_and_words_with_control_characters_go_through_every_command(
     for row in rows:
         row["label"] = f"{row['label']}{EVIL}"
     train.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = ["--task", "classification", "--train", train, "--test", train]
-    done = run_alone("finetune", "-m", "adapted", *given, "--epochs", 1, "--max-length", 32, "-o", "run")
-    assert not UNSHOWN & {*done.stdout, *done.stderr}
-    done = run_alone("report", "run", "--out", "page.html", "--png", "pictures", "--svg", "pictures")
-    assert not UNSHOWN & {*done.stdout, *done.stderr}
+    options = ["--task", "classification", "--train", train, "--test", train]
+    result = run_alone("finetune", "-m", "adapted", *options, "--epochs", 1, "--max-length", 32, "-o", "run")
+    assert not UNSHOWN & {*result.stdout, *result.stderr}
+    result = run_alone("report", "run", "--out", "page.html", "--png", "pictures", "--svg", "pictures")
+    assert not UNSHOWN & {*result.stdout, *result.stderr}
     for page in (tmp_path / "page.html", tmp_path / "run" / "README.md", *(tmp_path / "pictures").glob("*.svg")):
         assert not (UNSHOWN - {"\t", "\u2028"}) & {*page.read_text()}, page
     assert [*(tmp_path / "pictures").glob("*.png")]

@@ -34,12 +34,12 @@ def test_vectors_that_take_too_long_stop_with_75_and_go_on(
     command = ["w2v", "-c", "text.txt", "-m", tiny_model(), "--workers", 1, "--engine", "gensim", "--min-count", 1]
     run_alone(*command, "--epochs", 1, "--variant", "before")  # imports what is needed
     for seconds in (1, 1, 4, 16, 64):  # a busy machine may need longer to begin with training
-        done = run_alone(*command, "--epochs", 10**6, "--max-time", seconds, code=75)
-        last = done.stderr.splitlines()[-1]
+        result = run_alone(*command, "--epochs", 10**6, "--max-time", seconds, code=75)
+        last = result.stderr.splitlines()[-1]
         assert last.startswith("greenadapt: the time is up (--max-time): the same command resumes")
-        if "resuming " in done.stderr:
+        if "resuming " in result.stderr:
             break
-    assert "resuming " in done.stderr
+    assert "resuming " in result.stderr
     assert "max-time" not in run_alone(*command, "--epochs", 1, "--max-time", "1h", "--json").stdout
 
 

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, TrainConfig
+from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
+from greenadapt.errors import UsageError
+from greenadapt.stages.pretrain import PretrainRequest
+from tests.cli.test_finetune import as_options
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, digests, interrupted, together
 from tests.support.small_tasks import TinyModel, adapted, lines, read_json, texts_file
@@ -32,24 +35,22 @@ def test_a_run_and_what_it_prints(run_alone: Run, text: str, tiny_model: TinyMod
     text_file(tmp_path / "general.txt", 20, 7)
     command = ("pretrain", "-m", adapted(tiny_model), "--text", "-", "--general-text", "general.txt", *QUICK)
     run = partial(run_alone, *command, stdin=(tmp_path / text).read_text("utf-8"))
-    ran = run("--json")
-    done = json.loads(ran.stdout)
-    folder = Path(done["folder"])
-    assert (done["stage"], done["status"], folder.parent) == ("pretrain", "done", tmp_path / "runs")
+    result = run("--json")
+    report = json.loads(result.stdout)
+    folder = Path(report["folder"])
+    assert (report["stage"], report["status"], folder.parent) == ("pretrain", "done", tmp_path / "runs")
     name = read_json(folder / "manifest.json")["inputs"]["text 1"]["source"]
     assert name.startswith("stdin-")  # as the workspace keeps it
     assert folder.name.endswith(name)
-    assert done["scores"] == read_json(folder / "scores.json")
-    assert set(done["scores"]) == {"steps", "epochs", "new_head_steps", "max_length", "losses"}
-    assert set(done["scores"]["losses"]["general"]) == {"inputs", "targets", "before", "after"}
-    assert (
-        "has no head for masked language modelling, and gets one: it is trained alone for 3 steps first" in ran.stderr
-    )
-    shown = run().stdout
-    assert "pretrain: up to date; documents" in shown
-    after = done["scores"]["losses"]["heldout"]["after"]["expanded"]
-    assert re.search(rf"held-out text +the expanded tokenizer .* {after:.4f} ", shown)
-    assert shown.count("general text") == 2
+    assert report["scores"] == read_json(folder / "scores.json")
+    assert set(report["scores"]) == {"steps", "epochs", "new_head_steps", "max_length", "losses"}
+    assert set(report["scores"]["losses"]["general"]) == {"inputs", "targets", "before", "after"}
+    assert "no head for masked language modelling, and gets one: it is trained alone for 3 steps first" in result.stderr
+    printed = run().stdout
+    assert "pretrain: up to date; documents" in printed
+    after = report["scores"]["losses"]["heldout"]["after"]["expanded"]
+    assert re.search(rf"held-out text +the expanded tokenizer .* {after:.4f} ", printed)
+    assert printed.count("general text") == 2
     refused = last_line(run("--whole-words", code=1))
     assert "exists with another configuration (whole_words: False → True)" in refused
     again = run("--whole-words", "--force", "--json")
@@ -73,8 +74,8 @@ def test_the_cards_command_gives_the_same(run_alone: Run, text: str, tiny_model:
 
 @pytest.mark.slow
 def test_without_a_folder_of_its_own(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
-    done = json.loads(run_alone("pretrain", "-m", tiny_model(), "--text", text, *QUICK, "--json").stdout)
-    folder = Path(done["folder"])
+    report = json.loads(run_alone("pretrain", "-m", tiny_model(), "--text", text, *QUICK, "--json").stdout)
+    folder = Path(report["folder"])
     assert folder.parent == tmp_path / "runs"
     assert folder.name.startswith("pretrain-bertmodel-")
     assert not (tmp_path / "ws").exists()
@@ -82,34 +83,37 @@ def test_without_a_folder_of_its_own(run_alone: Run, text: str, tiny_model: Tiny
     assert "pretrain: done" in run_alone("pretrain", "-m", folder, "--text", text, *QUICK, "-o", "next").stdout
 
 
-@pytest.mark.slow
-def test_every_setting(run_alone: Run, text: str, tiny_model: TinyModel) -> None:
-    given: dict[str, Any] = {
+def test_every_setting(run_alone: Run, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[PretrainRequest] = []
+
+    def stop(session: object, request: PretrainRequest) -> None:
+        requests.append(request)
+        raise UsageError("stop")
+
+    monkeypatch.setattr("greenadapt.stages.pretrain.pretrain", stop)
+    config: dict[str, Any] = {
         "max_length": 24, "heldout": 0.25, "mask_share": 0.2, "whole_words": True, "head_steps": 2,
-        "head_learning_rate": 1e-2, "eval_inputs": 9, "seed": 4, "mix": "fixed", "epochs": 2, "max_steps": 3,
-        "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12, "weight_decay": 0.1, "clip": 0.5,
-        "precision": "bfloat16",
+        "head_learning_rate": 1e-2, "eval_inputs": 9, "seed": 4,
     }  # fmt: skip
-    usual = {**asdict(TrainConfig(**GMAP_PRETRAINING)), **asdict(PretrainConfig())}
-    assert [name for name, value in given.items() if usual[name] == value] == []
-    options = [
-        part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value) if value is not True
+    training: dict[str, Any] = {
+        "mix": "fixed", "epochs": 2, "max_steps": 3, "learning_rate": 1e-3, "warmup": 0.2, "batch_size": 12,
+        "weight_decay": 0.1, "clip": 0.5, "precision": "bfloat16",
+    }  # fmt: skip
+    assert {name for name in asdict(PretrainConfig()) if name not in config} == {"only_new_rows"}
+    memory = ("--memory", "base", "--strategy", "gated", "--memory-attention", "gate", "--memory-layers", "2")
+    memory += ("--memory-source", "0-1", "--gate-init", "normal", "--memory-project", "--unfreeze-memory")
+    options = (*as_options(config | training), *memory, "--format", "jsonl", "--field", "body", "--max-tokens", 99)
+    run_alone("pretrain", "-m", "any", "--text", text, "--general-text", "-", *options, code=2)
+    assert requests == [
+        PretrainRequest(
+            *("any", (text,), "-", "jsonl", ("body",)),
+            config=PretrainConfig(**config),
+            training=TrainConfig(**training),
+            run=RunConfig(max_tokens=99),
+            memory="base",
+            memory_config=MemoryConfig("gated", "gate", (2,), "0-1", "normal", project=True, frozen=False),
+        )
     ]
-    options = [option for option in options if option != "--whole-words"] + ["--whole-words"]
-    start = ("pretrain", "-m", adapted(tiny_model), "--text", text, "--format", "text", "--json", "-o", "run")
-    config = json.loads(run_alone(*start, *options).stdout)["config"]
-    assert config == {**given, "only_new_rows": False, "format": "text", "fields": []}
-
-
-@pytest.mark.slow
-def test_every_setting_of_memory(run_alone: Run, text: str, tiny_model: TinyModel) -> None:
-    model = adapted(tiny_model)
-    options = ("--memory", model.parent / "base", "--strategy", "gated", "--memory-attention", "gate")
-    options += ("--memory-layers", "2", "--memory-source", "0-1", "--gate-init", "normal", "--memory-project")
-    start = ("pretrain", "-m", model, "--text", text, *QUICK, "--json", "-o", "run", "--unfreeze-memory")
-    config = json.loads(run_alone(*start, *options).stdout)["config"]["memory"]
-    wanted = MemoryConfig("gated", "gate", (2,), "0-1", "normal", project=True, frozen=False)
-    assert config == {**asdict(wanted), "layers": [2]}
 
 
 @pytest.mark.parametrize(
@@ -174,10 +178,10 @@ def test_interrupted_in_the_middle(
 def test_two_processes_of_a_launcher(run_alone: Run, text: str, tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     command = ("pretrain", "-m", model, "--text", text, *QUICK, "--json")
-    done = together([*MODULE, *command, "-o", "run"])
-    result = json.loads(done.stdout)  # printed once
+    process = together([*MODULE, *command, "-o", "run"])
+    result = json.loads(process.stdout)  # printed once
     alone = json.loads(run_alone(*command, "-o", "alone").stdout)
     for name in ("before", "after"):
-        ours, theirs = (each["scores"]["losses"]["heldout"][name] for each in (result, alone))
+        ours, theirs = (report["scores"]["losses"]["heldout"][name] for report in (result, alone))
         assert ours == pytest.approx(theirs, abs=1e-3)
     assert [path.name for path in tmp_path.glob(".run*")] == []

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from tests.support.json_schema import GROUPS, SCHEMA, check_json
+from greenadapt.cli.settings import commands_of
+from tests.support.json_schema import SCHEMA, check_json
 from tests.support.pages import GROUP
 
 DEFINITIONS: dict[str, Any] = SCHEMA["$defs"]
@@ -29,8 +30,8 @@ def _keys(schema: dict[str, Any]) -> Iterator[str]:
     if "$ref" in schema:
         schema = DEFINITIONS[schema["$ref"].rsplit("/", 1)[1]]
     yield from schema.get("properties", ())
-    for each in schema.get("anyOf", ()):
-        yield from _keys(each)
+    for alternative in schema.get("anyOf", ()):
+        yield from _keys(alternative)
 
 
 def _rows(command: str) -> list[str]:
@@ -39,9 +40,8 @@ def _rows(command: str) -> list[str]:
 
 def test_it_is_a_schema_and_has_every_command_that_prints_json() -> None:
     Draft202012Validator.check_schema(SCHEMA)
-    own = {name: command for name, command in GROUP.commands.items() if name not in GROUPS}
-    own |= {f"{group}-{name}": each for group in GROUPS for name, each in GROUP.commands[group].commands.items()}
-    with_json = {name for name, command in own.items() if any("--json" in one.opts for one in command.params)}
+    commands = commands_of(GROUP).items()
+    with_json = {key for key, command in commands if any("--json" in parameter.opts for parameter in command.params)}
     assert with_json == set(COMMANDS)
 
 

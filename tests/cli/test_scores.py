@@ -18,10 +18,10 @@ GUESSES = [
 
 
 def ner_scores(n_seeds: int = 2) -> Json:
-    each = [dict(entity_scores(GOLD, guess)) for guess in GUESSES[:n_seeds]]
+    by_seed = [dict(entity_scores(GOLD, guess)) for guess in GUESSES[:n_seeds]]
     seeds = [
-        {"seed": 3 + i, "test": {**scores, "views": {"mean": scores, "base": each[0], "expanded": each[-1]}}}
-        for i, scores in enumerate(each)
+        {"seed": 3 + i, "test": {**scores, "views": {"mean": scores, "base": by_seed[0], "expanded": by_seed[-1]}}}
+        for i, scores in enumerate(by_seed)
     ]
     return {"task": "ner", "main": "f1", "pool": "mean", "seeds": seeds}
 
@@ -73,11 +73,11 @@ def test_classes_and_the_development_set(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_numbers_are_no_shares_and_may_be_undefined() -> None:
-    each = [number_scores([1, 2, 3], [1, 2, 4]), number_scores([1, 2, 3], [2, 2, 2])]
-    seeds = [{"seed": i, "test": {**scores, "views": {"base": scores}}} for i, scores in enumerate(each)]
+    by_seed = [number_scores([1, 2, 3], [1, 2, 4]), number_scores([1, 2, 3], [2, 2, 2])]
+    seeds = [{"seed": i, "test": {**scores, "views": {"base": scores}}} for i, scores in enumerate(by_seed)]
     (table,) = score_tables({"task": "classification", "main": "pearson", "pool": "mean", "seeds": seeds})
     rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["pearson"] == ["", "", f"{100 * float(each[0]['pearson']):.2f}", ""]
+    assert rows["pearson"] == ["", "", f"{100 * float(by_seed[0]['pearson']):.2f}", ""]
     assert rows["mse, no share"] == ["0.5", "0.2357", "0.3333", "0.6667"]
 
 

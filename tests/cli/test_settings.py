@@ -18,28 +18,28 @@ COMMANDS = commands_of(GROUP)
 
 
 def parsed(*words: str) -> dict[str, Any]:
-    """What a command gets."""
+    """The parameters that a command gets."""
     context = GROUP.make_context("greenadapt", list(words))
-    name, command, rest = GROUP.resolve_command(context, list(words))
-    return dict(command.make_context(name, rest, parent=context).params)
+    name, command, remaining = GROUP.resolve_command(context, list(words))
+    return dict(command.make_context(name, remaining, parent=context).params)
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
     return tmp_path
 
 
 def test_command_line_before_environment_before_file_before_default(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And in each, what is set for the command before what is set for all."""
     assert parsed("w2v")["epochs"] == 5
-    (here / "s.toml").write_text("epochs = 6\n[finetune]\nepochs = 60\n")
+    (folder / "s.toml").write_text("epochs = 6\n[finetune]\nepochs = 60\n")
     file = ("--config", "s.toml")
     assert parsed("w2v", *file)["epochs"] == 6
-    (here / "s.toml").write_text("epochs = 6\n[w2v]\nepochs = 7\n")
+    (folder / "s.toml").write_text("epochs = 6\n[w2v]\nepochs = 7\n")
     assert parsed("w2v", *file)["epochs"] == 7
     assert parsed("adapt", *file)["epochs"] == 6
     monkeypatch.setenv("GREENADAPT_EPOCHS", "8")
@@ -52,9 +52,9 @@ def test_command_line_before_environment_before_file_before_default(
     assert parsed("w2v", *file)["epochs"] == 8
 
 
-def test_the_corpus_as_an_argument_is_before_what_is_set(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_corpus_as_an_argument_is_before_what_is_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And belongs to no other option: the command that is kept names one corpus."""
-    (here / "s.toml").write_text('corpus = "set.txt"\n')
+    (folder / "s.toml").write_text('corpus = "set.txt"\n')
     monkeypatch.setenv("GREENADAPT_CONFIG", "s.toml")
     for command in ("adapt", "w2v", "align", "expand"):
         assert parsed(command)["corpus"] == "set.txt"
@@ -65,8 +65,8 @@ def test_the_corpus_as_an_argument_is_before_what_is_set(here: Path, monkeypatch
         assert parsed(*str(COMMAND.get()).split()[1:])["corpus"] == "given.txt"
 
 
-def test_all_kinds_of_values(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (here / "s.toml").write_text(
+def test_all_kinds_of_values(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "s.toml").write_text(
         'max_memory = "1G"\nquiet = true\n[w2v]\nshrink-windows = false\nsample = 1e-4\nfield = ["a b", "c"]\n'
         '[predict]\ninput = "x.txt"\nmodel = "one"\n[corpus-prepare]\nstrict = false\n'
     )
@@ -85,8 +85,8 @@ def test_all_kinds_of_values(here: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (prepare.params["strict"], prepare.params["max_memory"]) == (False, "1G")
 
 
-def test_manifests_keep_a_command_that_makes_the_same_result(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (here / "s.toml").write_text('workspace = "elsewhere"\nforce = true\nseed = 3\n[w2v]\ncbow-mean = false\n')
+def test_manifests_keep_a_command_that_makes_the_same_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "s.toml").write_text('workspace = "elsewhere"\nforce = true\nseed = 3\n[w2v]\ncbow-mean = false\n')
     monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "7")
     before = parsed("w2v", "--config", "s.toml", "--seed", "4")
     command = COMMAND.get()
@@ -154,32 +154,34 @@ def test_what_is_set_for_all_is_ignored_where_it_has_no_use(run_alone: Run, monk
     assert "GREENADAPT_COST_CORPUS chooses from the workspace" in last_line(refused)
 
 
-def test_options_for_all_may_be_called_like_commands(here: Path) -> None:
+def test_options_for_all_may_be_called_like_commands(folder: Path) -> None:
     named = {name for command in COMMANDS.values() for name in options_of(command)} & COMMANDS.keys()
     assert {"index", "tasks"} <= named
     for name in named:
-        (here / "s.toml").write_text(f'{name} = "x"\n')
-        assert all(each.is_for_all for each in find_settings(GROUP, name, "s.toml").values())
-        (here / "s.toml").write_text(f"[{name}]\nquiet = true\n")
+        (folder / "s.toml").write_text(f'{name} = "x"\n')
+        assert all(setting.is_for_all for setting in find_settings(GROUP, name, "s.toml").values())
+        (folder / "s.toml").write_text(f"[{name}]\nquiet = true\n")
         assert not find_settings(GROUP, name, "s.toml")["quiet"].is_for_all
 
 
 def test_every_option_of_every_command_has_a_variable_of_its_own() -> None:
-    own = [variable(key, option) for key, command in COMMANDS.items() for option in options_of(command)]
+    of_commands = [variable(key, option) for key, command in COMMANDS.items() for option in options_of(command)]
     for_all = {variable("", option) for command in COMMANDS.values() for option in options_of(command)}
-    assert len(own) == len(set(own)) > 250
-    assert for_all & {*own, "GREENADAPT_HOME", "GREENADAPT_COUNTRY"} == set()
-    assert {"GREENADAPT_W2V_EPOCHS", "GREENADAPT_CORPUS_PREPARE_JSON", "GREENADAPT_PREDICT_INPUT"} <= set(own)
+    assert len(of_commands) == len(set(of_commands)) > 250
+    assert for_all & {*of_commands, "GREENADAPT_HOME", "GREENADAPT_COUNTRY"} == set()
+    assert {"GREENADAPT_W2V_EPOCHS", "GREENADAPT_CORPUS_PREPARE_JSON", "GREENADAPT_PREDICT_INPUT"} <= set(of_commands)
 
 
 def test_every_variable_of_the_documentation_and_of_the_code_is_known(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = Path(__file__).parents[2]
     pages = [root / "README.md", *root.glob("docs/**/*.md")]
-    named = {one for page in pages for one in re.findall(r"\bGREENADAPT_[A-Z0-9_]*[A-Z0-9]", page.read_text("utf-8"))}
     package = Path(greenadapt.__file__).parent
-    strings = {one for file in package.rglob("*.py") for one in re.findall(r'"(GREENADAPT_[A-Z_]+)"', file.read_text())}
+    texts = [page.read_text("utf-8") for page in pages]
+    named = {name for text in texts for name in re.findall(r"\bGREENADAPT_[A-Z0-9_]*[A-Z0-9]", text)}
+    code = [file.read_text("utf-8") for file in package.rglob("*.py")]
+    strings = {name for text in code for name in re.findall(r'"(GREENADAPT_[A-Z_]+)"', text)}
     assert {"GREENADAPT_HOME", "GREENADAPT_SERVE_TOKEN", "GREENADAPT_W2V_EPOCHS"} <= named
     for name in named | strings:
         monkeypatch.setenv(name, "x")

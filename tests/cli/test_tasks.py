@@ -34,15 +34,15 @@ def toml(folder: Path, *names: str) -> str:
 
 
 @pytest.fixture
-def many(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
+def shared(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
     """A folder with two tasks."""
     run_alone("finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", adapted(tiny_model), *QUICK, "-o", "many")
     return tmp_path / "many"
 
 
 @pytest.mark.slow
-def test_a_dry_run_counts_the_weights_of_adapters(run_alone: Run, many: Path, tmp_path: Path) -> None:
-    """Before any training, and as the trained task has them."""
+def test_a_dry_run_counts_the_weights_of_adapters(run_alone: Run, shared: Path, tmp_path: Path) -> None:
+    """The counts before training are those of the trained task."""
     command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", tmp_path / "adapted", *QUICK]
     new, old = (json.loads(run_alone(*command, "-o", out, "--dry-run", "--json").stdout) for out in ("other", "many"))
     assert (new["status"], old["status"]) == ("would run", "up to date")
@@ -50,57 +50,59 @@ def test_a_dry_run_counts_the_weights_of_adapters(run_alone: Run, many: Path, tm
     assert counts == old["adapter"]
     assert (counts["size"], counts["heads"], counts["layers"], counts["tasks"]) == (8, 2, [1, 2], 2)
     assert counts["weights"] == 2 * 32 * 8 + 2 * 3 * 8 * 8
-    names = load_file(many / "tasks" / "ner" / "weights.safetensors")
-    assert counts["parameters"] == sum(each.numel() for name, each in names.items() if not name.startswith("head."))
+    names = load_file(shared / "tasks" / "ner" / "weights.safetensors")
+    assert counts["parameters"] == sum(
+        weights.numel() for name, weights in names.items() if not name.startswith("head.")
+    )
     assert counts["all_parameters"] == 2 * counts["parameters"]
-    encoder = load_file(many / "model.safetensors")
-    assert counts["base_parameters"] == sum(each.numel() for each in encoder.values())
-    shown = " ".join(run_alone(*command, "-o", "other", "--layers", "2", "--dry-run").stdout.split())
-    assert f"adapter pals, width 8, 2 heads, layers 2: {2 * 32 * 8 + 3 * 8 * 8:,} weights per task" in shown
-    assert "times as many with the adapters of 2 tasks; heads are not counted" in shown
+    encoder = load_file(shared / "model.safetensors")
+    assert counts["base_parameters"] == sum(weights.numel() for weights in encoder.values())
+    printed = " ".join(run_alone(*command, "-o", "other", "--layers", "2", "--dry-run").stdout.split())
+    assert f"adapter pals, width 8, 2 heads, layers 2: {2 * 32 * 8 + 3 * 8 * 8:,} weights per task" in printed
+    assert "times as many with the adapters of 2 tasks; heads are not counted" in printed
     assert not (tmp_path / "other").exists()
-    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", "--adapter", "lhuc", "--dry-run")
-    assert json.loads(run_alone(*more, "--json").stdout)["adapter"]["weights"] == 2 * 32
-    wrong = last_line(run_alone(*command, "-o", "other", "--layers", "3", "--dry-run", code=2))
-    assert "--layers has layer 3, the model has 2" in wrong
+    addition = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", "--adapter", "lhuc", "--dry-run")
+    assert json.loads(run_alone(*addition, "--json").stdout)["adapter"]["weights"] == 2 * 32
+    message = last_line(run_alone(*command, "-o", "other", "--layers", "3", "--dry-run", code=2))
+    assert "--layers has layer 3, the model has 2" in message
 
 
 @pytest.mark.slow
-def test_from_training_to_removal(run_alone: Run, many: Path, tmp_path: Path) -> None:
+def test_from_training_to_removal(run_alone: Run, shared: Path, tmp_path: Path) -> None:
     command = ["finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", tmp_path / "adapted", *QUICK, "-o", "many"]
     assert "finetune: up to date" in run_alone(*command).stdout
-    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", *ADAPTER, "--epochs", 2)
-    added = run_alone(*more, "--json")
+    addition = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", *ADAPTER, "--epochs", 2)
+    added = run_alone(*addition, "--json")
     assert json.loads(added.stdout)["status"] == "done"
-    assert "finetune: up to date" in run_alone(*more).stdout
+    assert "finetune: up to date" in run_alone(*addition).stdout
     listed = json.loads(run_alone("tasks", "many", "--json").stdout)
-    assert [(one["name"], one["kind"], one["adapter"], one["is_added"]) for one in listed["tasks"]] == [
+    assert [(task["name"], task["kind"], task["adapter"], task["is_added"]) for task in listed["tasks"]] == [
         ("ner", "ner", "pals", False), ("ill.1", "classification", "pals", False), ("qa", "qa", "pals", True),
     ]  # fmt: skip
-    for one in listed["tasks"]:
+    for task in listed["tasks"]:
         weights = 2 * 32 * 8 + 2 * 3 * 8 * 8  # both projections, and two layers' attention without an output
-        assert weights < one["weights"] < 1.5 * weights + 32 * 5
-        assert one["bytes"] == (many / "tasks" / one["name"] / "weights.safetensors").stat().st_size
-        assert 0 <= one["scores"]["test"]["test"]["mean"] <= 1
+        assert weights < task["weights"] < 1.5 * weights + 32 * 5
+        assert task["bytes"] == (shared / "tasks" / task["name"] / "weights.safetensors").stat().st_size
+        assert 0 <= task["scores"]["test"]["test"]["mean"] <= 1
     table = run_alone("tasks", "many").stdout
     assert re.search(r"qa +qa, added +pals +[\d,]+ +f1 +test \d", table)
-    before = {path: hash_file(path) for path in many.rglob("*.safetensors") if "tasks/ner/" not in str(path)}
+    before = {path: hash_file(path) for path in shared.rglob("*.safetensors") if "tasks/ner/" not in str(path)}
     removed = run_alone("tasks", "many", "--remove", "ner").stdout
     assert removed.startswith("removed ner\n2 tasks on one encoder")
-    assert {path: hash_file(path) for path in many.rglob("*.safetensors")} == before
+    assert {path: hash_file(path) for path in shared.rglob("*.safetensors")} == before
     assert "finetune: up to date" in run_alone(*command).stdout
 
 
-def test_what_cannot_be(run_alone: Run, many: Path, tmp_path: Path, tiny_model: TinyModel) -> None:
-    for name in ("nothing", "../tasks/ner", str(many / "tasks" / "ner")):
-        said = last_line(run_alone("tasks", "many", "--remove", name, code=1))
-        assert said.endswith(f"many has no task {name!r}: it has ner, ill.1")
-    said = last_line(run_alone("tasks", tiny_model(), code=2))
-    assert "has no tasks that share an encoder: give the folder that finetune --tasks wrote" in said
+def test_what_cannot_be(run_alone: Run, shared: Path, tmp_path: Path, tiny_model: TinyModel) -> None:
+    for name in ("nothing", "../tasks/ner", str(shared / "tasks" / "ner")):
+        message = last_line(run_alone("tasks", "many", "--remove", name, code=1))
+        assert message.endswith(f"many has no task {name!r}: it has ner, ill.1")
+    message = last_line(run_alone("tasks", tiny_model(), code=2))
+    assert "has no tasks that share an encoder: give the folder that finetune --tasks wrote" in message
     assert "nowhere does not exist" in last_line(run_alone("tasks", "nowhere", code=1))
-    more = ("finetune", "--tasks", toml(tmp_path, "ner"), "--add-to", "many", *ADAPTER)
-    assert "has a task ner already: give the new task another name" in last_line(run_alone(*more, code=1))
-    file = many / "tasks" / "ner" / "weights.safetensors"
+    addition = ("finetune", "--tasks", toml(tmp_path, "ner"), "--add-to", "many", *ADAPTER)
+    assert "has a task ner already: give the new task another name" in last_line(run_alone(*addition, code=1))
+    file = shared / "tasks" / "ner" / "weights.safetensors"
     file.write_bytes(b"broken")
     assert "ner/weights.safetensors is not a safetensors file" in last_line(run_alone("tasks", "many", code=1))
     run_alone("tasks", "many", "--remove", "ner")
@@ -125,24 +127,24 @@ def test_killed_in_the_middle(run_alone: Run, tiny_model: TinyModel, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_an_addition_that_is_killed(run_alone: Run, many: Path, tmp_path: Path) -> None:
-    before = digests(many)
+def test_an_addition_that_is_killed(run_alone: Run, shared: Path, tmp_path: Path) -> None:
+    before = digests(shared)
     command = ["finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "many", *ADAPTER, "--batch-size", 8]
     command += ["--epochs", 12, "--steps-per-epoch", 6]
-    state = many / "tasks" / ".qa.work" / "seeds" / "0" / ".state" / "state.json"
+    state = shared / "tasks" / ".qa.work" / "seeds" / "0" / ".state" / "state.json"
     interrupted([*command, "--checkpoint-steps", 1], state, signal.SIGKILL)
     assert json.loads(run_alone("tasks", "many", "--json").stdout)["tasks"][-1]["name"] == "ill.1"
-    assert {name: digest for name, digest in digests(many).items() if ".qa" not in name} == before
+    assert {name: digest for name, digest in digests(shared).items() if ".qa" not in name} == before
     whole = (tmp_path / "adapted", "--tasks", toml(tmp_path, "ner", "ill.1"), *QUICK, "-o", "many")
     assert "finetune: up to date" in run_alone("finetune", "-m", *whole).stdout
     resumed = run_alone(*command)
     assert re.search(r"seed 0: resuming from step \d+", resumed.stderr)
-    killed = {name: digest for name, digest in digests(many).items() if name.startswith("tasks/qa/")}
+    killed = {name: digest for name, digest in digests(shared).items() if name.startswith("tasks/qa/")}
     run_alone("tasks", "many", "--remove", "qa")
-    assert digests(many) == before
+    assert digests(shared) == before
     run_alone(*command)
-    assert {name: digest for name, digest in digests(many).items() if name.startswith("tasks/qa/")} == killed
-    assert [path.name for path in many.rglob(".*")] == []
+    assert {name: digest for name, digest in digests(shared).items() if name.startswith("tasks/qa/")} == killed
+    assert [path.name for path in shared.rglob(".*")] == []
 
 
 IN_TURN = """
@@ -166,11 +168,13 @@ def test_two_processes_of_a_launcher(run_alone: Run, tiny_model: TinyModel, tmp_
     model = adapted(tiny_model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     ner_file(tmp_path / "ner-test.tsv", 10, 9)
     command = ("finetune", "--tasks", toml(tmp_path, "ner", "ill.1"), "-m", model, *QUICK, "--epochs", 3, "--json")
-    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "run", *ADAPTER, "--epochs", 1, "--json")
+    addition = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "run", *ADAPTER, "--epochs", 1, "--json")
     (tmp_path / "both.py").write_text(IN_TURN)
-    done = together(["both.py", json.dumps([list(map(str, each)) for each in ((*command, "-o", "run"), more)])])
-    assert [json.loads(line)["status"] for line in done.stdout.splitlines()] == ["done", "done"]  # each printed once
-    assert "Traceback" not in done.stderr
+    process = together(
+        ["both.py", json.dumps([list(map(str, words)) for words in ((*command, "-o", "run"), addition)])]
+    )
+    assert [json.loads(line)["status"] for line in process.stdout.splitlines()] == ["done", "done"]  # each printed once
+    assert "Traceback" not in process.stderr
     run_alone(*command, "-o", "alone")
     histories = [lines(tmp_path / name / "seeds/0/history.jsonl") for name in ("run", "alone")]
     assert [row["loss"] for row in histories[0]] == pytest.approx([row["loss"] for row in histories[1]], abs=1e-4)
@@ -183,33 +187,32 @@ def test_two_processes_of_a_launcher(run_alone: Run, tiny_model: TinyModel, tmp_
 
 @pytest.mark.slow
 def test_shared_projections_and_own_poolers(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    """Each task's file has a copy of what tasks share, so that a task needs no other one's."""
-    many = toml(tmp_path, "ill.1", "number").replace(".toml", "")
-    text = (tmp_path / f"{many}.toml").read_text().replace("test = ", "dev = ")
+    """The file of each task has a copy of the projections, so that it needs no file of another task."""
+    text = (tmp_path / toml(tmp_path, "ill.1", "number")).read_text().replace("test = ", "dev = ")
     (tmp_path / "many.toml").write_text(text)
-    given = ("--tasks", "many.toml", "-m", adapted(tiny_model), *QUICK, "--keep", "best", "-o", "shared")
-    run_alone("finetune", *given, "--share-projections", "--own-pooler")
-    one, other = (load_file(tmp_path / f"shared/tasks/{name}/weights.safetensors") for name in ("ill.1", "number"))
-    shared = [name for name in one if ".encode." in name or ".decode." in name]
-    assert len(shared) == 4
-    assert all(torch.equal(one[name], other[name]) for name in shared)
-    assert not torch.equal(one["pooler.dense.weight"], other["pooler.dense.weight"])
+    options = ("--tasks", "many.toml", "-m", adapted(tiny_model), *QUICK, "--keep", "best", "-o", "shared")
+    run_alone("finetune", *options, "--share-projections", "--own-pooler")
+    first, second = (load_file(tmp_path / f"shared/tasks/{name}/weights.safetensors") for name in ("ill.1", "number"))
+    projections = [name for name in first if ".encode." in name or ".decode." in name]
+    assert len(projections) == 4
+    assert all(torch.equal(first[name], second[name]) for name in projections)
+    assert not torch.equal(first["pooler.dense.weight"], second["pooler.dense.weight"])
     (tmp_path / "in.txt").write_text("the patient has tachycardia\n")
     before = run_alone("predict", "--model", "shared", "--task", "number", "--input", "in.txt").stdout
     run_alone("tasks", "shared", "--remove", "ill.1")
     assert run_alone("predict", "--model", "shared", "--task", "number", "--input", "in.txt").stdout == before
     card = " ".join((tmp_path / "shared/README.md").read_text().split())
     assert "(all tasks share the projections), a pooler and a head" in card
-    more = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "shared", *ADAPTER)
+    addition = ("finetune", "--tasks", toml(tmp_path, "qa"), "--add-to", "shared", *ADAPTER)
     assert "--share-projections is for tasks trained together" in last_line(
-        run_alone(*more, "--share-projections", code=2)
+        run_alone(*addition, "--share-projections", code=2)
     )
-    assert "--own-pooler is for tasks that classify texts" in last_line(run_alone(*more, "--own-pooler", code=2))
+    assert "--own-pooler is for tasks that classify texts" in last_line(run_alone(*addition, "--own-pooler", code=2))
 
 
 @pytest.mark.slow
 def test_heads_of_two_layers(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
-    """Alone and on a shared encoder: trained, killed by no one, read again by predict, and no plain model."""
+    """Train alone and on a shared encoder, and predict; the model card names no plain model."""
     model = adapted(tiny_model)
     data = [task_file(tmp_path, "ill.1", part).name for part in ("train", "test")]
     deep = ("--head-layers", 2, "--head-dropout", 0.5)
@@ -219,7 +222,7 @@ def test_heads_of_two_layers(run_alone: Run, tiny_model: TinyModel, tmp_path: Pa
     assert weights["classifier.first.weight"].shape == (32, 32)
     predictions = lines(tmp_path / "alone/seeds/0/predictions.jsonl")
     run_alone("predict", "--model", "alone", "--input", data[1], "--out", "labels.jsonl")
-    assert [one["label"] for one in lines(tmp_path / "labels.jsonl")] == [one["label"] for one in predictions]
+    assert [row["label"] for row in lines(tmp_path / "labels.jsonl")] == [row["label"] for row in predictions]
     card = (tmp_path / "alone/README.md").read_text()
     assert "its head has two layers" in card
     assert "AutoModelFor" not in card

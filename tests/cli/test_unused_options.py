@@ -74,7 +74,7 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
 
 
 @pytest.mark.parametrize(
-    ("words", "both"),
+    ("words", "names"),
     [
         ("adapt -c t.txt -m m --blend 0.3", ("--blend", "--rows blend", "--rows map")),
         ("expand -c t.txt --rows form --replace-all", ("--replace-all", "--rows map", "--rows form")),
@@ -111,24 +111,21 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("status a --model minilm", ("--model", "folders")),
     ],
 )  # fmt: skip
-def test_both_options_are_named(run_alone: Run, tmp_path: Path, words: str, both: tuple[str, ...]) -> None:
+def test_both_options_are_named(run_alone: Run, tmp_path: Path, words: str, names: tuple[str, ...]) -> None:
     (tmp_path / "t.txt").write_text("some text\n")
     refused = last_line(run_alone(*words.split(), code=2))
-    assert [name for name in both if name not in refused] == []
+    assert [name for name in names if name not in refused] == []
 
 
 def test_options_that_need_others_need_those_of_their_command() -> None:
     n_options = 0
     for key, command in COMMANDS.items():
-        known: dict[str, Any] = options_of(command)
-        for field in getattr(command.callback, FIELDS, {}).values():
-            needs = [need.removeprefix("--").split() for need in field.option.needs]
-            n_options += bool(needs)
-            assert not needs or any(name in known for name, *_ in needs), (key, field.name)
-            for name, *values in needs:
-                of_command = getattr(command.callback, FIELDS)[name.replace("-", "_")] if values else None
-                for value in values:
-                    assert of_command is None or value in get_args(of_command.kind), (key, field.name)
+        fields = getattr(command.callback, FIELDS, {})
+        for field in fields.values():
+            name, _, value = field.option.needs.removeprefix("--").partition(" ")
+            n_options += bool(name)
+            assert not name or name in options_of(command), (key, field.name)
+            assert not value or value in get_args(fields[name.replace("-", "_")].kind), (key, field.name)
     assert n_options > 20
 
 
@@ -140,15 +137,15 @@ def test_a_field_of_some_documents_is_enough(run_alone: Run, tiny_model: Callabl
 
 
 @pytest.mark.parametrize(
-    ("settings", "both"),
+    ("settings", "names"),
     [
         ({"blend": 0.3}, ("--blend", "--rows blend")),
         ({"ridge": 2.0, "method": "lstsq"}, ("--ridge", "--method ridge")),
         ({"field": "abstract"}, ("field", "t.txt")),
     ],
 )
-def test_the_same_in_python(settings: dict[str, Any], both: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_same_in_python(settings: dict[str, Any], names: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("some text\n")
     with pytest.raises(UsageError) as refused:
         greenadapt.adapt(tmp_path / "t.txt", "minilm", workspace=tmp_path / "ws", **settings)
-    assert [name for name in both if name not in str(refused.value)] == []
+    assert [name for name in names if name not in str(refused.value)] == []

@@ -28,13 +28,13 @@ NOT_RUN = {"pip", "make", "source", "cd", "mkdir", "python3.11"}
 
 
 def write_files() -> None:
-    """Everything that the examples read, small."""
+    """Write small files with the names that the examples read."""
     lines = [*text().splitlines(), *known_text().splitlines()]
     Path("papers.txt").write_text("\n".join(lines))
-    both = [line.replace("virus", "covariance") for line in lines] + lines
+    all_lines = [line.replace("virus", "covariance") for line in lines] + lines
     compressed = {
         "papers.jsonl.gz": [json.dumps({"abstract": line}) for line in lines],
-        "installed.txt.gz": both,
+        "installed.txt.gz": all_lines,
         "papers.txt.gz": lines[:30],
         "wiki.txt.gz": lines[:30],
         "text.txt.gz": ["virus in the heart"],
@@ -63,7 +63,7 @@ def write_files() -> None:
     tiny_model("BertForQuestionAnswering", name="squad-bert")
 
 
-def run_page(page: Page, done: set[str]) -> None:
+def run_page(page: Page, pages_run: set[str]) -> None:
     """Run its blocks in order; a command that was run before is left out."""
     for block in page.blocks:
         named = re.match(r"# (\S+\.(?:py|toml))\n", block.text)
@@ -73,8 +73,8 @@ def run_page(page: Page, done: set[str]) -> None:
             exec(compile(block.text, page.name, "exec"), {"__name__": "__main__"})
         elif not block.kind:
             for line in block.text.splitlines():
-                if line not in done:
-                    done.add(line)
+                if line not in pages_run:
+                    pages_run.add(line)
                     run_line(line)
 
 
@@ -93,8 +93,8 @@ def run_line(line: str) -> None:
         exec(arguments[1], {})
     elif program == "python":
         runpy.run_path(arguments[0], run_name="__main__")
-        for made in Path().glob("*.jsonl"):  # the first few are enough
-            made.write_text("".join(made.read_text().splitlines(keepends=True)[:24]))
+        for path in Path().glob("*.jsonl"):  # the first few are enough
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[:24]))
     else:
         assert program in NOT_RUN, line
 
@@ -109,10 +109,10 @@ def test_the_examples_run_as_they_stand(in_tutorial: bool, tmp_path: Path, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # clean removes unzipped models from it
     monkeypatch.chdir(tmp_path)
     write_files()
-    done: set[str] = set()
+    pages_run: set[str] = set()
     for page in PAGES:
         if (page.name in TUTORIAL) == in_tutorial and page.name not in ELSEWHERE:
-            run_page(page, done)
+            run_page(page, pages_run)
     folders = Page(Path(__file__).parents[2] / "docs/reference/folders.md").text
     results = [path.parent for path in tmp_path.rglob("manifest.json")]
     assert results

@@ -52,9 +52,9 @@ def test_links_lead_to_pages_and_headings(page: Page) -> None:
         assert not anchor or anchor in Page(path).anchors, link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, Page(ROOT / "CONTRIBUTING.md")], ids=lambda page: page.name)
 def test_paths_in_the_text_exist(page: Page) -> None:
-    named = re.findall(r"`((?:greenadapt|tests|benchmarks|docs|corpora|examples|experiments)/[\w./]+)`", page.prose)
+    named = re.findall(r"`((?:greenadapt|tests|benchmarks|docs|corpora|examples|experiments)/[\w./]*)`", page.prose)
     included = re.findall(r"<!-- include (\S+/\S+) -->", page.text)
     assert [path for path in [*named, *included] if not (ROOT / path).exists()] == []
 
@@ -71,16 +71,22 @@ def test_the_readme_is_short_and_opens_with_the_demo() -> None:
 
 
 def test_the_first_page_leads_to_every_page() -> None:
-    start, *others = navigation()
-    assert {*others} <= {*Page(ROOT / "docs" / start).links}
+    start, *pages = navigation()
+    assert {*pages} <= {*Page(ROOT / "docs" / start).links}
 
 
 def test_the_guide_names_every_type_of_model_and_what_it_lacks() -> None:
     guide = Page(ROOT / "docs/guides/your-own-corpus.md")
     assert {*ARCHITECTURES} <= {*guide.code}
-    encoders = [each for each in ARCHITECTURES.values() if not each.is_generative]
-    lacking = [each.model_type for each in encoders if isinstance(each.memory, str) or isinstance(each.adapters, str)]
-    with_adapters = [each.model_type for each in encoders if "QuestionAnswering" not in each.heads]
+    encoders = [architecture for architecture in ARCHITECTURES.values() if not architecture.is_generative]
+    lacking = [
+        architecture.model_type
+        for architecture in encoders
+        if isinstance(architecture.memory, str) or isinstance(architecture.adapters, str)
+    ]
+    with_adapters = [
+        architecture.model_type for architecture in encoders if "QuestionAnswering" not in architecture.heads
+    ]
     prose = " ".join(guide.prose.split())
     assert f"{_listed(lacking)} has neither `--memory` nor adapters" in prose
     assert f"{_listed(with_adapters)} answer questions only with adapters" in prose
@@ -97,5 +103,5 @@ def test_results_link_every_table() -> None:
 
 def test_what_is_installed_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    named = ",".join(found for page in PAGES for found in re.findall(r"pip install [^\n`]*\[([\w,]+)\]", page.text))
+    named = ",".join(names for page in PAGES for names in re.findall(r"pip install [^\n`]*\[([\w,]+)\]", page.text))
     assert {"train", "fast"} <= {*named.split(",")} <= {*extras}

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import softmax
 
-from experiments.gmap import ensemble_scores, kept_logits
+from experiments.gmap import ensemble_scores, read_logits
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.task_folder import TaskFolder
@@ -70,8 +70,8 @@ def test_the_pool_is_that_of_the_model(runs: list[Path], tmp_path: Path) -> None
     assert not np.array_equal(views["base"], views["expanded"])
     for pool in ("base", "expanded", "mean"):
         file.write_text(json.dumps({**read_json(file), "pool": pool}))
-        kept = kept_logits(TaskFolder.without_model(tmp_path / "copy", SEED))
-        np.testing.assert_array_equal(np.concatenate(kept), views[pool])
+        logits = read_logits(TaskFolder.without_model(tmp_path / "copy", SEED))
+        np.testing.assert_array_equal(np.concatenate(logits), views[pool])
 
 
 @pytest.mark.slow

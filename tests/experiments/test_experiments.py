@@ -82,24 +82,24 @@ def by_cell(printed: Json) -> dict[tuple[str, str, str], Json]:
 def test_green_ner_in_miniature(run: Script, models: Path, corpus: Path, tmp_path: Path) -> None:
     ner_set(tmp_path / "data" / "NCBI-disease")
     (tmp_path / "small.toml").write_text(f'extends = "green-ner"\n{QUICK}')
-    given = ["--only", "NCBI-disease", "--only", "LINNAEUS", "--seeds", 2, "--data", tmp_path / "data"]
-    given += ["--corpus", f"domain={corpus}", "--model", f"base={models / 'base'}"]
-    given += ["--model", f"reference={models / 'other'}"]
-    given += ["--method", "base", "--method", "green", "--method", "reference"]
-    command = (green.main, "ner", "--recipe", "small.toml", *given)
+    options = ["--only", "NCBI-disease", "--only", "LINNAEUS", "--seeds", 2, "--data", tmp_path / "data"]
+    options += ["--corpus", f"domain={corpus}", "--model", f"base={models / 'base'}"]
+    options += ["--model", f"reference={models / 'other'}"]
+    options += ["--method", "base", "--method", "green", "--method", "reference"]
+    command = (green.main, "ner", "--recipe", "small.toml", *options)
 
-    vectors, here, elsewhere, together = run(*command, "--dry-run")
+    vectors, local, remote, total = run(*command, "--dry-run")
     assert not (tmp_path / "ws").exists()
     assert not (tmp_path / "out").exists()
     assert (vectors["step"], vectors["hours"]) == ("vectors of domain", None)
-    assert (here["step"], here["data"], here["runs"]) == ("NCBI-disease", "here", "6 of 6")
-    assert here["hours"] > 0
-    assert "computed" in here["basis"]
-    assert "--download" in elsewhere["data"]
-    assert (together["hours"], elsewhere["hours"]) == (pytest.approx(here["hours"]), None)
+    assert (local["step"], local["data"], local["runs"]) == ("NCBI-disease", "here", "6 of 6")
+    assert local["hours"] > 0
+    assert "computed" in local["basis"]
+    assert "--download" in remote["data"]
+    assert (total["hours"], remote["hours"]) == (pytest.approx(local["hours"]), None)
 
-    found = by_cell(run(*command))
-    ours = {method: cell for (table, name, method), cell in found.items() if name == "NCBI-disease F1" and "2" in table}
+    cells = by_cell(run(*command))
+    ours = {method: cell for (table, name, method), cell in cells.items() if name == "NCBI-disease F1" and "2" in table}
     records = lines(tmp_path / "out/small/records.jsonl")
     assert [(row["method"], row["seed"]) for row in records] == [
         (method, seed) for seed in (0, 1) for method in ("base", "green", "reference")
@@ -107,14 +107,14 @@ def test_green_ner_in_miniature(run: Script, models: Path, corpus: Path, tmp_pat
     f1 = [100 * row["scores"]["f1"] for row in records if row["method"] == "base"]
     assert ours["BERT"]["ours"] == pytest.approx(np.mean(f1))
     for letter, score in (("P", "precision"), ("R", "recall")):
-        beside = found["Table 2 (bottom)", f"NCBI-disease {letter}", "BERT"]
+        beside = cells["Table 2 (bottom)", f"NCBI-disease {letter}", "BERT"]
         points = [100 * row["scores"][score] for row in records if row["method"] == "base"]
         assert (beside["ours"], beside["published"]) == (pytest.approx(np.mean(points)), None)
     assert ours["BERT"]["std"] == pytest.approx(np.std(f1, ddof=1))
     assert ours["BERT"]["published"] == 85.63
     assert ours["BERT"]["difference"] == pytest.approx(np.mean(f1) - 85.63)
     assert (ours["GreenBioBERT"]["seeds"], ours["GreenBioBERT"]["published"]) == (2, None)
-    missing = found["Table 2 (bottom)", "LINNAEUS F1", "BERT"]
+    missing = cells["Table 2 (bottom)", "LINNAEUS F1", "BERT"]
     assert (missing["ours"], missing["seeds"], missing["published"]) == (None, 0, 87.6)
     assert "--download" in missing["missing"]
     assert len({row["asked"]["model"] for row in records}) == 3
@@ -124,10 +124,10 @@ def test_green_ner_in_miniature(run: Script, models: Path, corpus: Path, tmp_pat
     # All is kept: nothing is trained again, and another setting is another run.
     (tmp_path / "out/small/table.md").unlink()
     name = "-".join([*(str(records[0][part]) for part in ("set", "method", "seed")), records[0]["key"][:8]])
-    left = tmp_path / "out/small/runs" / name  # by a command that was killed once the record was there
-    left.mkdir(parents=True)
-    assert by_cell(run(*command)) == found
-    assert not left.exists()
+    leftover = tmp_path / "out/small/runs" / name  # by a command that was killed once the record was there
+    leftover.mkdir(parents=True)
+    assert by_cell(run(*command)) == cells
+    assert not leftover.exists()
     page = (tmp_path / "out/small/table.md").read_text()
     assert "| NCBI-disease F1 | BERT         | 85.6 " in page
     assert "base = base" in page
@@ -143,26 +143,28 @@ def test_green_ner_in_miniature(run: Script, models: Path, corpus: Path, tmp_pat
 def test_green_qa_in_miniature(run: Script, models: Path, corpus: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "questions.json", 6)
     (tmp_path / "small.toml").write_text(f'extends = "green-qa"\n{QUICK.split("[task]")[0]}')
-    given = ["--data", f"covid-qa={data}", "--model", f"base={models / 'squad'}", "--corpus", f"cord19={corpus}"]
-    command = (green.main, "qa", "--recipe", "small.toml", *given)
-    found = by_cell(run(*command))
+    options = ["--data", f"covid-qa={data}", "--model", f"base={models / 'squad'}", "--corpus", f"cord19={corpus}"]
+    command = (green.main, "qa", "--recipe", "small.toml", *options)
+    cells = by_cell(run(*command))
     row = "Table 3 (bottom)", "F1"
     figures = {"SQuADBERT": 55.71, "Green, CORD-19 only, greedy": 57.04, "Green, CORD-19 only": None}
     for method, published in figures.items():
-        cell = found[*row, method]
+        cell = cells[*row, method]
         assert (cell["published"], cell["seeds"], cell["wanted"], cell["missing"]) == (published, 1, 1, "")
-    assert "--corpus all=" in found[*row, "Green, CORD-19, PubMed and PMC"]["missing"]
+    assert "--corpus all=" in cells[*row, "Green, CORD-19, PubMed and PMC"]["missing"]
     folder = tmp_path / "out/small"
     for record in lines(folder / "records.jsonl"):
         (answered,) = folder.glob(f"runs/covid-qa-{record['method']}-0-*/answers.jsonl")
-        assert record["scores"]["f1"] == pytest.approx(np.mean([one["f1"] for one in lines(answered)]))
+        assert record["scores"]["f1"] == pytest.approx(
+            np.mean([row_of_answer["f1"] for row_of_answer in lines(answered)])
+        )
     rules = {
         (config["oov"], bool(config["restrict_to"]))
-        for made in folder.glob("models/covid-qa-cord19-*/greenadapt.json")
-        for config in [json.loads(made.read_text())["config"]]
+        for facts in folder.glob("models/covid-qa-cord19-*/greenadapt.json")
+        for config in [json.loads(facts.read_text())["config"]]
     }
     assert rules == {("base", True), ("greedy", False)}
-    assert by_cell(run(*command)) == found
+    assert by_cell(run(*command)) == cells
     assert len(lines(folder / "records.jsonl")) == 3
     assert "greedy" in (folder / "table.md").read_text()
 
@@ -179,11 +181,11 @@ def small_gmap(run: Script, tiny_model: TinyModel, tmp_path: Path, epochs: int =
         'extends = "gmap"\n[tapt]\nepochs = 1\n[own.chemprot]\n'
         f"task = {{ max-length = 32 }}\ntraining = {{ epochs = {epochs}, batch-size = 8, learning-rate = 3e-3 }}\n"
     )
-    given = ["--recipe", "small.toml", "--only", "chemprot", "--data", tmp_path / "data", "--seeds", 1]
-    given += ["--model", f"general={base}", "--model", f"domain={domain}"]
+    options = ["--recipe", "small.toml", "--only", "chemprot", "--data", tmp_path / "data", "--seeds", 1]
+    options += ["--model", f"general={base}", "--model", f"domain={domain}"]
 
     def call(*methods: str) -> dict[tuple[str, str, str], Json]:
-        return by_cell(run(gmap.main, *given, *(word for method in methods for word in ("--method", method))))
+        return by_cell(run(gmap.main, *options, *(word for method in methods for word in ("--method", method))))
 
     return call
 
@@ -209,25 +211,25 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
         call("ensemble")
     assert not file.exists()
     monkeypatch.setattr(Training, "steps", lambda self: watched(self, 99))
-    found = call("ensemble")
+    cells = call("ensemble")
     assert numbers == [1, 2, 3, 4, 4, 5, 6, 1, 2, 3, 4, 5, 6]  # from the end of the first epoch; then the other member
     rows = lines(file)
     assert [row["method"] for row in rows] == ["fine-tuning", "dapt", "ensemble"]
 
-    kept = [TaskFolder.without_model(path) for path in sorted((tmp_path / "out/small/kept").iterdir())]
-    task = kept[0].task
-    pairs = zip(*map(gmap.kept_logits, kept), strict=True)
+    members = [TaskFolder.without_model(path) for path in sorted((tmp_path / "out/small/kept").iterdir())]
+    task = members[0].task
+    pairs = zip(*map(gmap.read_logits, members), strict=True)
     labels = [task.labels[combined(pair, "probabilities", task.head).argmax()] for pair in pairs]
     gold = [row["label"] for row in lines(tmp_path / "data/chemprot/test.txt")]
     assert rows[-1]["scores"]["micro_f1"] == pytest.approx(f1_score(gold, labels, average="micro"))
     assert rows[-1]["seconds"] == rows[0]["seconds"] + rows[1]["seconds"]
-    cell = found["Table 1", "CP", "Ensemble LMs"]
+    cell = cells["Table 1", "CP", "Ensemble LMs"]
     assert cell["ours"] == pytest.approx(100 * rows[-1]["scores"]["micro_f1"])
     assert (cell["published"], cell["published_std"]) == (84.6, 0.2)
 
     whole = file.read_text()
     file.write_text(whole[: len(whole) - 40])  # killed while it wrote the last record
-    assert call("ensemble") == found
+    assert call("ensemble") == cells
     assert len(numbers) == 13
 
 
@@ -235,7 +237,7 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
 @pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_all_methods_of_gmap(run: Script, tiny_model: TinyModel, tmp_path: Path) -> None:
-    found = small_gmap(run, tiny_model, tmp_path)()
+    cells = small_gmap(run, tiny_model, tmp_path)()
     by_method = {row["method"]: row for row in lines(tmp_path / "out/small/records.jsonl")}
     assert by_method["chunk"]["asked"]["memory_config"]["strategy"] == "chunk"
     assert by_method["unfrozen"]["asked"]["memory_config"]["frozen"] is False
@@ -245,12 +247,12 @@ def test_all_methods_of_gmap(run: Script, tiny_model: TinyModel, tmp_path: Path)
     assert models["dapt+tapt"] == models["g-map*"]
     assert len({models[method] for method in ("fine-tuning", "dapt", "tapt", "dapt+tapt")}) == 4
     assert all(row["asked"]["config"]["keep"] == "best" for row in by_method.values() if "asked" in row)
-    assert {name for table, _, name in found if table == "Table 4"} == {
+    assert {name for table, _, name in cells if table == "Table 4"} == {
         "DAPT",
         "G-MAP w/o frozen",
         "G-MAP, chunk-gated",
     }
-    assert all(cell["seeds"] == 1 for cell in found.values())
+    assert all(cell["seeds"] == 1 for cell in cells.values())
 
 
 @pytest.mark.slow
@@ -273,17 +275,17 @@ def test_pals_in_miniature(run: Script, models: Path, tmp_path: Path) -> None:
         'rows = [{ method = "shared", name = "Shared", published = [80, 70] },\n'
         '{ method = "low-rank", name = "Low rank", published = ["", 60] }]\n'
     )
-    found = by_cell(run(pals.main, "--recipe", "small.toml", "--model", f"base={models / 'base'}"))
-    assert {(name, method) for _, name, method in found} == {
+    cells = by_cell(run(pals.main, "--recipe", "small.toml", "--model", f"base={models / 'base'}"))
+    assert {(name, method) for _, name, method in cells} == {
         ("prop", "Shared"), ("anneal", "Shared"), ("anneal", "Low rank")
     }  # fmt: skip
-    assert {cell["missing"] for cell in found.values()} == {""}
+    assert {cell["missing"] for cell in cells.values()} == {""}
     rows = {(row["method"], row["variant"]): row for row in lines(tmp_path / "out/small/records.jsonl")}
     assert rows["shared", "proportional"]["asked"]["config"]["sampling"] == "proportional"
     assert rows["low-rank", "anneal"]["asked"]["config"]["adapter"] == "low-rank"
     scores = rows["low-rank", "anneal"]["scores"]
-    accuracy = [one["dev"]["dev"]["mean"] for one in scores["tasks"].values()]
-    assert found["mine", "anneal", "Low rank"]["ours"] == pytest.approx(100 * np.mean(accuracy))
+    accuracy = [task["dev"]["dev"]["mean"] for task in scores["tasks"].values()]
+    assert cells["mine", "anneal", "Low rank"]["ours"] == pytest.approx(100 * np.mean(accuracy))
 
 
 def test_settings_of_gmap_are_those_of_the_paper(tmp_path: Path) -> None:
@@ -320,14 +322,14 @@ def test_gmap_without_a_development_set_tests_the_last_epoch(run: Script, models
         'extends = "gmap"\n[own.NewsQA]\ntask = { max-length = 48, stride = 16 }\n'
         "training = { epochs = 1, batch-size = 8 }\n"
     )
-    given = ["--only", "NewsQA", "--data", f"NewsQA={tmp_path / 'NewsQA'}", "--model", f"general={models / 'squad'}"]
-    given += ["--recipe", "small.toml", "--method", "fine-tuning", "--seeds", 1]
-    found = by_cell(run(gmap.main, *given))
-    assert found["Table 3", "NewsQA F1", "Fine-Tuning"]["missing"] == ""
+    options = ["--only", "NewsQA", "--data", f"NewsQA={tmp_path / 'NewsQA'}", "--model", f"general={models / 'squad'}"]
+    options += ["--recipe", "small.toml", "--method", "fine-tuning", "--seeds", 1]
+    cells = by_cell(run(gmap.main, *options))
+    assert cells["Table 3", "NewsQA F1", "Fine-Tuning"]["missing"] == ""
     (record,) = lines(tmp_path / "out/small/records.jsonl")
-    asked = record["asked"]
-    assert (asked["config"]["keep"], asked["config"]["stride"]) == ("last", 16)
-    assert [*asked["files"]] == ["train 1", "test"]
+    settings = record["asked"]
+    assert (settings["config"]["keep"], settings["config"]["stride"]) == ("last", 16)
+    assert [*settings["files"]] == ["train 1", "test"]
 
 
 def test_every_recipe_has_its_sets_and_figures() -> None:
@@ -336,8 +338,8 @@ def test_every_recipe_has_its_sets_and_figures() -> None:
     for recipe in recipes.values():
         for table in recipe.tables:
             assert {column.set for column in table.columns} <= recipe.sets.keys()
-        for one in recipe.sets.values():
-            assert one.published or one.bring
+        for dataset in recipe.sets.values():
+            assert dataset.published or dataset.bring
     assert len(recipes["green-ner"].sets) == 8
     methods = {row.method for recipe in recipes.values() for table in recipe.tables for row in table.rows}
     figures = {
@@ -390,16 +392,16 @@ def test_published_files_come_whole_or_not_at_all(tmp_path: Path) -> None:
                 with pytest.raises(InputError, match="SHA256"):
                     sets.files(mine)
                 assert not list((tmp_path / "root/sets/mine").glob("test*"))
-    asked = len(server.paths)
+    n_requests = len(server.paths)
     assert Sets(tmp_path / "root", {}, download=False, progress=Silent()).files(mine) == files
-    assert len(server.paths) == asked
+    assert len(server.paths) == n_requests
     assert server.paths.count("/all.tar.gz") == 2  # its size, and once the archive
 
 
 def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
     glue = read_recipe(FOLDER / "pals.toml").sets["glue"]
     sets = Sets(tmp_path / "root", {"glue": tmp_path / "mine"}, download=False, progress=Silent())
-    for name in (one.name for one in glue.published):
+    for name in (task.name for task in glue.published):
         (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "mine" / name).touch()
     with pytest.raises(MissingError, match=r"MRPC/train\.tsv"):
@@ -407,14 +409,14 @@ def test_glue_is_read_where_it_lies(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         (tmp_path / "mine/MRPC").mkdir(exist_ok=True)
         (tmp_path / f"mine/MRPC/{name}.tsv").touch()
-    tasks = {one.name: one for one in sets.files(glue).tasks}
+    tasks = {task.name: task for task in sets.files(glue).tasks}
     assert tasks["MNLI"].dev == {"m": str(tmp_path / "mine/MNLI/dev_matched.tsv")}
     # Table 3 of PALs has averages over eight tasks, table 2 over nine columns.
-    assert len(tasks) == sum(len(one.dev) for one in tasks.values()) == 8
+    assert len(tasks) == sum(len(task.dev) for task in tasks.values()) == 8
     with pytest.raises(InputError, match="MNLI has no development set x"):
         sets.files(replace(glue, development={"MNLI": "x"}))
     assert tasks["MRPC"].train == (str(tmp_path / "mine/MRPC/train.tsv"),)
-    assert {name: one.metric for name, one in tasks.items() if one.metric != "accuracy"} == {
+    assert {name: task.metric for name, task in tasks.items() if task.metric != "accuracy"} == {
         "CoLA": "mcc", "STS-B": "pearson"
     }  # fmt: skip
     assert not (tmp_path / "root").exists()
@@ -473,14 +475,14 @@ def test_what_the_recipe_does_not_have_is_refused(run: Script, tmp_path: Path) -
 def test_a_script_says_what_it_would_do_without_data_or_network(script: str, tmp_path: Path) -> None:
     file, *task = script.split()
     command = [sys.executable, ROOT / "experiments" / file, *task, "--dry-run", "--workspace", "ws"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "| all " in done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "| all " in process.stdout
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "experiments/pals.py", "--only", "none"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (process.returncode, process.stdout, process.stderr.count("\n")) == (2, "", 1)

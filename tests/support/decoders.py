@@ -86,7 +86,7 @@ def _bytelevel(style: str) -> Tokenizer:
 
 
 def generative_model(folder: Path, family: str, **config: Any) -> Path:
-    """A model with random weights and its tokenizer, of which it has seven rows more, as published ones have."""
+    """Write a random model and its tokenizer; like published models, it has seven more rows than tokens."""
     import torch
     import transformers
 

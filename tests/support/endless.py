@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Endless(io.RawIOBase):
-    """The same line again and again; ``taken`` counts what was read of it."""
+    """A stream that repeats a line without end; ``taken`` counts the lines that were read."""
 
     def __init__(self, line: str) -> None:
         self.taken = 0
@@ -23,7 +23,7 @@ class Endless(io.RawIOBase):
         return read
 
     def as_stdin(self) -> object:
-        """What stands for ``sys.stdin``."""
+        """An object that replaces ``sys.stdin``."""
         return type("Stdin", (), {"buffer": self})
 
 

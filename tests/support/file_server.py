@@ -1,4 +1,4 @@
-"""A file server on this machine that a test can make slow, busy, broken or changing, and a progress that remembers."""
+"""A file server on this machine that a test can make slow, busy, broken or changing."""
 
 import http.server
 import threading
@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from greenadapt.progress import Bar, Silent
+from greenadapt.progress import Bar
+from tests.conftest import Notes
 
 
 @dataclass
 class Server:
-    """What is served, how, and the requests seen."""
+    """The files, the faults of the answers, and the requests so far."""
 
     files: dict[str, bytes]
     ranges: bool = True
@@ -46,29 +47,33 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def _answer(self, with_body: bool) -> None:
-        wanted = self.headers.get("Range", "")
+        range_header = self.headers.get("Range", "")
         if self.headers.get("If-Range", self.state.version) != self.state.version:
-            wanted = ""
-        self.state.requests.append((self.command, wanted))
+            range_header = ""
+        self.state.requests.append((self.command, range_header))
         self.state.paths.append(self.path)
-        what = self.state.before(self.path)
+        fault = self.state.before(self.path)
         content = self.state.files.get(self.path)
-        if what == "gone":
+        if fault == "gone":
             self.close_connection = True
         elif content is None:
             self.send_error(404)
-        elif self.state.unavailable or what == "busy":
-            self.state.unavailable -= what != "busy"
+        elif self.state.unavailable or fault == "busy":
+            self.state.unavailable -= fault != "busy"
             self.send_response(self.state.status)
             if self.state.retry_after:
                 self.send_header("Retry-After", self.state.retry_after)
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.state.ranges else None
+            start = (
+                int(range_header.removeprefix("bytes=").removesuffix("-"))
+                if range_header and self.state.ranges
+                else None
+            )
             self._send_head(content, start)
             if with_body:
-                self._send_body(content[start or 0 :], what)
+                self._send_body(content[start or 0 :], fault)
 
     def _send_head(self, content: bytes, start: int | None) -> None:
         size = len(content)
@@ -87,9 +92,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(max(size - (start or 0), 0)))
         self.end_headers()
 
-    def _send_body(self, content: bytes, what: str) -> None:
-        if self.state.cuts or what == "cut":
-            self.state.cuts -= what != "cut"
+    def _send_body(self, content: bytes, fault: str) -> None:
+        if self.state.cuts or fault == "cut":
+            self.state.cuts -= fault != "cut"
             content = content[: self.state.cut_after]
             self.close_connection = True
         self.wfile.write(content)
@@ -114,16 +119,11 @@ def serving(files: dict[str, bytes]) -> Iterator[Server]:
             thread.join()
 
 
-@dataclass
-class Heard(Silent):
-    """A progress that remembers."""
+class Heard(Notes):
+    """A progress that remembers notes, warnings, and the amount of a bar."""
 
-    notes: list[str] = field(default_factory=list)
     amount: float = 0
     total: float | None = None
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str) -> Iterator[Bar]:

@@ -1,4 +1,4 @@
-"""A stand-in for the model hub: what ``huggingface_hub`` asks of it to create a repository and commit files."""
+"""A stand-in for the model hub: the requests by which ``huggingface_hub`` creates a repository and commits files."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ TOKEN = "hf_aVerySecretTokenOfTheTests"
 
 @dataclass
 class Hub:
-    """What was asked of the stand-in, and what it holds."""
+    """The repositories of the stand-in, and the faults of its answers."""
 
     url: str = ""
     repos: dict[str, bool] = field(default_factory=dict)
@@ -78,20 +78,21 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/api/validate-yaml":
             self._answer({"errors": [], "warnings": []})
         elif "/preupload/" in path:
-            named = [file["path"] for file in json.loads(content)["files"]]
-            modes = [{"path": one, "uploadMode": self._mode(one), "shouldIgnore": False} for one in named]
+            files = [file["path"] for file in json.loads(content)["files"]]
+            modes = [{"path": file, "uploadMode": self._mode(file), "shouldIgnore": False} for file in files]
             self._answer({"files": modes})
         elif path.endswith("/info/lfs/objects/batch"):
-            self._answer({"transfer": "basic", "objects": [self._place(one) for one in json.loads(content)["objects"]]})
+            uploads = [self._upload(entry) for entry in json.loads(content)["objects"]]
+            self._answer({"transfer": "basic", "objects": uploads})
         elif "/branch/" in path:
             self._answer({})
         else:
             self._commit(path, [json.loads(line) for line in content.splitlines()])
 
-    def _create(self, asked: Any) -> None:
-        repo = f"{asked['organization']}/{asked['name']}"
+    def _create(self, request: Any) -> None:
+        repo = f"{request['organization']}/{request['name']}"
         is_new = repo not in self.held.repos
-        self.held.repos.setdefault(repo, asked.get("visibility") == "private")
+        self.held.repos.setdefault(repo, request.get("visibility") == "private")
         self._answer({"url": f"{self.held.url}/{repo}", "id": repo}, 200 if is_new else 409)
 
     def _commit(self, path: str, lines: list[Any]) -> None:
@@ -108,18 +109,18 @@ class _Handler(BaseHTTPRequestHandler):
             {"success": True, "commitOid": "ab" * 20, "commitUrl": f"{self.held.url}/{repo}/commit/{'ab' * 20}"}
         )
 
-    def _place(self, one: Any) -> Any:
-        return {**one, "actions": {"upload": {"href": f"{self.held.url}/put/{one['oid']}", "header": {}}}}
+    def _upload(self, entry: Any) -> Any:
+        return {**entry, "actions": {"upload": {"href": f"{self.held.url}/put/{entry['oid']}", "header": {}}}}
 
     def _mode(self, path: str) -> str:
         return "lfs" if path.endswith(".safetensors") else "regular"
 
     def _refused(self) -> bool:
-        what = self.held.before()
-        if what == "cut":
+        status_text = self.held.before()
+        if status_text == "cut":
             self.close_connection = True
             return True
-        status = int(what) if what else self.held.refuses
+        status = int(status_text) if status_text else self.held.refuses
         if status is None and (self.command == "PUT" or self.headers["Authorization"] == f"Bearer {TOKEN}"):
             return False
         self._answer({"error": "no <script>"}, status or 401)

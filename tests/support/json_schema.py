@@ -1,4 +1,4 @@
-"""Checks what commands print with ``--json`` against the published schema."""
+"""Checks the JSON lines of commands against the published schema."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ ALWAYS = ("predict", "qa")
 
 @cache
 def validator(name: str) -> Draft202012Validator:
-    """Of a definition; ``KeyError`` for a command without a schema."""
+    """The validator of a definition; raises ``KeyError`` for a command without a schema."""
     SCHEMA["$defs"][name]
     return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": SCHEMA["$defs"]})
 

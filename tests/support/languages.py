@@ -1,4 +1,4 @@
-"""Real text in languages that write words in other ways than English, and tokenizers trained on it."""
+"""Real text in languages whose words are written differently from English, and tokenizers trained on it."""
 
 import unicodedata
 from functools import cache
@@ -42,7 +42,7 @@ STYLES = ("wordpiece", "wordpiece-uncased", "bytelevel", "unigram", "unigram-unc
 
 @cache
 def _trained(style: str) -> str:
-    both = [unicodedata.normalize(form, line) for form in ("NFC", "NFD") for line in LINES]
+    composed_and_decomposed = [unicodedata.normalize(form, line) for form in ("NFC", "NFD") for line in LINES]
     size = 500 if style == "wordpiece-uncased" else 900
     options: dict[str, Any] = {"vocab_size": size, "special_tokens": list(SPECIALS), "show_progress": False}
     if style.startswith("wordpiece"):
@@ -66,7 +66,7 @@ def _trained(style: str) -> str:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()])
         # So few characters that others are spelled in bytes.
         trainer = trainers.BpeTrainer(**options, limit_alphabet=150)
-    tokenizer.train_from_iterator(both * 3, trainer)
+    tokenizer.train_from_iterator(composed_and_decomposed * 3, trainer)
     return tokenizer.to_str()
 
 

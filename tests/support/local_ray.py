@@ -1,4 +1,4 @@
-"""As much of Ray as training of word vectors uses, in this process, where a node can die at any call."""
+"""The part of Ray that the training of word vectors uses, in this process; a node can die at any call."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ class RayTaskError(RayError):
 
 
 class LocalRay:
-    """Actors that are called at once; the n-th one dies at a call in ``deaths``: (n, method, which call of it)."""
+    """Actors that run calls at once; ``deaths`` has (actor, method, number of the call) at which an actor dies."""
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
@@ -33,22 +33,22 @@ class LocalRay:
 
         return kind
 
-    def put(self, value: Any) -> "_Made":
-        return _Made(value)
+    def put(self, value: Any) -> "_Reference":
+        return _Reference(value)
 
-    def get(self, made: "_Made") -> Any:
-        if isinstance(made.value, Exception):
-            raise made.value
-        return made.value
+    def get(self, reference: "_Reference") -> Any:
+        if isinstance(reference.value, Exception):
+            raise reference.value
+        return reference.value
 
-    def wait(self, made: Sequence["_Made"], **_: Any) -> tuple[list["_Made"], list["_Made"]]:
-        return list(made), []
+    def wait(self, references: Sequence["_Reference"], **_: Any) -> tuple[list["_Reference"], list["_Reference"]]:
+        return list(references), []
 
     def kill(self, actor: "_Actor") -> None:
         actor.is_dead = True
 
 
-class _Made:
+class _Reference:
     def __init__(self, value: Any) -> None:
         self.value = value
 
@@ -63,17 +63,17 @@ class _Actor:
         return _Method(self, name)
 
     def call(self, name: str, arguments: Sequence[Any], num_returns: int) -> Any:
-        made = self._made(name, [one.value if isinstance(one, _Made) else one for one in arguments])
+        result = self._call_once(name, [item.value if isinstance(item, _Reference) else item for item in arguments])
         if num_returns == 1:
-            return _Made(made)
-        each = made if isinstance(made, list) else [made] * num_returns  # an error is that of all
-        return [_Made(one) for one in each]
+            return _Reference(result)
+        results = result if isinstance(result, list) else [result] * num_returns  # an error is that of all
+        return [_Reference(item) for item in results]
 
-    def _made(self, name: str, arguments: list[Any]) -> Any:
+    def _call_once(self, name: str, arguments: list[Any]) -> Any:
         self._counts[name] += 1
         if (self.number, name, self._counts[name]) in self._ray.deaths:
             self.is_dead = True
-        lost = next((one for one in arguments if isinstance(one, RayError)), None)
+        lost = next((argument for argument in arguments if isinstance(argument, RayError)), None)
         if self.is_dead or lost is not None:
             return lost or RayError(f"actor {self.number} is dead")
         if name == "__ray_ready__":

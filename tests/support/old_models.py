@@ -70,8 +70,8 @@ def as_pytorch_pretrained_bert(config: Json, weights: Json, folder: Path) -> Non
 
 def as_transformers_2(config: Json, weights: Json, folder: Path) -> None:
     """October 2019: ``architectures`` and no ``model_type``."""
-    own = {name: config[name] for name in (*_OF_BERT, "architectures")}
-    _write(folder / "config.json", {**_SINCE_2, **own, "layer_norm_eps": config["layer_norm_eps"]})
+    settings = {name: config[name] for name in (*_OF_BERT, "architectures")}
+    _write(folder / "config.json", {**_SINCE_2, **settings, "layer_norm_eps": config["layer_norm_eps"]})
     _write(folder / "added_tokens.json", {})
     _write(folder / "special_tokens_map.json", _special_names(config))
     _write(folder / "tokenizer_config.json", {"max_len": 512, **_lowercase(config)})
@@ -80,8 +80,8 @@ def as_transformers_2(config: Json, weights: Json, folder: Path) -> None:
 
 def as_transformers_3(config: Json, weights: Json, folder: Path) -> None:
     """July 2020: a buffer of positions among the weights, and ``model_max_length``."""
-    own = {name: config[name] for name in config if name in (*_OF_BERT, *_SINCE_3)}
-    _write(folder / "config.json", {**own, "gradient_checkpointing": False, "total_flos": 0, "xla_device": True})
+    settings = {name: config[name] for name in config if name in (*_OF_BERT, *_SINCE_3)}
+    _write(folder / "config.json", {**settings, "gradient_checkpointing": False, "total_flos": 0, "xla_device": True})
     _write(folder / "special_tokens_map.json", _special_names(config))
     _write(folder / "tokenizer_config.json", {"model_max_length": 512, **_lowercase(config)})
     torch.save(_with_positions(weights, config), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
@@ -89,8 +89,8 @@ def as_transformers_3(config: Json, weights: Json, folder: Path) -> None:
 
 def as_transformers_4(config: Json, weights: Json, folder: Path) -> None:
     """2021: zip archives, here two shards, and settings with everything that the tokenizer was called with."""
-    own = {name: value for name, value in config.items() if name != "dtype"}
-    _write(folder / "config.json", {**own, "torch_dtype": "float32", "transformers_version": "4.9.0"})
+    model_settings = {name: value for name, value in config.items() if name != "dtype"}
+    _write(folder / "config.json", {**model_settings, "torch_dtype": "float32", "transformers_version": "4.9.0"})
     names = _special_names(config)
     _write(folder / "special_tokens_map.json", names)
     settings = {"strip_accents": None, "tokenize_chinese_chars": True, "tokenizer_class": _class_of(config)}
@@ -99,7 +99,7 @@ def as_transformers_4(config: Json, weights: Json, folder: Path) -> None:
     weights = _with_positions(weights, config)
     shard_of = {name: f"pytorch_model-0000{1 + i % 2}-of-00002.bin" for i, name in enumerate(weights)}
     for shard in set(shard_of.values()):
-        torch.save({name: one for name, one in weights.items() if shard_of[name] == shard}, folder / shard)
+        torch.save({name: weight for name, weight in weights.items() if shard_of[name] == shard}, folder / shard)
     _write(folder / "pytorch_model.bin.index.json", {"metadata": {}, "weight_map": shard_of})
 
 

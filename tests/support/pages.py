@@ -41,7 +41,7 @@ class Page:
 
     @property
     def blocks(self) -> list[Block]:
-        return [Block(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```$", self.text, re.DOTALL | re.MULTILINE)]
+        return [Block(*match) for match in re.findall(r"^```(\w*)\n(.*?)^```$", self.text, re.DOTALL | re.MULTILINE)]
 
     @property
     def prose(self) -> str:
@@ -96,6 +96,6 @@ def command_of(words: list[str]) -> Any:
 
 def options_of(command: Any) -> set[str]:
     """All options of a command, or of those of a group."""
-    own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    names = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     below = getattr(command, "commands", {}).values()
-    return own.union({"--help", "--help-all"}, *map(options_of, below))
+    return names.union({"--help", "--help-all"}, *map(options_of, below))

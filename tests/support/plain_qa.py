@@ -18,17 +18,17 @@ NOTHING = (-math.inf, -math.inf)
 
 
 def words_of(context: str, unit: str) -> list[tuple[int, int]]:
-    """First character of each word and the one after its last, one character at a time."""
+    """(first character, last character + 1) of each word, found character by character."""
     words: list[tuple[int, int]] = []
     kind_before = "space"
-    for place, character in enumerate(context):
+    for position, character in enumerate(context):
         kind = "space" if character.isspace() else "letter"
         if unit == "punct" and character in string.punctuation:
             kind = "punct"
         if kind != "space" and kind == kind_before:
-            words[-1] = (words[-1][0], place + 1)
+            words[-1] = (words[-1][0], position + 1)
         elif kind != "space":
-            words.append((place, place + 1))
+            words.append((position, position + 1))
         kind_before = kind
     return words
 
@@ -47,14 +47,14 @@ def windows_of(m: int, q: int, max_length: int, n_special: int) -> Iterator[tupl
 def spans_by_brute_force(
     words: list[tuple[int, int]], logits: list[Pair], max_chars: int
 ) -> list[tuple[float, int, int]]:
-    """Logit, first and last word of all spans that may be an answer, best first; of equals the one found first."""
-    found = []
+    """(logit, first word, last word) of all spans that may be an answer, best first, in the order of the text."""
+    spans = []
     for first in range(len(words)):
         for last in range(first, len(words)):
             logit = logits[first][0] + logits[last][1]
             if words[last][1] - words[first][0] <= max_chars and logit > -math.inf:
-                found.append((logit, first, last))
-    return sorted(found, key=lambda one: -one[0])
+                spans.append((logit, first, last))
+    return sorted(spans, key=lambda span: -span[0])
 
 
 def n_best(context: str, words: list[tuple[int, int]], logits: list[Pair], max_chars: int = 500) -> list[Any]:
@@ -130,10 +130,10 @@ class PlainQa:
         """Start and end logit of each piece of the context: the active slices of all windows behind each other."""
         tokenizer = self._tokenizers[name]
         between = 2 if self._kind in ("roberta", "xlm-roberta", "mpnet") else 1
-        asked = tokenizer(question, add_special_tokens=False)["input_ids"][: self.max_length - (between + 2) - 2]
-        before = [tokenizer.cls_token_id, *asked, *[tokenizer.sep_token_id] * between]
+        question_ids = tokenizer(question, add_special_tokens=False)["input_ids"][: self.max_length - (between + 2) - 2]
+        before = [tokenizer.cls_token_id, *question_ids, *[tokenizer.sep_token_id] * between]
         logits: list[Pair] = []
-        for a_l, a_r, p_l, p_r in windows_of(len(context), len(asked), self.max_length, between + 2):
+        for a_l, a_r, p_l, p_r in windows_of(len(context), len(question_ids), self.max_length, between + 2):
             ids = [*before, *context[a_l - p_l : a_r + p_r], tokenizer.sep_token_id]
             padding = self.max_length - len(ids)
             inputs = {
@@ -173,10 +173,10 @@ class PlainQa:
 def assert_same_answers(ours: list[dict[str, Any]], theirs: list[Any], context: str) -> None:
     """Answers of the package and those of ``n_best``."""
     if not theirs:
-        assert [(one["answer"], one["score"]) for one in ours] == [("", 0.0)]
+        assert [(answer["answer"], answer["score"]) for answer in ours] == [("", 0.0)]
         return
     texts, logits, shares = zip(*theirs, strict=True)
-    assert [one["answer"] for one in ours] == list(texts)
-    assert [one["logit"] for one in ours] == pytest.approx(logits, abs=1e-5)
-    assert [one["score"] for one in ours] == pytest.approx(shares, abs=1e-5)
-    assert all(context[one["start"] : one["end"]] == one["answer"] for one in ours)
+    assert [answer["answer"] for answer in ours] == list(texts)
+    assert [answer["logit"] for answer in ours] == pytest.approx(logits, abs=1e-5)
+    assert [answer["score"] for answer in ours] == pytest.approx(shares, abs=1e-5)
+    assert all(context[answer["start"] : answer["end"]] == answer["answer"] for answer in ours)

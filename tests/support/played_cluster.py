@@ -1,4 +1,4 @@
-"""A cluster that this process plays: what ``Spread`` asks of Ray, without its processes."""
+"""A cluster that this process simulates: the part of Ray that ``Spread`` uses, without processes."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +29,8 @@ class PlayedCluster:
     def ray(self) -> "PlayedCluster":
         return self
 
-    def gpus_each(self, asked: float | None) -> float:
-        return asked or 0
+    def gpus_each(self, gpus: float | None) -> float:
+        return gpus or 0
 
     def count(self, cores: float, gpus: float) -> int:
         return self.room

@@ -1,4 +1,4 @@
-"""The program as people and launchers start it, in processes of its own."""
+"""The program as users and launchers start it, in processes of its own."""
 
 import atexit
 import json
@@ -71,8 +71,8 @@ class Forked:
         self.returncode: int | None = None
         self._said = [tempfile.NamedTemporaryFile("w+", prefix="greenadapt-test-") for _ in range(2)]  # noqa: SIM115
         out, error = (file.name for file in self._said)
-        given = {"arguments": self.args, "folder": str(folder or Path.cwd()), "out": out, "error": error}
-        self.pid: int = self._ask(**given, environment={**os.environ, "OMP_NUM_THREADS": "1", **environment})
+        request = {"arguments": self.args, "folder": str(folder or Path.cwd()), "out": out, "error": error}
+        self.pid: int = self._ask(**request, environment={**os.environ, "OMP_NUM_THREADS": "1", **environment})
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -87,7 +87,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def completed(self, seconds: float = 150) -> subprocess.CompletedProcess[str]:
-        """What it wrote and how it ended; it is killed where it takes longer than this."""
+        """The output and the exit code; a process that takes longer than ``seconds`` is killed."""
         deadline = time.monotonic() + seconds
         while self.poll() is None:
             if time.monotonic() > deadline:
@@ -99,7 +99,7 @@ class Forked:
         return subprocess.CompletedProcess(self.args, self.returncode or 0, out, error)
 
     @classmethod
-    def _ask(cls, **asked: Any) -> Any:
+    def _ask(cls, **request: Any) -> Any:
         if cls._parent is None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             command = [sys.executable, "-c", _FORKING]
@@ -108,25 +108,27 @@ class Forked:
             atexit.register(cls._parent.communicate)  # closes its standard input, with which it ends
         assert cls._parent.stdin is not None
         assert cls._parent.stdout is not None
-        print(json.dumps(asked), file=cls._parent.stdin, flush=True)
+        print(json.dumps(request), file=cls._parent.stdin, flush=True)
         return json.loads(cls._parent.stdout.readline())
 
 
 def interrupted(command: Iterable[object], state: Path, number: signal.Signals) -> subprocess.CompletedProcess[str]:
-    """Start ``greenadapt`` with ``command`` and send it a signal once the file ``state`` is there."""
+    """Start ``greenadapt`` with ``command`` and send it a signal once the file ``state`` has content."""
     process = Forked([*MODULE, *command])
     deadline = time.monotonic() + 100
-    while not state.is_file() and process.poll() is None and time.monotonic() < deadline:
+    while process.poll() is None and time.monotonic() < deadline:
+        if state.is_file() and state.stat().st_size:
+            break
         time.sleep(0.005)
     process.send_signal(number)
-    done = process.completed(60)
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
+    ended = process.completed(60)
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
     if number == signal.SIGINT:
-        assert done.stderr.splitlines()[-1].startswith("greenadapt: interrupted: ")
+        assert ended.stderr.splitlines()[-1].startswith("greenadapt: interrupted: ")
     codes = {signal.SIGINT: (130, -number), signal.SIGTERM: (143,), signal.SIGKILL: (-number,)}
-    assert done.returncode in codes[number], done.stderr
-    return done
+    assert ended.returncode in codes[number], ended.stderr
+    return ended
 
 
 # Does as a launcher; it has the store, as torchrun does.
@@ -163,26 +165,26 @@ while children:
 
 
 def together(program: Iterable[object], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """``launched`` without the launcher and most of its time; ``tests/cli/test_finetune.py`` uses the real one."""
-    done = Forked(["-c", _TWO, *program], folder, ACCELERATE_USE_CPU="true").completed()
-    assert done.returncode == 0, done.stderr
-    return done
+    """Like ``launched``, without the launcher, which is slow; ``tests/cli/test_finetune.py`` uses the real launcher."""
+    ended = Forked(["-c", _TWO, *program], folder, ACCELERATE_USE_CPU="true").completed()
+    assert ended.returncode == 0, ended.stderr
+    return ended
 
 
 def launched(program: Iterable[object], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Two processes of a launcher that run ``program``, a script or a module with its arguments, in ``folder``."""
+    """Run ``program``, a script or a module with its arguments, by a launcher as two processes in ``folder``."""
     # accelerate launch starts several processes for GPUs only; what it starts then is torchrun, which is told of CPUs.
     command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"]
     command += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
     command += ["--main_process_port", "0", *map(str, program)]
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=150)
-    assert done.returncode == 0, done.stderr
-    return done
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=150)
+    assert ended.returncode == 0, ended.stderr
+    return ended
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The files of a trained model's folder, of all that does not tell the time."""
+    """The hash of each file in a trained model's folder, without files that contain times."""
     timed = {"README.md", "manifest.json", "history.jsonl"}
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name not in timed]
-    return {path.relative_to(folder).as_posix(): hash_file(path) for path in found}
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in timed]
+    return {path.relative_to(folder).as_posix(): hash_file(path) for path in paths}

@@ -74,7 +74,7 @@ def known_words(tokenizer: Tokenizer) -> list[str]:
 
 
 def save_sentencepiece(folder: Path, family: str, kind: str = "Unigram") -> Tokenizer:
-    """Write the tokenizer's files, and give it."""
+    """Write the tokenizer's files, and return the tokenizer."""
     tokenizer = sentencepiece_tokenizer(family, kind)
     specials = {f"{role}_token": name for role, name in LAYOUTS[family].items()}
     save_tokenizer(tokenizer, folder, "PreTrainedTokenizerFast", **specials)
@@ -82,7 +82,7 @@ def save_sentencepiece(folder: Path, family: str, kind: str = "Unigram") -> Toke
 
 
 def sentencepiece_model(folder: Path, family: str) -> Path:
-    """A two-layer model without a head and its tokenizer, of which it has seven rows more, as published ones have."""
+    """Write a two-layer model without a head and its tokenizer; it has seven more rows than tokens."""
     import torch
     import transformers
 

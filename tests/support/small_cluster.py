@@ -20,7 +20,7 @@ _NOTICES_DEATH = {
 
 @contextmanager
 def started_cluster(nodes: int = 4) -> Iterator[Any]:
-    """``nodes`` nodes of one core each; ``address`` of what it yields is that of their head."""
+    """Start ``nodes`` nodes of one core each; ``address`` of the result is that of the head."""
     from ray.cluster_utils import Cluster
 
     head = {**_NODE, "include_dashboard": False, "_system_config": _NOTICES_DEATH}

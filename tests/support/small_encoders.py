@@ -1,4 +1,4 @@
-"""Two-layer encoders that differ in every weight, padded batches for them, and attention written down once more."""
+"""Two-layer encoders with random weights and biases, padded batches for them, and a second version of attention."""
 
 import copy
 import inspect
@@ -40,15 +40,15 @@ VARIANTS = ("memory", "cross", "gate")
 
 
 def encoder(architecture: str, head: str = "Model", seed: int = 0, **config: Any) -> Any:
-    """A model in evaluation mode, without pooler where it has no head; no weight is zero, no bias either."""
+    """A model in evaluation mode, without a pooler if it has no head; all weights and biases differ from zero."""
     model, random_state = _encoder(architecture, head, seed, json.dumps(config, sort_keys=True))
     torch.set_rng_state(random_state)
     return copy.deepcopy(model)
 
 
 @cache
-def _encoder(architecture: str, head: str, seed: int, given: str) -> tuple[Any, Tensor]:
-    """The model, made once, and torch's random state afterwards."""
+def _encoder(architecture: str, head: str, seed: int, changes: str) -> tuple[Any, Tensor]:
+    """The model, cached, and torch's random state after it was made."""
     import transformers
 
     model_class: Any = getattr(transformers, architecture + head)
@@ -61,8 +61,8 @@ def _encoder(architecture: str, head: str, seed: int, given: str) -> tuple[Any, 
         "max_position_embeddings": 40,
         "num_labels": 2 if head == "ForQuestionAnswering" else 3,
     }
-    own = {"pad_token_id": PAD.get(architecture, 0), **SETTINGS.get(architecture, {})}
-    settings = model_class.config_class(**{**sizes, **own, **json.loads(given)})
+    architecture_sizes = {"pad_token_id": PAD.get(architecture, 0), **SETTINGS.get(architecture, {})}
+    settings = model_class.config_class(**{**sizes, **architecture_sizes, **json.loads(changes)})
     has_pooler = head == "Model" and "add_pooling_layer" in inspect.signature(model_class).parameters
     torch.manual_seed(seed)
     model = model_class(settings, **({"add_pooling_layer": False} if has_pooler else {}))
@@ -84,7 +84,7 @@ class Batch:
         return self.mask.bool()
 
     def other_padding(self, seed: int = 9) -> "Batch":
-        """The same, but every piece of padding is another."""
+        """The same batch with other ids in the padding."""
         return replace(self, ids=torch.where(self.real, self.ids, other_ids(self.ids, seed)))
 
 
@@ -96,27 +96,27 @@ def batch(lengths: list[int], seed: int = 0, pad: int = 0) -> Batch:
 
 
 def other_ids(ids: Tensor, seed: int) -> Tensor:
-    """Random ids, each unlike the one in its place."""
+    """Random ids that differ from ``ids`` at every position."""
     shift = torch.randint(1, N_IDS - 6, ids.shape, generator=torch.Generator().manual_seed(seed))
     return (ids - 5 + shift) % (N_IDS - 5) + 5
 
 
-def call(model: Any, own: Batch, other: Batch, **more: Any) -> Any:
-    """The output of a model that has ``other`` as its memory."""
-    arguments = {"input_ids": own.ids, "attention_mask": own.mask}
-    return model(**arguments, memory_ids=other.ids, memory_mask=other.mask, **more)
+def call(model: Any, inputs: Batch, memory: Batch, **options: Any) -> Any:
+    """The output of a model with the states of ``memory`` as its memory."""
+    arguments = {"input_ids": inputs.ids, "attention_mask": inputs.mask}
+    return model(**arguments, memory_ids=memory.ids, memory_mask=memory.mask, **options)
 
 
 def attention_of(model: Any) -> list[Any]:
-    """Every layer's self-attention."""
-    known = KNOWN[model.config.model_type]
-    assert isinstance(known.memory, LayerAttention)
-    path = known.memory.path
-    return [layer.get_submodule(path) for layer in model.base_model.get_submodule(known.layers)]
+    """The self-attention of every layer."""
+    architecture = KNOWN[model.config.model_type]
+    assert isinstance(architecture.memory, LayerAttention)
+    path = architecture.memory.path
+    return [layer.get_submodule(path) for layer in model.base_model.get_submodule(architecture.layers)]
 
 
 def _projections(attention: Any) -> list[Any]:
-    """How it makes queries, keys and values of states."""
+    """The projections of states to queries, keys and values."""
     if hasattr(attention, "Wqkv"):
         return [lambda states, i=i: attention.Wqkv(states).chunk(3, -1)[i] for i in range(3)]
     if hasattr(attention, "query_proj"):
@@ -128,7 +128,7 @@ def _projections(attention: Any) -> list[Any]:
 
 
 def output_of(attention: Any, context: Tensor) -> Tensor:
-    """What the attention's module makes of what its heads read (…, d)."""
+    """The output projection of the attention's module for the context of its heads (…, d)."""
     names = ("out_lin", "o", "o_proj", "Wo")
     layer: Any = next((getattr(attention, name) for name in names if hasattr(attention, name)), torch.nn.Identity())
     projected: Tensor = layer(context)
@@ -146,33 +146,33 @@ def context(
     def heads(projection: Any, states: Tensor) -> Tensor:
         return torch.as_tensor(projection(states)).unflatten(1, (HEADS, -1))
 
-    def attend(query: Tensor, key: Tensor, value: Tensor, more: Tensor | float = 0.0) -> Tensor:
+    def attend(query: Tensor, key: Tensor, value: Tensor, bias_of_positions: Tensor | float = 0.0) -> Tensor:
         scores = torch.einsum("qhe,khe->hqk", query, key) / math.sqrt(query.shape[-1] * n_terms)
-        if isinstance(more, Tensor):
-            scores[:, :, : more.shape[-1]] += more
+        if isinstance(bias_of_positions, Tensor):
+            scores[:, :, : bias_of_positions.shape[-1]] += bias_of_positions
         weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
         return torch.einsum("hqk,khe->qhe", weights, value)
 
     kind = "" if model is None else model.config.model_type
     n_terms = _DEBERTA_TERMS if kind == "deberta-v2" else 1
     query, key, value = (heads(projection, row) for projection in _projections(attention))
-    query, key, more, rotate = _positioned(attention, model, query, key)
-    own = attend(query, key, value, more)
+    query, key, bias_of_positions, rotate = _positioned(attention, model, query, key)
+    read = attend(query, key, value, bias_of_positions)
     if not len(memory):
-        return own
+        return read
     memory_key, memory_value = (heads(projection, memory) for projection in _projections(attention)[1:])
     memory_key = memory_key if variant == "cross" else rotate(memory_key)
     if variant == "memory":
-        if isinstance(more, Tensor) and kind == "mpnet":  # memory is far away
+        if isinstance(bias_of_positions, Tensor) and kind == "mpnet":  # memory is far away
             places = model.encoder.relative_position_bucket(torch.tensor([-1000, 1000]))
             far = model.encoder.relative_attention_bias(places).mean(0)[:, None, None]
-            more = torch.cat([more, far.expand(-1, len(row), len(memory))], -1)
-        return attend(query, torch.cat([key, memory_key]), torch.cat([value, memory_value]), more)
-    of_memory = attend(own if variant == "cross" else query, memory_key, memory_value)
+            bias_of_positions = torch.cat([bias_of_positions, far.expand(-1, len(row), len(memory))], -1)
+        return attend(query, torch.cat([key, memory_key]), torch.cat([value, memory_value]), bias_of_positions)
+    of_memory = attend(read if variant == "cross" else query, memory_key, memory_value)
     if variant == "cross":
         return of_memory
     share = 1 / (1 + torch.exp(-bias))[:, None]
-    return (1 - share) * own + share * of_memory
+    return (1 - share) * read + share * of_memory
 
 
 def _positioned(
@@ -192,10 +192,10 @@ def _positioned(
         return query, key, bias, Tensor.clone
     if kind not in ("nomic_bert", "gte", "modernbert"):
         return query, key, 0.0, Tensor.clone
-    more = [model.config.layer_types[attention.layer_idx]] if kind == "modernbert" else []
+    layer_types = [model.config.layer_types[attention.layer_idx]] if kind == "modernbert" else []
 
     def rotate(states: Tensor) -> Tensor:
-        cos, sin = model.rotary_emb(states, torch.arange(len(states))[None], *more)
+        cos, sin = model.rotary_emb(states, torch.arange(len(states))[None], *layer_types)
         return rotated(states, cos[0], sin[0])
 
     n = len(query)

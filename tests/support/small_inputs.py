@@ -1,4 +1,4 @@
-"""Random inputs of every head, padded by hand too, and weights that are compared."""
+"""Random inputs for every head, the same inputs padded for transformers, and comparisons of weights."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def items_of(head: str = NER, n_items: int = 11, longest: int = 20, seed: int = 
 
 
 def by_hand(features: list[Feature]) -> dict[str, torch.Tensor]:
-    """The arguments of transformers' model with a head, its targets among them."""
+    """The arguments of transformers' model with a head, including targets."""
 
     def padded(rows: list[Any], fill: int) -> torch.Tensor:
         tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
@@ -41,8 +41,8 @@ def by_hand(features: list[Feature]) -> dict[str, torch.Tensor]:
     inputs["attention_mask"] = padded([np.ones(len(f)) for f in features], 0)
     targets = [f.target for f in features]
     if targets[0] is not None and targets[0].shape == (2,):
-        both = torch.tensor(np.stack([t for t in targets if t is not None]))
-        return inputs | {"start_positions": both[:, 0], "end_positions": both[:, 1]}
+        spans = torch.tensor(np.stack([t for t in targets if t is not None]))
+        return inputs | {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
     is_text = targets[0] is not None and targets[0].ndim == 0
     return inputs | {"labels": torch.tensor(np.array(targets)) if is_text else padded(targets, -100)}
 
@@ -52,7 +52,7 @@ def weights_of(model: Any) -> dict[str, torch.Tensor]:
     return {name: weight.detach().clone() for name, weight in model.named_parameters()}
 
 
-def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], atol: float = 0.0) -> None:
-    """Every weight of ``one`` is that of ``other``."""
-    for name, weight in one.items():
-        torch.testing.assert_close(other[name], weight, atol=atol, rtol=0, msg=name)
+def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor], atol: float = 0.0) -> None:
+    """Raise ``AssertionError`` unless all weights of ``first`` equal those of ``second``."""
+    for name, weight in first.items():
+        torch.testing.assert_close(second[name], weight, atol=atol, rtol=0, msg=name)

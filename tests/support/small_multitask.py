@@ -38,7 +38,7 @@ TEXTS = ["the virus was isolated from a patient", "heart rate with tachycardia",
 
 
 def task_file(folder: Path, name: str, part: str) -> Path:
-    """The file of a task for ``train``, ``dev`` or ``test``, written where it is not there."""
+    """The file of a task for ``train``, ``dev`` or ``test``, written if it is missing."""
     write, suffix, options = WRITERS[name]
     path = folder / f"{name}-{part}.{suffix}"
     if not path.is_file():
@@ -49,7 +49,7 @@ def task_file(folder: Path, name: str, part: str) -> Path:
 
 def entry(folder: Path, name: str, called: str | None = None, **changes: Any) -> TaskEntry:
     """A task with training and test files."""
-    made: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "name": called or name,
         "config": CONFIGS[name],
         "train": (str(task_file(folder, name, "train")),),
@@ -57,12 +57,12 @@ def entry(folder: Path, name: str, called: str | None = None, **changes: Any) ->
         "test": {"test": str(task_file(folder, name, "test"))},
         "metric": None,
     }
-    return TaskEntry(**{**made, **changes})
+    return TaskEntry(**{**settings, **changes})
 
 
 def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1"), **changes: Any) -> FinetuneRequest:
-    """These tasks, for two short epochs."""
-    made: dict[str, Any] = {
+    """A request for these tasks, for two short epochs."""
+    settings: dict[str, Any] = {
         "model": str(model),
         "tasks": tuple(entry(folder, name) for name in names),
         "adapter": PALS,
@@ -70,17 +70,17 @@ def request(folder: Path, model: Path, names: tuple[str, ...] = ("ner", "ill.1")
         "training": TrainConfig(epochs=2, learning_rate=7e-3, batch_size=8),
         "run": RunConfig(checkpoint_steps=2),
     }
-    return FinetuneRequest(**{**made, **changes})
+    return FinetuneRequest(**{**settings, **changes})
 
 
 def fitted(folder: Path, name: str) -> Task[Any]:
-    """A task that knows the labels of its training file."""
+    """A task with the labels of its training file."""
     task = make_task(CONFIGS[name])
     return task.fit(task.read(str(task_file(folder, name, "train")), Silent()), Silent())
 
 
 def moved_model(source: Checkpoint, tasks: dict[str, Task[Any]], rows: Rows, seed: int = 0) -> Any:
-    """A model of ``tasks`` after some training, as far as its weights tell: each has moved a little."""
+    """A model of ``tasks`` in which every weight has moved a little, as by training."""
     model = open_multitask(source, {name: head_spec(task, PALS) for name, task in tasks.items()}, rows, seed)
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -90,7 +90,7 @@ def moved_model(source: Checkpoint, tasks: dict[str, Task[Any]], rows: Rows, see
 
 
 def write_multitask(model: Any, trained: Any, source: Checkpoint, folder: Path, full: Checkpoint | None = None) -> None:
-    """As training writes it: whole, or as a further seed of ``full``."""
+    """Write a model as training does: whole, or as a further seed of ``full``."""
     if full is None:
         write_model(model.encoder, trained, source, folder)
     else:
@@ -100,22 +100,22 @@ def write_multitask(model: Any, trained: Any, source: Checkpoint, folder: Path, 
 
 
 def describe(folder: Path, tasks: dict[str, Task[Any]], seeds: tuple[int, ...] = (0,), **settings: Any) -> None:
-    """Write what says of a folder which tasks it has."""
+    """Write the files that describe the tasks of a folder."""
     for name, task in tasks.items():
-        own = {"adapter": {"size": PALS.size, "heads": PALS.heads}, "metric": task.main, "max_length": 64}
+        shape = {"adapter": {"size": PALS.size, "heads": PALS.heads}, "metric": task.main, "max_length": 64}
         (folder / "tasks" / name).mkdir(parents=True, exist_ok=True)
-        (folder / "tasks" / name / "task.json").write_text(json.dumps({**task.settings(), **own, **settings}))
+        (folder / "tasks" / name / "task.json").write_text(json.dumps({**task.settings(), **shape, **settings}))
     (folder / "multitask.json").write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(tasks)}))
     (folder / "scores.json").write_text(json.dumps({"seeds": [{"seed": seed} for seed in seeds]}))
 
 
 def files_of(folder: Path) -> dict[str, str]:
-    """All files, those that tell the time, too."""
+    """The hash of each file, including files with times."""
     return {str(path.relative_to(folder)): hash_file(path) for path in folder.rglob("*") if path.is_file()}
 
 
 def said(folder: Path, name: str, seed: int | None = None, **options: Any) -> list[Any]:
-    """What a task's model says about ``TEXTS``."""
+    """The logits of a task's model on ``TEXTS``."""
     model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions(**options))
     kind, record = model.task.name, {"question": "what heart"}
     examples = [model.task.example({**record, "context": text} if kind == "qa" else text, "here") for text in TEXTS]
@@ -123,14 +123,17 @@ def said(folder: Path, name: str, seed: int | None = None, **options: Any) -> li
 
 
 def predicted(folder: Path, name: str, seed: int | None = None) -> list[dict[str, Any]]:
-    """What a task's model says about its test file."""
+    """The predictions of a task's model on its test file."""
     model = OpenedModel.open(TaskFolder.open(str(folder), seed, name), ReadingOptions())
     source = task_file(folder.parent, name, "test")
     examples = model.task.read(str(source), Silent())
-    return [model.task.decode(*each) for each in model.logits(examples)]
+    return [model.task.decode(*pair) for pair in model.logits(examples)]
 
 
 def same(folder: Path, name: str, seed: int | None, written: Path) -> bool:
-    """Whether a task's model predicts what was written when it was trained."""
-    found = json.loads(json.dumps(predicted(folder, name, seed)))
-    return bool(found == [{key: row[key] for key in one} for row, one in zip(lines(written), found, strict=True)])
+    """Whether a task's model makes the predictions that training wrote."""
+    predictions = json.loads(json.dumps(predicted(folder, name, seed)))
+    return bool(
+        predictions
+        == [{key: row[key] for key in prediction} for row, prediction in zip(lines(written), predictions, strict=True)]
+    )

@@ -38,9 +38,9 @@ def make_models(folder: Path) -> Path:
         labels = {} if task is None else {"num_labels": len(task.labels)}
         base = tiny_model_in(folder, architecture, name=f"{name}-base", initializer_range=0.3, **labels)
         expand(base, folder / name)
-        for made in (base, folder / name):
+        for model in (base, folder / name):
             if task is not None:
-                (made / "task.json").write_text(json.dumps({**task.settings(), "pool": "mean", "max_length": 64}))
+                (model / "task.json").write_text(json.dumps({**task.settings(), "pool": "mean", "max_length": 64}))
     return folder
 
 
@@ -56,7 +56,7 @@ def application(
 
 @contextmanager
 def serving(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command, in a process group of its own, and the address at which it serves."""
+    """Start the command in a process group of its own; yield the process and its address."""
     command = [sys.executable, "-m", "greenadapt", "serve", "-m", str(model), "--port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

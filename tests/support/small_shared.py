@@ -1,4 +1,4 @@
-"""Small encoders that tasks share, every weight of which differs from zero, and plain models with the same weights."""
+"""Small encoders for several tasks, whose weights all differ from zero, and plain models with the same weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +34,7 @@ def shared_encoder(architecture: str = "Bert", **config: Any) -> Any:
 
 
 def moved(module: Any, seed: int = 3) -> Any:
-    """``module``, each of whose weights has moved a little."""
+    """``module`` after a small random change of every weight."""
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():

@@ -40,7 +40,9 @@ FAMILIES = [
     *("DistilBert", "Electra", "MPNet", "ModernBert", "NomicBert", "Gte"),
 ]
 _LIKE_OTHERS = ("XLMRoberta", "Camembert", "Ernie", "Gte")
-EVERY_FAMILY = [pytest.param(each, marks=pytest.mark.long) if each in _LIKE_OTHERS else each for each in FAMILIES]
+EVERY_FAMILY = [
+    pytest.param(family, marks=pytest.mark.long) if family in _LIKE_OTHERS else family for family in FAMILIES
+]
 """To be tested one by one: those whose layers are those of another one are left out of every day."""
 HEADS = ("TokenClassification", "SequenceClassification", "QuestionAnswering")
 TASK_MODELS = [(family, head) for family in FAMILIES for head in HEADS if hasattr(transformers, f"{family}For{head}")]
@@ -56,16 +58,16 @@ class Signalling(Notes):
 
     @contextmanager
     def bar(self, label: str, total: int | None, unit: str) -> Iterator[Bar]:
-        done = 0
+        units = 0
         with super().bar(label, total, unit) as bar:
 
             class Counting:
-                def advance(_, n: int = 1, **shown: Any) -> None:  # noqa: N805
-                    nonlocal done
-                    done += n
-                    if done == self.at and unit == "steps":
+                def advance(_, n: int = 1, **facts: Any) -> None:  # noqa: N805
+                    nonlocal units
+                    units += n
+                    if units == self.at and unit == "steps":
                         signal.raise_signal(self.number)
-                    bar.advance(n, **shown)
+                    bar.advance(n, **facts)
 
             yield Counting()  # type: ignore[misc]
 
@@ -106,14 +108,14 @@ def known_text(n_lines: int = 200) -> str:
 
 
 def facts_file(model: Path) -> Json:
-    """What ``expand`` would have left of how ``model`` was made from the one beside it."""
+    """Write the facts about the base model of ``model`` that ``expand`` would write."""
     facts: Json = {"corpus": "medicine", "model": {"name": "tiny", "source": str(model.parent / "base")}}
     (model / "greenadapt.json").write_text(json.dumps(facts))
     return facts
 
 
 def trained(folder: Path, seed: int = 1) -> Path:
-    """The model of a folder after some training, as far as its weights tell: each has moved a little."""
+    """The model of a folder after a small random change of every weight, as by training."""
     draw = torch.Generator().manual_seed(seed)
     weights = load_file(folder / "model.safetensors")
     moved = {name: w + 0.1 * torch.randn(w.shape, generator=draw).to(w.dtype) for name, w in weights.items()}
@@ -154,7 +156,7 @@ def ner_file(path: Path, n: int = 40, seed: int = 0) -> Path:
 
 
 def texts_file(path: Path, n: int = 40, seed: int = 0, *, numbers: bool = False, pair: bool = False) -> Path:
-    """JSON lines; the class is "ill" where there is a disease, the number how many words have an a."""
+    """JSON lines; the class is "ill" if the text has a disease, the number counts words with an a."""
     rows: list[Json] = []
     for words in sentences(n, seed):
         label: Any = "ill" if DISEASES & {*words} else "well"
@@ -168,7 +170,7 @@ def texts_file(path: Path, n: int = 40, seed: int = 0, *, numbers: bool = False,
 
 
 def qa_file(path: Path, n: int = 20, seed: int = 0, *, impossible: bool = False) -> Path:
-    """SQuAD's JSON: what disease is there? With ``impossible``, every third question has no answer."""
+    """SQuAD's JSON with questions for a disease; with ``impossible``, every third question has no answer."""
     paragraphs = []
     for i, words in enumerate(sentences(n, seed)):
         words.insert(i % 3, "tachycardia")
@@ -176,8 +178,8 @@ def qa_file(path: Path, n: int = 20, seed: int = 0, *, impossible: bool = False)
         answers = [{"text": "tachycardia", "answer_start": context.index("tachycardia")}]
         qa: Json = {"id": i, "question": "what heart", "answers": answers}
         if impossible:
-            none = i % 3 == 0
-            qa |= {"is_impossible": none, "answers": [] if none else answers}
+            is_impossible = i % 3 == 0
+            qa |= {"is_impossible": is_impossible, "answers": [] if is_impossible else answers}
         paragraphs.append({"context": context, "qas": [qa]})
     path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), "utf-8")
     return path
@@ -188,12 +190,12 @@ def session(tmp_path: Path, out: str = "run", **options: Any) -> Session:
 
 
 def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
-    """NER on ``train.tsv``, ``dev.tsv`` and ``test.tsv``, which are written where they are not there."""
+    """NER on ``train.tsv``, ``dev.tsv`` and ``test.tsv``, which are written if they are missing."""
     files = {name: tmp_path / f"{name}.tsv" for name in ("train", "dev", "test")}
     for seed, file in enumerate(files.values()):
         if not file.exists():
             ner_file(file, 40 if seed == 0 else 15, seed)
-    made: Json = {
+    settings: Json = {
         "model": str(model),
         "train": (str(files["train"]),),
         "test": str(files["test"]),
@@ -201,7 +203,7 @@ def ner_request(tmp_path: Path, model: Path, **changes: Any) -> FinetuneRequest:
         "training": TRAIN,
         "run": RunConfig(checkpoint_steps=2),
     }
-    return FinetuneRequest.of_one(**{**made, **changes})
+    return FinetuneRequest.of_one(**{**settings, **changes})
 
 
 def texts_request(folder: Path, model: Path, seeds: tuple[int, ...]) -> FinetuneRequest:

@@ -43,7 +43,7 @@ def packed(model: Path, folder: Path, texts: Iterable[Document], max_length: int
 def masked_dataset(
     model: Path, folder: Path, memory: MemoryInput | None = None, *, is_fixed: bool = False, share: float = 0.3
 ) -> MaskedDataset:
-    """All rows are held, and the masks are those of seed 7."""
+    """A data set with all rows, and with the masks of seed 7."""
     text, encoder = packed(model, folder, documents())
     masking = Masking.of(encoder.tokenizer, share, whole_words=False)
     rows = Rows.all(Checkpoint.open(model).n_rows)

@@ -1,4 +1,4 @@
-"""Training that is watched."""
+"""Training whose steps a test can read."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,15 +7,15 @@ from greenadapt.training.loop import Step, Training
 
 
 def watched() -> tuple[type[Training], list[tuple[Any, list[Step]]]]:
-    """What stands for ``Training``, and the model and the steps of each one that is made of it."""
+    """A replacement for ``Training``, and the list of (model, steps) of the trainings that it makes."""
     trained: list[tuple[Any, list[Step]]] = []
 
     class Watched(Training):
         def steps(self) -> Iterator[Step]:
-            made: list[Step] = []
-            trained.append((self.model, made))
+            steps: list[Step] = []
+            trained.append((self.model, steps))
             for step in super().steps():
-                made.append(step)
+                steps.append(step)
                 yield step
 
     return Watched, trained

@@ -44,7 +44,7 @@ def failures() -> dict[str, str]:
 
 
 def lesser(module: ModuleType) -> ModuleType:
-    """A module without what only Unix has in it."""
+    """A copy of a module without the attributes that only Unix has."""
     copy = ModuleType(module.__name__)
     vars(copy).update({name: value for name, value in vars(module).items() if name not in ATTRIBUTES[module]})
     return copy

@@ -30,21 +30,21 @@ class Trials:
 
 def test_a_campaign_goes_on_and_repeats_what_failed(tmp_path: Path) -> None:
     file = tmp_path / "outcomes.jsonl"
-    told: list[object] = []
-    campaign.Campaign(outcomes.Log(file), {"faults": Trials(False)}, 1, told.append).run(60)
+    lines: list[object] = []
+    campaign.Campaign(outcomes.Log(file), {"faults": Trials(False)}, 1, lines.append).run(60)
     first = outcomes.Log(file)
-    assert told == first.records
-    assert [each.case for each in first.records] == ["kill/a", "kill/b", "load/c", *["kill/a", "kill/b"], "kill/a"]
-    assert len({each.seed for each in first.of("faults", "kill/b")}) == 2
+    assert lines == first.records
+    assert [record.case for record in first.records] == ["kill/a", "kill/b", "load/c", *["kill/a", "kill/b"], "kill/a"]
+    assert len({record.seed for record in first.of("faults", "kill/b")}) == 2
     assert "Faults: 6 tried, 2 survived, 4 not as promised" in report.totals(first)
     with open(file, "a") as cut:
         cut.write('{"part": "faul')
     again = outcomes.Log(file)
-    campaign.Campaign(again, {"faults": Trials(True, 0)}, 1, told.append).run(60)
+    campaign.Campaign(again, {"faults": Trials(True, 0)}, 1, lines.append).run(60)
     repeated = outcomes.Log(file)
     assert again.records == repeated.records
-    assert [(each.case, each.attempt, each.seed) for each in repeated.of("faults", "kill/b")] == [
-        ("kill/b", attempt, each.seed) for attempt in (0, 1) for each in first.of("faults", "kill/b")
+    assert [(record.case, record.attempt, record.seed) for record in repeated.of("faults", "kill/b")] == [
+        ("kill/b", attempt, record.seed) for attempt in (0, 1) for record in first.of("faults", "kill/b")
     ]
     assert "Faults: 6 tried, 6 survived, 0 not as promised" in report.totals(repeated)
     assert "ValueError: a bug of the campaign itself" in report.totals(repeated)

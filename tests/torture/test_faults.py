@@ -18,11 +18,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def parts(folder: Path) -> Iterator[dict[str, Any]]:
-    """All of them in one folder, so that they share inputs and start states."""
+    """All parts in one folder, so that they share inputs and start states."""
     kinds = (faults.Faults, downloads.Downloads, uploads.Uploads, concurrency.Concurrency)
-    made = {kind.__name__: kind(folder, 1.0) for kind in kinds}
-    yield made
-    for part in made.values():
+    instances = {kind.__name__: kind(folder, 1.0) for kind in kinds}
+    yield instances
+    for part in instances.values():
         part.close()
 
 
@@ -37,8 +37,8 @@ def parts(folder: Path) -> Iterator[dict[str, Any]]:
     ],
 )
 def test_nothing_is_lost(parts: dict[str, Any], part: str, case: str) -> None:
-    found = list(parts[part].attempt(case, 1))
-    assert [each.outcome for each in found] == ["survived"], found
+    records = list(parts[part].attempt(case, 1))
+    assert [record.outcome for record in records] == ["survived"], records
 
 
 def test_a_result_that_is_not_whole_is_noticed(parts: dict[str, Any]) -> None:
@@ -53,6 +53,6 @@ def test_a_result_that_is_not_whole_is_noticed(parts: dict[str, Any]) -> None:
             (link / "vocabulary.tsv").write_text("")
         else:
             link.unlink()
-        with pytest.raises(trials.PromiseError) as found:
+        with pytest.raises(trials.PromiseError) as error:
             bench.require(stage, reference.before, reference.after)
-        assert found.value.outcome.outcome == "lost"
+        assert error.value.outcome.outcome == "lost"

@@ -25,10 +25,10 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", [name for name, reader in READERS.items() if not reader.needs_models])
 def test_changed_files_are_read_or_refused_in_one_line(texts: Path, name: str) -> None:
-    found = fuzz(READERS[name], texts, 23, N)
-    assert found.bad == {}
-    assert found.counts["refused"] > 0
-    assert found.counts.total() == N
+    failures = fuzz(READERS[name], texts, 23, N)
+    assert failures.bad == {}
+    assert failures.counts["refused"] > 0
+    assert failures.counts.total() == N
 
 
 @pytest.mark.slow
@@ -36,9 +36,9 @@ def test_changed_files_are_read_or_refused_in_one_line(texts: Path, name: str) -
 def test_so_are_changed_files_of_models(trained_once: Path, tmp_path: Path, name: str) -> None:
     for model in ("base", "adapted", "many"):
         shutil.copytree(trained_once / model, tmp_path / "models" / model)
-    found = fuzz(READERS[name], tmp_path, 23, N)
-    assert found.bad == {}
-    assert found.counts["refused"] > 0
+    failures = fuzz(READERS[name], tmp_path, 23, N)
+    assert failures.bad == {}
+    assert failures.counts["refused"] > 0
 
 
 def test_what_is_wrong_is_noticed(texts: Path) -> None:
@@ -56,9 +56,9 @@ def test_what_is_wrong_is_noticed(texts: Path) -> None:
         (InputError("a.txt is broken"), "unclear"),
         (good, "refused"),
     ):
-        found = fuzz(fail(error), texts, 1, 3)
-        assert found.counts == {verdict: 3}
-        assert len(found.bad) == (error is not good)
+        failures = fuzz(fail(error), texts, 1, 3)
+        assert failures.counts == {verdict: 3}
+        assert len(failures.bad) == (error is not good)
 
 
 def test_what_a_process_opens_and_starts_is_watched(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_what_a_process_opens_and_starts_is_watched(tmp_path: Path) -> None:
         "subprocess.run(['true'])\n"
         "print('|'.join(seen))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path.cwd())
-    seen = done.stdout.strip().split("|")
-    assert [each.split()[0] for each in seen] == ["reads", "writes", "os.remove", "subprocess.Popen"]
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path.cwd())
+    seen = process.stdout.strip().split("|")
+    assert [line.split()[0] for line in seen] == ["reads", "writes", "os.remove", "subprocess.Popen"]
 
 
 def test_a_file_that_is_lost_is_noticed(tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ def test_a_wheel_is_the_same_when_it_is_built_again(tmp_path: Path, monkeypatch:
     from hatchling.build import build_wheel
 
     monkeypatch.chdir(ROOT)
-    made = []
+    wheels = []
     for i, epoch in enumerate(("1700000000", "1700000000", "1800000000")):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
         os.utime(ROOT / "greenadapt" / "py.typed")
         (tmp_path / str(i)).mkdir()
         wheel = tmp_path / str(i) / build_wheel(str(tmp_path / str(i)))
-        made.append(hashlib.sha256(wheel.read_bytes()).hexdigest())
-    assert made[0] == made[1] != made[2]
+        wheels.append(hashlib.sha256(wheel.read_bytes()).hexdigest())
+    assert wheels[0] == wheels[1] != wheels[2]

@@ -47,8 +47,8 @@ class _Line(ProgressColumn):
         start = " ".join(task.description.split())
         share = f"{task.percentage:3.0f}%" if task.total else f"{compact(task.completed)} {self._unit}"
         time = _time(task)
-        done, seconds = (task.completed, task.finished_time or 0) if task.finished else task.fields["speed"].recent
-        speed = rate(done, seconds, self._unit)
+        units, seconds = (task.completed, task.finished_time or 0) if task.finished else task.fields["speed"].recent
+        speed = rate(units, seconds, self._unit)
         facts: Sequence[str] = [speed, *task.fields["facts"]] if task.total else [speed]
         while facts and len("  ".join([start, share, *facts, time])) > width:
             facts = facts[:-1]
@@ -61,18 +61,18 @@ class _Line(ProgressColumn):
 
     def _bar(self, task: Task, width: int) -> Text:
         mark = "-" if self._console.options.ascii_only else "━"
-        done = int(width * min(task.percentage, 100) / 100)
-        return Text(mark * done, "green" if task.finished else "cyan").append(mark * (width - done), "bright_black")
+        filled = int(width * min(task.percentage, 100) / 100)
+        return Text(mark * filled, "green" if task.finished else "cyan").append(mark * (width - filled), "bright_black")
 
 
 def _time(task: Task) -> str:
     """Elapsed time and, at the speed of the last minute, remaining time."""
     elapsed = task.finished_time if task.finished else task.elapsed
-    left = task.fields["speed"].left(task.remaining) if task.remaining and not task.finished else None
-    return _clock(elapsed or 0) + ("" if left is None else f", {_clock(left)} left")
+    remaining = task.fields["speed"].seconds_of(task.remaining) if task.remaining and not task.finished else None
+    return _clock(elapsed or 0) + ("" if remaining is None else f", {_clock(remaining)} left")
 
 
 def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, remainder = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{remainder:02}" if hours else f"{minutes}:{remainder:02}"

@@ -32,7 +32,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
 
     cells = [columns, *rows]
     widths = [max(cell_len(row[i]) for row in cells) for i in range(len(columns))]
-    if width is not None and sum(widths) + len(_GAP) * (len(widths) - 1) + 1 > width:
+    total = sum(widths) + len(_GAP) * (len(widths) - 1)
+    if width is not None and total + 1 > width:
         return [line for row in rows for line in _block(columns, row, width)]
 
     def line(row: Sequence[str]) -> str:
@@ -42,23 +43,29 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
         ]
         return f" {_GAP.join(padded)}".rstrip()
 
-    rule = " " + "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
-    return [line(columns), rule, *map(line, rows)]
+    return [line(columns), f" {'─' * total}", *map(line, rows)]
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
     """``text`` in equally indented lines of at most ``width`` columns, broken only at spaces: paths can be copied."""
-    from rich.cells import cell_len
-
     start = text[: len(text) - len(text.lstrip())]
-    return [text] if width is None or cell_len(text) <= width else _filled(text.split(), width, start, start)
+    return hanging(start, text.removeprefix(start), width)
 
 
 def hanging(first: str, text: str, width: int | None) -> list[str]:
     """``first`` and ``text`` in lines of at most ``width`` columns, the later ones indented as wide as ``first``."""
-    if width is None or len(first) + len(text) <= width:
+    from rich.cells import cell_len
+
+    if width is None or cell_len(first + text) <= width:
         return [first + text]
-    return _filled(text.split(), width, first, " " * len(first))
+    words = text.split() or [""]
+    lines = [first + words[0]]
+    for word in words[1:]:
+        if cell_len(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(" " * len(first) + word)
+    return lines
 
 
 def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
@@ -66,21 +73,7 @@ def _block(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     names = max(map(len, columns[1:]), default=0)
     lines = wrapped(f" {row[0] or '-'}", width)
     for name, cell in zip(columns[1:], row[1:], strict=True):
-        first = f"   {name.ljust(names)}{_GAP}"
-        lines += _filled(cell.split(), width, first, " " * len(first)) if cell else []
-    return lines
-
-
-def _filled(words: Sequence[str], width: int, initial_indent: str, subsequent_indent: str) -> list[str]:
-    """Fill lines with ``words``, which begin with ``initial_indent`` and ``subsequent_indent``."""
-    from rich.cells import cell_len
-
-    lines = [initial_indent + words[0]] if words else []
-    for word in words[1:]:
-        if cell_len(f"{lines[-1]} {word}") <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(subsequent_indent + word)
+        lines += hanging(f"   {name.ljust(names)}{_GAP}", cell, width) if cell else []
     return lines
 
 
@@ -113,7 +106,10 @@ def output() -> Output:
 
 
 def write_message(level: Level, message: str, **numbers: Any) -> None:
-    """Write one line to stderr: as JSON with time, level, stage and ``numbers``, or the message as text."""
+    """Write one line to stderr: as JSON with time, level, stage and ``numbers``, or as text.
+
+    A warning as text is yellow on a terminal.
+    """
     if _output.as_json:
         from greenadapt.progress import STAGE
 
@@ -166,29 +162,29 @@ _APART = 1.0
 class Speed:
     """The speed of work over the last minute, or over the last step if that took longer."""
 
-    def __init__(self, now: float) -> None:
-        """Start the work at ``now``, in seconds of any clock."""
-        self._marks = [(now, 0.0)]
-        """(time, done units) marks of the last minute, and the last mark before it."""
+    def __init__(self, start: float) -> None:
+        """Start the work at ``start``, in seconds of any clock."""
+        self._marks = [(start, 0.0)]
+        """(time, finished units) in the last minute, and the last mark before it."""
 
-    def mark(self, now: float, done: float) -> None:
-        """Record that ``done`` units are done at ``now``."""
+    def mark(self, seconds: float, units: float) -> None:
+        """Record that ``units`` in all are finished at ``seconds`` of the clock."""
         if len(self._marks) > 2 and self._marks[-1][0] - self._marks[-2][0] < _APART:
             self._marks.pop()
-        self._marks.append((now, done))
-        while len(self._marks) > 2 and now - self._marks[1][0] >= _RECENT:
+        self._marks.append((seconds, units))
+        while len(self._marks) > 2 and seconds - self._marks[1][0] >= _RECENT:
             self._marks.pop(0)
 
     @property
     def recent(self) -> tuple[float, float]:
         """The number of recent units, and their seconds."""
-        (start, before), (end, done) = self._marks[0], self._marks[-1]
-        return done - before, end - start
+        (start, first), (end, last) = self._marks[0], self._marks[-1]
+        return last - first, end - start
 
-    def left(self, units: float) -> float | None:
+    def seconds_of(self, units: float) -> float | None:
         """The seconds that ``units`` take at this speed; ``None`` if it is unknown."""
-        done, seconds = self.recent
-        return units * seconds / done if done > 0 and seconds > 0 else None
+        recent, seconds = self.recent
+        return units * seconds / recent if recent > 0 and seconds > 0 else None
 
 
 _LOG_EVERY = 60.0  # seconds between two lines of a bar if stderr is not a terminal
@@ -208,11 +204,6 @@ def make_progress(*, is_read: bool = True) -> Progress:
     return _Terminal() if sys.stderr.isatty() and (is_read or not sys.stdout.isatty()) else _Log()
 
 
-def write_warning(message: str) -> None:
-    """Write a warning on stderr, in yellow on a terminal."""
-    write_message("warning", message)
-
-
 def say_loading(models: Iterable[str]) -> None:
     """On a terminal, announce that models are loading."""
     if sys.stderr.isatty() and not (output().quiet or output().as_json):
@@ -224,15 +215,15 @@ def warn_in_words() -> None:
     import warnings
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        write_warning(str(message))
+        write_message("warning", str(message))
 
     warnings.showwarning = show
 
 
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line; pure ASCII if stdout is not UTF-8, and nothing that controls a terminal."""
-    plain = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
-    print_lines([harmless_json(json.dumps(value, ensure_ascii=plain))], styled=True)
+def print_json(*values: Mapping[str, Any]) -> None:
+    """Print JSON objects, one a line; pure ASCII if stdout is not UTF-8, and nothing that controls a terminal."""
+    is_ascii = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
+    print_lines((harmless_json(json.dumps(value, ensure_ascii=is_ascii)) for value in values), styled=True)
 
 
 def print_lines(lines: Iterable[str], *, styled: bool = False) -> None:
@@ -266,12 +257,10 @@ class _Quiet(Silent):
     """Progress that shows only warnings."""
 
     def warn(self, message: str) -> None:
-        write_warning(message)
+        write_message("warning", message)
 
 
 class _Log(_Quiet):
-    """Progress for logs and pipes."""
-
     def note(self, message: str) -> None:
         write_message("info", message)
 
@@ -285,39 +274,37 @@ class _Log(_Quiet):
 class _LogBar:
     def __init__(self, label: str, total: float | None, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
-        self.done = 0.0
+        self.units = 0.0
         self.start = self.reported = time.monotonic()
         self.speed = Speed(self.start)
         self.facts: dict[str, str] = {}
 
     def advance(self, amount: float, **facts: str) -> None:
-        self.done += amount
+        self.units += amount
         self.facts = facts
-        now = time.monotonic()
-        self.speed.mark(now, self.done)
+        seconds = time.monotonic()
+        self.speed.mark(seconds, self.units)
         every = _JSON_EVERY if output().as_json else _LOG_EVERY
-        if now - self.reported > every and self.done != self.total:
+        if seconds - self.reported > every and self.units != self.total:
             self.line()
 
     def line(self, ended: bool = False) -> None:
         self.reported = time.monotonic()
         seconds = max(self.reported - self.start, 1e-9)
-        # The total may be an estimate: once more is done nobody knows it, and a finished bar has no time left.
-        total = None if self.total and self.done > self.total else self.total
+        # The total may be an estimate: once it is exceeded, the total is unknown.
+        total = None if self.total and self.units > self.total else self.total
         share = f" of {compact(total)}" if total else ""
         facts = "".join(f", {name} {value}" for name, value in self.facts.items())
-        remaining = self.speed.left(total - self.done) if total and not ended else None
+        remaining = self.speed.seconds_of(total - self.units) if total and not ended else None
         facts += f", about {remaining:.0f} s left" if remaining is not None and remaining >= 1 else ""
-        speed = rate(*((self.done, seconds) if ended else self.speed.recent), self.unit)
-        text = f"{self.label}: {compact(self.done)}{share} {self.unit} in {seconds:.0f} s ({speed}{facts})"
-        done = int(self.done) if float(self.done).is_integer() else self.done
-        numbers = {"done": done, "total": total, "unit": self.unit, "seconds": round(seconds, 3)}
+        speed = rate(*((self.units, seconds) if ended else self.speed.recent), self.unit)
+        text = f"{self.label}: {compact(self.units)}{share} {self.unit} in {seconds:.0f} s ({speed}{facts})"
+        units = int(self.units) if float(self.units).is_integer() else self.units
+        numbers = {"done": units, "total": total, "unit": self.unit, "seconds": round(seconds, 3)}
         write_message("info", text, progress={"label": self.label, **numbers, "ended": ended, "facts": self.facts})
 
 
 class _Terminal(_Quiet):
-    """Progress on a terminal."""
-
     def __init__(self) -> None:
         from rich.console import Console
 
@@ -334,11 +321,11 @@ class _Terminal(_Quiet):
             yield bar
 
 
-def rate(done: float, seconds: float, unit: str) -> str:
+def rate(units: float, seconds: float, unit: str) -> str:
     """The speed of work, such as ``12.3k words/s``, or ``181 s/step`` if a unit takes longer than a second."""
-    if 0 < done < seconds:
-        return f"{compact(seconds / done)} s/{unit.removesuffix('s')}"
-    return f"{compact(done / max(seconds, 1e-9))} {unit}/s"
+    if 0 < units < seconds:
+        return f"{compact(seconds / units)} s/{unit.removesuffix('s')}"
+    return f"{compact(units / max(seconds, 1e-9))} {unit}/s"
 
 
 def compact(number: float | None) -> str:

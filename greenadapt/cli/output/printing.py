@@ -46,9 +46,7 @@ def describe(result: Result) -> dict[str, Any]:
 
 
 def print_results(results: Iterable[Result], as_json: bool) -> None:
-    """The last result as one JSON object (the earlier ones under ``stages``), or a few lines about each;
-    under ``--quiet`` none.
-    """
+    """Print the last result as JSON, with the earlier ones under ``stages``, or unless ``--quiet`` all as text."""
     results = list(results)
     if as_json:
         last = describe(results[-1])
@@ -62,7 +60,7 @@ def print_results(results: Iterable[Result], as_json: bool) -> None:
 
 
 def _lines(result: Result, *, judges_map: bool) -> list[str]:
-    """``judges_map``: whether no rows of another recipe were made, whose figures would be others."""
+    """``judges_map``: whether the figures of the map count, since no rows by another recipe follow."""
     manifest = result.manifest
     seconds = manifest.cost.get("seconds", 0.0)
     status = f"done in {seconds:.1f} s" if result.fresh else "up to date"
@@ -80,7 +78,6 @@ def counts_in_words(counts: dict[str, Any]) -> str:
 
 
 def _quality(figures: dict[str, Any]) -> str:
-    """The quality of a map in one line."""
     base = figures["base_rows"]["cosine"]
     return (
         f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
@@ -89,7 +86,7 @@ def _quality(figures: dict[str, Any]) -> str:
 
 
 def _recipes(rows: dict[str, Any]) -> str:
-    """Which recipe the new rows are, its figures, and those that it was chosen by, in one line."""
+    """The recipe of the new rows, its figures on held-out words, and the cosines of all recipes, in one line."""
     line = f"  rows {rows['recipe']}"
     if figures := rows["heldout"].get(rows["recipe"]):
         base = figures["base_rows"]["cosine"]
@@ -104,10 +101,9 @@ def _number(value: object) -> str:
 
 
 def print_plan(steps: Iterable[PlannedStep], as_json: bool) -> None:
-    """The steps, as lines of JSON or as text."""
+    """Print the steps, as lines of JSON or as text."""
     if as_json:
-        for step in steps:
-            print_json(step.as_dict())
+        print_json(*(step.as_dict() for step in steps))
     else:
         print_text(line for step in steps for line in _step_lines(step))
 
@@ -116,14 +112,13 @@ def _step_lines(step: PlannedStep) -> list[str]:
     if step.status == UP_TO_DATE:
         text = f"up to date; {counts_in_words(step.counts)}"
     else:
-        more = ["resumes a killed run"] * step.resumes
-        more += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
-        text = "; ".join([f"{step.status}: {step.why}", *more])
+        parts = [f"{step.status}: {step.why}", *(["resumes a killed run"] if step.resumes else [])]
+        parts += [] if step.seconds is None else [f"took {duration(step.seconds)} last time"]
+        text = "; ".join(parts)
     return [f"{step.stage}: {text}", *_adapter(step.adapter), f"  {step.folder}"]
 
 
 def _adapter(counts: Json | None) -> list[str]:
-    """The adapters of the tasks, and how many weights they add."""
     if counts is None:
         return []
     tasks = counted(counts["tasks"], "task")
@@ -143,7 +138,7 @@ def _adapter(counts: Json | None) -> list[str]:
 
 
 def _ranges(layers: Sequence[int]) -> str:
-    """``1-12``, or every number if some in between are missing."""
+    """``1-12``, or all numbers if they are not consecutive."""
     if len(layers) > 1 and layers[-1] - layers[0] == len(layers) - 1:
         return f"{layers[0]}-{layers[-1]}"
     return ",".join(map(str, layers))
@@ -153,7 +148,7 @@ _COLUMNS = ["stage", "state", "made", "size", "time"]
 
 
 def print_status(rows: Sequence[Json], root: Path | None) -> None:
-    """The rows of ``status``; ``root`` is the workspace, if they are of one."""
+    """Print the rows of ``status``; ``root`` is the workspace, if they are of one."""
     results = [row for row in rows if row["kind"] == "result"]
     if root is not None:
         print_text([f"Workspace {root}" if rows else f"Workspace {root}: nothing in it yet", ""])
@@ -223,37 +218,37 @@ def _from_home(folder: str) -> str:
 
 
 def _unfinished(row: Json) -> list[str]:
-    what = " of ".join(filter(None, (row["stage"], ", ".join(filter(None, (row["corpus"], row["model"]))))))
+    stage = " of ".join(filter(None, (row["stage"], ", ".join(filter(None, (row["corpus"], row["model"]))))))
     spent = f", {duration(row['seconds'])} so far" if row["seconds"] else ""
     state, after = (
         ("Being made", "") if row["writer"] else ("Unfinished", "; the same command resumes it or starts over")
     )
     text = f"{byte_size(row['bytes'])}, changed {local_time(row['changed'])}{spent}{after}"
-    return [f"{state}: {what}: {text}", f"  {row['folder']}"]
+    return [f"{state}: {stage}: {text}", f"  {row['folder']}"]
 
 
 def local_time(iso: str) -> str:
-    """A time of day here, to the minute."""
+    """An ISO time in the local time zone, to the minute."""
     return datetime.fromisoformat(iso).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def print_cleaning(removable: Sequence[Json], kept: Sequence[Json], as_json: bool, *, to_stderr: bool = False) -> None:
+def print_cleaning(
+    removable: Sequence[Json], retained: Sequence[Json], as_json: bool, *, to_stderr: bool = False
+) -> None:
     """Print the rows that ``clean`` would remove, and those that it keeps."""
     if as_json:
-        for row in [*removable, *kept]:
-            print_json(row)
+        print_json(*removable, *retained)
         return
     with redirect_stdout(sys.stderr) if to_stderr else nullcontext():
         print_text(line for row in removable for line in _removable(row))
         print_text(_sum("To remove", removable) if removable else ["nothing to remove"])
-        print_text(line for row in kept for line in (f"Kept: {row['why']}", f"  {row['path']}"))
+        print_text(line for row in retained for line in (f"Kept: {row['why']}", f"  {row['path']}"))
 
 
 def print_removed(rows: Sequence[Json], as_json: bool) -> None:
     """Print the rows that ``clean`` removed, and those that it kept."""
     if as_json:
-        for row in rows:
-            print_json(row)
+        print_json(*rows)
         return
     print_text(_sum("Removed", [row for row in rows if row["action"] == "removed"]))
     print_text(line for row in rows if row["why"] for line in (f"Kept: {row['why']}", f"  {row['path']}"))
@@ -265,12 +260,12 @@ def _removable(row: Json) -> list[str]:
 
 
 def _sum(verb: str, rows: Sequence[Json]) -> list[str]:
-    what = "file or folder", "files and folders"
-    return [f"{verb}: {counted(len(rows), *what)}, {byte_size(sum(row['bytes'] for row in rows))}"]
+    count = counted(len(rows), "file or folder", "files and folders")
+    return [f"{verb}: {count}, {byte_size(sum(row['bytes'] for row in rows))}"]
 
 
 def print_cluster(rows: Sequence[Json]) -> None:
-    """The nodes of a cluster, what of them is free, and what uses them."""
+    """Print the nodes of a cluster, their free cores, GPUs and memory, and the programs that run there."""
     nodes = [row for row in rows if row["kind"] == "node"]
     sums = {name: sum(row[name] for row in nodes) for name in nodes[0] if name not in ("kind", "address")}
     lines = [*nodes, {**sums, "address": "all"}] if len(nodes) > 1 else nodes
@@ -290,13 +285,12 @@ def print_cluster(rows: Sequence[Json]) -> None:
 
 
 def print_settings(rows: Sequence[Json]) -> None:
-    """Options that are set in a file or in the environment, and where."""
+    """Print the options that are set in a file or in the environment, and their locations."""
     cells = [[row["command"] or "all", row["option"], _setting(row["value"]), row["place"]] for row in rows]
     print_table("", ["command", "option", "value", "from"], cells, numbers=False)
 
 
 def _setting(value: str | list[str] | bool) -> str:
-    """As in a file."""
     return ", ".join(value) if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else value
 
 
@@ -304,7 +298,7 @@ _MOST_COLUMNS = 10
 
 
 def print_costs(rows: Sequence[Json]) -> None:
-    """What stages cost, in one table per corpus and model, each with its sum."""
+    """Print the cost of stages, in one table per corpus and model, with its sum."""
     if not rows:
         print_text(["no results in this workspace yet", ""])
         return
@@ -343,7 +337,7 @@ def _named(row: Json) -> str:
 
 
 def print_heldout(figures: Json, recipe: str) -> None:
-    """How well rows find those of held-out words; nothing if there were too few to hold any out."""
+    """Print how well rows of held-out words are found; nothing if there were too few words to hold any out."""
     if not figures:
         return
     names = ("precision_at_1", "precision_at_5", "precision_at_10")
@@ -357,7 +351,7 @@ def print_heldout(figures: Json, recipe: str) -> None:
 
 
 def print_rows(scores: Json) -> None:
-    """How well recipes predict the rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
+    """Print how well recipes predict rows of held-out words, see ``assess_rows``; the folder's recipe has a star."""
     first = next(iter(scores["rows"].values()))
     counts = _bands(first["by_count"])
     columns = ["rows", "cosine", "first", "in 10", *(f"in 10: {count}" for count in counts)]
@@ -382,7 +376,6 @@ def print_rows(scores: Json) -> None:
 
 
 def _print_states(scores: Json, counts: Sequence[str]) -> None:
-    """The substitution test, if torch is installed."""
     if (test := scores["substitution"]) is None:
         return
     table = [
@@ -439,7 +432,7 @@ def _small(number: float) -> str:
 
 
 def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
-    """One table per word, with a row per view and a column per neighbour; with many neighbours one table per view."""
+    """Print a table per word, with a row per view and a column per neighbour; with many neighbours a table per view."""
     if top > _MOST_COLUMNS:
         for row in rows:
             nearest = [[label, f"{cosine:.2f}"] for label, cosine in row.neighbours]
@@ -448,12 +441,12 @@ def print_neighbours(rows: Sequence[Neighbours], top: int) -> None:
     for word in dict.fromkeys(row.word for row in rows):
         views = [row for row in rows if row.word == word]
         cells = [[f"{label} {cosine:.2f}" for label, cosine in row.neighbours] for row in views]
-        table = [[row.view, *near, *[""] * (top - len(near))] for row, near in zip(views, cells, strict=True)]
+        table = [[row.view, *line, *[""] * (top - len(line))] for row, line in zip(views, cells, strict=True)]
         print_table(_counted(views[0]), ["nearest", *map(str, range(1, top + 1))], table, numbers=False)
 
 
 def _counted(row: Neighbours) -> str:
-    """The word, how often it occurs, and how far mapped vectors of such words can be trusted."""
+    """The word, its count, and how often mapped vectors of such words find their own row."""
     if row.count is None:
         return row.word
     if row.precision_at_10 is None:
@@ -463,7 +456,7 @@ def _counted(row: Neighbours) -> str:
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:
-    """The paper's table, recomputed, with the published figures."""
+    """Print the paper's table, recomputed, with the published figures."""
     table = [
         [
             f"{row['paper']} ({row['size']})",
@@ -484,7 +477,7 @@ def _range(numbers: Sequence[int]) -> str:
 
 
 def print_scores(scores: Json) -> None:
-    """The scores of a fine-tuned model (its ``scores.json``), see ``score_tables``."""
+    """Print the scores of a fine-tuned model (its ``scores.json``), see ``score_tables``."""
     advice = "give the tasks test or dev files" if "tasks" in scores else "give --test or --dev"
     tables = score_tables(scores)
     if not tables:
@@ -557,7 +550,7 @@ def _gap(rows: Sequence[Json]) -> list[str]:
 
 
 def print_answers(row: Json) -> None:
-    """A question, the best answer marked in its sentence, and the further ones."""
+    """Print a question, the best answer marked in its sentence, and further answers."""
     _print_marked(answer_lines(row))
 
 

@@ -41,53 +41,53 @@ def test_a_log_gets_plain_lines_and_stdout_stays_clean(capsys: pytest.CaptureFix
 
 
 def test_a_log_says_how_long_it_will_take(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    clock = 100.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock)
     with console.make_progress().bar("training", 10, "words") as bar:
-        now += 70
+        clock += 70
         bar.advance(2)
-        now += 280
+        clock += 280
         bar.advance(8)
-    half, done = capsys.readouterr().err.splitlines()
+    half, whole = capsys.readouterr().err.splitlines()
     assert half == "training: 2 of 10 words in 70 s (35 s/word, about 280 s left)"
-    assert done == "training: 10 of 10 words in 350 s (35 s/word)"
+    assert whole == "training: 10 of 10 words in 350 s (35 s/word)"
 
 
 def test_a_log_says_how_fast_the_last_minute_was(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """300 words in 10 minutes, then ten times as many: at the end of each line the speed of all is none of both."""
-    now = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    clock = 100.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock)
     with console.make_progress().bar("training", 3300, "words") as bar:
         for amount in (0.5, 5):
             for _ in range(600):
-                now += 1
+                clock += 1
                 bar.advance(amount)
     lines = capsys.readouterr().err.splitlines()
     assert "(2 s/word, about 6539 s left)" in lines[0]
     assert lines[-1] == "training: 3.3k of 3.3k words in 1200 s (2.75 words/s)"
     speeds = [re.findall(r"\((.*), about (\d+) s left\)", line) for line in lines[:-1]]
     assert [speed for [(speed, _)] in speeds[11:]] == ["5 words/s"] * len(speeds[11:])
-    [(_, left)], now_done = speeds[-1], int(re.findall(r"in (\d+) s", lines[-2])[0])
-    assert int(left) == 1200 - now_done
+    [(_, remaining)], elapsed = speeds[-1], int(re.findall(r"in (\d+) s", lines[-2])[0])
+    assert int(remaining) == 1200 - elapsed
 
 
-def on_a_clock(now: list[float], width: int = 100) -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=width, get_time=lambda: now[0], color_system=None)
+def on_a_clock(clock: list[float], width: int = 100) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=width, get_time=lambda: clock[0], color_system=None)
 
 
 def test_a_bar_says_how_fast_the_last_minute_was() -> None:
-    now = [0.0]
-    shown = on_a_clock(now)
-    with bar_module.drawn_bar(shown, "training", 4000, "words") as bar:
+    clock = [0.0]
+    terminal = on_a_clock(clock)
+    with bar_module.drawn_bar(terminal, "training", 4000, "words") as bar:
         for amount, seconds in ((1, 600), (10, 100)):
             for _ in range(seconds * 10):  # updates ten times a second
-                now[0] += 0.1
+                clock[0] += 0.1
                 bar.advance(amount / 10)
-        now[0] += 1  # a column is drawn anew after a moment
+        clock[0] += 1  # a column is drawn anew after a moment
         plain = Console(file=io.StringIO(), width=100, color_system=None)
-        plain.print(shown._live_stack[0].get_renderable())
+        plain.print(terminal._live_stack[0].get_renderable())
         drawn = plain.file.getvalue()  # type: ignore[attr-defined]
         assert "10 words/s" in drawn
         assert "11:41, 4:00 left" in drawn  # 2,400 words at 10 a second
@@ -95,11 +95,11 @@ def test_a_bar_says_how_fast_the_last_minute_was() -> None:
 
 def test_steps_that_take_longer_than_a_minute_have_a_speed() -> None:
     speed = Speed(0)
-    assert speed.left(1) is None
-    for done, now in enumerate((100, 200, 500), start=1):
-        speed.mark(now, done)
-        assert speed.recent == (1, 300 if now == 500 else 100)
-    assert speed.left(2) == 600
+    assert speed.seconds_of(1) is None
+    for units, seconds in enumerate((100, 200, 500), start=1):
+        speed.mark(seconds, units)
+        assert speed.recent == (1, 300 if seconds == 500 else 100)
+    assert speed.seconds_of(2) == 600
 
 
 def test_a_log_never_counts_beyond_an_estimated_total(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,10 +114,10 @@ class Terminal(io.StringIO):
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    shown = Terminal()
-    monkeypatch.setattr("sys.stderr", shown)
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    return shown
+    return terminal
 
 
 @pytest.mark.parametrize(("width", "facts"), [("120", "words/s  epoch 1/2  lr 0.01"), ("45", "words/s")])
@@ -125,9 +125,9 @@ def test_a_bar_fits_the_terminal_and_ends_finished(monkeypatch: pytest.MonkeyPat
     """Also where the total was an estimate, and more or less was done."""
     screen = on_terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", width)
-    for done in (7, 10, 13):
+    for units in (7, 10, 13):
         with console.make_progress().bar("training", 10, "words") as bar:
-            bar.advance(done, epoch="1/2", lr="0.01")
+            bar.advance(units, epoch="1/2", lr="0.01")
         plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
         last = [line for line in re.split(r"[\r\n]", plain) if line.strip()][-1]
         assert re.fullmatch(rf"training [━ ]*100%  \S+ {facts}(  epoch 1/2)?  0:00", last), last
@@ -136,8 +136,8 @@ def test_a_bar_fits_the_terminal_and_ends_finished(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_bar_says_how_long_it_took() -> None:
-    now = 1000.0
-    task = Task(TaskID(0), "training", 100, 25, _get_time=lambda: now, fields={"facts": [], "speed": Speed(995.0)})
+    clock = 1000.0
+    task = Task(TaskID(0), "training", 100, 25, _get_time=lambda: clock, fields={"facts": [], "speed": Speed(995.0)})
     task.start_time = 995.0
     assert bar_module._time(task) == "0:05"
     task.finished_time = 3725.0
@@ -171,10 +171,10 @@ def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "shown"), [(0, "0"), (5, "5"), (999.94, "1k"), (1234, "1.23k"), (12_345_678, "12.3M"), (7e12, "7T")]
+    ("number", "text"), [(0, "0"), (5, "5"), (999.94, "1k"), (1234, "1.23k"), (12_345_678, "12.3M"), (7e12, "7T")]
 )
-def test_short_numbers(number: float, shown: str) -> None:
-    assert console.compact(number) == shown
+def test_short_numbers(number: float, text: str) -> None:
+    assert console.compact(number) == text
 
 
 COLUMNS = ["stage", "time", "memory"]
@@ -214,8 +214,8 @@ def test_nothing_is_wider_than_the_terminal_and_nothing_is_lost(rows: list[list[
     cells = [[" ".join(words) for words in row] for row in rows]
     lines = table(COLUMNS, cells, width, numbers=False)
     assert all(cell_len(line) <= width for line in lines)
-    shown = Counter(word for line in lines for word in line.split())
-    assert not Counter(word for row in rows for words in row for word in words) - shown
+    words_printed = Counter(word for line in lines for word in line.split())
+    assert not Counter(word for row in rows for words in row for word in words) - words_printed
 
 
 def test_text_is_broken_at_spaces_and_paths_are_not_broken() -> None:
@@ -252,7 +252,7 @@ def test_machines_get_an_object_a_line_with_the_stage_that_runs(
     console.make_progress().note("before")
     run_job(Place(tmp_path / "w2v"), Job("align", {}, {}, _build), force=False, progress=console.make_progress())
     before, warning, bar = lines(capsys)
-    assert [list(one) for one in (before, warning, bar)] == [KEYS, KEYS, [*KEYS, "progress"]]
+    assert [list(record) for record in (before, warning, bar)] == [KEYS, KEYS, [*KEYS, "progress"]]
     time = datetime.fromisoformat(before["time"])
     assert time.utcoffset() == timedelta(0)
     assert abs(datetime.now(UTC) - time) < timedelta(minutes=1)
@@ -266,14 +266,14 @@ def test_machines_get_an_object_a_line_with_the_stage_that_runs(
 def test_machines_get_numbers_every_ten_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    clock = 100.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock)
     with console.make_progress().bar("training", 10, "words") as bar:
         for _ in range(4):
-            now += 6
+            clock += 6
             bar.advance(2)
-    found = [(one["progress"]["done"], one["progress"]["ended"]) for one in lines(capsys)]
-    assert found == [(4, False), (8, False), (8, True)]
+    progress = [(record["progress"]["done"], record["progress"]["ended"]) for record in lines(capsys)]
+    assert progress == [(4, False), (8, False), (8, True)]
 
 
 def test_an_error_is_an_object_with_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,11 +307,11 @@ def test_details_say_why_a_stage_runs_and_which_result_is_used(
     console.show_details()
     try:
         for force in (False, False, True):
-            made = Place(tmp_path / "align"), Job("align", {}, {}, lambda folder: Outcome({}))
-            run_job(*made, force=force, progress=console.make_progress())
+            arguments = Place(tmp_path / "align"), Job("align", {}, {}, lambda folder: Outcome({}))
+            run_job(*arguments, force=force, progress=console.make_progress())
     finally:
         console.hide_details()
-    run_job(*made, force=True, progress=console.make_progress())
+    run_job(*arguments, force=True, progress=console.make_progress())
     first, took, current, forced, again = capsys.readouterr().err.splitlines()
     assert "no result" in first
     assert "up to date" in current
@@ -322,9 +322,9 @@ def test_details_say_why_a_stage_runs_and_which_result_is_used(
 
 def test_verbose_says_what_is_set_where(run_alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GREENADAPT_COST_JSON", "true")
-    shown = run_alone("cost", "--verbose").stderr.splitlines()
-    assert "greenadapt cost" in shown[0]
-    assert shown[1:] == ["set GREENADAPT_COST_JSON: true"]
+    messages = run_alone("cost", "--verbose").stderr.splitlines()
+    assert "greenadapt cost" in messages[0]
+    assert messages[1:] == ["set GREENADAPT_COST_JSON: true"]
     assert run_alone("cost").stderr == ""
     assert "--verbose" in last_line(run_alone("cost", "-q", "-v", code=2))
 
