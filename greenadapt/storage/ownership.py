@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,12 @@ def note_files(folder: Path, sizes: Mapping[str, int | None]) -> None:
     """Write into the mark of ``folder`` which files in it greenadapt made; ``None``: it has begun to."""
     mark = read_mark(folder) or {}
     write_mark(folder, **{**mark, "files": {**noted_files(folder), **sizes}})
+
+
+def forget_files(folder: Path, names: Collection[str]) -> None:
+    """Take files that were removed out of the mark of ``folder``."""
+    files = {name: size for name, size in noted_files(folder).items() if name not in names}
+    write_mark(folder, **{**(read_mark(folder) or {}), "files": files})
 
 
 def noted_files(folder: Path) -> dict[str, int | None]:
