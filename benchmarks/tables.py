@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from greenadapt.errors import rounded
 from greenadapt.tasks.metrics import Difference
 
 
@@ -15,4 +16,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def with_interval(found: Difference) -> str:
     """A difference in points and its 95 % interval."""
-    return f"{100 * found.difference:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    difference, low, high = (
+        rounded(share, 1, percent=True, signed=True) for share in (found.difference, found.low, found.high)
+    )
+    return f"{difference} ({low} to {high})"

@@ -11,6 +11,7 @@ import numpy as np
 
 from gain.arms import BASE, CONTROL
 from greenadapt.config import TrainConfig
+from greenadapt.errors import rounded
 from greenadapt.storage.files import Json
 
 ADAPTED = "both"
@@ -102,8 +103,9 @@ class Tried:
                 runs = self.scores[arm][point]
                 by_set = [np.mean([one["dev"]["mean"] for (_, name), one in runs.items() if name == each])
                           for each in self.sets]  # fmt: skip
-                cells = [f"{point[0]}", f"{point[1]:g}", arm, *(f"{100 * each:.2f}" for each in by_set)]
-                cells += [f"{100 * np.mean([one['dev']['mean'] for one in runs.values()]):.2f}", f"{len(runs)}"]
+                cells = [f"{point[0]}", f"{point[1]:g}", arm, *(rounded(each, 2, percent=True) for each in by_set)]
+                mean = np.mean([one["dev"]["mean"] for one in runs.values()])
+                cells += [rounded(mean, 2, percent=True), f"{len(runs)}"]
                 cells += [f"{sum(one['entities'] == 0 for one in runs.values())}"]
                 cells += [f"{np.mean([one['cost']['seconds'] for one in runs.values()]):.0f}"]
                 lines.append(f"| {' | '.join(cells)} |")

@@ -11,6 +11,7 @@ from gain.differences import Compared, compare, over_sets
 from gain.runs import VIEWS, statistics
 from gain.sets import domain_of
 from greenadapt.config import TaskConfig
+from greenadapt.errors import rounded
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, write_json
 from greenadapt.tasks.base import make_task
@@ -167,14 +168,17 @@ def _table(title: str, rows: Mapping[str, Json]) -> str:
 
 
 def _points(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.2f}"
+    return "" if value is None else rounded(value, 2, percent=True)
 
 
 def _difference(found: Compared | None) -> str:
     if found is None:
         return ""
-    one = found.as_dict()
-    return f"{100 * one['difference']:+.2f} ({100 * one['low']:+.2f} to {100 * one['high']:+.2f})"
+    shares = found.as_dict()
+    difference, low, high = (
+        rounded(shares[name], 2, percent=True, signed=True) for name in ("difference", "low", "high")
+    )
+    return f"{difference} ({low} to {high})"
 
 
 def _plain(row: Json) -> Json:

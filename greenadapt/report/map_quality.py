@@ -44,8 +44,8 @@ def warning(figures: Json | None, recipe: str = MAP) -> str:
     if (ten := found["precision_at_10"]) > 10 / found["n_candidates"]:
         return ""
     return (
-        f"of {n:,} rows by --rows {recipe} of held-out words {ten:.1%} have the word's own row among the ten nearest, "
-        f"no more than by chance; {ADVICE}"
+        f"of {n:,} rows by --rows {recipe} of held-out words {as_percent(ten)} have the word's own row among the ten "
+        f"nearest, no more than by chance; {ADVICE}"
     )
 
 

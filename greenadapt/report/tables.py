@@ -388,7 +388,8 @@ def _score_and_place(answer: Json) -> str:
     """How likely an answer is, and where it stands."""
     if answer["logit"] is None:
         return "there is nothing to choose from"
-    return ", ".join(filter(None, (f"{100 * answer['score']:.0f} %", printable(answer.get("document", "")))))
+    score = f"{rounded(answer['score'], 0, percent=True)} %"
+    return ", ".join(filter(None, (score, printable(answer.get("document", "")))))
 
 
 def _measured(answer: Json) -> str:

@@ -65,3 +65,4 @@ def test_rows_of_other_lengths_are_judged_by_what_they_find() -> None:
     assert "90 rows" in said
     assert "1.0%" in said
     assert "no more than by chance" in said
+    assert "6.3%" in warning(figures(0.1, 0.0625, n_candidates=100), "form")
