@@ -30,6 +30,7 @@ from trainings import add_cluster_options, finetune, train_first
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig
+from greenadapt.errors import rounded
 from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import read_predictions
@@ -262,10 +263,12 @@ def table(title: str, rows: list[Json]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        deviation = f" ± {100 * row['std']:.2f}" if row["std"] is not None else ""
-        views = [f"{100 * row[view]:.2f}" if view in row and row["arm"] != BASE else "" for view in VIEWS[1:]]
+        f1 = rounded(row["mean"], 2, percent=True)
+        f1 += f" ± {rounded(row['std'], 2, percent=True)}" if row["std"] is not None else ""
+        scores = [row[view] if view in row and row["arm"] != BASE else None for view in VIEWS[1:]]
+        views = ["" if score is None else rounded(score, 2, percent=True) for score in scores]
         differences = [_points(row.get(f"to_{reference}")) for reference in (BASE, CONTROL)]
-        cells = [row["arm"], str(row["seeds"]), f"{100 * row['mean']:.2f}{deviation}", *views, *differences]
+        cells = [row["arm"], str(row["seeds"]), f1, *views, *differences]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -273,8 +276,9 @@ def table(title: str, rows: list[Json]) -> str:
 def _points(difference: Json | None) -> str:
     if difference is None:
         return ""
-    interval = f" ({100 * difference['low']:+.2f} to {100 * difference['high']:+.2f})" if "low" in difference else ""
-    return f"{100 * difference['difference']:+.2f}{interval}"
+    names = [name for name in ("difference", "low", "high") if name in difference]
+    shown, *interval = (rounded(difference[name], 2, percent=True, signed=True) for name in names)
+    return f"{shown} ({' to '.join(interval)})" if interval else shown
 
 
 def print_report(options: argparse.Namespace, all_records: dict[str, dict[str, dict[int, Record]]]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from greenadapt.errors import rounded
 from greenadapt.tasks.metrics import Difference
 
 
@@ -15,4 +16,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def with_interval(difference: Difference) -> str:
     """A difference in points and its 95 % interval."""
-    return f"{100 * difference.difference:+.1f} ({100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
+    points = [
+        rounded(share, 1, percent=True, signed=True)
+        for share in (difference.difference, difference.low, difference.high)
+    ]
+    return f"{points[0]} ({points[1]} to {points[2]})"

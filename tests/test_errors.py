@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import re
+from pathlib import Path
 
 from greenadapt.errors import (
     InputError,
@@ -59,6 +61,15 @@ def test_scores_are_rounded_half_up_by_the_decimal_number_that_is_meant() -> Non
     assert rounded(32.25 - 30.6, 1, signed=True) == "+1.7"  # 1.6499999999999986
     assert [rounded(-0.25, 1), rounded(0.25, 1, signed=True), rounded(0, 1)] == ["-0.3", "+0.3", "0.0"]
     assert [as_percent(0.0625), as_percent(0.125, 0), rounded(float("nan"), 1)] == ["6.3%", "13%", "nan"]
+
+
+def test_no_share_that_is_printed_is_rounded_by_format() -> None:
+    root = Path(__file__).parents[1]
+    files = [*root.glob("greenadapt/cli/**/*.py"), *root.glob("greenadapt/report/**/*"), root / "benchmarks/tables.py"]
+    files += [root / "benchmarks/green_ner.py", root / "benchmarks/gain/report.py", root / "benchmarks/gain/recipe.py"]
+    by_format = re.compile(r"\{(?!%)[^{}]*:[^{}\"]*%\}|\{100 \* [^{}]*:[^{}\"]*f\}")
+    sources = {path.name: path.read_text("utf-8") for path in files if path.suffix in (".py", ".j2")}
+    assert {name: by_format.findall(source) for name, source in sources.items() if by_format.search(source)} == {}
 
 
 def test_kinds_are_those_of_json() -> None:

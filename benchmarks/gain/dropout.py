@@ -134,10 +134,6 @@ def dropout() -> Iterator[None]:
         draw = draw_of(feed, n_done)
         return replace(draw, items=draw.items + draw.epoch * draw.dataset.n_items)
 
-    def draw(feed: Feed, n_done: int) -> Draw:
-        draw = draw_of(feed, n_done)
-        return replace(draw, items=draw.items + draw.epoch * draw.dataset.n_items)
-
     with (
         patch.object(DualTokenizer, "_merge", lambda *arguments: cuts.merged(*arguments)),
         patch.object(Encoder, "has_words", property(lambda _: True)),

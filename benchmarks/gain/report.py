@@ -11,6 +11,7 @@ from gain.differences import Compared, compare, over_sets
 from gain.runs import VIEWS, statistics
 from gain.sets import domain_of
 from greenadapt.config import TaskConfig
+from greenadapt.errors import rounded
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, write_json
 from greenadapt.tasks.base import make_task
@@ -177,14 +178,17 @@ def _table(title: str, rows: Mapping[str, Json]) -> str:
 
 
 def _points(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.2f}"
+    return "" if value is None else rounded(value, 2, percent=True)
 
 
 def _difference(compared: Compared | None) -> str:
     if compared is None:
         return ""
-    interval = compared.as_dict()
-    return f"{100 * interval['difference']:+.2f} ({100 * interval['low']:+.2f} to {100 * interval['high']:+.2f})"
+    shares = compared.as_dict()
+    difference, low, high = (
+        rounded(shares[name], 2, percent=True, signed=True) for name in ("difference", "low", "high")
+    )
+    return f"{difference} ({low} to {high})"
 
 
 def _plain(row: Json) -> Json:

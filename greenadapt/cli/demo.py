@@ -6,6 +6,7 @@ from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, examples
 from greenadapt.config import SessionOptions
+from greenadapt.errors import as_percent
 
 
 @app.command(epilog=examples("demo", "demo --workspace trial --workers 2"))
@@ -33,7 +34,7 @@ def demo(
         ["tokenizer", "pieces per word", "split words now kept whole"],
         [
             ["base", f"{pieces['before']:.3f}", ""],
-            ["expanded", f"{pieces['after']:.3f}", f"{pieces['whole_words'] / max(words, 1):.1%}"],
+            ["expanded", f"{pieces['after']:.3f}", as_percent(pieces["whole_words"] / max(words, 1))],
         ],
     )
     print_heldout(report.heldout, report.adapted.manifest.facts["rows"]["recipe"])

@@ -17,7 +17,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from html import unescape
@@ -28,14 +28,14 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import numpy as np
 
-from greenadapt.corpus.opening import input_errors, is_compressed
+from greenadapt.corpus.opening import input_errors, is_compressed, is_hidden
 from greenadapt.corpus.recipes import LISTING, PMC, Recipe, Source, file_name, refuse_same_names
 from greenadapt.errors import ConflictError, InputError, ResourceError, byte_size, counted, require
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.arrays import Int64Array
 from greenadapt.storage.files import Json, naming, write_json
 from greenadapt.storage.own_json import read_own_object
-from greenadapt.storage.ownership import MARK, is_own, new_folder, note_files, noted_files
+from greenadapt.storage.ownership import forget_files, is_noted, is_own, new_folder, note_files, noted_files
 
 if TYPE_CHECKING:
     import requests
@@ -592,7 +592,10 @@ def _fetch_files(sources: Sequence[Source], folder: Path, progress: Progress) ->
 
 
 def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
-    """Download the files that the page lists; remove files that only an earlier list had."""
+    """Download the files that the page lists; remove downloads that only an earlier list had.
+
+    Raises ``ConflictError`` if another file is there: the folder would be read with it.
+    """
     with download_session() as session:
         page = get(session, source.url)
     if page is None:
@@ -604,15 +607,26 @@ def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
     files = [Source(source.url + quote(name), md5_beside=source.md5_beside) for name in names]
     refuse_same_names(files, source.url)
     targets = {local_path(file, work) for file in files}
+    _remove_unlisted(work, targets)
     listed = {path for target in targets for path in (target, *partial_files(target))}
-    unlisted = [path for path in work.iterdir() if path not in listed and path.name != MARK]
-    if unlisted and not is_own(work):
+    unlisted = sorted(path.name for path in work.iterdir() if path not in listed and not is_hidden(path.name))
+    if unlisted:
         raise ConflictError(
-            f"{work} holds {unlisted[0].name}, which {source.url} does not list", "move it away, or remove the folder"
+            f"{work} holds {unlisted[0]}, which {source.url} does not list", "move it away, or remove the folder"
         )
-    for path in unlisted:
-        path.unlink()
     for target in targets:
         if (before := work.parent / target.name).is_file():  # a recipe may have named each file before
             before.replace(target)
-    fetch(files, work, progress)
+    (_fetch_files if is_own(work) else fetch)(files, work, progress)
+
+
+def _remove_unlisted(work: Path, targets: Collection[Path]) -> None:
+    """Remove what greenadapt itself downloaded into ``work`` beside the ``targets``."""
+    unlisted = noted_files(work).keys() - {target.name for target in targets}
+    for name in unlisted:
+        part, version = partial_files(work / name)
+        for path in filter(is_noted, (work / name, part)):
+            path.unlink()
+            version.unlink(missing_ok=True)
+    if unlisted:
+        forget_files(work, unlisted)

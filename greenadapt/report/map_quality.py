@@ -52,8 +52,8 @@ def warning(figures: Json | None, recipe: str = MAP) -> str:
     if (precision := scores["precision_at_10"]) > 10 / scores["n_candidates"]:
         return ""
     return (
-        f"of {n:,} rows by --rows {recipe} of held-out words {precision:.1%} have the word's own row among the ten "
-        f"nearest, no more than by chance; {ADVICE}"
+        f"of {n:,} rows by --rows {recipe} of held-out words {as_percent(precision)} have the word's own row among "
+        f"the ten nearest, no more than by chance; {ADVICE}"
     )
 
 

@@ -380,7 +380,8 @@ def _score_and_place(answer: Json) -> str:
     """The probability of an answer, and its document."""
     if answer["logit"] is None:
         return "there is nothing to choose from"
-    return ", ".join(filter(None, (f"{100 * answer['score']:.0f} %", printable(answer.get("document", "")))))
+    score = f"{rounded(answer['score'], 0, percent=True)} %"
+    return ", ".join(filter(None, (score, printable(answer.get("document", "")))))
 
 
 def _measured(answer: Json) -> str:

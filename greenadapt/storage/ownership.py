@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ _SYSTEM_FILES = re.compile(r"\.DS_Store|\.nfs.*")
 _PART = re.compile(r"\.(?P<name>.+?)(\.[0-9a-f]{8})?\.part")
 """A half-written file of a killed process."""
 _INDEX_FILES = re.compile(
-    r"index\.json|tokenizer\.json|vectors/\d{8}\.(usearch|part)"
+    r"index\.json|tokenizer\.json|vectors/\d{8}\.(usearch|part|usearch\.part)"
     r"|words/([0-9a-f]{32}\.[\w.]+|meta\.json|\.managed\.json|\.tantivy-(meta|writer)\.lock|\.tmp\w+)"
 )
 
@@ -76,18 +76,28 @@ def note_files(folder: Path, sizes: Mapping[str, int | None]) -> None:
     write_mark(folder, **{**mark, "files": {**noted_files(folder), **sizes}})
 
 
+def forget_files(folder: Path, names: Collection[str]) -> None:
+    """Take files that were removed out of the mark of ``folder``."""
+    files = {name: size for name, size in noted_files(folder).items() if name not in names}
+    write_mark(folder, **{**(read_mark(folder) or {}), "files": files})
+
+
 def noted_files(folder: Path) -> dict[str, int | None]:
     """The files that ``note_files`` wrote down: name → bytes."""
     files = (read_mark(folder) or {}).get("files")
     return files if isinstance(files, dict) else {}
 
 
-def is_noted(file: Path) -> bool:
-    """Whether greenadapt made this file, or began it as ``NAME.part``, and nobody has replaced it since."""
-    noted = noted_files(file.parent)
+def is_noted(file: Path, folder: Path | None = None) -> bool:
+    """Whether greenadapt made this file, or has begun to as ``NAME.part``, and nobody has replaced it since.
+
+    It is noted in the mark of ``folder``, by default the one that it is in.
+    """
+    folder = folder or file.parent
+    noted, name = noted_files(folder), file.relative_to(folder).as_posix()
     if file.is_symlink() or not file.is_file():
         return False
-    return noted.get(file.name) == file.stat().st_size or noted.get(file.name.removesuffix(".part"), 0) is None
+    return noted.get(name) == file.stat().st_size or noted.get(name.removesuffix(".part"), 0) is None
 
 
 def require_own(path: Path, is_known: Callable[[Path], bool] = is_own) -> None:

@@ -108,6 +108,9 @@ def test_numbers_of_numpy_paths_and_columns_are_taken(tiny_model: TinyModel, tmp
     for value in (1.5, float("nan"), None):
         with pytest.raises(UsageError, match=r"top is .*, must be a whole number, at least 1"):
             index.search("virus", value)  # type: ignore[arg-type]
+    for value in (1.5, float("nan"), None):
+        with pytest.raises(UsageError, match=r"^query is .*, must be text"):
+            index.search(value)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="by is 'sense', must be one of bm25"):
         index.search("virus", by="sense")  # type: ignore[arg-type]
     assert [passage.document for passage in index.search("virus \ud800")] == ["a.txt:1"]

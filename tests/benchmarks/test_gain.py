@@ -25,7 +25,7 @@ from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile, IntArray
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.conll import Sentence
-from greenadapt.tasks.metrics import paired
+from greenadapt.tasks.metrics import Difference, paired
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.batches import Batch, TaskDataset
@@ -439,6 +439,17 @@ def test_the_difference_on_a_set_is_that_of_the_library(differences: ModuleType)
     assert {name: interval[name] for name in interval} == pytest.approx(
         {name: getattr(expected, name) for name in interval}
     )
+
+
+def test_points_are_rounded_half_up(differences: ModuleType) -> None:
+    report = benchmark_module("gain.report")
+    difference = differences.Compared(0.3065, 0.3, np.full(2000, 0.00125))
+    row = {"arm": "both", "sets": 1, "seeds": 1, **dict.fromkeys((*report.VIEWS, "unseen"), 0.30625), "seconds": 1}
+    table = report._table("words", {"both": {**row, "compared": {next(iter(report.COMPARISONS)): difference}}})
+    assert "| 30.63 |" in table
+    assert "(+0.13 to +0.13)" in table
+    interval = Difference(0.3065, 0.3, 0.0065, 0.0025, 0.0125, 1.0)
+    assert benchmark_module("tables").with_interval(interval) == "+0.7 (+0.3 to +1.3)"
 
 
 def test_the_mean_over_sets_draws_the_sets(differences: ModuleType) -> None:

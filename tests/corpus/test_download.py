@@ -22,7 +22,7 @@ from greenadapt.corpus import download
 from greenadapt.corpus.download import fetch, fetch_corpus, is_fetched
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe
-from greenadapt.errors import InputError, MissingError, ResourceError
+from greenadapt.errors import ConflictError, InputError, MissingError, ResourceError
 from tests.support.file_server import Heard, Server, serving
 
 DATA = bytes(range(256)) * 4096  # 1 MiB
@@ -559,6 +559,31 @@ def test_a_download_that_a_new_year_overtakes_has_files_of_the_new_year_only(tmp
             fetch_corpus(recipe, tmp_path / "here")
         server.files.clear()
         server.files.update(baseline(27, 2))
+        fetch_corpus(recipe, tmp_path / "here")
+        assert texts(recipe, tmp_path / "here") == [("Title 1 of 27.",), ("Title 2 of 27.",)]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_file_of_others_in_a_download_stays(tmp_path: Path, marked: bool) -> None:
+    with serving(baseline(26, 2)) as server:
+        recipe = pubmed_at(server, tmp_path)
+        del server.files["/baseline/pubmed26n0002.xml.gz.md5"]
+        with pytest.raises(InputError):
+            fetch_corpus(recipe, tmp_path / "here")
+        [work] = (tmp_path / "here").glob("*.part")
+        if not marked:  # as somebody else's folder, or one of an early version
+            shutil.rmtree(work)
+            work.mkdir()
+        foreign = [work / name for name in (".notes", "notes.txt", "pubmed25n0001.xml.gz")]
+        for path in foreign:
+            path.write_text("mine")
+        server.files.clear()
+        server.files.update(baseline(27, 2))
+        for number in (1, 2):
+            with pytest.raises(ConflictError, match=f"{foreign[number].name}, which .* does not list"):
+                fetch_corpus(recipe, tmp_path / "here")
+            assert [path.read_text() for path in (foreign[0], *foreign[number:])] == ["mine"] * (4 - number)
+            foreign[number].unlink()
         fetch_corpus(recipe, tmp_path / "here")
         assert texts(recipe, tmp_path / "here") == [("Title 1 of 27.",), ("Title 2 of 27.",)]
 

@@ -116,6 +116,18 @@ def test_an_index_has_the_same_documents_and_says_so_once(file: Path, run_alone:
 
 
 @pytest.mark.slow
+def test_pretraining_reads_the_same_documents(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
+    Path("long.txt").write_text("".join(f"the virus spread in the city {i}\n" for i in range(40)))
+    command = ("pretrain", "-m", tiny_model("BertForMaskedLM"), "--text", "long.txt", "--text", "small.txt")
+    command = (*command, "--max-steps", "1", "--batch-size", "4", "--max-length", "32", "-o", "out", "--heldout", "0")
+    for sample_by, n_documents in (("document", 2), ("paragraph", 4), ("line", 44)):
+        row = json.loads(run_alone(*command, "--sample-by", sample_by, "--force", "--json").stdout)
+        assert row["counts"]["documents"] == n_documents
+    assert "up to date" in run_alone(*command).stdout  # a line is the default
+    assert "sample_by: None → document" in last_line(run_alone(*command, "--sample-by", "document", code=1))
+
+
+@pytest.mark.slow
 def test_questions_are_put_to_the_same_documents(file: Path, run_alone: Run, tiny_model: Callable[..., Path]) -> None:
     model = tiny_model("BertForQuestionAnswering")
 

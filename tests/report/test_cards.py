@@ -1,12 +1,27 @@
-"""The READMEs of pre-trained models."""
+"""READMEs: of pre-trained models, and with names that mean something in YAML, Markdown or HTML."""
 
+import shlex
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
-from greenadapt.config import GMAP_PRETRAINING, MemoryConfig, PretrainConfig, TrainConfig
-from greenadapt.report.cards import PretrainCard
+from greenadapt.config import (
+    GMAP_PRETRAINING,
+    AlignConfig,
+    ExpandConfig,
+    MemoryConfig,
+    PretrainConfig,
+    TrainConfig,
+)
+from greenadapt.report.cards import AdaptedCard, PretrainCard
+from greenadapt.tasks.ner import NerTask
+from tests.report import test_task_cards
 from tests.support.small_texts import MEASURED
 
 
@@ -69,3 +84,102 @@ def test_a_memory_of_pretraining() -> None:
     config = {**card().config, "memory": asdict(MemoryConfig("gated", layers=(3,)))}
     memory = {"name": "tiny", "source": "org/tiny", "sha256": "0"}
     assert "states of the general model tiny as memory, strategy `gated`" in card(config=config, memory=memory).text()
+
+
+EVIL = "m: x\nlicense: evil\n```\n# <img src=x onerror=alert(1)> [a](javascript:b) `<i>` **c** | d\n---"
+COMMANDS = [shlex.join(["greenadapt", "x", "--option", EVIL])]
+MEMORY = {**asdict(MemoryConfig()), "general": {"name": EVIL, "sha256": "ab" * 32, "source": EVIL}}
+
+
+def expanded(**changes: Any) -> str:
+    fields: dict[str, Any] = {
+        "model": EVIL,
+        "base": None,
+        "corpus": EVIL,
+        "licence": EVIL,
+        "commands": COMMANDS,
+        "align": asdict(AlignConfig()),
+        "expand": asdict(ExpandConfig()),
+        "counts": {"rows": 2, "words": 2, "overlap": 3, "hidden_words": 1, "changed_entries": 0},
+        "rows": {"recipe": "map", "heldout": {}},
+    }
+    return AdaptedCard(**{**fields, **changes}).text()
+
+
+def fine_tuned() -> str:
+    settings = {**NerTask(("O", f"B-{EVIL}")).settings(), "memory": MEMORY}
+    config = {**test_task_cards.card().config, "memory": asdict(MemoryConfig())}
+    evil = test_task_cards.card(task_settings=settings, config=config, sources={"train 1": EVIL, "test": EVIL})
+    evil.scores["seeds"][0]["test"] = {**test_task_cards.TEST, "by_type": {EVIL: test_task_cards.F1}}
+    return replace(evil, model=EVIL, commands=COMMANDS).text()
+
+
+def multitask() -> str:
+    several = test_task_cards.CARD
+    tasks = {name: {**task, "labels": [EVIL]} for name, task in several.tasks.items()}
+    entries = [replace(entry, train=(EVIL,), test={"test": EVIL}) for entry in several.entries]
+    examples = {name: {"train": 1, "dev": {"dev": 1}, "test": {"test": 1}} for name in tasks}
+    changes: dict[str, Any] = {"tasks": tasks, "entries": entries, "examples": examples, "memory": MEMORY}
+    return replace(several, model=EVIL, commands=COMMANDS, **changes).text()
+
+
+def pretrained() -> str:
+    config = {**card().config, "memory": asdict(MemoryConfig())}
+    return card(model=EVIL, commands=COMMANDS, texts=(EVIL,), memory=MEMORY["general"], config=config).text()
+
+
+def parts(markdown: str) -> list[Token]:
+    tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
+    return [part for token in tokens for part in (token, *(token.children or ()))]
+
+
+@pytest.mark.parametrize("write", [expanded, fine_tuned, multitask, pretrained])
+def test_names_mean_nothing(write: Callable[[], str]) -> None:
+    _, front, text = write().split("---\n", 2)
+    keys = {"base_model", "library_name", "pipeline_tag", "tags", "model-index", "co2_eq_emissions"}
+    assert set(yaml.safe_load(front)) <= keys  # no licence
+    tokens = parts(text)
+    assert not [token.type for token in tokens if "html" in token.type or token.type in ("link_open", "image", "hr")]
+    assert not [token for token in tokens if token.type == "strong_open"]
+    pairs = zip(tokens[1:], tokens, strict=False)
+    headings = [token.content for token, before in pairs if before.type == "heading_open"]
+    assert headings[-1] == "Made by"
+    *_, command = [token.content for token in tokens if token.type == "fence" and "greenadapt" in token.content]
+    assert EVIL in shlex.split(command)
+    assert "alert(1)" in text
+
+
+def test_what_sentence_transformers_reads_is_said_of_sentence_models_alone() -> None:
+    sentence = "reads this folder by the expanded tokenizer alone"
+    for text in (expanded(reads_sentences=True), card(reads_sentences=True).text()):
+        assert sentence in text
+        assert "\n\n\n" not in text
+    for text in (expanded(), card().text()):
+        assert sentence not in text
+        assert "\n\n\n" not in text
+
+
+def test_the_hub_hears_nothing_of_sentence_similarity_where_the_card_advises_against_it() -> None:
+    for reads_sentences, pipeline, library in (
+        (True, "feature-extraction", "sentence-transformers"),
+        (False, None, "transformers"),
+    ):
+        front = yaml.safe_load(expanded(reads_sentences=reads_sentences).split("---\n")[1])
+        assert (front.get("pipeline_tag"), front["library_name"]) == (pipeline, library)
+
+
+def test_paths_are_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    sources = {"train 1": str(tmp_path / "data/train.tsv"), "test": "/home/me/test.tsv"}
+    text = test_task_cards.card(sources=sources).text()
+    assert "| train | data/train.tsv |" in text
+    assert "| test | test.tsv |" in text
+    assert "/home" not in text
+    assert str(tmp_path) not in text
+
+
+def test_made_without_a_command_line() -> None:
+    """From Python: the card has no command."""
+    text = expanded(commands=())
+    assert "## Made by\n\ngreenadapt 0." in text
+    assert "greenadapt x" not in text

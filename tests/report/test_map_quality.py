@@ -59,3 +59,4 @@ def test_rows_of_other_lengths_are_judged_by_what_they_find() -> None:
     assert warning(figures(0.1, 0.0)) == warning(None) == warning(None, "form") == ""
     assert warning(figures(-0.3, 0.2), "norm") == ""
     assert re.search("90 rows by --rows form .* 1.0% .*no more than by chance", warning(figures(0.1, 0.01), "form"))
+    assert "6.3%" in warning(figures(0.1, 0.0625, n_candidates=100), "form")

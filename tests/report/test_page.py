@@ -142,6 +142,11 @@ def test_marks_have_the_labels_that_hovering_shows() -> None:
         assert any(HOSTILE in label for label in labels)
 
 
+def test_shares_in_tables_are_rounded_half_up() -> None:
+    axis = Axis("share", "share", ".1%")
+    assert [axis.text(0.0625), axis.text(0.30645), axis.text(None)] == ["6.3%", "30.6%", ""]
+
+
 def test_labels_on_the_map_do_not_touch() -> None:
     before = {"first": (5, 5), "near": (5.2, 5.1), "later": (5, 8), "outermost": (0, 0), "corner": (10, 10)}
     after = before | {"later": (2, 2), "close": (2.1, 2)}

@@ -91,7 +91,8 @@ def _recipes(rows: dict[str, Any]) -> str:
     if figures := rows["heldout"].get(rows["recipe"]):
         base = figures["base_rows"]["cosine"]
         first, ten = base["precision_at_1"], base["precision_at_10"]
-        line += f" on {figures['n_heldout']:,} held-out words: own row first for {first:.1%}, among ten for {ten:.1%}"
+        line += f" on {figures['n_heldout']:,} held-out words: own row first for {as_percent(first)}, "
+        line += f"among ten for {as_percent(ten)}"
     cosines = ", ".join(f"{name} {scores['cosine']:.3f}" for name, scores in rows["heldout"].items())
     return f"{line}; mean cosine with the rows of held-out words: {cosines}"
 

@@ -5,6 +5,7 @@ killed process leaves the last commit.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -41,7 +42,17 @@ from greenadapt.storage.files import (
     write_json,
 )
 from greenadapt.storage.own_json import parse_own, parse_own_object
-from greenadapt.storage.ownership import INDEX, INDEX_FILE, is_index, new_folder, refuse_added, require_own
+from greenadapt.storage.ownership import (
+    INDEX,
+    INDEX_FILE,
+    is_index,
+    is_noted,
+    new_folder,
+    read_mark,
+    refuse_added,
+    require_own,
+    write_mark,
+)
 from greenadapt.storage.results import FORMAT
 from greenadapt.tokenization.vocabulary import tokenizer_json
 
@@ -160,6 +171,7 @@ _BLOCK = 4096
 """Keys that are looked up at once."""
 _HEX = "0123456789abcdef"
 _COMMITTED, _LOCK = "meta.json", ".tantivy-meta.lock"
+_DELETIONS = re.compile(r"(?P<segment>[0-9a-f]{32})\.[0-9]+\.del")
 
 
 def _schema() -> "tantivy.Schema":
@@ -299,6 +311,16 @@ class FolderStore:
             files.pop(f"{VECTORS}/{name}", None)
         self._write(replace(facts, files=files))
 
+    def note_vectors(self, name: str) -> None:
+        """Note in the index's mark that the file ``name`` of vectors is written, beside those that there are."""
+        files = {f"{VECTORS}/{file}": mark.bytes for file, mark in (self.vector_marks() or {}).items()}
+        mark = {"of": INDEX, **(read_mark(self.folder) or {})}
+        write_mark(self.folder, **{**mark, "files": {**files, f"{VECTORS}/{name}": None}})
+
+    def has_noted(self, path: Path) -> bool:
+        """Whether the index's mark notes this file, and nobody has replaced it since."""
+        return is_noted(path, self.folder)
+
     def _write(self, facts: IndexFacts) -> None:
         replace_json(self.folder / INDEX_FILE, asdict(facts.sealed()))
 
@@ -376,13 +398,11 @@ class FolderStore:
         """
         with self.reading():
             segments = read_object(self._words / _COMMITTED, "index of tantivy", AGAIN)["segments"]
-            committed = {
-                f"{segment['segment_id'].replace('-', '')}.{segment['deletes']['opstamp']}.del"
-                for segment in segments
-                if segment["deletes"]
-            }
+            deletes = {segment["segment_id"].replace("-", ""): segment["deletes"] for segment in segments}
+            committed = {f"{name}.{deleted['opstamp']}.del" for name, deleted in deletes.items() if deleted}
         for file in self._words.glob("*.del"):
-            if file.name not in committed:
+            name = _DELETIONS.fullmatch(file.name)
+            if name and name["segment"] in deletes and file.name not in committed:
                 file.unlink()
 
     def share(self) -> None:

@@ -1,7 +1,9 @@
 """Vectors of paragraphs in files of usearch, which are checked before usearch reads them."""
 
+import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,10 +134,13 @@ class VectorFiles:
         return dict.fromkeys(path.name for path in self._folder.glob(f"*{_SUFFIX}")) if marks is None else marks
 
     def remove_others(self) -> None:
-        """Remove the files of a killed process, which are not in the record."""
+        """Remove what a killed process left: files that were noted, but are not, or no longer, in the record."""
         for path in [*self._folder.glob("*.part"), *self._folder.glob(f"*{_SUFFIX}")]:
-            if path.name not in self._open:
+            if path.name not in self._open and self._has_noted(path):
                 path.unlink()
+
+    def _has_noted(self, path: Path) -> bool:
+        return self._record is None or self._record.has_noted(path)
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -156,7 +161,7 @@ class VectorFiles:
         """Write the vectors, (n, dim), as a file, and merge files."""
         graph = _graph(vectors.shape[1])
         graph.add(np.array(keys, np.uint64), vectors, threads=1)
-        self._save(graph, self._number() + 1, [])
+        self._save(graph, [])
         while len(self._open) > 1:
             before, last = [*self._open][-2:]
             sizes = len(self._open[before]), len(self._open[last])
@@ -179,17 +184,24 @@ class VectorFiles:
             keys = keys[~np.asarray(merged.contains(keys), bool)] if len(merged) and len(keys) else keys
             if len(keys):
                 merged.add(keys, np.asarray(self._open[name].get(keys)), threads=1)
-        self._save(merged, self._number() + 1, names)
+        self._save(merged, names)
 
-    def _number(self) -> int:
-        """The number of the newest file."""
-        return int([*self._open][-1].removesuffix(_SUFFIX)) if self._open else 0
+    def _new_files(self) -> tuple[Path, Path]:
+        """The paths of the next file, and of its part: nobody else's file is there."""
+        newest = int([*self._open][-1].removesuffix(_SUFFIX)) if self._open else 0
+        for number in count(newest + 1):
+            path = self._folder / f"{number:08d}{_SUFFIX}"
+            files = path, path.with_name(f"{path.name}.part")
+            if all(self._has_noted(file) for file in files if os.path.lexists(file)):
+                return files
+        raise AssertionError  # count has no end
 
-    def _save(self, graph: "usearch.index.Index", number: int, replaced: list[str]) -> None:
+    def _save(self, graph: "usearch.index.Index", replaced: list[str]) -> None:
         added: dict[str, FileMark] = {}
         if len(graph):
-            path = self._folder / f"{number:08d}{_SUFFIX}"
-            part = path.with_suffix(".part")
+            path, part = self._new_files()
+            if self._record is not None:
+                self._record.note_vectors(path.name)
             try:
                 graph.save(str(part))
                 sync_file(part)

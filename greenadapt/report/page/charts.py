@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from greenadapt.errors import as_percent
 from greenadapt.report.page.blocks import Plot
 from greenadapt.report.tables import Table
 from greenadapt.storage.files import Json
@@ -33,7 +34,9 @@ class Axis:
     zero: bool = True
 
     def text(self, value: Any) -> str:
-        """A value in the table and in the label of a mark."""
+        """A value as the table and the label of a mark have it."""
+        if value is not None and self.format.endswith("%"):
+            return as_percent(value, int(self.format[1:-1]))
         return "" if value is None else format(value, self.format)
 
     @property

@@ -104,7 +104,7 @@ def _pieces(counts: PieceCounts, name: str) -> list[Block]:
             rows.append({"pieces": label, "by": by, "share": float(n[k:end].sum() / max(int(n.sum()), 1))})
     text = (
         f"The base tokenizer of {counts.model} takes {before:.3f} pieces per word of the text, {after:.3f} with the "
-        f"added words. This counts the {counts.n_words:,} most frequent words, {counts.share:.1%} of the text."
+        f"added words. This counts the {counts.n_words:,} most frequent words, {as_percent(counts.share)} of the text."
     )
     axes = Axis("share", "share of the words in the text", ".2%"), Axis("pieces", "pieces"), Axis("by", "tokenizer")
     return [bars(name, f"Pieces per word, {counts.model}", rows, *axes), Paragraph(text)]

@@ -215,6 +215,34 @@ def test_words_in_both_unicode_forms_are_the_same(
         assert {passage.document for passage in Index("px").search(query)} == {"b.jsonl:1", "b.jsonl:2"}
 
 
+def test_words_of_a_model_are_the_same_in_both_unicode_forms(
+    tmp_path: Path, run_alone: Run, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = [unicodedata.normalize(form, "Die Größe des Cafés") for form in ("NFC", "NFD")]
+    Path("a.txt").write_text("\n".join(texts), "utf-8")
+    model = tiny_model("RobertaModel")  # its tokenizer leaves both forms as they are
+    run_alone("index", "--documents", "a.txt", "-m", model, "-o", "px")
+    for query in ("cafés", unicodedata.normalize("NFD", "größe")):
+        assert [passage.text for passage in Index("px").search(query)] == texts
+
+
+@pytest.mark.parametrize("file", ["vectors", "words"])
+def test_questions_to_a_damaged_index_are_refused_in_one_line(
+    folder: Path, run_alone: Run, tiny_model: Callable[..., Path], file: str
+) -> None:
+    [damaged, *_] = sorted(path for path in (folder / "px" / file).iterdir() if path.suffix in (".usearch", ".store"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    model = tiny_model("BertForQuestionAnswering")
+    for command in (["qa", "-m", model, "--index", "px", "-q", "virus"], ["serve", "-m", model, "--index", "px"]):
+        ended = run_alone(*command, code=1)
+        assert ended.stdout == ""
+        assert f"px is damaged: {file}/{damaged.name} is damaged: its checksum differs" in last_line(ended)
+        assert "--force" in last_line(ended)
+        assert "Traceback" not in ended.stderr
+
+
 def test_damaged_vectors_of_another_origin_are_refused(tmp_path: Path) -> None:
     """Those of version 0.2.0 have no checksum, and usearch reads wherever a file sends it."""
     vectors = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)

@@ -16,6 +16,8 @@ import pytest
 import greenadapt
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.search.index import Index
+from greenadapt.inference.search.store import FolderStore
+from greenadapt.storage.ownership import note_files
 from tests.conftest import Run, last_line
 from tests.integration.test_full_disk import full_at
 from tests.support.processes import Forked
@@ -245,6 +247,59 @@ def test_what_a_killed_writer_deleted_is_in_nobodys_way(
     leftover.write_bytes(deleted.read_bytes())  # written, and killed before the commit
     assert changes(index("px", "--documents", "papers")) == (0, 0, 1, 3)
     assert changes(index("px", "--documents", "papers")) == (0, 0, 0, 3)
+
+
+def test_files_of_others_in_an_index_stay_and_what_a_killed_run_left_goes(
+    papers: Path, index: Callable[..., Json], tiny_model: TinyModel
+) -> None:
+    arguments = ("--documents", papers, "-m", tiny_model(), "--vectors")
+    index("px", *arguments)
+    vectors, words = Path("px", "vectors"), Path("px", "words")
+    segment = next(words.glob("*.idx")).stem
+    foreign = [vectors / name for name in ("mine.part", "mine.usearch", "00000002.usearch", "00000003.usearch.part")]
+    foreign += [words / name for name in ("mine.del", f"{segment}.del", f"{'0' * 32}.7.del")]
+    begun, replaced = vectors / "00000008.usearch.part", vectors / "00000009.usearch"
+    for file in (*foreign, begun, replaced):
+        file.write_text("mine")
+    note_files(Path("px"), {"vectors/00000008.usearch": None, "vectors/00000009.usearch": 4})
+    (papers / "new.txt").write_text("An aardvark.")
+    assert changes(index("px", *arguments)) == (1, 0, 0, 4)
+    assert index("px", *arguments)["status"] == "up to date"
+    assert [file.read_text() for file in foreign] == ["mine"] * len(foreign)
+    assert not begun.exists()
+    assert not replaced.exists()
+    [passage] = Index("px").search("An aardvark.", by="dense", top=1)
+    assert passage.text == "An aardvark."
+
+
+@pytest.mark.parametrize("step", ["sync_file", "record_vectors"])
+def test_the_index_notes_its_vectors_before_it_writes_them(
+    papers: Path,
+    index: Callable[..., Json],
+    tiny_model: TinyModel,
+    run_alone: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    """It is stopped where the file is called ``.part``, and where it has its name."""
+    arguments = ("--documents", papers, "-m", tiny_model(), "--vectors")
+    index("px", *arguments)
+    (papers / "new.txt").write_text("An aardvark.")
+    before = {*Path("px", "vectors").iterdir()}
+
+    def stop(*_: object) -> None:
+        raise InputError("stopped", "go on")
+
+    with monkeypatch.context() as patch:
+        if step == "sync_file":
+            patch.setattr("greenadapt.inference.search.vectors.sync_file", stop)
+        else:
+            patch.setattr(FolderStore, "record_vectors", stop)
+        run_alone("index", *WHOLE, "-o", "px", *arguments, code=1)
+    [left] = {*Path("px", "vectors").iterdir()} - before
+    (papers / "new.txt").unlink()
+    index("px", *arguments)
+    assert not left.exists()
 
 
 def test_who_may_read_the_folder_may_search(papers: Path, index: Callable[..., Json]) -> None:

@@ -100,3 +100,13 @@ def test_a_file_that_somebody_put_into_a_task_stays(two_tasks: Path) -> None:
         remove_task(two_tasks, "ner")
     assert (two_tasks / "tasks" / "ner" / "notes.txt").read_text() == "mine"
     assert sorted(task.name for task in list_tasks(two_tasks)) == ["ill.1", "ner"]
+
+
+def test_a_folder_of_somebody_else_that_looks_removed_stays(two_tasks: Path) -> None:
+    foreign = [two_tasks / "tasks" / name / "thesis.txt" for name in (".mine.removed", ".ner-1.removed")]
+    for file in foreign:
+        file.parent.mkdir()
+        file.write_text("mine")
+    remove_task(two_tasks, "ner")
+    assert [task.name for task in list_tasks(two_tasks)] == ["ill.1"]
+    assert [file.read_text() for file in foreign] == ["mine", "mine"]
