@@ -35,7 +35,7 @@ from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.arrays import Int64Array
 from greenadapt.storage.files import Json, naming, write_json
 from greenadapt.storage.own_json import read_own_object
-from greenadapt.storage.ownership import forget_files, is_noted, is_own, new_folder, note_files, noted_files
+from greenadapt.storage.ownership import is_noted, is_own, new_folder, note_files, noted_files, write_noted
 
 if TYPE_CHECKING:
     import requests
@@ -165,7 +165,7 @@ def _read_small(response: "requests.Response", url: str) -> bytes:
 
 def _report_sizes(sizes: dict[str, int], folder: Path, progress: Progress) -> None:
     """Report the size of the download; ``ResourceError`` if it does not fit on the disk, without partial files."""
-    present = sum(_size(folder / f"{file_name(url)}.part") for url, size in sizes.items() if size)
+    present = sum(_size(partial_files(folder / file_name(url))[0]) for url, size in sizes.items() if size)
     needed, free = sum(sizes.values()) - present, shutil.disk_usage(folder).free
     unknown = sum(not size for size in sizes.values())
     amounts = [counted(len(sizes), "file")]
@@ -311,24 +311,22 @@ def _md5_beside(session: "requests.Session", source: Source) -> str:
 
 def _verify(source: Source, path: Path, md5_beside: str) -> None:
     """Raise ``InputError`` if the file's size or a known checksum does not match."""
-    size: tuple[str, Any, Any] = ("bytes", path.stat().st_size, source.size)
-    checksums = {"sha256": source.sha256.lower(), "md5": source.md5 or md5_beside}
-    for name, actual, expected in (size, *(_digest(path, name, checksum) for name, checksum in checksums.items())):
-        if expected and actual != expected:
+    checksums = (("SHA256", source.sha256.lower()), ("MD5", source.md5.lower()), ("MD5", md5_beside))
+    for name, expected in (("bytes", source.size), *checksums):
+        if not expected:
+            continue
+        actual = path.stat().st_size if name == "bytes" else _digest(path, name)
+        if actual != expected:
             raise InputError(
                 f"{source.url}: {name} is {actual}, must be {expected}",
                 "the bad file is removed: download it again, or correct the recipe",
             )
 
 
-def _digest(path: Path, algorithm: str, expected: str) -> tuple[str, str, str]:
-    """The name of ``algorithm``, the file's digest if one is ``expected``, and ``expected``."""
-    if not expected:
-        return algorithm.upper(), "", ""
+def _digest(path: Path, algorithm: str) -> str:
     with open(path, "rb") as file:
         # MD5 detects damage, not attacks.
-        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
-    return algorithm.upper(), digest.hexdigest(), expected
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
 
 
 def check_local(source: Source, sha256: str) -> None:
@@ -566,7 +564,9 @@ def fetch_corpus(recipe: Recipe, folder: Path, progress: Progress | None = None)
     """
     progress = progress or Silent()
     _fetch_files([source for source in recipe.sources if not source.index], folder, progress)
-    for source in (source for source in recipe.sources if source.index):
+    for source in recipe.sources:
+        if not source.index:
+            continue
         target = local_path(source, folder)
         if target.exists():
             check_begun(source, target)
@@ -614,19 +614,25 @@ def _fetch_listed(source: Source, work: Path, progress: Progress) -> None:
         raise ConflictError(
             f"{work} holds {unlisted[0]}, which {source.url} does not list", "move it away, or remove the folder"
         )
-    for target in targets:
-        if (before := work.parent / target.name).is_file():  # a recipe may have named each file before
-            before.replace(target)
-    (_fetch_files if is_own(work) else fetch)(files, work, progress)
+    # A recipe may have named each file before.
+    files_before = [path for target in targets if (path := work.parent / target.name).is_file()]
+    is_marked = is_own(work)
+    if is_marked:
+        note_files(work, {path.name: path.stat().st_size for path in files_before if is_noted(path)})
+    for path in files_before:
+        path.replace(work / path.name)
+    # Without a mark, somebody else or an early version made the folder; notes would mark it as greenadapt's.
+    (_fetch_files if is_marked else fetch)(files, work, progress)
 
 
 def _remove_unlisted(work: Path, targets: Collection[Path]) -> None:
     """Remove what greenadapt itself downloaded into ``work`` beside the ``targets``."""
-    unlisted = noted_files(work).keys() - {target.name for target in targets}
+    files = noted_files(work)
+    unlisted = files.keys() - {target.name for target in targets}
     for name in unlisted:
         part, version = partial_files(work / name)
         for path in filter(is_noted, (work / name, part)):
             path.unlink()
             version.unlink(missing_ok=True)
     if unlisted:
-        forget_files(work, unlisted)
+        write_noted(work, {name: size for name, size in files.items() if name not in unlisted})

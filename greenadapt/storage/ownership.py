@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,18 +72,16 @@ def write_mark(folder: Path, **content: Any) -> None:
 
 def note_files(folder: Path, sizes: Mapping[str, int | None]) -> None:
     """Write into the mark of ``folder`` the bytes of files in it that greenadapt made, ``None`` for unfinished ones."""
-    mark = read_mark(folder) or {}
-    write_mark(folder, **{**mark, "files": {**noted_files(folder), **sizes}})
+    write_noted(folder, {**noted_files(folder), **sizes})
 
 
-def forget_files(folder: Path, names: Collection[str]) -> None:
-    """Take files that were removed out of the mark of ``folder``."""
-    files = {name: size for name, size in noted_files(folder).items() if name not in names}
-    write_mark(folder, **{**(read_mark(folder) or {}), "files": files})
+def write_noted(folder: Path, files: Mapping[str, int | None], **content: Any) -> None:
+    """Replace the noted files in the mark of ``folder``, and keep the rest; a new mark gets ``content``."""
+    write_mark(folder, **{**content, **(read_mark(folder) or {}), "files": files})
 
 
 def noted_files(folder: Path) -> dict[str, int | None]:
-    """The files that ``note_files`` wrote down: name → bytes."""
+    """The files that the mark of ``folder`` notes: name → bytes, ``None`` for unfinished ones."""
     files = (read_mark(folder) or {}).get("files")
     return files if isinstance(files, dict) else {}
 
@@ -93,10 +91,10 @@ def is_noted(file: Path, folder: Path | None = None) -> bool:
 
     It is noted in the mark of ``folder``, by default the one that it is in.
     """
-    folder = folder or file.parent
-    noted, name = noted_files(folder), file.relative_to(folder).as_posix()
     if file.is_symlink() or not file.is_file():
         return False
+    folder = folder or file.parent
+    noted, name = noted_files(folder), file.relative_to(folder).as_posix()
     return noted.get(name) == file.stat().st_size or noted.get(name.removesuffix(".part"), 0) is None
 
 
@@ -143,9 +141,10 @@ def remove_if_own(folder: Path) -> None:
 
 
 def added_files(folder: Path) -> list[str]:
-    """The files, by name inside ``folder``, that greenadapt did not write into its result or index there."""
+    """The files, by name inside ``folder``, that greenadapt did not write into its result, index or download there."""
     of_result = (MANIFEST, CARD, NEW_CARD, *_object(folder / MANIFEST)["files"]) if is_result(folder) else ()
-    names, of_index = {MARK, *of_result}, is_index(folder)
+    noted = [name for file in noted_files(folder) for name in (file, f"{file}.part", f".{file}.part.version")]
+    names, of_index = {MARK, *of_result, *noted}, is_index(folder)
 
     def is_known(name: str) -> bool:
         path = Path(name)

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -22,7 +22,7 @@ from greenadapt.storage.files import beside, expanded, hash_file, replace_json, 
 from greenadapt.storage.jobs import Attempts, Place, is_work, mark_beside
 from greenadapt.storage.locks import holder, lock
 from greenadapt.storage.own_json import read_own_object
-from greenadapt.storage.ownership import added_files, is_noted, is_own, is_result
+from greenadapt.storage.ownership import added_files, is_noted, is_own, is_result, noted_files
 from greenadapt.storage.results import MANIFEST, Result
 
 HOME = "GREENADAPT_HOME"
@@ -116,8 +116,12 @@ class Workspace:
         """
         names = []
         for corpus in self.corpora():
-            models = [name for name in self.models(corpus) if model in (None, name)]
-            stages = {name.split("@")[0] for model_name in models for name in self.stages(corpus, model_name)}
+            stages = {
+                name.split("@")[0]
+                for model_name in _visible_folders(self.root / corpus)
+                if model in (None, model_name)
+                for name in self.stages(corpus, model_name)
+            }
             if stages and stage in (None, *stages):
                 names.append(corpus)
         if len(names) == 1:
@@ -280,8 +284,9 @@ def tree_size(path: Path) -> tuple[int, float]:
     return size, newest
 
 
-def _leftover(kind: Kind, path: Path, lock: Path, *, is_own: bool) -> Leftover:
-    return Leftover(kind, path, *tree_size(path), lock, foreign="" if is_own else FOREIGN)
+def _leftover(kind: Kind, path: Path, lock: Path, *, is_own: bool, added: Sequence[str] = ()) -> Leftover:
+    foreign = f"it holds files that greenadapt did not write, such as {added[0]}" if added else ""
+    return Leftover(kind, path, *tree_size(path), lock, foreign=foreign if is_own else FOREIGN)
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -301,9 +306,8 @@ def _versions(folder: Path) -> Iterator[Leftover]:
             continue
         marks = tuple(link for link in links if Path(os.path.realpath(link)) == target)
         stage = marks[0].name.removeprefix(".").removesuffix(".previous").removesuffix(".new") if marks else ""
-        item = _leftover("version", version, folder / ".lock", is_own=is_result(version))
-        if not item.foreign and (added := added_files(version)):
-            item = replace(item, foreign=f"it holds files that greenadapt did not write, such as {added[0]}")
+        is_ours, added = is_result(version), added_files(version)
+        item = _leftover("version", version, folder / ".lock", is_own=is_ours, added=added)
         yield replace(item, stage=stage, marks=marks, is_last=bool(marks))
 
 
@@ -326,7 +330,9 @@ def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
             yield replace(_leftover("input", path, folder / ".lock", is_own=is_ours), needed=used)
             continue
         kind: Kind = "unfinished" if path.name.endswith(".part") else "download"
-        item = _leftover(kind, path, folder / ".lock", is_own=is_own(path) or is_noted(path))
+        # Archives of articles, and downloads of early versions, are not noted.
+        added = [name for name in added_files(path) if not name.startswith(".")] if noted_files(path) else []
+        item = _leftover(kind, path, folder / ".lock", is_own=is_own(path) or is_noted(path), added=added)
         yield replace(item, stage="download") if kind == "unfinished" else replace(item, needed=used)
 
 

@@ -27,6 +27,7 @@ from tests.support.file_server import Heard, Server, serving
 
 DATA = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(DATA).hexdigest()
+MD5 = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
 
 
 @pytest.fixture
@@ -122,6 +123,7 @@ def test_a_compressed_file_that_is_called_encoded_is_kept_as_it_is(server: Serve
     [
         ({"sha256": "0" * 64}, f"SHA256 is {SHA256}, must be {'0' * 64}"),
         ({"size": 5}, f"bytes is {len(DATA)}, must be 5"),
+        ({"md5": "A" * 32}, f"MD5 is {MD5}, must be {'a' * 32}"),
     ],
 )
 def test_a_wrong_file_is_refused_and_removed(
@@ -145,14 +147,14 @@ def test_a_file_that_changed_since_a_killed_run_is_fetched_from_its_beginning(se
 
 
 def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
-    digest = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
-    server.files["/data.bin.md5"] = f"MD5(data.bin)= {digest}\n".encode()
+    server.files["/data.bin.md5"] = f"MD5(data.bin)= {MD5}\n".encode()
     fetch([source(server, md5_beside=True)], tmp_path / "right")
     assert (tmp_path / "right" / "data.bin").exists()
     server.files["/data.bin.md5"] = f"MD5(data.bin)= {'0' * 32}\n".encode()
-    with pytest.raises(InputError, match=f"MD5 is {digest}, must be 0000"):
-        fetch([source(server, md5_beside=True)], tmp_path / "wrong")
-    assert list((tmp_path / "wrong").iterdir()) == []
+    for of_recipe in ("", MD5.upper()):
+        with pytest.raises(InputError, match=f"MD5 is {MD5}, must be 0000"):
+            fetch([source(server, md5=of_recipe, md5_beside=True)], tmp_path / "wrong")
+        assert list((tmp_path / "wrong").iterdir()) == []
     del server.files["/data.bin.md5"]
     with pytest.raises(InputError, match=r"data\.bin\.md5 holds no MD5"):
         fetch([source(server, md5_beside=True)], tmp_path / "none")
@@ -641,6 +643,19 @@ def test_files_that_lie_beside_are_not_downloaded_again(tmp_path: Path) -> None:
         fetch_corpus(recipe, tmp_path / "here")
         assert "/baseline/pubmed26n0001.xml.gz" not in server.paths
         assert len(texts(recipe, tmp_path / "here")) == 2
+
+
+def test_a_moved_download_that_the_list_drops_is_removed(tmp_path: Path) -> None:
+    with serving({"/x.txt": b"old", "/": b'<a href="x.txt"><a href="y.txt">'}) as server:
+        named = Recipe("listed", "T", "L", "text", (Source(f"{server.address}/x.txt"),))
+        fetch_corpus(named, tmp_path / "here")
+        recipe = listing_at(server, tmp_path)
+        with pytest.raises(InputError, match="404"):
+            fetch_corpus(recipe, tmp_path / "here")
+        assert not (tmp_path / "here" / "x.txt").exists()
+        server.files |= {"/y.txt": b"new", "/": b'<a href="y.txt">'}
+        fetch_corpus(recipe, tmp_path / "here")
+        assert texts(recipe, tmp_path / "here") == [("new",)]
 
 
 def test_a_listing_without_such_files_is_refused(tmp_path: Path) -> None:

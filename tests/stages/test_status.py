@@ -22,7 +22,7 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from greenadapt.storage.locks import holder, lock
-from greenadapt.storage.ownership import note_files
+from greenadapt.storage.ownership import new_folder, note_files
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
 from tests.conftest import Run, last_line
@@ -325,6 +325,29 @@ def test_clean_keeps_what_greenadapt_did_not_make(run_alone: Run, stages: Stages
     assert (first / "notes.txt").read_text() == "mine"
     [why] = [row["why"] for row in rows(run_alone, "clean", "--yes", "--downloads") if row["path"] == str(first)]
     assert "notes.txt" in why
+
+
+def test_clean_removes_a_folder_of_downloads_unless_somebody_added_a_file(run_alone: Run, stages: Stages) -> None:
+    downloads = stages.workspace.downloads("text-2")
+    unfinished, finished, early = folders = [downloads / name for name in ("site.part", "site", "early")]
+    options = (("--downloads",), ("--only", "unfinished"))
+    for folder in folders:
+        new_folder(folder)
+        for name in (".a.gz.part.version", "a.gz.part", "b.gz"):
+            (folder / name).write_text("text")
+    for folder in (unfinished, finished):
+        note_files(folder, {"a.gz": None, "b.gz": 4})
+        (folder / "thesis.txt").write_text("mine")
+    cleaned = [row for option in options for row in rows(run_alone, "clean", "--yes", *option)]
+    assert {row["path"] for row in cleaned if row["action"] == "removed"} == {str(early)}  # its mark notes nothing
+    kept = {row["path"] for row in cleaned if row["action"] == "kept" and "thesis.txt" in row["why"]}
+    assert kept == {str(unfinished), str(finished)}
+    assert [(folder / "thesis.txt").read_text() for folder in (unfinished, finished)] == ["mine", "mine"]
+    for folder in (unfinished, finished):
+        (folder / "thesis.txt").unlink()
+    for option in options:
+        run_alone("clean", "--yes", *option)
+    assert not downloads.exists()
 
 
 def test_an_old_version_that_a_result_was_made_from_stays(run_alone: Run, stages: Stages) -> None:

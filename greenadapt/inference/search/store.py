@@ -48,10 +48,9 @@ from greenadapt.storage.ownership import (
     is_index,
     is_noted,
     new_folder,
-    read_mark,
     refuse_added,
     require_own,
-    write_mark,
+    write_noted,
 )
 from greenadapt.storage.results import FORMAT
 from greenadapt.tokenization.vocabulary import tokenizer_json
@@ -312,10 +311,9 @@ class FolderStore:
         self._write(replace(facts, files=files))
 
     def note_vectors(self, name: str) -> None:
-        """Note in the index's mark that the file ``name`` of vectors is written, beside those that there are."""
+        """Note that the file ``name`` of vectors is about to be written; the recorded ones stay noted."""
         files = {f"{VECTORS}/{file}": mark.bytes for file, mark in (self.vector_marks() or {}).items()}
-        mark = {"of": INDEX, **(read_mark(self.folder) or {})}
-        write_mark(self.folder, **{**mark, "files": {**files, f"{VECTORS}/{name}": None}})
+        write_noted(self.folder, {**files, f"{VECTORS}/{name}": None}, of=INDEX)
 
     def has_noted(self, path: Path) -> bool:
         """Whether the index's mark notes this file, and nobody has replaced it since."""
