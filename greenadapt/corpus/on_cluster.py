@@ -207,14 +207,14 @@ def find_duplicates(share: int, job: SplitJob, n_shares: int, n_parts: int) -> J
             documents.append(chosen)
             heldout.append(arrays["heldout"][_in_share(arrays["heldout"], share, n_shares)])
         all_hashes = np.concatenate(hashes)
-        is_first = np.ones(len(all_hashes), bool) if job.config.keep_duplicates else is_first_occurrence(all_hashes)
+        is_kept = np.ones(len(all_hashes), bool) if job.config.keep_duplicates else is_first_occurrence(all_hashes)
         arrays_of_share = {
-            "hashes": np.sort(np.concatenate([all_hashes[is_first], *heldout])),
-            "part": np.concatenate(parts)[~is_first],
-            "document": np.concatenate(documents)[~is_first],
+            "hashes": np.sort(np.concatenate([all_hashes[is_kept], *heldout])),
+            "part": np.concatenate(parts)[~is_kept],
+            "document": np.concatenate(documents)[~is_kept],
         }
         write_arrays(folder / DOCUMENTS, arrays_of_share)
-        return {"duplicates": len(is_first) - int(is_first.sum())}
+        return {"duplicates": len(is_kept) - int(is_kept.sum())}
 
     return make_once(job.path("documents", share), make)
 
@@ -228,12 +228,14 @@ def count(part: int, job: SplitJob, n_shares: int) -> Json:
 
     def make(folder: Path) -> Json:
         n_lines: Int64Array = ArrayFile(job.path("text", part) / DOCUMENTS)["n_lines"]
-        keep = np.ones(len(n_lines), bool)
+        is_kept = np.ones(len(n_lines), bool)
         for share in range(n_shares):
             arrays = ArrayFile(job.path("documents", share) / DOCUMENTS)
-            keep[arrays["document"][slice(*np.searchsorted(arrays["part"], [part, part + 1]))]] = False
+            is_kept[arrays["document"][slice(*np.searchsorted(arrays["part"], [part, part + 1]))]] = False
         content = (job.path("text", part) / "words").read_bytes().decode()
-        kept_lines, words, text = np.repeat(keep, n_lines), content.split("\n") if content else [], job.lines(part)
+        words = content.split("\n") if content else []
+        kept_lines = np.repeat(is_kept, n_lines)
+        text = job.lines(part)
         counts = count_words(text, kept_lines, len(words))
         write_vocabulary(folder / VOCABULARY_FILE, words, counts)
         write_arrays(folder / DOCUMENTS, {"kept_lines": kept_lines})

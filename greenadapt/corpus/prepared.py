@@ -185,7 +185,8 @@ def write_vocabulary(path: Path, words: Sequence[str], counts: Int64Array) -> No
 def read_vocabulary(path: Path) -> tuple[list[str], Int64Array]:
     """Read words and counts, int64 ``(n_words,)``; raises ``InputError`` with file and line for an invalid file."""
     content = path.read_bytes()
-    content += b"" if content.endswith(b"\n") or not content else b"\n"
+    if content and not content.endswith(b"\n"):
+        content += b"\n"
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -347,12 +348,13 @@ class DocumentHashes:
         for document in documents:
             value = document_hash(encoded_lines(document))
             start = bisect_left(hashes, value)
-            next_copy = start + n_read[start] if start < len(hashes) else start
-            if next_copy < len(hashes) and hashes[next_copy] == value:
+            is_known = start < len(hashes) and hashes[start] == value
+            next_copy = start + n_read[start] if is_known else start
+            if is_known and next_copy < len(hashes) and hashes[next_copy] == value:
                 n_read[start] += 1
                 self._n_read += 1
-            elif self._repeats or start == len(hashes) or hashes[start] != value:
-                yield document
+            elif not is_known or self._repeats:
+                yield document  # all copies were read before
 
 
 def added_positions(n_before: int, n_lines: int, seed: int) -> Int64Array:
@@ -497,8 +499,8 @@ def prepare_corpus(  # noqa: PLR0913
             write_numbers(split, numbers, text, bar)
         words = list(numbers)
         del numbers
-        is_first = np.ones(len(log.hashes), bool) if config.keep_duplicates else is_first_occurrence(log.hashes)
-        kept_lines = np.repeat(is_first, np.frombuffer(log.n_lines, np.int64))
+        is_kept = np.ones(len(log.hashes), bool) if config.keep_duplicates else is_first_occurrence(log.hashes)
+        kept_lines = np.repeat(is_kept, np.frombuffer(log.n_lines, np.int64))
         counts = count_words(text, kept_lines, len(words))
         if previous is not None:
             counts[: len(previous.counts)] += previous.counts
@@ -514,7 +516,7 @@ def prepare_corpus(  # noqa: PLR0913
         if previous is not None:
             stream = _merge(previous, stream, new_number, config.seed, temporary)
         write_stream(stream, temporary / "offsets", folder / STREAM_FILE, progress)
-        hashes = [np.frombuffer(log.hashes, np.uint64)[is_first], np.frombuffer(heldout, np.uint64)]
+        hashes = [np.frombuffer(log.hashes, np.uint64)[is_kept], np.frombuffer(heldout, np.uint64)]
         write_document_hashes(folder, *hashes, *([previous.documents] if previous is not None else []))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -522,8 +524,8 @@ def prepare_corpus(  # noqa: PLR0913
     if earlier_documents is not None:
         counts_of_update = {"gone": 0 if appended else earlier_documents.n_gone, "heldout": len(heldout)}
     return {
-        "documents": len(is_first),
-        "duplicates": int(len(is_first) - is_first.sum()),
+        "documents": len(is_kept),
+        "duplicates": int(len(is_kept) - is_kept.sum()),
         "text_bytes": log.n_bytes,
         "lines": stream.n_lines,
         "tokens": stream.n_tokens,

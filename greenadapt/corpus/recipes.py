@@ -311,8 +311,8 @@ def corpus_name(name_or_path: str) -> str:
 def why_no_fields(sources: Sequence[str], format: str | None = None) -> str | None:  # noqa: A002  (the option's name)
     """Explain why --field has no effect on ``sources``, corpora or paths; ``None`` if one of them may have fields."""
     formats = {recipe.name: recipe.format for recipe in list_recipes()}
-    kinds = [format or formats.get(source) or format_of(source) for source in sources]
-    if not all(kinds) or {*kinds} & {*_WITH_FIELDS} or any(Path(source).is_dir() for source in sources) or not sources:
+    kinds = {format or formats.get(source) or format_of(source) for source in sources}
+    if not sources or kinds & {"", *_WITH_FIELDS} or any(Path(source).is_dir() for source in sources):  # "": unknown
         return None
     return f"is for JSON lines and tables, and {sources[0]} is neither: leave it out, or give its format with --format"
 
@@ -465,5 +465,7 @@ def _recipe(name: str, path: Path, options: Mapping[str, Any]) -> Recipe:
     fields = tuple(options.get("fields") or Recipe.fields)
     title, public_argument = ("standard input", "-") if path.name == "stdin" else ("records of a Python program", name)
     sample_by = options.get("sample_by") or Recipe.sample_by
-    arguments: dict[str, Any] = {"public_argument": public_argument, "argument": name}
-    return Recipe(name, title, "unknown", kind, (Source(str(path)),), fields, sample_by, **arguments)
+    sources = (Source(str(path)),)
+    return Recipe(
+        name, title, "unknown", kind, sources, fields, sample_by, public_argument=public_argument, argument=name
+    )

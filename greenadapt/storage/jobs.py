@@ -264,7 +264,7 @@ class Begun:
     _before: Attempts
 
     def spend(self, cost: Cost) -> None:
-        """Set the job's cost so far to ``cost``."""
+        """Record ``cost`` as the cost of this attempt so far; that of earlier attempts is added."""
         replace(self._before, cost=self._before.cost + cost).write(self.work)
 
 

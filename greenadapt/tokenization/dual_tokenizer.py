@@ -278,8 +278,9 @@ class _Batch:
             return pieces
         starts = self._global_position(self._lines, self._word_spans[:, 0])
         # A piece for the space between two input words belongs to the second word.
-        ends = self._global_position(pieces.lines, pieces.spans[:, 0] + 1)
-        pieces = replace(pieces, input_words=np.searchsorted(starts, ends, "right") - 1)  # undefined for strings
+        second_characters = self._global_position(pieces.lines, pieces.spans[:, 0] + 1)
+        input_words = np.searchsorted(starts, second_characters, "right") - 1  # undefined for strings
+        pieces = replace(pieces, input_words=input_words)
         is_split = self._is_split[pieces.lines]
         has_piece = np.zeros(len(self._word_spans), bool)
         has_piece[pieces.input_words[is_split]] = True

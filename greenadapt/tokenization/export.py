@@ -164,10 +164,11 @@ def export_tokenizers(  # noqa: PLR0913
     Raises ``InputError`` if the library assigns other ids.
     """
     original = tokenizer_json(source)
-    base = {**json.loads(original), "truncation": None, "padding": None}
+    loaded = json.loads(original)
+    base = {**loaded, "truncation": None, "padding": None}
     (folder / BASE_FOLDER).mkdir(parents=True, exist_ok=True)
     _copy_base_files(source, folder / BASE_FOLDER)
-    if json.loads(original) == base:
+    if loaded == base:
         (folder / BASE_FOLDER / TOKENIZER_FILE).write_bytes(original)
     else:
         _write_json(folder / BASE_FOLDER / TOKENIZER_FILE, base)

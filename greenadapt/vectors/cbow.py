@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 # Measured, in addition to the two tables:
-_FIXED_BYTES: dict[ResolvedEngine, int] = {"gensim": 170 << 20, "fast": 290 << 20}
 # interpreter and packages, plus the text of a part (gensim) or the compiler
+_FIXED_BYTES: dict[ResolvedEngine, int] = {"gensim": 170 << 20, "fast": 290 << 20}
 _BYTES_A_WORD = 110  # per word of the corpus, with its count
 _BYTES_A_TRAINED_WORD = 330  # per word in gensim
 CHECKPOINT_SECONDS = 10

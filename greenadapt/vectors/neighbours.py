@@ -146,8 +146,10 @@ def _view(title: str, words: Sequence[str], source: _Mapped, target: _Mapped, k:
     labels = target_space.labels
     indices, cosines = nearest(queries, target_space.vectors, min(k, len(labels)), exclude, target_map)
     return [
-        Neighbours(word, title, tuple((labels[i], float(c)) for i, c in zip(*nearest_rows, strict=True) if i >= 0))
-        for word, *nearest_rows in zip(words, indices, cosines, strict=True)
+        Neighbours(
+            word, title, tuple((labels[i], float(c)) for i, c in zip(row_indices, row_cosines, strict=True) if i >= 0)
+        )
+        for word, row_indices, row_cosines in zip(words, indices, cosines, strict=True)
     ]
 
 

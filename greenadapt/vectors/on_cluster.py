@@ -253,9 +253,9 @@ class Trainer:
 
     def start(self, text: Path, stream: tuple[Array, int], config: W2VConfig, input_: Array, output: Array) -> None:
         """Set the tables; ``stream`` has the counts and ``Stream.total`` of the ids in ``text``."""
-        counts, total = stream
         from greenadapt.vectors.engines.fast import FastEngine
 
+        counts, total = stream
         self._engine = FastEngine(Stream(ArrayFile(text)["ids"], np.zeros(1, np.int64), counts, total), config)
         self._steps, self._config = expected_steps(counts, config), config
         self._start, self._current = (Weights(np.array(input_), np.array(output)) for _ in range(2))
@@ -305,9 +305,9 @@ class Trainer:
                 add((start[i::n], table[i::n]), changed, self._config.workers)
         self._merged = ()
 
-    def tables(self) -> tuple[Array, ...]:
-        """Both tables, input and output."""
-        return tuple(self._current)
+    def tables(self) -> Weights:
+        """The current tables."""
+        return self._current
 
 
 @dataclass
@@ -479,16 +479,16 @@ class ClusterEngine:
         self._ask({node: trainer.commit.remote() for node, trainer in self._trainers.items()})
         return merged_nodes
 
-    def _tables(self) -> tuple[Array, ...]:
+    def _tables(self) -> Weights:
         """The tables of a node that is alive."""
         while True:
             node, trainer = next(iter(self._trainers.items()))
-            answers: dict[Node, tuple[Array, ...]] = self._ask({node: trainer.tables.remote()})
+            answers: dict[Node, Weights] = self._ask({node: trainer.tables.remote()})
             if answers:
                 return answers[node]
 
     def _ask(self, calls: dict[Node, Any]) -> dict[Node, Any]:
-        """The results of calls of trainers without dead nodes, which are left out from now on.
+        """The answers to ``calls`` by node; a node that died has none, and is left out from now on.
 
         Raises the error of a call, and ``ResourceError`` if no node is alive.
         """

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from greenadapt.config import AlignConfig
+from greenadapt.errors import counted
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.arrays import Array, BoolArray, FloatArray, Int64Array
 from greenadapt.vectors.alignment import Alignment, fit
@@ -112,15 +113,15 @@ def diagnose(overlap: KnownWords, config: AlignConfig, progress: Progress = _SIL
     """
     n = len(overlap.rows)
     order, partial_fit = np.arange(n), None
-    words_are = "1 word is" if n == 1 else f"{n} words are"
-    note = f"{words_are} in both vocabularies, held-out figures need {MIN_OVERLAP}: skipped"
-    diagnostics = Diagnostics(n, None, note)
     if n >= MIN_OVERLAP:
         heldout, fitted = split(n, config)
         partial_fit = fit(overlap.vectors[fitted], overlap.targets(fitted), config)
         predicted = partial_fit.apply(overlap.vectors[heldout])
         diagnostics = Diagnostics(n, measure(predicted, overlap, heldout, partial_fit.rank, progress))
         order = np.concatenate([fitted, heldout])
+    else:
+        overlapping = f"{counted(n, 'word is', 'words are')} in both vocabularies"
+        diagnostics = Diagnostics(n, None, f"{overlapping}, held-out figures need {MIN_OVERLAP}: skipped")
     words = [overlap.words[i] for i in order.tolist()] if overlap.words else None
     return diagnostics, fit(overlap.vectors[order], overlap.targets(order), config, words, partial_fit)
 

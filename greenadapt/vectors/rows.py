@@ -163,7 +163,7 @@ def select(
 
 @dataclass(frozen=True, eq=False)
 class RowFormula:
-    """How a new row is computed, by ``config.rows``.
+    """A recipe: how a new row is computed. Its name, a ``RowRecipe``, is ``config.rows``:
 
     - ``map``: the word's vector, mapped by ``alignment`` (Poerner et al. 2020, equation 3);
     - ``norm``: the same rescaled to ``norm``, since least squares shrinks rows;

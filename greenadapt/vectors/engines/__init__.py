@@ -216,7 +216,7 @@ def sample_lost(stream: Stream, weights: Weights, config: W2VConfig) -> tuple[in
                 hidden = weights.input[context].sum(axis=0, dtype=np.float64)
                 score = hidden @ weights.output[stream.ids[at]].astype(np.float64)
             lost += not score > -_LIMIT * (len(context) if config.cbow_mean else 1)
-    return learned, int(lost)
+    return learned, lost
 
 
 def _diverged(epoch: int, why: str) -> InputError:
