@@ -46,7 +46,6 @@ from greenadapt.storage.ownership import (
     INDEX,
     INDEX_FILE,
     is_index,
-    is_noted,
     new_folder,
     read_mark,
     refuse_added,
@@ -317,10 +316,6 @@ class FolderStore:
         mark = {"of": INDEX, **(read_mark(self.folder) or {})}
         write_mark(self.folder, **{**mark, "files": {**files, f"{VECTORS}/{name}": None}})
 
-    def has_noted(self, path: Path) -> bool:
-        """Whether the index's mark notes this file, and nobody has replaced it since."""
-        return is_noted(path, self.folder)
-
     def _write(self, facts: IndexFacts) -> None:
         replace_json(self.folder / INDEX_FILE, asdict(facts.sealed()))
 
@@ -416,7 +411,7 @@ class FolderStore:
                 (self._words / name).chmod(allowed)
 
     def _refreshed(self) -> "tantivy.Searcher":
-        """Search in all that was committed until now."""
+        """A searcher of all that was committed until now."""
         file = self._words / _COMMITTED
         status = file.stat() if file.is_file() else None
         commit = (status.st_mtime_ns, status.st_ino) if status else (0, 0)
