@@ -123,7 +123,7 @@ class Setting:
                 yield sum(len(list(outputs(model, self.rows, texts, run))) for model in models)
             else:
                 inputs = (dict.fromkeys(TASKS, text) for text in texts)
-                yield sum(map(len, streamed(TorchRunner(models[0], self.rows, run, is_shared=True), inputs, run)))
+                yield sum(map(len, streamed(TorchRunner(models[0], self.rows, is_shared=True), inputs, run)))
 
 
 def train(setting: Setting) -> dict[str, list[float]]:

@@ -87,7 +87,7 @@ class Ours:
     @classmethod
     def open(cls, folder: Path, arguments: argparse.Namespace) -> "Ours":
         options = ReadingOptions("base", None, arguments.precision, arguments.max_tokens)
-        ours = cls(OpenedModel.open(TaskFolder.open_questions(find_model(str(folder))), options))
+        ours = cls(OpenedModel.open([TaskFolder.open_questions(find_model(str(folder)))], options))
         ours.clock.watch(ours.opened.runner.model)
         return ours
 
@@ -144,7 +144,7 @@ def check(ours: Ours, plain: PlainProcess, questions: Sequence[Question]) -> Non
     """Both sides' logits of the words of a context; in bfloat16 they round differently."""
     task = QuestionTask()
     difference = 0.0
-    for question, logits in ours.opened.logits(questions):
+    for question, logits in ours.opened.logits(ours.opened.inputs(questions)):
         units = word_units(question.context, task.word_unit)
         owner = find_units(np.array(plain.call("begins", question)), units)
         expected = np.full((len(units), 2), -np.inf, np.float32)

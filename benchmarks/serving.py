@@ -131,12 +131,13 @@ def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]
     backend, _, quantize = kind.partition("-")
     path = folder.folder if backend == "torch" else compiled(folder.folder, backend, quantize or "none", work / kind)  # type: ignore[arg-type]
     task_folder = TaskFolder.find(str(path))
-    opened = OpenedModel.open(task_folder, ReadingOptions("mean", precision="float32"))
+    opened = OpenedModel.open([task_folder], ReadingOptions("mean", precision="float32"))
     for way, (pool, margin) in WAYS.items():
         view_model = replace(opened, run=replace(opened.run, pool=pool), margin=margin)
 
         def run(examples: Sequence[Any], view_model: OpenedModel = view_model) -> list[Any]:
-            return [view_model.task.decode(example, logits) for example, logits in view_model.logits(examples)]
+            pairs = view_model.logits(view_model.inputs(examples))
+            return [view_model.task.decode(example, logits) for example, logits in pairs]
 
         yield Side(f"{kind}, {way}", run, path, view_model)
     words = words_of(path)

@@ -312,7 +312,7 @@ class AdaptedModel(EncoderModel):
         figures = figures_of(rows, heldout)
         if figures is None:
             raise MissingError(f"no figures: {heldout['note']}", "use a larger corpus")
-        values = {**figures, **figures["base_rows"]["cosine"], "cosine": figures["cosine"], "recipe": rows["recipe"]}
+        values = {**figures, **figures["base_rows"]["cosine"], "recipe": rows["recipe"]}
         return AlignmentQuality(**{field.name: values[field.name] for field in fields(AlignmentQuality)})
 
     @checked_call

@@ -309,7 +309,7 @@ def _questions(question: str | Iterable[str], context: str | Iterable[str]) -> l
         )
     progress = shown_progress(False)
     pairs = zip(check_texts(questions, progress), check_texts(contexts, progress), strict=True)
-    return [dict(zip(("question", "context"), pair, strict=True)) for pair in pairs]
+    return [{"question": text, "context": around} for text, around in pairs]
 
 
 def _cleaned(rows: Iterable[Any], progress: Progress) -> Iterator[Any]:

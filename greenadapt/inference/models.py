@@ -98,15 +98,15 @@ class OpenedModel:
     """Of one task: the margin below which a unit is read in the base view, too; ``None`` reads both views of all."""
 
     @classmethod
-    def open(cls, folder: TaskFolder, options: ReadingOptions, *siblings: TaskFolder) -> "OpenedModel":
-        """Load a model, with its memory if it has one, for a task and for its ``siblings``, which share the encoder.
+    def open(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
+        """Load a model, with its memory if it has one, for a task, or for several that share its encoder.
 
         Raises ``InputError`` if its head is not the task's, ``UsageError`` if a backend does not run it, and what
         ``open_tasks``, ``MemoryChoice.of_task`` and ``chosen`` raise.
         """
-        folders = (folder, *siblings)
-        names = [task.name for task in folders if task.name is not None]
-        backend, quantize = chosen(folder.folder, options)
+        first, is_shared = folders[0], len(folders) > 1
+        names = [folder.name for folder in folders if folder.name is not None]
+        backend, quantize = chosen(first.folder, options)
         model: Any
         if backend == "torch":
             from greenadapt.models.adapters.multitask import open_tasks
@@ -114,36 +114,36 @@ class OpenedModel:
             from greenadapt.models.machine import Machine
             from greenadapt.models.weights import open_task_model, read_memory
 
-            memory = MemoryChoice.of_task(folder, options.memory)
+            memory = MemoryChoice.of_task(first, options.memory)
             machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision, ())
-            model = open_tasks(folder.folder, names, folder.seed) if names else open_task_model(folder.weights)
+            model = open_tasks(first.folder, names, first.seed) if names else open_task_model(first.weights)
         else:
             refuse_uncompiled(folders, backend)
-            model = open_graph(folder.folder, partial(exported, folder), backend, quantize)
-        head = getattr(model, "head", folder.task.head)  # of several tasks each has its own
-        if head != folder.task.head:
+            model = open_graph(first.folder, partial(exported, first), backend, quantize)
+        head = getattr(model, "head", first.task.head)  # of several tasks each has its own
+        if head != first.task.head:
             raise InputError(
-                f"{folder.folder} holds a model for {head or 'sentence vectors'}, not for {folder.task.head}",
+                f"{first.folder} holds a model for {head or 'sentence vectors'}, not for {first.task.head}",
                 "give a model of the task",
             )
-        lengths = {task.name: options.max_length or task.settings.get("max_length") for task in folders}
+        lengths = {folder.name: options.max_length or folder.settings.get("max_length") for folder in folders}
         encoders = {name: Encoder.of(model.checkpoint, length) for name, length in lengths.items()}
-        encoder = encoders[folder.name]
-        pools = {task.name: pool_of(task, options) for task in folders}
-        pool: Pool = pools[folder.name] if len(set(pools.values())) == 1 else "mean"  # which computes both views
-        run = Inference(options.max_tokens, encoder.special.pad, pool=pool, task=None if siblings else folder.name)
+        encoder = encoders[first.name]
+        pools = {folder.name: pool_of(folder, options) for folder in folders}
+        pool: Pool = pools[first.name] if len(set(pools.values())) == 1 else "mean"  # which computes both views
+        run = Inference(options.max_tokens, encoder.special.pad, pool=pool, task=None if is_shared else first.name)
         runner: TorchRunner | GraphRunner
         if backend == "torch":
             run = replace(run, autocast=machine.autocast)
             if memory is not None:
                 host, general = model.model.encoder if names else model.model, memory.open()
                 general.attach(host, encoder, machine, seed=0)
-                read_memory(host, folder.weights)
+                read_memory(host, first.weights)
                 run = replace(run, memory=general.reader(encoder))
-            runner = TorchRunner(model.model.to(machine.device), model.rows, run, is_shared=bool(siblings))
+            runner = TorchRunner(model.model.to(machine.device), model.rows, is_shared=is_shared)
         else:
             runner = model
-        return cls({task.name: task for task in folders}, encoders, pools, runner, run, options.margin)
+        return cls({folder.name: folder for folder in folders}, encoders, pools, runner, run, options.margin)
 
     @property
     def task(self) -> Task[Any]:
@@ -171,9 +171,9 @@ class OpenedModel:
             return stream_task(self.runner, inputs, self.run)
         return second_look(self.task, inputs, self.margin, self.read, self.runner.block_pieces)
 
-    def logits(self, examples: Iterable[Any]) -> Iterator[tuple[Any, Array]]:
-        """Each example of the only task with its pooled logits, (n_units, k) float32, in order."""
-        for output in self.outputs(self.inputs(examples)):
+    def logits(self, inputs: Iterable[Input]) -> Iterator[tuple[Any, Array]]:
+        """The only task's example of each input with its pooled logits, (n_units, k) float32, in order."""
+        for output in self.outputs(inputs):
             yield output.example, pooled(output, self.run.pool)
 
     def shared_logits(
@@ -261,8 +261,8 @@ def combined(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
 
     ``logits`` takes their mean; ``probabilities`` the logarithm of the mean of their probabilities (arXiv 2212.03613,
     section 4, "Ensemble LMs"), so that its softmax is that mean. The probabilities are over the classes, of
-    ``QuestionAnswering`` over the units, of start and end each. A ``head`` of one output predicts a
-    number, for which either rule takes the mean. A unit without pieces has the logit -inf, and probability 0.
+    ``QuestionAnswering`` over the units, of start and end each. A ``head`` of one output predicts a number, for which
+    either rule takes the mean. A unit without pieces has the logit -inf, and probability 0.
 
     Raises ``InputError`` if the models do not read the same units.
     """

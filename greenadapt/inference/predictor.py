@@ -18,7 +18,6 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
 from greenadapt.inference.models import OpenedModel, check_alike, check_reading, combined, one_process
 from greenadapt.models.memory.choice import check_memories
-from greenadapt.models.streaming import pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json, plain
@@ -223,7 +222,7 @@ class Predictor:
     @cached_property
     def members(self) -> list[OpenedModel]:
         """The models of one task."""
-        return [OpenedModel.open(folder, self._request.reading) for folder in self._folders]
+        return [OpenedModel.open([folder], self._request.reading) for folder in self._folders]
 
     def _entries(self, progress: Progress) -> Iterator[Entry]:
         source, kind = self._request.source, self._request.format
@@ -248,9 +247,8 @@ class Predictor:
         members = self.members
 
         def predict(inputs: Sequence[Sequence[Input]]) -> Iterator[Json]:
-            for outputs in zip(*map(OpenedModel.outputs, members, inputs), strict=True):
-                logits = [pooled(output, member.run.pool) for output, member in zip(outputs, members, strict=True)]
-                yield task.decode(outputs[0].example, combined(logits, rule, task.head))
+            for pairs in zip(*map(OpenedModel.logits, members, inputs), strict=True):
+                yield task.decode(pairs[0][0], combined([logits for _, logits in pairs], rule, task.head))
 
         def read(examples: Sequence[Any]) -> Callable[[], Iterator[Json]]:
             return partial(predict, [*map(list, map(OpenedModel.inputs, members, repeat(examples), self._cut))])
@@ -258,7 +256,7 @@ class Predictor:
         return read
 
     def _open_shared(self) -> ReadBlock:
-        model = OpenedModel.open(self._folders[0], self._request.reading, *self._folders[1:])
+        model = OpenedModel.open(self._folders, self._request.reading)
         counts = dict(zip(self.tasks, self._cut, strict=True))
 
         def predict(examples: Sequence[Any]) -> Iterator[Json]:

@@ -1,8 +1,7 @@
 """Sentence vectors of texts, in either tokenization or the mean of both."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from greenadapt.config import Pool, ReadingOptions
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError
 from greenadapt.models.graphs import chosen, open_graph
-from greenadapt.models.streaming import Inference, ViewOutputs, pooled, stream_task
+from greenadapt.models.streaming import Inference, Runner, pooled, stream_task
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.tasks.base import Encoder, Feature, Input
@@ -32,7 +31,7 @@ _UNIT = np.zeros(1, np.int32)
 class SentenceEncoder:
     """A model opened for sentence vectors."""
 
-    outputs: Callable[[Iterable[Input], Inference], Iterator[ViewOutputs]]
+    runner: Runner
     encoder: Encoder
     modules: SentenceModules
     run: Inference
@@ -51,14 +50,14 @@ class SentenceEncoder:
             encoder = replace(encoder, max_length=min(modules.max_length, encoder.max_length))
         run = Inference(0, encoder.special.pad)
         if backend == "torch":
-            from greenadapt.models.forward import outputs
+            from greenadapt.models.forward import TorchRunner
             from greenadapt.models.machine import Machine
             from greenadapt.models.sentence_vectors import open_sentence_model
 
             machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision)
             model, rows = open_sentence_model(checkpoint, modules)
-            model.to(machine.device)
-            return cls(partial(outputs, model, rows), encoder, modules, replace(run, autocast=machine.autocast))
+            runner = TorchRunner(model.to(machine.device), rows)
+            return cls(runner, encoder, modules, replace(run, autocast=machine.autocast))
 
         def export() -> "Exported":
             from greenadapt.models.graph_export import Exported
@@ -70,7 +69,7 @@ class SentenceEncoder:
             raise UsageError(
                 f"{folder} was compiled for its task, not for sentence vectors", "compile the encoder itself"
             )
-        return cls(partial(stream_task, graph), encoder, modules, run)
+        return cls(graph, encoder, modules, run)
 
     def vectors(self, texts: Sequence[str], view: Pool, batch_size: int, progress: Progress) -> FloatArray:
         """One vector for each text, (n_texts, dim) float32.
@@ -81,7 +80,7 @@ class SentenceEncoder:
         run = replace(self.run, pool=view, max_tokens=batch_size * self.encoder.max_length)
         vectors: FloatArray = np.empty((len(texts), 0), np.float32)
         with progress.bar("encode", len(texts), "texts") as bar:
-            for i, output in enumerate(self.outputs(self._inputs(texts), run)):
+            for i, output in enumerate(stream_task(self.runner, self._inputs(texts), run)):
                 [vector] = pooled(output, view)
                 if not i:
                     vectors = np.empty((len(texts), len(vector)), np.float32)

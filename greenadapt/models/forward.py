@@ -29,19 +29,18 @@ HeadOutput = Mapping[str, torch.Tensor]
 
 def outputs(model: Any, row_map: RowMap, inputs: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
     """Put examples through ``model``, in evaluation mode, and yield each one's outputs, in order; see ``streamed``."""
-    return stream_task(TorchRunner(model, row_map, run), inputs, run)
+    return stream_task(TorchRunner(model, row_map), inputs, run)
 
 
 @dataclass(frozen=True, eq=False)
 class TorchRunner:
-    """A torch model, and how it is called; a ``Runner``.
+    """A torch model; a ``Runner``.
 
     On a GPU work is started and not waited for. Raises ``ResourceError`` if a batch does not fit into its memory.
     """
 
     model: Any
     row_map: RowMap
-    run: Inference
     is_shared: bool = False
     """Whether ``model`` is a ``MultitaskModel`` that all its tasks read together.
 
@@ -66,9 +65,9 @@ class TorchRunner:
         return _BLOCK_PIECES_GPU if self._is_gpu else BLOCK_PIECES_CPU
 
     @property
-    def batch_pieces(self) -> int:
-        """What a CPU's caches hold; on a GPU no fewer than are allowed."""
-        return _BATCH_PIECES_CPU * torch.get_num_threads() if self.device.type == "cpu" else self.run.max_tokens
+    def batch_pieces(self) -> int | None:
+        """What a CPU's caches hold; on a GPU as many as are allowed."""
+        return _BATCH_PIECES_CPU * torch.get_num_threads() if self.device.type == "cpu" else None
 
     @property
     def is_background(self) -> bool:
@@ -76,7 +75,9 @@ class TorchRunner:
         return self.device.type in _IN_BACKGROUND
 
     @contextmanager
-    def opened(self, block: Block) -> Iterator[Callable[[tuple[str, ...], Features], Mapping[str, torch.Tensor]]]:
+    def opened(
+        self, block: Block, run: Inference
+    ) -> Iterator[Callable[[tuple[str, ...], Features], Mapping[str, torch.Tensor]]]:
         """The model in evaluation mode, with the rows of the block."""
         was_training = self.model.training
         self.model.eval()
@@ -84,12 +85,12 @@ class TorchRunner:
             row_of = np.zeros(block.ids[-1] + 1, np.int64)
             row_of[block.ids] = self.row_map.compact(block.ids)
             has_segments = takes_segments(self.model)
-            named = {} if self.run.task is None else {"task": self.run.task}
+            named = {} if run.task is None else {"task": run.task}
 
             def called(tasks: tuple[str, ...], inputs: Features) -> Mapping[str, torch.Tensor]:
-                arguments = _arguments(inputs, row_of, self.run.pad_id, has_segments=has_segments)
-                if self.run.memory is not None:
-                    arguments |= self.run.memory.read(inputs)
+                arguments = _arguments(inputs, row_of, run.pad_id, has_segments=has_segments)
+                if run.memory is not None:
+                    arguments |= run.memory.read(inputs)
                 try:
                     moved = {name: _moved(tensor, self.device) for name, tensor in arguments.items()}
                     if not self.is_shared:
@@ -97,9 +98,9 @@ class TorchRunner:
                     return {task: _rows(output) for task, output in self.model.each(tasks, **moved).items()}
                 except torch.cuda.OutOfMemoryError:
                     lengths = inputs.lengths
-                    raise too_large(len(lengths), int(lengths[0]), self.run.max_tokens) from None
+                    raise too_large(len(lengths), int(lengths[0]), run.max_tokens) from None
 
-            with _on(self.device), torch.inference_mode(), self.run.autocast():
+            with _on(self.device), torch.inference_mode(), run.autocast():
                 yield called
         finally:
             self.model.train(was_training)

@@ -15,7 +15,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import Backend, Quantize, ReadingOptions
 from greenadapt.errors import InputError, UsageError, first_line, require, require_torch
 from greenadapt.models.rows import RowTable
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference
 from greenadapt.storage.arrays import Array, Int64Array
 from greenadapt.tasks.base import Features
 from greenadapt.workers import usable_cores
@@ -62,7 +62,9 @@ class GraphRunner:
         return True
 
     @contextmanager
-    def opened(self, block: Block) -> Iterator[Callable[[tuple[str, ...], Features], Mapping[str, Array]]]:
+    def opened(
+        self, block: Block, _: Inference
+    ) -> Iterator[Callable[[tuple[str, ...], Features], Mapping[str, Array]]]:
         """The graph, with the rows of the block."""
         rows = self.table.read(block.ids)
         row_of = np.zeros(block.ids[-1] + 1, np.int64)

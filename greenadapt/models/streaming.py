@@ -185,14 +185,16 @@ class Runner(Protocol):
         """Pieces of the examples whose outputs come together."""
 
     @property
-    def batch_pieces(self) -> int:
-        """Pieces that are best computed at once, padding included, at most."""
+    def batch_pieces(self) -> int | None:
+        """Pieces that are best computed at once, padding included, at most; ``None``: as many as are allowed."""
 
     @property
     def is_background(self) -> bool:
         """Whether its work is started in a thread of its own while outputs are used."""
 
-    def opened(self, block: Block) -> AbstractContextManager[Callable[[tuple[str, ...], Features], Mapping[str, Any]]]:
+    def opened(
+        self, block: Block, run: Inference
+    ) -> AbstractContextManager[Callable[[tuple[str, ...], Features], Mapping[str, Any]]]:
         """Within it: tasks and a batch of the block's inputs → for each task its rows, (b, n, k), or (b, 1, k) with one
         output per text, maybe not yet computed.
         """
@@ -290,14 +292,14 @@ class _Filled:
 
 
 def _start(runner: Runner, block: Block, run: Inference) -> tuple[dict[str, _Filled], Callable[[], None]]:
-    """Put the inputs of a block through the model: by task what may still be computed, and what waits for that."""
+    """Start the model on a block; returns the outputs by task, complete once the returned function was called."""
     lengths = [len(feature) for feature in block.inputs]
-    limit = min(run.max_tokens, runner.batch_pieces)
+    limit = min(run.max_tokens, runner.batch_pieces or run.max_tokens)
     passes = [
         _Pass(tasks, batch) for tasks, inputs in block.groups().items() for batch in _batches(inputs, lengths, limit)
     ]
     filled = {task: _Filled(runner, [one for one in passes if task in one.tasks], lengths) for task in block.read}
-    with runner.opened(block) as call:
+    with runner.opened(block, run) as call:
         for one in passes:
             for task, rows in call(one.tasks, Features.of([block.inputs[i] for i in one.inputs])).items():
                 filled[task].add(rows)

@@ -98,6 +98,8 @@ class TaskFolder:
     """The name of the task in a multitask model."""
     seed: int | None = None
     """``None``: the first seed."""
+    part: Path | None = None
+    """The folder of the weights of the task's own part of a multitask model."""
 
     @classmethod
     def open(cls, model: str, seed: int | None = None, task: str | None = None) -> "TaskFolder":
@@ -112,11 +114,9 @@ class TaskFolder:
         opened = cls.without_model(folder, seed, task)
         require_whole(folder, seed)
         Checkpoint.open(folder)  # refuses what is broken before anything heavy is loaded
-        weights = opened.weights
-        if opened.name is not None:
-            weights = weight_folders(folder, [opened.name], seed)[1][opened.name]
-        if (weights / WEIGHTS_FILE).is_file():
-            ArrayFile(weights / WEIGHTS_FILE)
+        weights = (opened.part or opened.weights) / WEIGHTS_FILE
+        if weights.is_file():
+            ArrayFile(weights)
         return opened
 
     @classmethod
@@ -151,7 +151,8 @@ class TaskFolder:
         name = names[0] if name is None else name
         described = read_task(folder, name)
         settings = {**read_described(folder / MULTITASK_FILE), **described.settings}
-        return cls(folder, weight_folders(folder, [name], seed)[0], settings, described.task, name, seed)
+        encoder, parts = weight_folders(folder, [name], seed)
+        return cls(folder, encoder, settings, described.task, name, seed, parts[name])
 
     @classmethod
     def open_questions(cls, model: PretrainedModel, seed: int | None = None, task: str | None = None) -> "TaskFolder":

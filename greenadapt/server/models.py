@@ -172,7 +172,7 @@ class ServedModel:
     @classmethod
     def open(cls, source: ModelSource, reading: ReadingOptions) -> "ServedModel":
         """Read the weights; raises what ``OpenedModel.open`` raises."""
-        return cls(source, None if source.task is None else OpenedModel.open(source.task, reading))
+        return cls(source, None if source.task is None else OpenedModel.open([source.task], reading))
 
     @cached_property
     def near(self) -> NearRows:

@@ -153,9 +153,9 @@ def test_a_folder_says_what_it_is_for(make: Callable[..., Path]) -> None:
     for opened in (TaskFolder.open(str(folder)), TaskFolder.open_questions(find_model(str(folder)))):
         assert opened.task == QuestionTask(has_null=True)
         assert opened.weights == folder
-    model = OpenedModel.open(opened, ReadingOptions())
+    model = OpenedModel.open([opened], ReadingOptions())
     assert (model.run.pool, model.encoder.max_length) == ("expanded", 32)
-    model = OpenedModel.open(opened, ReadingOptions("base", max_length=16, max_tokens=99))
+    model = OpenedModel.open([opened], ReadingOptions("base", max_length=16, max_tokens=99))
     assert (model.run.pool, model.encoder.max_length, model.run.max_tokens) == ("base", 16, 99)
 
 
@@ -163,7 +163,7 @@ def test_a_model_from_elsewhere_may_answer_questions(make: Callable[..., Path]) 
     source = find_model(str(make(QA)))
     folder = TaskFolder.open_questions(source)
     assert (folder.task, folder.settings) == (QuestionTask(), {})
-    model = OpenedModel.open(folder, ReadingOptions())
+    model = OpenedModel.open([folder], ReadingOptions())
     assert (model.run.pool, model.encoder.max_length) == ("mean", 160)
     with pytest.raises(UsageError, match=r"--seed 1, but finetune did not write .*Answering: leave out --seed"):
         TaskFolder.open_questions(source, 1)
@@ -175,9 +175,9 @@ def test_models_of_other_tasks_are_refused(make: Callable[..., Path]) -> None:
     tagger = make("BertForTokenClassification", num_labels=2)
     folder = TaskFolder.open_questions(find_model(str(tagger)))
     with pytest.raises(InputError, match="holds a model for TokenClassification, not for QuestionAnswering"):
-        OpenedModel.open(folder, ReadingOptions())
+        OpenedModel.open([folder], ReadingOptions())
     with pytest.raises(InputError, match="holds a BertModel, no task model"):
-        OpenedModel.open(TaskFolder.open_questions(find_model(str(make("BertModel")))), ReadingOptions())
+        OpenedModel.open([TaskFolder.open_questions(find_model(str(make("BertModel"))))], ReadingOptions())
     (tagger / "task.json").write_text(json.dumps(NER.settings()))
     with pytest.raises(InputError, match="is for ner, not for question answering"):
         TaskFolder.open_questions(find_model(str(tagger)))
@@ -240,7 +240,7 @@ def make_model(tiny_model: TinyModel, tmp_path: Path) -> Callable[..., Path]:
 
 
 def opened(folder: Path, **options: Any) -> OpenedModel:
-    return OpenedModel.open(TaskFolder.find(str(folder)), ReadingOptions(**options))
+    return OpenedModel.open([TaskFolder.find(str(folder))], ReadingOptions(**options))
 
 
 def examples(task: Any) -> list[Any]:
@@ -251,10 +251,12 @@ def examples(task: Any) -> list[Any]:
 def test_what_is_sure_is_as_expanded_and_the_rest_the_mean(task: Any, make_model: Callable[..., Path]) -> None:
     folder = make_model(task)
     model, mean = opened(folder, pool="expanded"), opened(folder, pool="mean")
-    expanded, means = ([logits for _, logits in reader.logits(examples(task))] for reader in (model, mean))
+    expanded, means = (
+        [logits for _, logits in reader.logits(reader.inputs(examples(task)))] for reader in (model, mean)
+    )
     margin = float(np.median(np.concatenate([*map(margins, expanded)])))
     kinds = set()
-    predicted = opened(folder, margin=margin).logits(examples(task))
+    predicted = opened(folder, margin=margin).logits(model.inputs(examples(task)))
     for views, first, second, (_, logits) in zip(model.inputs(examples(task)), expanded, means, predicted, strict=True):
         for part in views.base:  # a chunk of a sentence, or the text
             units = part.units[part.units >= 0]
@@ -281,12 +283,23 @@ def test_the_ends(n_models: int, margin: float, pool: Any, make_model: Callable[
     assert tags(pool="mean") != tags(pool="expanded")
 
 
+def test_a_changed_run_is_that_of_the_model(make_model: Callable[..., Path]) -> None:
+    folder = make_model(TEXTS)
+    model, rounded = opened(folder, precision="float32"), opened(folder, precision="bfloat16")
+    exact, expected, changed = (
+        np.stack([logits for _, logits in reader.logits(reader.inputs(examples(TEXTS)))])
+        for reader in (model, rounded, replace(model, run=rounded.run))
+    )
+    np.testing.assert_array_equal(changed, expected)
+    assert np.abs(changed - exact).max() > 0
+
+
 def test_a_model_without_added_words_reads_all_it_has(make_model: Callable[..., Path], tiny_model: TinyModel) -> None:
     folder = tiny_model("BertForSequenceClassification", name="plain", initializer_range=0.3, **TEXTS.head_config())
     (folder / "task.json").write_text(json.dumps({**TEXTS.settings(), "pool": "mean"}))
     logits = [
-        np.stack([array for _, array in opened(folder, margin=margin).logits(examples(TEXTS))])
-        for margin in (None, 0.5)
+        np.stack([array for _, array in model.logits(model.inputs(examples(TEXTS)))])
+        for model in (opened(folder), opened(folder, margin=0.5))
     ]
     np.testing.assert_allclose(*logits, atol=1e-6)
 

@@ -47,8 +47,7 @@ def test_every_seed_is_as_each_task_alone(trained: str) -> None:
     for seed in (None, 4):
         options = ReadingOptions(seed=seed)
         folders = {name: TaskFolder.open(trained, seed, name) for name in TASKS}
-        first, *further = folders.values()
-        model = OpenedModel.open(first, options, *further)
+        model = OpenedModel.open([*folders.values()], options)
         assert {name: encoder.max_length for name, encoder in model.encoders.items()} == {"mood": 160, "diseases": 32}
         seen: list[int] = []
         count = model.runner.model.encoder.get_submodule("encoder.layer.0").register_forward_pre_hook
@@ -59,8 +58,8 @@ def test_every_seed_is_as_each_task_alone(trained: str) -> None:
         n_words = 3  # texts whose two views differ
         assert sum(seen) == len(TEXTS) + n_words
         for name, folder in folders.items():
-            alone = OpenedModel.open(folder, options)
-            expected: list[Any] = [array for _, array in alone.logits([entry[name] for entry in examples])]
+            alone = OpenedModel.open([folder], options)
+            expected: list[Any] = [array for _, array in alone.logits(alone.inputs(entry[name] for entry in examples))]
             for got, alone_logits in zip(logits[seed][name], expected, strict=True):
                 np.testing.assert_allclose(got, alone_logits, rtol=0, atol=2e-6)
     for name in TASKS:
@@ -73,13 +72,13 @@ def test_each_task_is_pooled_as_it_was_trained(trained: str) -> None:
     folder.write_text(json.dumps({**json.loads(folder.read_text()), "pool": "expanded"}))
     folders = {name: TaskFolder.open(trained, None, name) for name in TASKS}
     for names in (TASKS, TASKS[::-1]):
-        first, *further = (folders[name] for name in names)
-        model = OpenedModel.open(first, ReadingOptions(), *further)
+        model = OpenedModel.open([folders[name] for name in names], ReadingOptions())
         examples = [{name: folders[name].task.example(text, "") for name in names} for text in TEXTS]
         together = list(model.shared_logits(examples, {name: Counter() for name in names}))
         for name in names:
-            alone = OpenedModel.open(folders[name], ReadingOptions())
+            alone = OpenedModel.open([folders[name]], ReadingOptions())
             assert alone.run.pool == ("expanded" if name == "mood" else "mean")
-            for got, expected in zip(together, alone.logits([example[name] for example in examples]), strict=True):
+            logits_alone = alone.logits(alone.inputs(example[name] for example in examples))
+            for got, expected in zip(together, logits_alone, strict=True):
                 assert got[name][0] == expected[0]
                 np.testing.assert_allclose(got[name][1], expected[1], rtol=0, atol=2e-6)

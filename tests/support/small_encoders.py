@@ -5,7 +5,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -83,22 +83,12 @@ class Batch:
     def real(self) -> Tensor:
         return self.mask.bool()
 
-    def other_padding(self, seed: int = 9) -> "Batch":
-        """The same batch with other ids in the padding."""
-        return replace(self, ids=torch.where(self.real, self.ids, other_ids(self.ids, seed)))
-
 
 def batch(lengths: list[int], seed: int = 0, pad: int = 0) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, N_IDS, (len(lengths), max(lengths)), generator=generator)
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
     return Batch(torch.where(mask.bool(), ids, pad), mask)
-
-
-def other_ids(ids: Tensor, seed: int) -> Tensor:
-    """Random ids that differ from ``ids`` at every position."""
-    shift = torch.randint(1, N_IDS - 6, ids.shape, generator=torch.Generator().manual_seed(seed))
-    return (ids - 5 + shift) % (N_IDS - 5) + 5
 
 
 def call(model: Any, inputs: Batch, memory: Batch, **options: Any) -> Any:

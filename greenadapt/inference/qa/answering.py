@@ -357,7 +357,7 @@ def _open_models(
     reading = replace(request.reading, pool="mean") if is_compared else request.reading
     opened = []
     for name, model in models.items():
-        opened_model = OpenedModel.open(model.folder, reading)
+        opened_model = OpenedModel.open([model.folder], reading)
         sets: dict[str, Pool] = {name: opened_model.run.pool}
         if is_compared and name == OURS and opened_model.encoder.has_words:
             sets |= {"base": "base", "expanded": "expanded"}

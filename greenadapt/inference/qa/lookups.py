@@ -117,7 +117,7 @@ class QaModel:
 
     def find(self, questions: Iterable[Question]) -> Iterator[dict[str, AnswerCandidates]]:
         """The model's candidates for each question on its context, by the name of the set, in order."""
-        for output in self.model.outputs(self.task.inference(questions, self.model.encoder)):
+        for output in self.model.outputs(self.model.inputs(questions)):
             sets = {}
             for name, pool in self.sets.items():
                 best = self.task.find_candidates(output.example, pooled(output, pool), self.config.n_best)

@@ -107,7 +107,7 @@ class Index:
         """The vectors of the paragraphs; raises ``UsageError`` if there are none."""
         if not self.facts.config.vectors:
             raise UsageError(f"{self.place} has no vectors", "search --by bm25, or index with --vectors")
-        return VectorFiles(self.store.folder / VECTORS, self.store)
+        return VectorFiles(self.store)
 
     def require_vectors(self) -> None:
         """Raise ``InputError`` if there are fewer vectors than paragraphs, which have one each."""
@@ -212,7 +212,7 @@ class _Document:
     key: DocumentKey
     paragraphs: list[StoredParagraph]
     texts: list[str]
-    """The text of each paragraph that gets a vector, with the title."""
+    """For the vectors: each paragraph's text, with the title before it."""
     is_new: bool
 
 

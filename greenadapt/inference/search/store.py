@@ -46,7 +46,6 @@ from greenadapt.storage.ownership import (
     INDEX,
     INDEX_FILE,
     is_index,
-    is_noted,
     new_folder,
     refuse_added,
     require_own,
@@ -315,10 +314,6 @@ class FolderStore:
         files = {f"{VECTORS}/{file}": mark.bytes for file, mark in (self.vector_marks() or {}).items()}
         write_noted(self.folder, {**files, f"{VECTORS}/{name}": None}, of=INDEX)
 
-    def has_noted(self, path: Path) -> bool:
-        """Whether the index's mark notes this file, and nobody has replaced it since."""
-        return is_noted(path, self.folder)
-
     def _write(self, facts: IndexFacts) -> None:
         replace_json(self.folder / INDEX_FILE, asdict(facts.sealed()))
 
@@ -414,7 +409,7 @@ class FolderStore:
                 (self._words / name).chmod(allowed)
 
     def _refreshed(self) -> "tantivy.Searcher":
-        """Search in all that was committed until now."""
+        """A searcher of all that was committed until now."""
         file = self._words / _COMMITTED
         status = file.stat() if file.is_file() else None
         commit = (status.st_mtime_ns, status.st_ino) if status else (0, 0)

@@ -11,9 +11,10 @@ import numpy as np
 
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.inference.search.marks import FileMark
-from greenadapt.inference.search.store import AGAIN, FolderStore
+from greenadapt.inference.search.store import AGAIN, VECTORS, FolderStore
 from greenadapt.storage.arrays import Array, FloatArray, Int64Array, UInt64Array
 from greenadapt.storage.files import sync_file
+from greenadapt.storage.ownership import is_noted
 
 if TYPE_CHECKING:
     import usearch.index
@@ -33,7 +34,7 @@ _BLOCK = 1 << 14
 def fault(path: Path) -> str:
     """The fault of a file, in words that follow its name; "" if usearch can read it.
 
-    The vectors themselves are not checked, as a checksum would.
+    The vectors themselves are not checked; that takes a checksum.
     """
     if path.stat().st_size < _ROWS.size + _HEAD.size + _GRAPH.size:
         return "is not a file of usearch"
@@ -97,15 +98,16 @@ _LARGEST = 1 << 17
 
 
 class VectorFiles:
-    """The files of vectors in a folder, by the keys of paragraphs; a key may be in several, with the same vector.
+    """The files of vectors of an index, by the keys of paragraphs; a key may be in several, with the same vector.
 
-    A file counts once it is in ``record``; without, all files of the folder count. usearch gets it after all of it was
-    compared with its mark, and its structure was checked. Raises ``InputError`` naming a missing or damaged file.
+    A file counts once ``store`` has its mark; in an index of version 0.2.0, which has no marks, all files of the folder
+    count. usearch gets it after all of it was compared with its mark, and its structure was checked. Raises
+    ``InputError`` naming a missing or damaged file.
     """
 
-    def __init__(self, folder: Path, record: FolderStore | None = None) -> None:
-        self._folder = folder
-        self._record = record
+    def __init__(self, store: FolderStore) -> None:
+        self._store = store
+        self._folder = store.folder / VECTORS
         self._open: dict[str, usearch.index.Index] = {}
         self._seen: dict[str, tuple[int, int]] = {}
         """Inode and time of each file, since files of an index that is made again have the same names."""
@@ -130,17 +132,14 @@ class VectorFiles:
         self._seen = identities
 
     def _marks(self) -> Mapping[str, FileMark | None]:
-        marks = None if self._record is None else self._record.vector_marks()
+        marks = self._store.vector_marks()
         return dict.fromkeys(path.name for path in self._folder.glob(f"*{_SUFFIX}")) if marks is None else marks
 
     def remove_others(self) -> None:
         """Remove what a killed process left: files that were noted, but are not, or no longer, in the record."""
         for path in [*self._folder.glob("*.part"), *self._folder.glob(f"*{_SUFFIX}")]:
-            if path.name not in self._open and self._has_noted(path):
+            if path.name not in self._open and is_noted(path, self._store.folder):
                 path.unlink()
-
-    def _has_noted(self, path: Path) -> bool:
-        return self._record is None or self._record.has_noted(path)
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -186,22 +185,21 @@ class VectorFiles:
                 merged.add(keys, np.asarray(self._open[name].get(keys)), threads=1)
         self._save(merged, names)
 
-    def _new_files(self) -> tuple[Path, Path]:
-        """The paths of the next file, and of its part: nobody else's file is there."""
+    def _new_file(self) -> Path:
+        """The path of the next file; neither there nor at its part is a file of anybody else."""
         newest = int([*self._open][-1].removesuffix(_SUFFIX)) if self._open else 0
-        for number in count(newest + 1):
-            path = self._folder / f"{number:08d}{_SUFFIX}"
-            files = path, path.with_name(f"{path.name}.part")
-            if all(self._has_noted(file) for file in files if os.path.lexists(file)):
-                return files
-        raise AssertionError  # count has no end
+        paths = (self._folder / f"{number:08d}{_SUFFIX}" for number in count(newest + 1))
+        return next(path for path in paths if self._is_free(path) and self._is_free(_part(path)))
+
+    def _is_free(self, path: Path) -> bool:
+        return not os.path.lexists(path) or is_noted(path, self._store.folder)
 
     def _save(self, graph: "usearch.index.Index", replaced: list[str]) -> None:
         added: dict[str, FileMark] = {}
         if len(graph):
-            path, part = self._new_files()
-            if self._record is not None:
-                self._record.note_vectors(path.name)
+            path = self._new_file()
+            part = _part(path)
+            self._store.note_vectors(path.name)
             try:
                 graph.save(str(part))
                 sync_file(part)
@@ -212,11 +210,15 @@ class VectorFiles:
             mark = FileMark.of(part)
             part.replace(path)
             added = {path.name: mark}
-        if self._record is not None:
-            self._record.record_vectors(added, replaced)
+        self._store.record_vectors(added, replaced)
         for name in replaced:
             (self._folder / name).unlink()
         self.refresh()
+
+
+def _part(path: Path) -> Path:
+    """The file that ``path`` is until all of it is written."""
+    return path.with_name(f"{path.name}.part")
 
 
 def _identity(path: Path) -> tuple[int, int]:

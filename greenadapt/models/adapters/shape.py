@@ -77,11 +77,11 @@ def _default_size(config: AdapterConfig, width: int) -> int:
         paper = _PAPER_SIZE_OF_HALF
     unit = 1
     if config.kind.has_heads:
-        unit = _set_heads(config) or max(1, round(_most_heads(paper) * width / PAPER_WIDTH))
+        unit = _fixed_heads(config) or max(1, round(_most_heads(paper) * width / PAPER_WIDTH))
     return unit * max(1, round(paper * width / PAPER_WIDTH / unit))
 
 
-def _set_heads(config: AdapterConfig) -> int | None:
+def _fixed_heads(config: AdapterConfig) -> int | None:
     return _REFERENCE_HEADS if config.heads is None and config.form == "reference" else config.heads
 
 
@@ -90,7 +90,7 @@ def _most_heads(size: int) -> int:
 
 
 def _heads(config: AdapterConfig, size: int) -> int:
-    heads = _set_heads(config) or _most_heads(size)
+    heads = _fixed_heads(config) or _most_heads(size)
     if size % heads:
         origin = "--adapter-heads" if config.heads else "of --adapter-form reference"
         raise UsageError(

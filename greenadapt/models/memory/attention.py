@@ -81,8 +81,8 @@ def memory_attention(
     a key may be seen, or float to be added to the scores, or ``None``; ``options`` has ``dropout`` and ``scaling``
     (1 / √d_head). With the layer's own W^k and W^v, variant ``memory`` is
     softmax(Q [K; M_f W^k]ᵀ / √d_head) [V; M_f W^v]; ``cross`` attends to memory alone, with the layer's own context as
-    the query; ``gate`` is (1 - σ(b_h)) · own context + σ(b_h) · that of memory. For a row without memory
-    all three give the layer's own context. Returns (b, n, n_heads, d_head), and no weights.
+    the query; ``gate`` is (1 - σ(b_h)) · own context + σ(b_h) · that of memory. For a row without memory all three give
+    the layer's own context. Returns (b, n, n_heads, d_head), and no weights.
     """
     if attention_mask is not None and attention_mask.dtype != torch.bool:
         attention_mask = attention_mask.to(query.dtype)

@@ -292,12 +292,12 @@ class _Run:
         precision, max_tokens = request.training.precision, request.run.max_tokens
         for seed in request.seeds:
             reading = ReadingOptions(self.views[0], seed=seed, precision=precision, max_tokens=max_tokens)
-            opened = OpenedModel.open(TaskFolder.open(str(result.path), seed), reading)
+            opened = OpenedModel.open([TaskFolder.open(str(result.path), seed)], reading)
             for view in self.views:
                 model = replace(opened, run=replace(opened.run, pool=view))
                 begin, predictions = time.perf_counter(), []
                 with self.session.progress.bar(f"seed {seed}, {view}", len(examples), "examples") as bar:
-                    for example, logits in model.logits(examples):
+                    for example, logits in model.logits(model.inputs(examples)):
                         predictions.append(model.task.decode(example, logits))
                         bar.advance(1)
                 seconds[view] += time.perf_counter() - begin

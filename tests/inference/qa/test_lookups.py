@@ -171,7 +171,7 @@ def test_fewer_or_more_lookups_than_contexts_are_refused(n_found: int) -> None:
 @pytest.fixture
 def reader(tiny_model: TinyModel) -> Callable[..., QaModel]:
     folder = TaskFolder.open_questions(find_model(str(adapted(tiny_model, architecture="BertForQuestionAnswering"))))
-    opened = OpenedModel.open(folder, ReadingOptions(max_length=32))
+    opened = OpenedModel.open([folder], ReadingOptions(max_length=32))
 
     def build(**config: Any) -> QaModel:
         return QaModel(opened, QuestionTask(), {"mean": "mean", "base": "base"}, QaConfig(**config))

@@ -13,6 +13,7 @@ import pytest
 from greenadapt.config import SearchBy
 from greenadapt.errors import InputError
 from greenadapt.inference.search.index import Index
+from greenadapt.inference.search.store import FolderStore
 from greenadapt.inference.search.vectors import VectorFiles
 from tests.conftest import Run, last_line
 from tests.support.processes import Forked
@@ -246,8 +247,9 @@ def test_questions_to_a_damaged_index_are_refused_in_one_line(
 def test_damaged_vectors_of_another_origin_are_refused(tmp_path: Path) -> None:
     """Those of version 0.2.0 have no checksum, and usearch reads wherever a file sends it."""
     vectors = np.random.default_rng(0).normal(size=(400, 8)).astype(np.float32)
-    VectorFiles(tmp_path).add(range(400), vectors)
-    [file] = tmp_path.iterdir()
+    (tmp_path / "vectors").mkdir()
+    VectorFiles(FolderStore(tmp_path)).add(range(400), vectors)
+    [file] = (tmp_path / "vectors").iterdir()
     whole = file.read_bytes()
     graph = 8 + 400 * 16
     for at, changed, fault in (
@@ -261,8 +263,8 @@ def test_damaged_vectors_of_another_origin_are_refused(tmp_path: Path) -> None:
     ):
         file.write_bytes(whole[:at] + changed + (whole[at + len(changed) :] if changed else b""))
         with pytest.raises(InputError, match=fault):
-            VectorFiles(tmp_path)
+            VectorFiles(FolderStore(tmp_path))
     first = graph + 104 + 2 * 400 + 10
     file.write_bytes(whole[: first + 4] + (400).to_bytes(4, "little") + whole[first + 8 :])
     with pytest.raises(InputError, match="neighbours"):
-        VectorFiles(tmp_path)
+        VectorFiles(FolderStore(tmp_path))

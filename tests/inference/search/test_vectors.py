@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from greenadapt.errors import ResourceError
+from greenadapt.inference.search.store import FolderStore
 from greenadapt.inference.search.vectors import VectorFiles
 from tests.integration.test_full_disk import full_at
 
 
 def test_batches_are_merged_into_few_files_that_find_the_nearest(tmp_path: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
-    files, reader = VectorFiles(tmp_path), VectorFiles(tmp_path)
+    (tmp_path / "vectors").mkdir()
+    files, reader = VectorFiles(FolderStore(tmp_path)), VectorFiles(FolderStore(tmp_path))
     for begin in range(0, 200, 10):
         files.add(range(begin, begin + 10), vectors[begin : begin + 10])
     files.add([3, 199], vectors[[3, 199]])  # again, as after a kill
-    assert len([*tmp_path.iterdir()]) <= 5
+    assert len([*(tmp_path / "vectors").iterdir()]) <= 5
     reader.refresh()
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     for query in (0, 57, 199):
@@ -45,12 +47,12 @@ def test_a_full_disk_leaves_the_vectors_before(tmp_path: Path, missing: int) -> 
     """The last bytes are written when usearch closes the file, and it does not notice if that fails."""
     vectors = np.random.default_rng(0).normal(size=(500, 32)).astype(np.float32)
     for name in ("whole", "full"):
-        (tmp_path / name).mkdir()
-    VectorFiles(tmp_path / "whole").add(range(500), vectors)
-    [whole] = (tmp_path / "whole").iterdir()
-    files = VectorFiles(tmp_path / "full")
+        (tmp_path / name / "vectors").mkdir(parents=True)
+    VectorFiles(FolderStore(tmp_path / "whole")).add(range(500), vectors)
+    [whole] = (tmp_path / "whole" / "vectors").iterdir()
+    files = VectorFiles(FolderStore(tmp_path / "full"))
     with full_at(whole.stat().st_size - missing), pytest.raises(ResourceError, match=r"00000001.*full"):
         files.add(range(500), vectors)
-    assert len(VectorFiles(tmp_path / "full")) == 0
+    assert len(VectorFiles(FolderStore(tmp_path / "full"))) == 0
     files.add(range(500), vectors)
-    assert (tmp_path / "full" / whole.name).read_bytes() == whole.read_bytes()
+    assert (tmp_path / "full" / "vectors" / whole.name).read_bytes() == whole.read_bytes()

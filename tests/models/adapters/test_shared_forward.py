@@ -59,7 +59,7 @@ class Shared:
 def shared_outputs(
     model: MultitaskModel, rows: RowMap, examples: Iterable[dict[str, Input]], run: Inference
 ) -> Iterator[dict[str, ViewOutputs]]:
-    return streamed(TorchRunner(model, rows, run, is_shared=True), examples, run)
+    return streamed(TorchRunner(model, rows, is_shared=True), examples, run)
 
 
 def of_text(views: Input) -> Input:
