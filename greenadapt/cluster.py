@@ -130,8 +130,8 @@ class Cluster:
         """Call ``function(item, *arguments)`` for each item on any node; yields the answers in the order of the items.
 
         Each call has ``cores`` to itself. At most twice as many calls as run at once are unfinished or wait to be
-        read. A call whose node dies is repeated on another node, so it must bear to be interrupted. An error of a call
-        is raised here, and the other calls are cancelled.
+        read. A call whose node dies is repeated on another node, so a call that was interrupted must do no harm. An
+        error of a call is raised here, and the other calls are cancelled.
         """
         start = self._starter(function, arguments, cores, gpus=0)
         limit = 2 * max(1, int(self.cores / max(cores, 0.1)))
@@ -444,7 +444,7 @@ class Spread:
 
 
 class _Worker:
-    """Opens with the first item, also after a restart."""
+    """A process on a node: calls ``opening`` with its first item, and again after a restart."""
 
     def __init__(self, opening: Opening[Any, Any], arguments: Sequence[Any], cwd: str) -> None:
         self._opening, self._arguments, self._cwd = opening, arguments, cwd

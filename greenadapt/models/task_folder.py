@@ -53,6 +53,11 @@ def read_task(folder: Path, name: str) -> DescribedTask:
         return DescribedTask(load_task(settings), AdapterConfig.of_settings(settings["adapter"]), settings)
 
 
+def scores_folder(folder: Path, name: str) -> Path:
+    """The folder with the scores of the task ``name`` of ``folder``; an added task has its own."""
+    return folder / TASKS / name if read_task(folder, name).is_added else folder
+
+
 def weight_folders(folder: Path, names: Sequence[str], seed: int | None) -> tuple[Path, dict[str, Path]]:
     """The folders of the weights of ``names`` under ``seed`` (``None``: the first): of the encoder, and of each task.
 

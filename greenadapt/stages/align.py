@@ -109,10 +109,10 @@ def run_align(
 ) -> Result:
     """The stage itself; the caller holds the lock.
 
-    ``is_judged``: warn of a map that explains nothing; ``expand`` judges the rows instead.
+    ``is_judged``: warn of a map that explains nothing; ``False`` if ``expand`` follows, which judges the rows.
     """
-    location = session.place(corpus, base.model.name, ALIGN)
-    previous = location.current()
+    place = session.place(corpus, base.model.name, ALIGN)
+    current = place.current()
 
     def build(work: Path) -> Outcome:
         vectors, embedding, vocabulary = source.vectors, base.checkpoint.embedding(), base.vocabulary
@@ -129,10 +129,8 @@ def run_align(
         for message in filter(None, (*alignment.warnings, diagnostics.note)):
             session.progress.warn(message)
         heldout = asdict(diagnostics)
-        if is_judged and config.method != "random" and (message := map_quality.warning(heldout["figures"])):
-            # A nightly update need not repeat the warning.
-            is_old = previous is not None and map_quality.warning(previous.manifest.facts["heldout"]["figures"])
-            (session.progress.note if is_old else session.progress.warn)(message)
+        if is_judged and config.method != "random":
+            session.warn_or_note(_warning, {"heldout": heldout}, current)
         alignment.save(work)
         if source.imported:
             vectors.save(work)
@@ -148,7 +146,12 @@ def run_align(
         return Outcome(counts, facts)
 
     inputs = {"vectors": source.entry, "model": base.entry}
-    return session.run(location, Job(ALIGN, asdict(config), inputs, build))
+    return session.run(place, Job(ALIGN, asdict(config), inputs, build))
+
+
+def _warning(facts: Json) -> str:
+    """A warning if the map explains nothing."""
+    return map_quality.warning(facts["heldout"]["figures"])
 
 
 def fitted_vectors(aligned: Result) -> VectorSource:

@@ -112,21 +112,21 @@ MAX_NEW_TEXT = 0.2
 """Words that may be added by all updates since vectors were last trained afresh, as a share of the text then."""
 
 
-def _can_be_updated(session: Session, earlier: Result, inputs: dict[str, Json]) -> bool:
+def _can_be_updated(session: Session, current: Result, inputs: dict[str, Json]) -> bool:
     """Whether new documents can be added to a prepared corpus; if not, a note says why all text is prepared."""
-    if earlier.manifest.inputs["tokenizer"]["sha256"] != inputs["tokenizer"]["sha256"]:
+    if current.manifest.inputs["tokenizer"]["sha256"] != inputs["tokenizer"]["sha256"]:
         why = "the tokenizer changed"
-    elif not (earlier.folder / HASHES_FILE).is_file():
-        why = f"{earlier.path} was made by an earlier version, which kept no list of documents"
+    elif not (current.folder / HASHES_FILE).is_file():
+        why = f"{current.path} was made by an earlier version, which kept no list of documents"
     else:
         return True
     session.progress.note(f"corpus: all text is prepared: {why}")
     return False
 
 
-def _count_update(session: Session, previous: Result, counts: dict[str, int]) -> list[Json]:
-    """The updates of a corpus including this one; adds the counts of the ``previous`` corpus to ``counts``."""
-    before, gone, heldout = previous.manifest.counts, counts.pop("gone"), counts.pop("heldout")
+def _count_update(session: Session, current: Result, counts: dict[str, int]) -> list[Json]:
+    """The updates of a corpus including this one; adds the counts of the ``current`` corpus to ``counts``."""
+    before, gone, heldout = current.manifest.counts, counts.pop("gone"), counts.pop("heldout")
     new = counts["documents"] - counts["duplicates"]
     for name in ("documents", "duplicates", "text_bytes"):
         counts[name] += before[name]
@@ -136,43 +136,43 @@ def _count_update(session: Session, previous: Result, counts: dict[str, int]) ->
             f"{counted(gone, 'document')} of earlier runs, no longer in the text, "
             f"{'stays' if gone == 1 else 'stay'} counted (--force counts from scratch)"
         )
-    entry = {"from": previous.manifest.digest, "new_documents": new, "gone_documents": gone}
+    entry = {"from": current.manifest.digest, "new_documents": new, "gone_documents": gone}
     entry |= {name: before[name] for name in ("lines", "tokens", "words")}
-    return [*previous.manifest.facts.get("updates", []), *([entry] if new or heldout else [])]
+    return [*current.manifest.facts.get("updates", []), *([entry] if new or heldout else [])]
 
 
 def earlier_vectors(
-    previous: Result, prepared: Result, corpus: PreparedCorpus, config: W2VConfig
+    current: Result, prepared: Result, corpus: PreparedCorpus, config: W2VConfig
 ) -> EarlierVectors | str:
     """The vectors to update, or the reason why vectors are trained afresh."""
     counts, facts = prepared.manifest.counts, prepared.manifest.facts
-    trained_on = previous.manifest.inputs["corpus"]["sha256"]
+    trained_on = current.manifest.inputs["corpus"]["sha256"]
     before = next((entry for entry in facts.get("updates", []) if entry["from"] == trained_on), None)
     if before is None:
         return "the corpus was prepared from scratch since they were trained"
-    output = read_output(previous.folder)
+    output = read_output(current.folder)
     if output is None:
-        return f"{previous.path} was made by an earlier version, which kept too little to train on"
-    n_first = [*previous.manifest.facts.get("updates", []), before][0]["tokens"]
+        return f"{current.path} was made by an earlier version, which kept too little to train on"
+    n_first = [*current.manifest.facts.get("updates", []), before][0]["tokens"]
     if counts["tokens"] > (1 + MAX_NEW_TEXT) * n_first:
         growth = counts["tokens"] / n_first - 1
         return f"the text grew by {growth:.1%} since they last were (limit {MAX_NEW_TEXT:.0%})"
-    vectors = WordVectors.load(verified(previous).folder)
+    vectors = WordVectors.load(verified(current).folder)
     words = corpus.words[: vocabulary_size(corpus.counts, config)]
     share = sum(word not in vectors.index for word in words) / len(words)
     if share > MAX_NEW_WORDS:
         return f"{share:.1%} of the words are new (limit {MAX_NEW_WORDS:.0%})"
     positions = added_positions(before["lines"], corpus.n_lines, prepared.manifest.config["seed"])
-    return EarlierVectors(vectors, output, positions, previous.manifest.digest)
+    return EarlierVectors(vectors, output, positions, current.manifest.digest)
 
 
-def vectors_update(previous: Result, prepared: Result, earlier: EarlierVectors, n_words: int) -> list[Json]:
+def vectors_update(current: Result, prepared: Result, earlier: EarlierVectors, n_words: int) -> list[Json]:
     """The updates of vectors including this one, which led to ``n_words`` words."""
-    trained_on = previous.manifest.inputs["corpus"]["sha256"]
+    trained_on = current.manifest.inputs["corpus"]["sha256"]
     before = next(entry for entry in prepared.manifest.facts["updates"] if entry["from"] == trained_on)
     entry = {"from": earlier.digest, **{name: before[name] for name in ("lines", "tokens")}}
     entry |= {"words": len(earlier.vectors.words), "new_words": n_words - len(earlier.vectors.words)}
-    return [*previous.manifest.facts.get("updates", []), entry]
+    return [*current.manifest.facts.get("updates", []), entry]
 
 
 SHUFFLE_MEMORY = 256 << 20
@@ -264,10 +264,10 @@ def _shared_place(session: Session, corpus: str, model: str, text: TextOptions) 
     """Where a later stage finds its corpus: a variant shares the plain one, unless it reads the text in another way."""
     common = session.workspace.place(corpus, model, CORPUS)
     variant = session.workspace.place(corpus, model, CORPUS, session.variant)
-    result, options = common.current(), plain({**text.of_config(), **text.of_recipe()})
+    current, options = common.current(), plain({**text.of_config(), **text.of_recipe()})
     defaults = {**_DEFAULTS, "sample_by": Recipe.sample_by}
-    is_shared = result is None or all(
-        result.manifest.config.get(name, defaults.get(name)) == value for name, value in options.items()
+    is_shared = current is None or all(
+        current.manifest.config.get(name, defaults.get(name)) == value for name, value in options.items()
     )
     return common if is_shared and variant.current() is None else variant
 
@@ -277,25 +277,25 @@ def run_prepare(
     recipe: Recipe,
     model: PretrainedModel,
     text: TextOptions,
-    location: Place | None = None,
+    place: Place | None = None,
     *,
     update: bool = False,
 ) -> Result:
     """The stage itself; the caller holds the lock. ``update``: if the text changed, add only its new documents.
 
-    ``location`` is the folder of the result, by default the one that later stages share.
+    ``place`` is the folder of the result, by default the one that later stages share.
     """
-    location = location or _shared_place(session, recipe.name, model.name, text)
-    session.expect(location, CORPUS)
-    earlier = location.current()
+    place = place or _shared_place(session, recipe.name, model.name, text)
+    session.expect(place, CORPUS)
+    current = place.current()
     arguments = text.as_arguments()
     config = CorpusConfig(**text.of_config())
-    if earlier is not None:
-        settings = {name: earlier.manifest.config.get(name, default) for name, default in _DEFAULTS.items()}
-        config = CorpusConfig(**{**settings, **text.of_config()})
+    if current is not None:
+        kept = {name: current.manifest.config.get(name, default) for name, default in _DEFAULTS.items()}
+        config = CorpusConfig(**{**kept, **text.of_config()})
         new_arguments = {option: values for option, values in arguments.items() if values}
-        arguments = {**earlier.manifest.facts.get("said", {}), **new_arguments}
-        recipe = replace(recipe, **{**_repeated_options(earlier), **text.of_recipe()})
+        arguments = {**current.manifest.facts.get("said", {}), **new_arguments}
+        recipe = replace(recipe, **{**_repeated_options(current), **text.of_recipe()})
     _require_fetched(session, recipe)
     reading = open_corpus(
         recipe,
@@ -317,15 +317,16 @@ def run_prepare(
         settings["sample_by"] = recipe.sample_by
 
     sizes = reading.sizes()
-    previous = earlier if update and earlier is not None and _can_be_updated(session, earlier, inputs) else None
+    # The current result, if only new documents are added to it.
+    updated = current if update and current is not None and _can_be_updated(session, current, inputs) else None
     appended = False
-    if previous is not None:
-        facts = previous.manifest.facts
-        sources_before = previous.manifest.inputs["text"]["sources"]
+    if updated is not None:
+        facts = updated.manifest.facts
+        sources_before = updated.manifest.inputs["text"]["sources"]
         appended = reading.continue_from(sources_before, facts.get("sizes", {}), facts["read"])
 
     # An update is small, and the nodes have packages of their own.
-    address = session.cluster if previous is None and recipe.format != "pydocs" else None
+    address = session.cluster if updated is None and recipe.format != "pydocs" else None
 
     def build(work: Path) -> Outcome:
         note_lowercasing(model, session.progress)
@@ -341,12 +342,12 @@ def run_prepare(
                 work,
                 config,
                 workers=session.workers,
-                previous=PreparedCorpus.open(verified(previous).folder) if previous else None,
+                previous=PreparedCorpus.open(verified(updated).folder) if updated else None,
                 appended=appended,
                 **common,
             )
         _report_counts(session, reading, counts)
-        updates = _count_update(session, previous, counts) if previous else []
+        updates = _count_update(session, updated, counts) if updated else []
         facts: Json = {
             "corpus": recipe.name,
             "given": recipe.public_argument,
@@ -354,18 +355,18 @@ def run_prepare(
             "licence": recipe.licence,
         }
         facts |= {"model": model_facts(model), "read": reading.counts, "sizes": sizes, "said": arguments}
-        if earlier is not None and text == TextOptions() and "command" in earlier.manifest.facts:
-            facts["command"] = earlier.manifest.facts["command"]  # with the options of the text
+        if current is not None and text == TextOptions() and "command" in current.manifest.facts:
+            facts["command"] = current.manifest.facts["command"]  # with the options of the text
         if updates:
             facts["updates"] = updates
-        if previous:
-            facts[EARLIER_COST] = previous.manifest.whole_cost
+        if updated:
+            facts[EARLIER_COST] = updated.manifest.whole_cost
         if recipe.format == "pydocs":
             facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)
 
-    again = "adding its new documents" if previous else Job.again
-    return session.run(location, Job(CORPUS, settings, inputs, build, resumes=address is not None, again=again))
+    again = "adding its new documents" if updated else Job.again
+    return session.run(place, Job(CORPUS, settings, inputs, build, resumes=address is not None, again=again))
 
 
 def _limits(recipe: Recipe, arguments: dict[str, list[str]]) -> TextLimits:

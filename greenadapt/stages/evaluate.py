@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import SCORES, TASKS, read_seeds
+from greenadapt.checkpoints.layout import SCORES, read_seeds
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, UsageError, require
 from greenadapt.inference.models import OpenedModel, check_reading, one_process, pool_of
 from greenadapt.models.memory.choice import check_memories
-from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
+from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere, scores_folder
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Task
@@ -68,8 +68,8 @@ class Evaluated:
 def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     """Score the model on each file under each seed, in the order of the files; writes nothing.
 
-    Raises ``MissingError`` or ``InputError`` if the model or a file is missing or invalid, ``MissingError`` if torch
-    or, for the scores of classes, scikit-learn is not installed.
+    Raises ``MissingError`` or ``InputError`` if the model or a file is missing or invalid, ``MissingError`` if the
+    package that runs the model or, for the scores of classes, scikit-learn is not installed.
     """
     one_process("evaluate")
     folders = _folders(request)
@@ -110,7 +110,7 @@ def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
     folder = TaskFolder.open(request.model, seed, request.task)
     if seed is not None:
         return {seed: _with_fields(folder, request.fields)}
-    scored = folder.folder / TASKS / str(folder.name) if folder.settings.get("added") else folder.folder
+    scored = folder.folder if folder.name is None else scores_folder(folder.folder, folder.name)
     seeds = read_seeds(scored) if (scored / SCORES).is_file() else (None,)
     opened = {seed: TaskFolder.open(request.model, seed, request.task) for seed in seeds}
     return {seed: _with_fields(folder, request.fields) for seed, folder in opened.items()}

@@ -33,7 +33,6 @@ from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.export import ExportReport, export_tokenizers
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.rows import Expansion, replacements
-from greenadapt.vectors.word_vectors import VECTORS
 
 
 def expand(
@@ -71,12 +70,12 @@ def check_expand(session: Session, corpus: str, model: PretrainedModel, config: 
     for path in config.restrict_to:
         if not Path(path).is_file():
             raise MissingError(f"no file {path}", "give --restrict-to a text file")
-    location = session.place(corpus, model.name, EXPAND)
-    session.check(location, EXPAND, asdict(config))
-    existing = location.current()
-    if existing is not None and not session.force and existing.manifest.facts.get("corpus") != corpus:
+    place = session.place(corpus, model.name, EXPAND)
+    session.check(place, EXPAND, asdict(config))
+    current = place.current()
+    if current is not None and not session.force and current.manifest.facts.get("corpus") != corpus:
         raise ConflictError(
-            f"{location.path} was made from another corpus ({existing.manifest.facts.get('corpus')} → {corpus})",
+            f"{place.path} was made from another corpus ({current.manifest.facts.get('corpus')} → {corpus})",
             "keep both with another --out, or replace it with --force",
         )
 
@@ -95,8 +94,8 @@ def run_expand(
         name = f"text {number} {path.name}" if name in inputs else name
         inputs[name] = {"sha256": hash_file(path), "path": str(path)}
 
-    location = session.place(corpus, model.name, EXPAND)
-    previous = location.current()
+    place = session.place(corpus, model.name, EXPAND)
+    current = place.current()
 
     def build(work: Path) -> Outcome:
         base.require_unchanged(aligned)
@@ -125,20 +124,18 @@ def run_expand(
         if recipe == MAP and (map_figures := aligned.manifest.facts["heldout"]["figures"]):
             figures = {MAP: map_figures}
         facts["rows"] = {"recipe": recipe, "heldout": figures}
-        is_judged = fitting.method != "random" or not expansion.recipe.needs_map
-        if is_judged and (warning := _warning(facts["rows"])):
-            # A nightly update need not repeat the warning.
-            is_old = previous is not None and _warning(previous.manifest.facts.get("rows"))
-            (session.progress.note if is_old else session.progress.warn)(warning)
+        if fitting.method != "random" or not expansion.recipe.needs_map:
+            session.warn_or_note(_warning, facts, current)
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
         return Outcome(counts, facts)
 
     card = partial(_card, session, aligned, config)
-    return session.run(location, Job(EXPAND, asdict(config), inputs, build, card=card))
+    return session.run(place, Job(EXPAND, asdict(config), inputs, build, card=card))
 
 
-def _warning(rows: Json | None) -> str:
+def _warning(facts: Json) -> str:
     """A warning if rows predict nothing."""
+    rows: Json | None = facts.get("rows")
     return map_quality.warning(rows["heldout"].get(rows["recipe"]), rows["recipe"]) if rows else ""
 
 
@@ -160,10 +157,10 @@ def write_adapted(expansion: Expansion, work: Path) -> ExportReport:
     return export_tokenizers(vocabulary, folder, work, entries, first_id, config.oov, is_generative=is_generative)
 
 
-def _manifests(aligned: Result) -> list[Manifest]:
+def _manifests(aligned: Result, *, imported: bool) -> list[Manifest]:
     """The manifests of corpus, word vectors and map, without removed results and those before them."""
     manifests, path = [aligned.manifest], aligned.path
-    if (aligned.folder / VECTORS).is_file():  # of an imported file
+    if imported:
         return manifests
     for name in ("vectors", "corpus"):
         folder = result_behind(manifests[0].inputs[name], path)
@@ -177,7 +174,8 @@ def _manifests(aligned: Result) -> list[Manifest]:
 def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, outcome: Outcome, cost: Json) -> str:
     facts = outcome.facts
     checkpoint = Checkpoint.open(work, generative=True)
-    model, manifests = short(facts["model"]["source"]), _manifests(aligned)
+    imported = fitted_vectors(aligned).imported
+    model, manifests = short(facts["model"]["source"]), _manifests(aligned, imported=imported)
     card = AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
         base=base_id(model_of(aligned)),
@@ -189,7 +187,7 @@ def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, o
         expand=asdict(config),
         counts=outcome.counts,
         rows=facts["rows"],
-        imported=(aligned.folder / VECTORS).is_file(),
+        imported=imported,
         head=checkpoint.architecture.heads[0] if checkpoint.architecture.is_generative else "",
         has_output=checkpoint.untied_output() is not None,
         reads_sentences=reads_sentences(work),

@@ -65,7 +65,7 @@ def index(session: Session, request: IndexRequest) -> Json:
 
     Returns ``stage``, ``status``, ``folder``, ``config``, ``counts``, ``seconds`` and ``peak_memory_bytes``. Raises
     ``ConflictError`` if the folder is not an index, or is an index of other settings or, without ``update``, of other
-    documents.
+    documents, and ``UsageError`` if the folder overlaps a document or the model.
     """
     if request.config.vectors:
         require_torch("vectors of paragraphs")

@@ -63,6 +63,7 @@ from greenadapt.tasks.metrics import contexts_of, interval, paired, resampled
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.vectors.neighbours import nearest, on_plane, unit_rows
+from greenadapt.vectors.quality import has_counts
 from greenadapt.vectors.rows import mean_of_pieces
 from greenadapt.vectors.word_vectors import VOCABULARY
 
@@ -104,7 +105,7 @@ class Adapted:
         if vocabulary is None:
             return None
         words, counts = read_vocabulary(vocabulary)
-        if counts.min() == counts.max():
+        if not has_counts(counts):
             return None
         by_word = dict(zip(words, counts.tolist(), strict=True))
         return np.fromiter(map(by_word.get, self.words, repeat(0)), np.int64, len(self.words))
@@ -160,7 +161,7 @@ class Adapted:
         return AddedData(self.name, words, self.n_pieces[self.order], counts, worst)
 
     def piece_counts(self, words: list[str], counts: Array) -> PieceCounts:
-        """The pieces of the first ``N_COUNTED`` of a corpus's ``words``; most frequent first, with their ``counts``."""
+        """The pieces of the first ``N_COUNTED`` ``words``, which are sorted by frequency, and have these ``counts``."""
         words, weights = words[:N_COUNTED], counts[:N_COUNTED]
         encoding = self.tokenizer.encode(words)
         by_view = []

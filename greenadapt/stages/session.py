@@ -67,14 +67,20 @@ class Session:
         cls, options: SessionOptions, progress: Progress, command: str | None = None, plan: DryRunPlan | None = None
     ) -> "Session":
         """The session of a command with ``options``."""
-        names = ("out", "variant", "force", "download", "max_memory", "cluster", "cores_each", "gpus_each")
         return cls(
             Workspace.find(options.workspace),
             progress,
+            out=options.out,
+            variant=options.variant,
+            force=options.force,
+            download=options.download,
             workers=options.workers or usable_cores(),
+            max_memory=options.max_memory,
+            cluster=options.cluster,
+            cores_each=options.cores_each,
+            gpus_each=options.gpus_each,
             command=command,
             plan=plan,
-            **{name: getattr(options, name) for name in names},
         )
 
     def place(self, corpus: str, model: str, stage: str) -> Place:
@@ -127,6 +133,13 @@ class Session:
             self.workspace.remember(place.path)
         with naming(place.work):  # some errors of a full disk do not name the file
             return run_job(place, job, force=self.force, progress=self.progress)
+
+    def warn_or_note(self, warning_of: Callable[[Json], str], facts: Json, current: Result | None) -> None:
+        """Warn of ``facts``, or only note it if ``warning_of`` warns of the facts of the ``current`` result, too."""
+        if warning := warning_of(facts):
+            # A nightly update need not repeat the warning.
+            is_old = current is not None and warning_of(current.manifest.facts)
+            (self.progress.note if is_old else self.progress.warn)(warning)
 
     def run_each(self, runs: Iterable[Callable[[], Result]]) -> list[Result]:
         """The results of independent runs; a dry run looks at all of them."""

@@ -63,20 +63,20 @@ def check_w2v(
 
     Fields of ``config`` that are not ``named`` take the values of existing vectors; ``None`` means that all are named.
     """
-    location = session.place(corpus, model.name, W2V)
+    place = session.place(corpus, model.name, W2V)
     if config.dim is None:
         config = replace(config, dim=dim)
-    existing = None if session.force else location.current()
-    if existing is not None and existing.manifest.stage == W2V:
-        config = _as_existing(session, existing, config, named)
-    engine: ResolvedEngine | None = None if existing is None else existing.manifest.config.get("engine")
+    current = None if session.force else place.current()
+    if current is not None and current.manifest.stage == W2V:
+        config = _as_current(session, current, config, named)
+    engine: ResolvedEngine | None = None if current is None else current.manifest.config.get("engine")
     resolved = Resolved(resolve_engine(config, engine, session.progress), config.engine == "auto")
     if session.cluster is not None and resolved.config.engine != "fast":
         raise UsageError(
             f"--cluster trains with the fast engine, not with {resolved.config.engine}'s",
             "give --engine fast, which needs numba, or leave out --cluster",
         )
-    session.check(location, W2V, resolved.settings())
+    session.check(place, W2V, resolved.settings())
     return resolved
 
 
@@ -85,26 +85,33 @@ def run_w2v(
 ) -> Result:
     """The stage itself; the caller holds the lock. ``update``: update existing vectors unless the text changed much."""
     corpus, config = prepared.manifest.facts["corpus"], resolved.config
-    location = session.place(corpus, model.name, W2V)
-    previous = location.current() if update else None
+    place = session.place(corpus, model.name, W2V)
+    current = place.current() if update else None
 
     def build(work: Path) -> Outcome:
         require_engine(config, is_kept=resolved.is_kept)
         words = PreparedCorpus.open(verified(prepared).folder)
         training = work / "training"
-        earlier = None if previous is None else earlier_vectors(previous, prepared, words, config)
+        earlier = None if current is None else earlier_vectors(current, prepared, words, config)
         facts: Json = {"corpus": corpus}
         if isinstance(earlier, str):
             session.progress.note(f"w2v: trained afresh: {earlier}")
             facts["afresh"], earlier = earlier, None
-        options: Json = {"progress": session.progress, "max_memory": session.max_memory, "earlier": earlier}
         with connected(session.cluster) if session.cluster else nullcontext() as cluster:
             if cluster is not None:
                 cluster.require_shared(training)
-            vectors = train(words, config, training, **options, cluster=cluster)
-        if previous is not None and earlier is not None:
-            facts["updates"] = vectors_update(previous, prepared, earlier, len(vectors.words))
-            facts[EARLIER_COST] = previous.manifest.whole_cost
+            vectors = train(
+                words,
+                config,
+                training,
+                progress=session.progress,
+                max_memory=session.max_memory,
+                earlier=earlier,
+                cluster=cluster,
+            )
+        if current is not None and earlier is not None:
+            facts["updates"] = vectors_update(current, prepared, earlier, len(vectors.words))
+            facts[EARLIER_COST] = current.manifest.whole_cost
         vectors.save(work)
         shutil.rmtree(training)
         counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}
@@ -114,23 +121,23 @@ def run_w2v(
 
     again = "updating it" if update else Job.again
     job = Job(W2V, resolved.settings(), {"corpus": prepared.as_input()}, build, resumes=True, again=again)
-    return session.run(location, job)
+    return session.run(place, job)
 
 
-def _as_existing(session: Session, existing: Result, config: W2VConfig, named: Collection[str] | None) -> W2VConfig:
-    """Replace fields of ``config`` that are not ``named`` with those of ``existing`` vectors; a note lists them.
+def _as_current(session: Session, current: Result, config: W2VConfig, named: Collection[str] | None) -> W2VConfig:
+    """Replace fields of ``config`` that are not ``named`` with those of the ``current`` vectors; a note lists them.
 
     ``resolve_engine`` keeps the engine: neither a new release nor installing numba changes vectors.
     """
-    values, new_values = existing.manifest.config, asdict(config)
+    values, new_values = current.manifest.config, asdict(config)
     names = [] if named is None else [name for name in new_values if name not in {*named, *OF_MACHINES, "engine"}]
     different = {name: values[name] for name in names if name in values and values[name] != new_values[name]}
     if different:
         text = ", ".join(f"{name} {value}" for name, value in different.items())
-        session.progress.note(f"w2v: the vectors in {existing.path} are used as they are ({text}); --force trains anew")
-    if config.workers == 1 and session.cluster is None and existing.manifest.facts.get("workers", 1) != 1:
+        session.progress.note(f"w2v: the vectors in {current.path} are used as they are ({text}); --force trains anew")
+    if config.workers == 1 and session.cluster is None and current.manifest.facts.get("workers", 1) != 1:
         session.progress.note(
-            f"w2v: the vectors in {existing.path} were trained by several workers; --force trains them with one, which "
+            f"w2v: the vectors in {current.path} were trained by several workers; --force trains them with one, which "
             "gives the same bytes each time"
         )
     return replace(config, **different)

@@ -188,8 +188,15 @@ class ClassificationTask:
     def of(cls, config: TaskConfig) -> Self:
         """The task that a configuration describes, before ``fit``."""
         kind: LabelKind = config.label_kind if config.label_range is None else "numbers"
-        names = ("text_fields", "label_field", "label_range", "table", "head_layers", "head_dropout")
-        return cls(label_kind=kind, **{name: getattr(config, name) for name in names})
+        return cls(
+            text_fields=config.text_fields,
+            label_field=config.label_field,
+            label_kind=kind,
+            label_range=config.label_range,
+            table=config.table,
+            head_layers=config.head_layers,
+            head_dropout=config.head_dropout,
+        )
 
     @classmethod
     def of_settings(cls, settings: Json) -> Self:

@@ -161,19 +161,20 @@ class NerTask:
         index = {label: i for i, label in enumerate(self.labels)}
         no_label = len(self.labels) if self.x_class else IGNORED
 
-        def with_target(feature: Feature, targets: Array) -> list[Feature]:
+        def with_target(feature: Feature, targets: Array, first: int) -> Feature:
             target = np.full(len(feature), no_label, np.int64)
             is_first = feature.units >= 0
             target[is_first] = targets[feature.units[is_first]]
-            return [replace(feature, units=np.where(is_first, feature.units - feature.units[1], -1), target=target)]
+            return replace(feature, units=np.where(is_first, feature.units - first, -1), target=target)
 
         for sentence in self._sentences(examples, encoder, by_tags=True):
             tags = sentence.example.tags
             targets = np.array([index.get(tag, IGNORED) for tag in tags], np.int64)
             for chunk, expanded_chunk in zip(sentence.base, sentence.expanded, strict=True):
-                n_cut += tags[chunk.units[1]].startswith("I-")
-                base = with_target(chunk, targets)
-                expanded = base if expanded_chunk is chunk else with_target(expanded_chunk, targets)
+                first = int(chunk.units[1])  # after [CLS]
+                n_cut += tags[first].startswith("I-")
+                base = [with_target(chunk, targets, first)]
+                expanded = base if expanded_chunk is chunk else [with_target(expanded_chunk, targets, first)]
                 inputs.append(Input(base, expanded, int(base[0].units.max()) + 1))
         if n_cut:
             limit = f"{encoder.max_length} pieces" + (f" and {self.chunk} words" if self.chunk else "")

@@ -43,6 +43,25 @@ def squared_teaching_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Ten
     return (views - views.mean(dim=0).detach()).square().sum()
 
 
+def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Sum of the loss over its terms, () float32, for a model's output; ``mask`` as in ``Batch``.
+
+    ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 for no label.
+    ``SequenceClassification``: -log p of the class of each text for integer targets (b,), the squared error for floats.
+    ``QuestionAnswering``: the mean of -log p of the first and of the last piece of each window, (b, 2); the softmax is
+    over all pieces that are not padding.
+    ``MaskedLM``: -log p of each of the t masked pieces, ``targets`` (t,), given their logits (t, n_rows).
+    """
+    if head == "QuestionAnswering":
+        logits = torch.stack([output["start_logits"], output["end_logits"]], dim=1).float()
+        logits = logits.masked_fill(mask[:, None] == 0, -torch.inf)
+        return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2
+    logits = output["logits"].float()
+    if targets.is_floating_point():
+        return mse_loss(logits.squeeze(-1), targets, reduction="sum")
+    return cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+
+
 _PIECE_HEAD = "TokenClassification"
 
 
@@ -59,7 +78,7 @@ class Dataset(Protocol):
 
     @property
     def head(self) -> str:
-        """The kind of head, see ``Batch.loss_sum``."""
+        """The kind of head, see ``loss_sum``."""
 
     @property
     def n_items(self) -> int:
@@ -210,24 +229,8 @@ class Batch:
         return replace(self, **tensors, extra={name: copy(tensor) for name, tensor in self.extra.items()})
 
     def loss_sum(self, head: str, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Sum of the loss over its terms, () float32, for the model's output.
-
-        ``TokenClassification``: -log p of the label of each labelled piece, ``targets`` (b, n), -100 for no label.
-        ``SequenceClassification``: -log p of the class of each text for integer targets (b,), the squared error for
-        floats.
-        ``QuestionAnswering``: the mean of -log p of the first and of the last piece of each window, (b, 2); the softmax
-        is over all pieces that are not padding.
-        ``MaskedLM``: -log p of each of the t masked pieces, ``targets`` (t,), given their logits (t, n_rows).
-        """
-        targets = self.targets
-        if head == "QuestionAnswering":
-            logits = torch.stack([output["start_logits"], output["end_logits"]], dim=1).float()
-            logits = logits.masked_fill(self.mask[:, None] == 0, -torch.inf)
-            return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / 2
-        logits = output["logits"].float()
-        if targets.is_floating_point():
-            return mse_loss(logits.squeeze(-1), targets, reduction="sum")
-        return cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction="sum")
+        """Sum of the loss over its terms, () float32, for the model's output."""
+        return loss_sum(head, output, self.targets, self.mask)
 
     def inputs(self, has_segments: bool) -> dict[str, torch.Tensor]:
         """The arguments of the model's ``forward``."""

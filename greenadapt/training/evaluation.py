@@ -75,13 +75,18 @@ class CachedInputs:
 
 @dataclass
 class Evaluation:
-    """Predictions, one per example, and scores of a model on a set of examples, by every pool and by the chosen one."""
+    """Predictions and scores of a model on a set of examples."""
 
     pool: Pool
+    """The chosen pool."""
     predictions: list[Json]
+    """The predictions of the chosen pool, one per example."""
     view_predictions: dict[str, list[Json]]
+    """The predictions of every pool."""
     scores: Json
+    """The scores of the chosen pool."""
     views: dict[str, Json]
+    """The scores of every pool."""
     logits: dict[str, list[Array]] = field(default_factory=dict)
     """View → logits (n_units, k) float32 of each example, with ``keep_logits``."""
     read_twice: int = 0

@@ -266,16 +266,17 @@ class FinetuneRun:
         self._parts.freeze()
         self.n_inputs: dict[str, int] = {}
         datasets: list[Dataset] = []
+        agreement = setup.train.agreement
         for data in setup.tasks:
             inputs, head, pad = items[data.name], data.task.head, data.encoder.special.pad
             dataset = TaskDataset.of(inputs, self.rows, head, pad, self._memory["train"])
             dataset = replace(dataset, task=data.name or None, n_examples=len(data.train))
             self.n_inputs[data.name] = dataset.n_items
-            agreement = setup.train.agreement
             datasets.append(PairedDataset.of(dataset, inputs, agreement) if agreement else dataset)
         texts = None
-        if unlabelled:  # of the only task
-            views = TaskDataset.of(unlabelled, self.rows, head, pad)
+        if unlabelled:
+            [data] = setup.tasks
+            views = TaskDataset.of(unlabelled, self.rows, data.task.head, data.encoder.special.pad)
             texts = UnlabelledDataset.of(views, unlabelled, setup.unlabelled_config.unlabelled_weight)
         plan, size = Plan(setup.train, setup.run, seed), setup.unlabelled_config.unlabelled_batch
         self.training = Training(self.model, Feed(datasets, plan, setup.sampling, texts, size), setup.machine)

@@ -52,7 +52,6 @@ def save_state(folder: Path, state: State) -> None:
 
 def load_state(folder: Path) -> State | None:
     """The state in ``folder``, on the CPU, or ``None``; raises ``InputError`` if it is broken."""
-
     previous = beside(folder, "old")
     if not folder.exists() and previous.exists():  # killed between two renames, where folders cannot be exchanged
         with suppress(FileNotFoundError):  # another process of the run renamed it

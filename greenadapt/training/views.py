@@ -25,7 +25,14 @@ from torch.nn.functional import mse_loss
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
 from greenadapt.tasks.base import IGNORED, Feature, Input, TaskData, flattened
-from greenadapt.training.batches import Batch, TaskDataset, divergence_sum, squared_teaching_sum, teaching_sum
+from greenadapt.training.batches import (
+    Batch,
+    TaskDataset,
+    divergence_sum,
+    loss_sum,
+    squared_teaching_sum,
+    teaching_sum,
+)
 
 _QUESTIONS = "QuestionAnswering"
 _NO_PARTNER = -1
@@ -169,8 +176,8 @@ class PairedBatch(Batch):
         """
         names = ("logits", "start_logits", "end_logits")
         outputs = {name: output[name][self.readings] for name in names if name in output}
-        views = Batch(self.ids, self.mask[self.readings], self.types, self.targets[self.readings])
-        return views.loss_sum(head, outputs) + 2 * self.weight * self.disagreement_sum(head, output)
+        labelled = loss_sum(head, outputs, self.targets[self.readings], self.mask[self.readings])
+        return labelled + 2 * self.weight * self.disagreement_sum(head, output)
 
     def disagreement_sum(self, head: str, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """D, ½ (KL(p‖q) + KL(q‖p)) of both views' predictions, summed over the compared units, () float32.

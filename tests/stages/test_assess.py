@@ -20,19 +20,8 @@ from greenadapt.stages.assess import assess_rows
 from greenadapt.stages.expand import expand
 from greenadapt.stages.session import OpenedBase, Session, model_of
 from greenadapt.storage.results import Result
-from greenadapt.storage.workspace import Workspace
 from tests.conftest import Notes, Run
 from tests.support.small_tasks import KNOWN, NEW, TinyModel, known_text, worded_model
-
-
-@pytest.fixture
-def notes() -> Notes:
-    return Notes()
-
-
-@pytest.fixture
-def session(tmp_path: Path, notes: Notes) -> Session:
-    return Session(Workspace(tmp_path / "ws"), notes)
 
 
 @pytest.fixture

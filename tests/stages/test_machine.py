@@ -175,7 +175,8 @@ def test_what_is_set_is_shown_with_its_place(run_alone: Run, monkeypatch: pytest
     assert ["finetune", "train", "a,", "b", "s.toml,", "[finetune]", "train"] in table
 
 
-def test_a_wrong_setting_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_setting_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
     Path("s.toml").write_text(
         '[w2v]\nepochs = 0\nalpha = "x"\nmax-memory = 0\nengine = "slow"\n'
         "[pretrain]\nepochs = true\n[align]\nseed = 3\n"

@@ -46,16 +46,6 @@ def model(tiny_model: TinyModel) -> str:
     return str(tiny_model())
 
 
-@pytest.fixture
-def notes() -> Notes:
-    return Notes()
-
-
-@pytest.fixture
-def session(tmp_path: Path, notes: Notes) -> Session:
-    return Session(Workspace(tmp_path / "ws"), notes)
-
-
 def rows_of(result: Result) -> Array:
     return ArrayFile(result.folder / "model.safetensors")["embeddings.word_embeddings.weight"]
 

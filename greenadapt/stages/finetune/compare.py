@@ -164,8 +164,9 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
         raise UsageError(f"{request.model} has no added words", "give an adapted model with --model")
     base = base or _base_of(adapted)
     [entry] = request.tasks
-    examples = [example for source in entry.train for example in make_task(entry.config).read(source, Silent())]
-    make_task(entry.config).fit(examples, session.progress)
+    task = make_task(entry.config)
+    examples = [example for source in entry.train for example in task.read(source, Silent())]
+    task = task.fit(examples, session.progress)
     folds = [Fold(number, config.folds, config.seed) for number in range(config.folds)]
     left_out = [fold.split(examples)[1] for fold in folds]
     requests = {BASE: for_model(request, base), "adapted model": request}
@@ -194,7 +195,7 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
         "examples": len(ordered),
         "folds": config.folds,
         "seeds": len(request.seeds),
-        **_compared(make_task(entry.config).fit(examples, Silent()), ordered, measured),
+        **_compared(task, ordered, measured),
     }
 
 

@@ -33,8 +33,6 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.files import replace_json
 from greenadapt.storage.jobs import Begun, Outcome, begin_job
 from greenadapt.storage.own_json import read_own
-from greenadapt.tasks.base import make_task
-from greenadapt.tasks.metrics import metric_of
 from greenadapt.workers import launched_processes
 
 _PROGRESS, _LOG = ".progress.json", ".log"
@@ -130,11 +128,7 @@ class _SeedTask:
 
     def score(self) -> str:
         """The main score on the test set or, without one, the development set."""
-        scores, main = read_described(self.folder / SCORES), "average"
-        values = scores.get(main, {})
-        if self.run.request.is_plain:
-            main = make_task(self.run.request.tasks[0].config).main
-            values = {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
+        main, values = self.run.main_scores(read_described(self.folder / SCORES))
         return next((f"{main} {rounded(value, 4)}" for value in values.values() if value is not None), "no score")
 
 
@@ -228,11 +222,12 @@ class _Training:
             every=_EVERY,
         )
         with closing(answers):
-            for answer in answers:
+            for ended in answers:
                 for task in running.values():
                     self._look(task, bar)
-                if answer is not None:
-                    self._end(running.pop(answer[0].folder), answer[1], bar)
+                if ended is not None:
+                    task, answer = ended
+                    self._end(running.pop(task.folder), answer, bar)
 
     def _look(self, task: _SeedTask, bar: Bar) -> None:
         """Pass on the progress that a task has written."""

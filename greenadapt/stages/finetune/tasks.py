@@ -19,7 +19,7 @@ from greenadapt.checkpoints.layout import (
 )
 from greenadapt.checkpoints.source import require_whole
 from greenadapt.errors import ConflictError
-from greenadapt.models.task_folder import read_task
+from greenadapt.models.task_folder import read_task, scores_folder
 from greenadapt.storage.files import Json, beside, described_in, real_folder, replace_json
 from greenadapt.storage.locks import lock
 from greenadapt.storage.ownership import added_files
@@ -95,7 +95,7 @@ def end_removals(folder: Path) -> None:
 def _listed(folder: Path, name: str) -> ListedTask:
     described = read_task(folder, name)
     task_folder = folder / TASKS / name
-    file = (task_folder if described.is_added else folder) / SCORES
+    file = scores_folder(folder, name) / SCORES
     scores: Json = {}
     if file.is_file():
         with described_in(file, "train the model again"):

@@ -27,7 +27,7 @@ from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
-from greenadapt.models.task_folder import read_task
+from greenadapt.models.task_folder import read_task, scores_folder
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import (
     FinetuneRequest,
@@ -44,7 +44,7 @@ from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import TaskData, make_task
-from greenadapt.tasks.metrics import over_seeds
+from greenadapt.tasks.metrics import metric_of, over_seeds
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
@@ -190,8 +190,7 @@ def scores_in(folder: Path, task: str | None = None) -> Json:
     if not is_multitask(folder):
         return read_described(folder / SCORES)
     if task is not None:
-        added_folder = folder / TASKS / task if read_task(folder, task).is_added else folder
-        return only_tasks(read_described(added_folder / SCORES), [task])
+        return only_tasks(read_described(scores_folder(folder, task) / SCORES), [task])
     names = [name for name in task_names(folder) if not read_task(folder, name).is_added]
     return only_tasks(read_described(folder / SCORES), names)
 
@@ -304,6 +303,10 @@ class Finetuning:
         totals |= {kind: sum(sum(count[kind].values()) for count in by_task) for kind in ("dev", "test")}
         return {**totals, "rows": counts["rows"], "rows_used": counts["rows_used"]}, {"examples": counts["tasks"]}
 
+    def main_scores(self, scores: Json) -> tuple[str, Json]:
+        """The name of the main score, and its values on the test and the development set in a seed's ``scores``."""
+        return "average", scores["average"]
+
     def model_input(self) -> Json:
         """The manifest's entry for the model that training starts from."""
         return adapted_input(self.start.model)
@@ -369,7 +372,7 @@ class Finetuning:
         ).text()
 
     def _setup(self, session: Session, open_machine: "Callable[[], Machine]") -> "FinetuneSetup":
-        """Read the data of each task, before torch is imported, which takes seconds."""
+        """The setup of all seeds; the data is read before torch is imported, which takes seconds."""
         request, start = self.request, self.start
         checkpoint = Checkpoint.open(start.model.folder)
         if request.adapter is not None:
@@ -414,6 +417,10 @@ class SingleTaskFinetuning(Finetuning):
 
     def totals(self, tasks: Sequence[TaskData], counts: Json) -> tuple[Json, Json]:
         return counts, {"task": tasks[0].task.name}
+
+    def main_scores(self, scores: Json) -> tuple[str, Json]:
+        main = make_task(self.request.tasks[0].config).main
+        return main, {kind: metric_of(scores[kind], main) for kind in ("test", "dev") if kind in scores}
 
     def check(self, job: Job) -> None:
         """No task can be added to its folder."""
