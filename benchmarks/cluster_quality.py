@@ -80,11 +80,11 @@ def _rounds(
     parts: list[StreamPart], config: W2VConfig, n_nodes: int, total: int
 ) -> Iterator[tuple[int, list[list[StreamPart]]]]:
     """The epoch of each round, and what it gives to each node."""
-    n_parts = parts_per_core(config, len(parts), total)
+    per_core = parts_per_core(config, len(parts), total)
     for epoch in range(config.epochs):
         at = 0
         while at < len(parts):
-            size, n = round_size(epoch * len(parts) + at, [1] * n_nodes, n_parts)
+            size, n = round_size(epoch * len(parts) + at, [1] * n_nodes, per_core)
             rng = np.random.default_rng([config.seed, epoch, parts[at].number])
             yield epoch, assign_parts(parts[at : at + size], [1] * n, rng)
             at += size

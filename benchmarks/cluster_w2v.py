@@ -192,11 +192,8 @@ def _words(folder: Path, options: argparse.Namespace) -> int:
 
 def _cpu_seconds() -> float:
     """CPU seconds of this process and of all its descendants that run."""
-    times = [
-        times_of_process.cpu_times()
-        for times_of_process in [psutil.Process(), *psutil.Process().children(recursive=True)]
-    ]
-    return sum(times_of_process.user + times_of_process.system for times_of_process in times)
+    usages = [process.cpu_times() for process in [psutil.Process(), *psutil.Process().children(recursive=True)]]
+    return sum(usage.user + usage.system for usage in usages)
 
 
 def _run(n_nodes: int, folder: Path, options: argparse.Namespace) -> tuple[float, float, Json | None]:

@@ -86,9 +86,9 @@ def write_documents(options: argparse.Namespace, contexts: Sequence[str]) -> tup
             row for file, n in zip(options.others, shares, strict=True) for row in islice(_other_documents(file), n)
         ]
         order = np.random.default_rng(0).permutation(len(other_rows)).tolist()
-        papers = [{"id": f"paper {i}", "text": context} for i, context in enumerate(contexts)]
+        paper_rows = [{"id": f"paper {i}", "text": context} for i, context in enumerate(contexts)]
         with open_file(path, "w") as file:
-            for row in [*papers, *(other_rows[i] for i in order)]:
+            for row in [*paper_rows, *(other_rows[i] for i in order)]:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
     with open(path, "rb") as lines:
         return path, sum(1 for _ in lines) - len(contexts)
@@ -151,20 +151,18 @@ def searched(
     return records.by_key[key]
 
 
-def print_searches(rows: Mapping[str, Json], contexts: Sequence[str]) -> None:
-    """What each search found, beside the first one with the 95 % interval over papers.
-
-    ``contexts`` is each question's paper.
-    """
+def print_searches(rows: Mapping[str, Json], papers_of_questions: Sequence[str]) -> None:
+    """What each search found, beside the first one with the 95 % interval over papers."""
     table = [
         ["index, search", "recall@1", "recall@10", "MRR@10", "recall@10 beside the first", "ms a question", "CPU ms"]
     ]
-    first = _sums(next(iter(rows.values())), contexts)
+    first = _sums(next(iter(rows.values())), papers_of_questions)
     for name, row in rows.items():
         ranks = np.array([rank or np.inf for rank in row["ranks"]])
         shares = [np.mean(ranks <= 1), np.mean(ranks <= 10), np.mean(np.where(ranks <= 10, 1 / ranks, 0))]
         times = [f"{1000 * row[unit]:.1f}" for unit in ("seconds", "cpu")]
-        table.append([name, *(f"{100 * share:.1f}" for share in shares), _beside(_sums(row, contexts), first), *times])
+        difference = _beside(_sums(row, papers_of_questions), first)
+        table.append([name, *(f"{100 * share:.1f}" for share in shares), difference, *times])
     print(aligned(table))
 
 
@@ -178,9 +176,10 @@ def print_indexes(rows: Mapping[str, Json]) -> None:
     print(aligned(table))
 
 
-def _sums(row: Json, contexts: Sequence[str]) -> Array:
+def _sums(row: Json, papers_of_questions: Sequence[str]) -> Array:
     """(n_papers, 2): the questions whose paragraph is among ten, and all questions."""
-    return summed(np.array([[rank is not None and rank <= 10, 1.0] for rank in row["ranks"]], float), contexts)
+    sums = np.array([[rank is not None and rank <= 10, 1.0] for rank in row["ranks"]], float)
+    return summed(sums, papers_of_questions)
 
 
 def _mean(sums: Array) -> Array:
@@ -255,7 +254,8 @@ def answered(request: QaRequest, questions: Sequence[Question], journal: Path) -
     spent = np.array([time.perf_counter(), time.process_time()]) - begin
     seconds, cpu = (spent / max(n_left, 1) * n_lookups / len(questions)).tolist()
     scores = [
-        score_answer(answers[score.id], gold_texts(score, is_second=False), is_second=False) for score in questions
+        score_answer(answers[question.id], gold_texts(question, is_second=False), is_second=False)
+        for question in questions
     ]
     return {"em": [score.em for score in scores], "f1": [score.f1 for score in scores], "seconds": seconds, "cpu": cpu}
 

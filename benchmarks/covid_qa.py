@@ -21,6 +21,7 @@ from typing import get_args
 
 import numpy as np
 from records import resumable
+from tables import points_with_interval
 
 from greenadapt.config import (
     AlignConfig,
@@ -35,6 +36,7 @@ from greenadapt.config import (
 )
 from greenadapt.inference.qa.answering import BASE_MODEL, MEASURES, OURS, QaRequest, compare_rows
 from greenadapt.inference.qa.inquiry import InquirySources
+from greenadapt.report.tables import figure
 from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -91,12 +93,12 @@ def main() -> None:
 
 def papers(file: Path) -> list[Json]:
     """The contexts of a SQuAD file, each with ``qas``, its questions; one that stands there twice is one paper."""
-    by_title: dict[str, Json] = {}
+    by_context: dict[str, Json] = {}
     for article in json.loads(file.read_text("utf-8"))["data"]:
         for paragraph in article["paragraphs"]:
-            first = by_title.setdefault(paragraph["context"], {**paragraph, "qas": []})
+            first = by_context.setdefault(paragraph["context"], {**paragraph, "qas": []})
             first["qas"] += paragraph["qas"]
-    return list(by_title.values())
+    return list(by_context.values())
 
 
 def split(sizes: Sequence[int], n_folds: int, seed: int) -> list[list[int]]:
@@ -223,7 +225,7 @@ def table(title: str, compared: Json) -> str:
         differences = (
             [_points(models[name]["differences"][score]) for score in MEASURES] if name != BASE_MODEL else [""] * 3
         )
-        cells = [label, *(f"{100 * models[name][score]:.2f}" for score in MEASURES), *differences]
+        cells = [label, *(figure(models[name][score]) for score in MEASURES), *differences]
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
@@ -237,7 +239,7 @@ def table(title: str, compared: Json) -> str:
 
 
 def _points(interval: Json) -> str:
-    return f"{100 * interval['difference']:+.2f} ({100 * interval['low']:+.2f} to {100 * interval['high']:+.2f})"
+    return points_with_interval(interval["difference"], interval["low"], interval["high"])
 
 
 def print_report(options: argparse.Namespace, answers: dict[str, dict[str, Answers]]) -> None:
@@ -247,7 +249,7 @@ def print_report(options: argparse.Namespace, answers: dict[str, dict[str, Answe
         sets |= {_title(rows, [fold]): fold_answers.compared() for fold, fold_answers in by_fold.items()}
         if len(by_fold) > 1:
             sets[_title(rows, [*by_fold])] = together(by_fold).compared()
-    text = "\n".join(table(title, fold_answers) for title, fold_answers in sets.items()) + NOTE
+    text = "\n".join(table(title, compared) for title, compared in sets.items()) + NOTE
     print(text, flush=True)
     file = options.work / "table.md"
     file.write_text(text, "utf-8")

@@ -80,14 +80,14 @@ def whole(request: Json) -> Json:
         files += [*sorted((package / "vectors" / "engines").glob("*.py")), package / "vectors" / "cbow.py"]
     if request["measures"]:
         files += [Path(__file__).parent / name for name in _MEASURING]
-    defaults = {
+    full = {
         **request,
         "code": {file.name: hash_file(file) for file in files},
         "packages": {name: version(name) for name in _PACKAGES.get(side, ())},
     }
     if "neighbours" in request["measures"]:
-        defaults["references"] = {side: hash_json(whole(_reference_run(request, side))) for side in OWN}
-    return defaults
+        full["references"] = {side: hash_json(whole(_reference_run(request, side))) for side in OWN}
+    return full
 
 
 def run(request: Json, folder: Path, program: Path | None) -> Json:

@@ -39,7 +39,7 @@ def main() -> None:
     with _work(options.work) as work:
         program = word2vec_c.built(options.word2vec_c, work) if options.word2vec_c else None
         runs = Runs(work, program)
-        results = [(settings, runs.result(settings)) for settings in _settings(options)]
+        results = [(request, runs.result(request)) for request in _requests(options)]
     print(table(results))
     print(f"\n{machine_line(['numpy', 'gensim', *(['numba'] if 'fast' in options.engines else [])])}")
 
@@ -54,9 +54,9 @@ def _work(folder: Path | None) -> Iterator[Path]:
     yield folder.resolve()
 
 
-def _settings(options: argparse.Namespace) -> list[Json]:
+def _requests(options: argparse.Namespace) -> list[Json]:
     """The requests of all runs, in their order."""
-    settings: list[Json] = []
+    requests: list[Json] = []
     n = len(options.engines)
     for dim, workers, repeat in product(options.dims, options.workers, range(options.repeats)):
         is_measured = options.zipf is None and repeat < options.seeds
@@ -72,8 +72,8 @@ def _settings(options: argparse.Namespace) -> list[Json]:
         }
         for side in options.engines[repeat % n :] + options.engines[: repeat % n]:
             program = {"program": hash_file(options.word2vec_c)} if side == "word2vec-c" else {}
-            settings.append({"side": side, **program, **common})
-    return settings
+            requests.append({"side": side, **program, **common})
+    return requests
 
 
 def _text(options: argparse.Namespace, repeat: int) -> Json:

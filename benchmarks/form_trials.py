@@ -111,8 +111,8 @@ def variants(words: KnownRows, inputs: dict[str, Array], fold: tuple[Array, Arra
             weights = np.exp(-0.5 * ((logs[fitted] - middle) / width) ** 2) if width else inside[fitted] * 1.0
             positive = weights > 1e-3
             if inside[held].any():
-                weight = Fit(form[fitted][positive], targets[positive], weights[positive])
-                changed[inside[held]] = weight.rows(form[held][inside[held]])
+                fit = Fit(form[fitted][positive], targets[positive], weights[positive])
+                changed[inside[held]] = fit.rows(form[held][inside[held]])
         rows[name] = changed
     return rows
 

@@ -26,13 +26,14 @@ from pathlib import Path
 import numpy as np
 from gain.arms import ARMS, BASE, CONTROL, adapted_model, with_base
 from records import resumable
+from tables import points_with_interval
 from trainings import add_cluster_options, finetune, train_first
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SCORES, SEEDS, TASK_FILE
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig
-from greenadapt.errors import rounded
 from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
+from greenadapt.report.tables import figure, signed
 from greenadapt.stages.finetune.compare import read_predictions
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
@@ -263,10 +264,9 @@ def table(title: str, rows: list[Json]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        f1 = rounded(row["mean"], 2, percent=True)
-        f1 += f" ± {rounded(row['std'], 2, percent=True)}" if row["std"] is not None else ""
-        scores = [row[view] if view in row and row["arm"] != BASE else None for view in VIEWS[1:]]
-        views = ["" if score is None else rounded(score, 2, percent=True) for score in scores]
+        f1 = figure(row["mean"])
+        f1 += f" ± {figure(row['std'])}" if row["std"] is not None else ""
+        views = [figure(row.get(view)) if row["arm"] != BASE else "" for view in VIEWS[1:]]
         differences = [_points(row.get(f"to_{reference}")) for reference in (BASE, CONTROL)]
         cells = [row["arm"], str(row["seeds"]), f1, *views, *differences]
         lines.append(f"| {' | '.join(cells)} |")
@@ -276,9 +276,9 @@ def table(title: str, rows: list[Json]) -> str:
 def _points(difference: Json | None) -> str:
     if difference is None:
         return ""
-    names = [name for name in ("difference", "low", "high") if name in difference]
-    shown, *interval = (rounded(difference[name], 2, percent=True, signed=True) for name in names)
-    return f"{shown} ({' to '.join(interval)})" if interval else shown
+    if "low" not in difference:  # the mean over sets
+        return signed(difference["difference"])
+    return points_with_interval(difference["difference"], difference["low"], difference["high"])
 
 
 def print_report(options: argparse.Namespace, all_records: dict[str, dict[str, dict[int, Record]]]) -> None:

@@ -82,8 +82,8 @@ class Growth:
         figures = self._measured(words, np.array([word in common for word in words.words]))
         settings = {"alpha": config.alpha, "epochs": config.epochs, "dim": config.dim}
         counts = {"tokens": int(text.counts.sum()), "words": len(vectors.words), "known": len(words.words)}
-        printed = {**part, "millions": None if millions == ALL else millions}
-        return self.records.add({"key": key, **printed, **settings, **counts, "seconds": seconds, **figures})
+        facts = {**part, "millions": None if millions == ALL else millions}
+        return self.records.add({"key": key, **facts, **settings, **counts, "seconds": seconds, **figures})
 
     def _part(self, corpus: str, millions: float) -> PreparedCorpus:
         """Lines drawn until they have so many words, split as the model splits them."""
@@ -131,18 +131,18 @@ class Growth:
         }  # fmt: skip
 
     def _figures(self, rows: Array, words: KnownWords, subset: Array) -> Json:
-        own_cosines, row_vectors, target = words.rows[subset], rows[subset], self.table[words.rows[subset]]
+        ids, row_vectors, target = words.rows[subset], rows[subset], self.table[words.rows[subset]]
         unit = unit_rows(self.table)
         unit[[*self.vocabulary.special_ids]] = 0
         queries = unit_rows(row_vectors)
-        cosines = (queries * unit[own_cosines]).sum(axis=1)
+        cosines = (queries * unit[ids]).sum(axis=1)
         ranks = np.concatenate([
             1 + (queries[begin : begin + _BLOCK] @ unit.T > cosines[begin : begin + _BLOCK, None] + 1e-6).sum(axis=1)
             for begin in range(0, len(queries), _BLOCK)
         ])  # fmt: skip
         spread = np.square(target - target.mean(axis=0)).sum()
         return {
-            "n": len(own_cosines),
+            "n": len(ids),
             "p10": float((ranks <= 10).mean()),
             "r2": float(1 - np.square(row_vectors - target).sum() / spread),
             "cosine": float(cosines.mean()),

@@ -101,7 +101,7 @@ class Bench:
 
     def record(self, method: str, seed: int) -> Json:
         """The record of a method under one seed; of separate models all of them together."""
-        records = [self.run(*record) for record in self.trainings(method, seed)]
+        records = [self.run(*training) for training in self.trainings(method, seed)]
         if not METHODS[method].is_separate:
             return records[0]
         return {
@@ -220,7 +220,7 @@ def table(records_of: Mapping[str, Sequence[Json]]) -> str:
         if not records:
             continue
         scores = [[record["scores"][task] or 0.0 for task in tasks] for record in records]
-        columns = [*zip(*scores, strict=True), [float(np.mean(record)) for record in scores]]
+        columns = [*zip(*scores, strict=True), [float(np.mean(values)) for values in scores]]
         row = [method, f"{records[0]['parameters']:,}", *map(_cell, columns)]
         rows.append([*row, f"{records[0]['steps']:,}", f"{np.mean([record['seconds'] for record in records]):.1f}"])
     return aligned(rows)

@@ -54,10 +54,10 @@ READING = {"separate": None, "shared": None, "pals, top": 0.8, "pals, all": None
 class InTurn(Feed):
     """Batches of one dataset; each is of the next task."""
 
-    def draw(self, n_done: int) -> Draw:
-        draw = super().draw(n_done)
-        dataset: Any = draw.dataset
-        return replace(draw, dataset=replace(dataset, task=TASKS[n_done % len(TASKS)]))
+    def draw(self, step: int) -> Draw:
+        plain = super().draw(step)
+        dataset: Any = plain.dataset
+        return replace(plain, dataset=replace(dataset, task=TASKS[step % len(TASKS)]))
 
 
 @dataclass(frozen=True)

@@ -179,14 +179,14 @@ def speed(arguments: argparse.Namespace, folder: Path, questions: list[Question]
         for i, chunk in enumerate(chunks):
             for name in sorted(sides, reverse=(number + i) % 2 == 1):
                 spent[name] += seconds(functools.partial(sides[name].answer, chunk))
-        for name, usage in spent.items():
-            times[name].append(usage)
+        for name, taken in spent.items():
+            times[name].append(taken)
     assert plain.n_windows() == ours.clock.n_windows
     n_windows = ours.clock.n_windows // arguments.rounds
     print(f"{len(questions)} questions, {n_windows:,} windows, in turns of {size} questions")
-    for name, rounds_of_side in times.items():
-        rounds = ", ".join(f"{n_windows / usage:.2f}" for usage in rounds_of_side)
-        print(f"{name:20}{n_windows * len(rounds_of_side) / sum(rounds_of_side):10.2f} windows/s  ({rounds})")
+    for name, all_taken in times.items():
+        rounds = ", ".join(f"{n_windows / taken:.2f}" for taken in all_taken)
+        print(f"{name:20}{n_windows * len(all_taken) / sum(all_taken):10.2f} windows/s  ({rounds})")
     ratio = sum(times["plain loop"]) / sum(times["greenadapt"])
     print(f"{'greenadapt is':20}{ratio:10.3f} x as fast")
     total = sum(times["greenadapt"])

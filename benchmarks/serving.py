@@ -229,11 +229,11 @@ def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
     for margin in MARGINS:
         n_read = 0
 
-        def read(examples_left: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
+        def read(inputs_left: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
             nonlocal n_read
-            views = list(examples_left)
-            n_read += sum(map(len, chain.from_iterable(getattr(item, pool) for item in views)))
-            return opened.read(views, pool)
+            items = list(inputs_left)
+            n_read += sum(map(len, chain.from_iterable(getattr(item, pool) for item in items)))
+            return opened.read(items, pool)
 
         outputs = list(second_look(opened.task, inputs, margin, read, BLOCK_PIECES_CPU))
         twice = sum(item.base is not item.expanded for item in outputs) / len(examples)

@@ -16,8 +16,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def with_interval(difference: Difference) -> str:
     """A difference in points and its 95 % interval."""
-    points = [
-        rounded(share, 1, percent=True, signed=True)
-        for share in (difference.difference, difference.low, difference.high)
-    ]
+    return points_with_interval(difference.difference, difference.low, difference.high, digits=1)
+
+
+def points_with_interval(difference: float, low: float, high: float, *, digits: int = 2) -> str:
+    """A difference of shares in points and the bounds of its interval."""
+    points = [rounded(share, digits, percent=True, signed=True) for share in (difference, low, high)]
     return f"{points[0]} ({points[1]} to {points[2]})"

@@ -167,7 +167,7 @@ def main() -> None:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     print(f"{arguments.model} on {device}, {precision}, batch size {setting.batch_size}, torch {torch.__version__}")
     print(f"{len(items)} examples of {min(lengths)} to {max(lengths)} pieces, mean {statistics.mean(lengths):.1f}")
-    print(f"{'':20}{'examples/s':>12}{'of duration round':>28}{'greenadapt is':>16}")
+    print(f"{'':20}{'examples/s':>12}{'of each round':>28}{'greenadapt is':>16}")
     ours = statistics.median(seconds["greenadapt"])
     for name, times in seconds.items():
         rounds = " ".join(f"{len(items) / duration:.1f}" for duration in times)

@@ -124,10 +124,10 @@ class Experiment:
         remove_folder(result.folder)
         return record
 
-    def add(self, run: Run, key: str, scores: Json, cost: Mapping[str, Any], settings: Json | None = None) -> Json:
-        """Add a record, with the seconds and dollars of what it ``cost``."""
+    def add(self, run: Run, key: str, scores: Json, cost: Mapping[str, Any], entries: Json | None = None) -> Json:
+        """Add a record with the seconds and dollars of what it ``cost``, and with further ``entries``."""
         price = {name: cost[name] for name in ("seconds", "usd_low", "usd_high")}
-        return self.records.add({**asdict(run), "key": key, "scores": scores, **price, **(settings or {})})
+        return self.records.add({**asdict(run), "key": key, "scores": scores, **price, **(entries or {})})
 
     def attempt(self, run: Run, training: Run) -> Json | None:
         """The record of a training that ``run`` needs; if it cannot be made, ``None``, and ``reasons`` says why."""

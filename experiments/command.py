@@ -118,7 +118,7 @@ def _named(option: str, texts: Sequence[str] | None, names: Sequence[str]) -> di
     return values
 
 
-def _chosen(option: str, choices: Sequence[str], names: Sequence[str]) -> list[str]:
-    if unknown := [name for name in choices if name not in names]:
-        raise UsageError(f"{option} names {', '.join(unknown)}", f"choose among {', '.join(names)}")
-    return [name for name in names if name in choices or not choices]
+def _chosen(option: str, selected: Sequence[str], allowed: Sequence[str]) -> list[str]:
+    if unknown := [name for name in selected if name not in allowed]:
+        raise UsageError(f"{option} names {', '.join(unknown)}", f"choose among {', '.join(allowed)}")
+    return [name for name in allowed if name in selected or not selected]

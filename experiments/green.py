@@ -39,8 +39,8 @@ class Adapting(Experiment):
     def adapted(self, role: str, dataset: str, texts: Sequence[str], mapping: Json, splitting: Json) -> str:
         """``base``, adapted to the corpus of ``role``.
 
-        It gets only words of ``texts``, since other words do not change its predictions; by the greedy rule, which
-        splits words into other words, it gets all. The vectors are in the workspace, map and model in ``root``.
+        Only words that occur in ``texts`` are added, since others change no prediction there; with the greedy rule,
+        which splits words into other words, all are. The vectors are in the workspace, map and model in ``root``.
         """
         recipe, base = self.recipe, self.model("base")
         variant = f"experiment-{hash_json(recipe.w2v)[:8]}" if recipe.w2v else None

@@ -120,10 +120,10 @@ def _try(request: dict[str, Any]) -> None:
     if request["reader"] == "http":
         from torture.requests import send
 
-        failures = send(folder, request["seed"], request["n"], Path(request["at"]))
+        tally = send(folder, request["seed"], request["n"], Path(request["at"]))
     else:
-        failures = fuzz(READERS[request["reader"]], folder, request["seed"], request["n"], Path(request["at"]))
-    result = {"counts": dict(failures.counts), "bad": list(failures.bad.values()), "seen": seen}
+        tally = fuzz(READERS[request["reader"]], folder, request["seed"], request["n"], Path(request["at"]))
+    result = {"counts": dict(tally.counts), "bad": list(tally.bad.values()), "seen": seen}
     Path(request["seen"]).write_text(json.dumps(result), "utf-8")
 
 

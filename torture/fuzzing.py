@@ -27,7 +27,7 @@ class Hung(BaseException):
 
 
 @dataclass
-class Found:
+class Tally:
     """The outcomes of a reader's inputs, with the inputs that failed."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -41,9 +41,9 @@ class Found:
             self.bad.setdefault(f"{verdict} {key}", (verdict, detail))
 
 
-def fuzz(reader: Reader, folder: Path, seed: int, n: int, at: Path | None = None) -> Found:
+def fuzz(reader: Reader, folder: Path, seed: int, n: int, at: Path | None = None) -> Tally:
     """Read ``n`` changed files of a reader; ``at`` takes the number of each, should the process die."""
-    draw, failures, names = random.Random(f"{reader.name} {seed}"), Found(), reader.names(folder)
+    draw, tally, names = random.Random(f"{reader.name} {seed}"), Tally(), reader.names(folder)
     for i in range(n):
         name = draw.choice(names)
         original = (folder / name).read_bytes()
@@ -55,8 +55,8 @@ def fuzz(reader: Reader, folder: Path, seed: int, n: int, at: Path | None = None
             verdict, key, detail = outcome_of(reader, folder, name)
         finally:
             _put(folder / name, original)
-        failures.add(verdict, key, f"{name}, input {i}: {detail}" if detail else "")
-    return failures
+        tally.add(verdict, key, f"{name}, input {i}: {detail}" if detail else "")
+    return tally
 
 
 def _put(path: Path, content: bytes) -> None:

@@ -40,14 +40,14 @@ def main() -> int:
         command = [sys.executable, __file__, name, "--work", work, "--material", options.material, "--inside"]
         command += ["--seconds", str(options.seconds)]
         process = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        failures = json.loads((work / "found.json").read_text("utf-8")) if (work / "found.json").is_file() else {}
-        if "n" not in failures or process.returncode:  # what was found before a crash is there
-            failures = {**failures, "bad": [*failures.get("bad", []), ["crashed", process.stderr[-800:]]]}
-        line = json.dumps({"reader": name, **failures}, ensure_ascii=False)
+        result = json.loads((work / "found.json").read_text("utf-8")) if (work / "found.json").is_file() else {}
+        if "n" not in result or process.returncode:  # what was found before a crash is there
+            result = {**result, "bad": [*result.get("bad", []), ["crashed", process.stderr[-800:]]]}
+        line = json.dumps({"reader": name, **result}, ensure_ascii=False)
         with open(options.work / "guided.jsonl", "a", encoding="utf-8") as file:
             file.write(line + "\n")
         print(line, flush=True)
-        bad += len(failures["bad"])
+        bad += len(result["bad"])
         shutil.rmtree(work)
     return int(bad > 0)
 
@@ -57,7 +57,7 @@ def _guide(name: str, work: Path, seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["greenadapt"], enable_loader_override=False):
-        from torture.fuzzing import Found, limit_memory, outcome_of
+        from torture.fuzzing import Tally, limit_memory, outcome_of
         from torture.mutation import mutated
         from torture.readers import READERS
 
@@ -66,7 +66,7 @@ def _guide(name: str, work: Path, seconds: int) -> None:
         for file in originals:  # imports what it needs, instrumented
             outcome_of(reader, folder, file)
     limit_memory()
-    failures, end, n = Found(), time.monotonic() + seconds, 0
+    tally, end, n = Tally(), time.monotonic() + seconds, 0
     corpus = work / "corpus"
     corpus.mkdir()
     for number, content in enumerate(originals.values()):
@@ -79,10 +79,10 @@ def _guide(name: str, work: Path, seconds: int) -> None:
         file = names[data[0] % len(names)] if data else names[0]
         (folder / file).write_bytes(data[1:])
         verdict, key, detail = outcome_of(reader, folder, file)
-        failures.add(verdict, key, detail and f"{file}: {detail} {data[:300]!r}")
+        tally.add(verdict, key, detail and f"{file}: {detail} {data[:300]!r}")
         (folder / file).write_bytes(originals[file])
         if time.monotonic() > end or detail:
-            result = {"n": n, "counts": failures.counts, "bad": list(failures.bad.values()), "seconds": seconds}
+            result = {"n": n, "counts": tally.counts, "bad": list(tally.bad.values()), "seconds": seconds}
             (work / "found.json").write_text(json.dumps(result), "utf-8")
 
     def change(data: bytes, most: int, seed: int) -> bytes:

@@ -31,8 +31,8 @@ class Hostile:
 
     prepare: Callable[[Path], list[Command]]
     """Makes the files in a folder of valid ones, and gives the commands to run there."""
-    said: str = ""
-    """What the message has to say, as a regular expression."""
+    message: str = ""
+    """A regular expression that the message has to match."""
     codes: tuple[int, ...] = (1,)
     seconds: float = 100
     marks: tuple[str, ...] = field(default=("owned",))
@@ -76,12 +76,12 @@ class Hostile:
         lines = [line for line in error.splitlines() if line.startswith("greenadapt: ")]
         if code == 0:
             return Outcome("accepted")
-        if code == 2 and not self.said:  # wrong usage, which typer words
+        if code == 2 and not self.message:  # wrong usage, which typer words
             return Outcome("refused")
         if len(lines) != 1 or error.strip().splitlines()[-1] != lines[0]:
             return Outcome("unclear", f"{command}not one line at the end: {error[-600:]}")
-        if not re.search(self.said, lines[0]):
-            return Outcome("unclear", f"{command}does not say {self.said!r}: {lines[0]}")
+        if not re.search(self.message, lines[0]):
+            return Outcome("unclear", f"{command}does not say {self.message!r}: {lines[0]}")
         return Outcome("refused")
 
 

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from torture.fuzzing import Found
+from torture.fuzzing import Tally
 from torture.mutation import mutated
 
 _BODIES: dict[str, Any] = {
@@ -44,7 +44,7 @@ _ENTRIES = ("1", '""', "{}", "[]", "null", '{"a": [1]}')
 _STATUSES = {200, 400, 401, 404, 405, 413, 415, 421, 422, 503, 504}
 
 
-def send(folder: Path, seed: int, n: int, at: Path) -> Found:
+def send(folder: Path, seed: int, n: int, at: Path) -> Tally:
     """Send ``n`` requests to models of the folder, with small limits."""
     from tests.support.small_served import application
 
@@ -52,8 +52,8 @@ def send(folder: Path, seed: int, n: int, at: Path) -> Found:
     return asyncio.run(_send(app, random.Random(f"http {seed}"), n, at))
 
 
-async def _send(app: Any, draw: random.Random, n: int, at: Path) -> Found:
-    failures = Found()
+async def _send(app: Any, draw: random.Random, n: int, at: Path) -> Tally:
+    tally = Tally()
     for i in range(n):
         at.write_text(str(i))
         method, path, headers, body = _request(draw)
@@ -62,19 +62,19 @@ async def _send(app: Any, draw: random.Random, n: int, at: Path) -> Found:
         try:
             status, answer = await asyncio.wait_for(_answer(app, method, path, headers, body), 60)
         except TimeoutError:
-            failures.add("hung", path, request)
+            tally.add("hung", path, request)
         except Exception:
-            failures.add("traceback", path, f"{request}: {traceback.format_exc(limit=-3)}")
+            tally.add("traceback", path, f"{request}: {traceback.format_exc(limit=-3)}")
         else:
             reason = _why_wrong(status, answer, path)
             if status != 200 and (seconds := time.process_time() - begin) > _LONGEST:
-                failures.add("hung", path, f"{request}: {seconds:.1f} s until it was refused")
-            failures.add(
+                tally.add("hung", path, f"{request}: {seconds:.1f} s until it was refused")
+            tally.add(
                 "unclear" if reason else "accepted" if status == 200 else "refused",
                 path,
                 reason and f"{request}: {reason}",
             )
-    return failures
+    return tally
 
 
 def _request(draw: random.Random) -> tuple[str, str, list[tuple[bytes, bytes]], bytes]:

@@ -160,14 +160,8 @@ def identity(model: str) -> str:
 
 
 def changed_settings(config: Any) -> Json:
-    """The options of a configuration that differ from the defaults."""
-    values = {field.name: getattr(config, field.name) for field in fields(config)}
-    return dict(
-        plain(
-            {
-                setting.name: values[setting.name]
-                for setting in fields(config)
-                if values[setting.name] != setting.default
-            }
-        )
-    )
+    """The options of a configuration that differ from the defaults: keys that are made from them stay the same when the
+    configuration gets new options.
+    """
+    options = {f.name: value for f in fields(config) if (value := getattr(config, f.name)) != f.default}
+    return dict(plain(options))

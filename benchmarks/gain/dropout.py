@@ -130,9 +130,9 @@ def dropout() -> Iterator[None]:
         plain = dataset_of(*arguments)
         return _Redrawn(**{entry.name: getattr(plain, entry.name) for entry in fields(plain)}, n_drawn=cuts.n_items)
 
-    def draw(feed: Feed, n_done: int) -> Draw:
-        draw = draw_of(feed, n_done)
-        return replace(draw, items=draw.items + draw.epoch * draw.dataset.n_items)
+    def draw(feed: Feed, step: int) -> Draw:
+        plain = draw_of(feed, step)
+        return replace(plain, items=plain.items + plain.epoch * plain.dataset.n_items)
 
     with (
         patch.object(DualTokenizer, "_merge", lambda *arguments: cuts.merged(*arguments)),

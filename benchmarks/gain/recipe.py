@@ -11,7 +11,7 @@ import numpy as np
 
 from gain.arms import BASE, CONTROL
 from greenadapt.config import TrainConfig
-from greenadapt.errors import rounded
+from greenadapt.report.tables import figure
 from greenadapt.storage.files import Json
 
 ADAPTED = "both"
@@ -112,9 +112,9 @@ class Tried:
                 runs = self.scores[arm][point]
                 by_set = [np.mean([record["dev"]["mean"] for (_, name), record in runs.items() if name == set_name])
                           for set_name in self.sets]  # fmt: skip
-                cells = [f"{point[0]}", f"{point[1]:g}", arm, *(rounded(mean, 2, percent=True) for mean in by_set)]
+                cells = [f"{point[0]}", f"{point[1]:g}", arm, *map(figure, by_set)]
                 mean = np.mean([record["dev"]["mean"] for record in runs.values()])
-                cells += [rounded(mean, 2, percent=True), f"{len(runs)}"]
+                cells += [figure(mean), f"{len(runs)}"]
                 cells += [f"{sum(record['entities'] == 0 for record in runs.values())}"]
                 cells += [f"{np.mean([record['cost']['seconds'] for record in runs.values()]):.0f}"]
                 lines.append(f"| {' | '.join(cells)} |")

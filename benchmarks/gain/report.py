@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tables import points_with_interval
 
 from gain.arms import BASE, CONTROL
 from gain.differences import Compared, compare, over_sets
 from gain.runs import VIEWS, statistics
 from gain.sets import domain_of
 from greenadapt.config import TaskConfig
-from greenadapt.errors import rounded
+from greenadapt.report.tables import figure
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, write_json
 from greenadapt.tasks.base import make_task
@@ -90,7 +91,7 @@ def _domain_line(arm: str, title: str, rows: Sequence[Json | None]) -> str:
     """The scores of the reference arm, else differences from them."""
     is_compared = arm != COMPARISONS[title][1]
     cells = [
-        "" if row is None else _difference(row["compared"].get(title)) if is_compared else _points(row["mean"])
+        "" if row is None else _difference(row["compared"].get(title)) if is_compared else figure(row["mean"])
         for row in rows
     ]
     return f"| {arm} | {' | '.join(cells)} |"
@@ -118,18 +119,18 @@ def _set_rows(arms: Mapping[str, Sequence[Json]]) -> dict[str, Json]:
         row |= {name: _mean([record["cost"][name] for record in records]) for name in ("seconds", "energy_kwh")}
         row["compared"] = {
             title: compared
-            for title, (view, compared_view) in COMPARISONS.items()
+            for title, (view, compared_arm) in COMPARISONS.items()
             if arm != BASE
-            and compared_view != arm
-            and (compared := _compared(runs, arm, view, compared_view, main_score)) is not None
+            and compared_arm != arm
+            and (compared := _compared(runs, arm, view, compared_arm, main_score)) is not None
         }
         rows[arm] = row
     return rows
 
 
-def _compared(runs: Mapping[str, Runs], arm: str, view: str, compared_view: str, main_score: Any) -> Compared | None:
+def _compared(runs: Mapping[str, Runs], arm: str, view: str, compared_arm: str, main_score: Any) -> Compared | None:
     """Compare under the seeds that both arms have; ``None`` if there are none, or the arm has no such view."""
-    theirs = runs.get(compared_view, {})
+    theirs = runs.get(compared_arm, {})
     theirs_view = "mean unseen" if view.endswith("unseen") else "mean"
     seeds = [seed for seed, views in runs[arm].items() if view in views and seed in theirs]
     if not seeds:
@@ -141,15 +142,16 @@ def _compared(runs: Mapping[str, Runs], arm: str, view: str, compared_view: str,
 def _mean_rows(by_set: Mapping[str, Mapping[str, Json]]) -> dict[str, Json]:
     """Arm → its mean over the sets that have it."""
     rows = {}
-    for arm in dict.fromkeys(arm for each in by_set.values() for arm in each):
-        each = [rows_of_set[arm] for rows_of_set in by_set.values() if arm in rows_of_set]
-        row: Json = {"arm": arm, "sets": len(each), "seeds": min(row_of_set["seeds"] for row_of_set in each)}
+    for arm in dict.fromkeys(arm for rows_of_set in by_set.values() for arm in rows_of_set):
+        rows_of_arm = [rows_of_set[arm] for rows_of_set in by_set.values() if arm in rows_of_set]
+        n_seeds = min(row_of_set["seeds"] for row_of_set in rows_of_arm)
+        row: Json = {"arm": arm, "sets": len(rows_of_arm), "seeds": n_seeds}
         row |= {
-            name: _mean([row_of_set[name] for row_of_set in each])
+            name: _mean([row_of_set[name] for row_of_set in rows_of_arm])
             for name in (*VIEWS, "unseen", "seconds", "energy_kwh")
         }
         compared = {
-            title: [row_of_set["compared"][title] for row_of_set in each if title in row_of_set["compared"]]
+            title: [row_of_set["compared"][title] for row_of_set in rows_of_arm if title in row_of_set["compared"]]
             for title in COMPARISONS
         }
         row["compared"] = {title: over_sets(of_sets) for title, of_sets in compared.items() if of_sets}
@@ -170,25 +172,18 @@ def _table(title: str, rows: Mapping[str, Json]) -> str:
     lines = [f"### {title}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows.values():
         cells = [row["arm"], str(row["sets"]), str(row["seeds"])]
-        cells += [_points(row[name]) for name in (*VIEWS, "unseen")]
+        cells += [figure(row[name]) for name in (*VIEWS, "unseen")]
         cells += [_difference(row["compared"].get(name)) for name in titles]
         cells.append(f"{row['seconds']:.0f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _points(value: float | None) -> str:
-    return "" if value is None else rounded(value, 2, percent=True)
-
-
 def _difference(compared: Compared | None) -> str:
     if compared is None:
         return ""
     shares = compared.as_dict()
-    difference, low, high = (
-        rounded(shares[name], 2, percent=True, signed=True) for name in ("difference", "low", "high")
-    )
-    return f"{difference} ({low} to {high})"
+    return points_with_interval(shares["difference"], shares["low"], shares["high"])
 
 
 def _plain(row: Json) -> Json:

@@ -119,8 +119,12 @@ class Lab:
         self.session.progress.note(f"{cell}, {arm}{label}, seed {seed}, {training.max_steps} steps")
         result = self._trained(run)
         names = {"model": model_name(cell.model), "set": cell.of.name, "budget": cell.budget, "arm": f"{arm}{label}"}
-        statistics = {view: packed(result.statistics["test"][view]) for view in (*result.scores["test"], "mean unseen")
-                if view in result.statistics["test"]}  # fmt: skip
+        statistics_of_test = result.statistics["test"]
+        packed_statistics = {
+            view: packed(statistics_of_test[view])
+            for view in (*result.scores["test"], "mean unseen")
+            if view in statistics_of_test
+        }
         return self.records(file_of(cell)).add(
             {
                 "key": run.key,
@@ -135,7 +139,7 @@ class Lab:
                 "cost": asdict(result.cost),
                 "code": code_version(),
                 "settings": run.settings,
-                "statistics": statistics,
+                "statistics": packed_statistics,
             }
         )
 
@@ -177,14 +181,14 @@ class Lab:
         train = cell.of.drawn("train", cell.budget, sets, seed)
         measured = {part: cell.of.drawn(part, getattr(self.limits, part), sets) for part in parts}
         train_config = replace(training, **ARMS[arm].training)
-        rates = {
+        recorded = {
             name: getattr(train_config, name) for name in ("learning_rate", "max_steps", "batch_size", "precision")
         }
         settings = {
             "model": identity(cell.model),
             "adapted": described(self._corpus(cell), ARMS[arm]) if ARMS[arm].reads_text else None,
             "task": {"task": cell.of.kind, **changed_settings(self._task(cell))},
-            "training": {**rates, **changed_settings(train_config)},
+            "training": {**recorded, **changed_settings(train_config)},
             "max_tokens": self.limits.max_tokens,
             "budget": cell.budget,
             "train": hash_file(train),
@@ -339,8 +343,8 @@ def _measured(
         first += len(examples)
         scores[part], unseen[part], arrays[part] = {}, {}, {}
         for view, values in logits.items():
-            parts = np.split(values[bounds[0] : bounds[-1]], bounds[1:-1] - bounds[0])
-            predictions = [trained.decode(*pair) for pair in zip(examples, parts, strict=True)]
+            outputs = np.split(values[bounds[0] : bounds[-1]], bounds[1:-1] - bounds[0])
+            predictions = [trained.decode(*pair) for pair in zip(examples, outputs, strict=True)]
             arrays[part][view] = of.independent(task.statistics(examples, predictions), examples)
             scores[part][view] = float(task.main_score(arrays[part][view].sum(axis=0)))
             if of.kind == "ner":

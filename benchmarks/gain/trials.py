@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import register_parametrization, remove_parametr
 
 from gain.dropout import dropout
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.training.finetune import FinetuneRun
+from greenadapt.training.finetune import FinetuneRun, SingleTask
 
 SPEED = 0.1
 """How fast the shared map moves, beside the rows themselves."""
@@ -24,7 +24,7 @@ def slash() -> Iterator[None]:
 
     For models of BERT's architecture with WordPiece.
     """
-    merge, opened = DualTokenizer._merge, FinetuneRun._open
+    merge, opened = DualTokenizer._merge, SingleTask._open
 
     def merged(self: DualTokenizer, base: Any, batch: Any) -> Any:
         short = merge(self, base, batch)
@@ -32,19 +32,19 @@ def slash() -> Iterator[None]:
         is_new = ids >= self.added.first_id
         at = np.repeat(np.append(starts[1:], len(base.ids))[is_new], 2)
         pairs = np.stack([np.full(is_new.sum(), self.base.token_to_id("/")), ids[is_new]], axis=1).ravel()
-        ends = np.repeat(starts[is_new], 2)
+        sources = np.repeat(starts[is_new], 2)
         columns = (base.spans, base.lines, base.input_words)
         return type(base)(
             np.insert(base.ids, at, pairs).astype(base.ids.dtype),
             np.insert(base.begins, at, False),
-            *(np.insert(column, at, column[ends], axis=0) for column in columns),
+            *(np.insert(column, at, column[sources], axis=0) for column in columns),
         )
 
-    def open_model(self: FinetuneRun) -> Any:
-        model, tokenizer = opened(self), self.setup.first_encoder.tokenizer
-        names = {i: tokenizer.base.id_to_token(i) or "" for i in self.rows.ids.tolist()}
-        is_new = torch.from_numpy(self.rows.ids >= tokenizer.added.first_id)
-        continues = torch.tensor([names[i].startswith("##") for i in self.rows.ids.tolist()])
+    def open_model(self: SingleTask, seed: int) -> Any:
+        model, tokenizer = opened(self, seed), self._setup.first_encoder.tokenizer
+        names = {i: tokenizer.base.id_to_token(i) or "" for i in self._rows.ids.tolist()}
+        is_new = torch.from_numpy(self._rows.ids >= tokenizer.added.first_id)
+        continues = torch.tensor([names[i].startswith("##") for i in self._rows.ids.tolist()])
 
         def shared_positions(_: Any, arguments: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             ids = named["input_ids"]
@@ -57,7 +57,7 @@ def slash() -> Iterator[None]:
         model.base_model.embeddings.register_forward_pre_hook(shared_positions, with_kwargs=True)
         return model
 
-    with patch.object(DualTokenizer, "_merge", merged), patch.object(FinetuneRun, "_open", open_model):
+    with patch.object(DualTokenizer, "_merge", merged), patch.object(SingleTask, "_open", open_model):
         yield
 
 
@@ -79,11 +79,11 @@ class _Moving(torch.nn.Module):
 @contextmanager
 def moving() -> Iterator[None]:
     """Rows that move together: a new row is W φ + δ, with φ the row that it began with; W moves more slowly than δ."""
-    opened, written = FinetuneRun._open, FinetuneRun._write
+    opened, written = SingleTask._open, FinetuneRun._write
 
-    def open_model(self: FinetuneRun) -> Any:
-        model = opened(self)
-        first = int(np.searchsorted(self.rows.ids, self.setup.first_encoder.tokenizer.added.first_id))
+    def open_model(self: SingleTask, seed: int) -> Any:
+        model = opened(self, seed)
+        first = int(np.searchsorted(self._rows.ids, self._setup.first_encoder.tokenizer.added.first_id))
         embedding = model.get_input_embeddings()
         register_parametrization(embedding, "weight", _Moving(embedding.weight, first))
         return model
@@ -92,7 +92,7 @@ def moving() -> Iterator[None]:
         remove_parametrizations(self.model.get_input_embeddings(), "weight")
         written(self, *arguments, **named)
 
-    with patch.object(FinetuneRun, "_open", open_model), patch.object(FinetuneRun, "_write", write):
+    with patch.object(SingleTask, "_open", open_model), patch.object(FinetuneRun, "_write", write):
         yield
 
 

@@ -27,8 +27,11 @@ _NO_DEV = ("pool", "keep", "patience")
 _SPREAD = ("cluster", "cores_each", "gpus_each")
 _RUN = ("max_tokens", "checkpoint_steps", "compile")
 _OF_LABELS = {
-    **{field.parameter: field.option_name for field in option_fields(TaskConfig).values()},
-    **{field.parameter: field.option_name for field in option_fields(TrainConfig).values()},
+    **{
+        field.parameter: field.option_name
+        for kind in (TaskConfig, TrainConfig)
+        for field in option_fields(kind).values()
+    },
     **{name: f"--{name.replace('_', '-')}" for name in (*_SPLIT, *_RUN, *_SPREAD, "task", "base", "out", "force")},
 }
 """Parameter of cross-validation only → its option."""

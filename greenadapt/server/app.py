@@ -26,7 +26,7 @@ from greenadapt.server import bodies
 from greenadapt.server.batching import Batcher, FullError
 from greenadapt.server.bodies import JsonRoute
 from greenadapt.server.guard import PAGES, Metrics, TooLargeError, problem, sentence
-from greenadapt.server.models import VIEWS, ByView, Input, ServedModel, predict
+from greenadapt.server.models import VIEWS, ByView, PredictionItem, ServedModel, predict
 from greenadapt.storage.files import Json
 from greenadapt.tasks.questions import Question
 
@@ -47,7 +47,7 @@ class Endpoints:
         self._metrics = metrics
         self._retrieval = retrieval
         limit = config.max_queue
-        self._batches = Batcher[Input, ByView](predict, lambda item: item.size, limit)
+        self._batches = Batcher[PredictionItem, ByView](predict, lambda item: item.size, limit)
         self._near = Batcher[tuple[ServedModel, str, int], Json](
             lambda items: [model.near.near(word, top) for model, word, top in items], lambda _: 1, limit
         )
@@ -88,7 +88,7 @@ class Endpoints:
             raise HTTPException(400, str(error)) from None
         view, views = _views(model, request)
         results = await self._results(model, examples, sizes, views)
-        by_view = {view: [result[view] for result in results] for view in views}
+        by_view = {name: [result[name] for result in results] for name in views}
         compared = {"views": by_view} if request.compare else {}
         return {"model": model.source.name, "view": view, "predictions": by_view[view], **compared}
 
@@ -101,7 +101,7 @@ class Endpoints:
         view, views = _views(model, request)
         sizes = [len(question.question) + len(question.context) for question in questions]
         results = await self._results(model, questions, sizes, views)
-        by_view = {view: model.answers([result[view] for result in results], starts, request.top) for view in views}
+        by_view = {name: model.answers([result[name] for result in results], starts, request.top) for name in views}
         response: Json = {"model": model.source.name, "view": view, "answers": by_view[view]}
         if request.compare:
             response["views"] = by_view
@@ -167,13 +167,13 @@ class Endpoints:
     async def _results(
         self, model: ServedModel, examples: Sequence[Any], sizes: Sequence[int], views: tuple[Pool, ...]
     ) -> list[ByView]:
-        inputs = [Input(model, example, views, size) for example, size in zip(examples, sizes, strict=True)]
-        self._metrics.waiting.inc(len(inputs))
+        items = [PredictionItem(model, example, views, size) for example, size in zip(examples, sizes, strict=True)]
+        self._metrics.waiting.inc(len(items))
         try:
-            results = await self._batches.results(inputs)
+            results = await self._batches.results(items)
         finally:
-            self._metrics.waiting.dec(len(inputs))
-        self._metrics.texts.labels(model.source.name).inc(len(inputs))
+            self._metrics.waiting.dec(len(items))
+        self._metrics.texts.labels(model.source.name).inc(len(items))
         return results
 
 

@@ -152,7 +152,7 @@ _OMITTED = ("id", "tags")
 
 
 @dataclass(frozen=True)
-class Input:
+class PredictionItem:
     """An example for a model, and the views to predict it with."""
 
     model: "ServedModel"
@@ -221,20 +221,20 @@ class ServedModel:
         """The example of the model's task in ``record``; raises ``InputError`` for anything else."""
         return self._task.example(record, where)
 
-    def predict(self, inputs: Sequence[Input]) -> list[ByView]:
-        """A result by view for each of ``inputs``, which are all for this model."""
+    def predict(self, items: Sequence[PredictionItem]) -> list[ByView]:
+        """A result by view for each of ``items``, which are all for this model."""
         assert self.opened is not None
         results: dict[int, ByView] = {}
-        for views in dict.fromkeys(item.views for item in inputs):
+        for views in dict.fromkeys(item.views for item in items):
             # The views of single tokenizations need every text read by both.
             margin = self.opened.margin if views == ("mean",) else None
             run = replace(self.opened.run, pool=views[0] if len(views) == 1 else "mean")
             opened = replace(self.opened, run=run, margin=margin)
-            numbers = [i for i, item in enumerate(inputs) if item.views == views]
-            examples = opened.inputs(inputs[i].example for i in numbers)
-            for i, output in zip(numbers, opened.outputs(examples), strict=True):
+            numbers = [i for i, item in enumerate(items) if item.views == views]
+            outputs = opened.outputs(opened.inputs(items[i].example for i in numbers))
+            for i, output in zip(numbers, outputs, strict=True):
                 results[i] = {view: self._result(output.example, pooled(output, view)) for view in views}
-        return [results[i] for i in range(len(inputs))]
+        return [results[i] for i in range(len(items))]
 
     def _result(self, example: Example, logits: Any) -> Any:
         if isinstance(example, Question):
@@ -261,10 +261,10 @@ class ServedModel:
         ]
 
 
-def predict(inputs: Sequence[Input]) -> list[ByView]:
-    """The results of any models, in order; the inputs of a model go through it together."""
+def predict(items: Sequence[PredictionItem]) -> list[ByView]:
+    """The results of any models, in order; the items of a model go through it together."""
     results: dict[int, ByView] = {}
-    for model in dict.fromkeys(item.model for item in inputs):
-        numbers = [i for i, item in enumerate(inputs) if item.model is model]
-        results |= zip(numbers, model.predict([inputs[i] for i in numbers]), strict=True)
-    return [results[i] for i in range(len(inputs))]
+    for model in dict.fromkeys(item.model for item in items):
+        numbers = [i for i, item in enumerate(items) if item.model is model]
+        results |= zip(numbers, model.predict([items[i] for i in numbers]), strict=True)
+    return [results[i] for i in range(len(items))]

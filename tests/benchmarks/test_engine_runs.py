@@ -21,7 +21,7 @@ from tests.conftest import benchmark_module
 
 def asked_by(benchmarks: Benchmarks, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> list[Any]:
     monkeypatch.setattr(sys, "argv", ["engines.py", *map(str, arguments)])
-    return benchmarks["engines"]._settings(benchmarks["engines"]._options())
+    return benchmarks["engines"]._requests(benchmarks["engines"]._options())
 
 
 def test_engines_take_turns(benchmarks: Benchmarks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,6 +273,31 @@ def test_dropout_cuts_a_training_example_afresh_in_each_epoch(tiny_model: TinyMo
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
+def test_each_trial_trains_another_model_of_the_same_weights(tiny_model: TinyModel, tmp_path: Path) -> None:
+    train = ner_file(tmp_path / "train.tsv", 10)
+    training = TrainConfig(mix="both", agreement=1.0, max_steps=2, epochs=2, batch_size=8, learning_rate=7e-3)
+    request = FinetuneRequest.of_one(
+        str(adapted(tiny_model)), (str(train),), dev=str(train), test=str(train), training=training, save_logits=True
+    )
+
+    def trained(name: str) -> tuple[set[str], list[float]]:
+        folder = finetune(session(tmp_path, name or "plain"), request).folder
+        logits = ArrayFile(folder / SEEDS / "0" / LOGITS)
+        return set(Checkpoint.open(folder).names), logits["expanded"].ravel().tolist()
+
+    models = {}
+    for name, trial in benchmark_module("gain.trials").TRIALS.items():
+        with trial():
+            models[name] = trained(name)
+    for names, _ in models.values():
+        assert names == models[""][0]
+    assert not any(first[1] == second[1] for first, second in combinations(models.values(), 2))
+    # Outside of a trial the program is what it was.
+    assert trained("again") == models[""]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
 def test_the_control_averages_two_base_models_of_the_same_sentences(
     laboratory: Callable[..., list[Json]], tmp_path: Path
 ) -> None:

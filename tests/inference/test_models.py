@@ -26,7 +26,7 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.server.models import Input, ModelSource, ServedModel
+from greenadapt.server.models import ModelSource, PredictionItem, ServedModel
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.tasks.base import make_task, margins
@@ -410,13 +410,14 @@ def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., 
     example = TEXTS.example("tachycardia of the heart", "")
 
     def label(model: ServedModel, *views: Any) -> Any:
-        [answer] = model.predict([Input(model, example, views, 10)])
+        [answer] = model.predict([PredictionItem(model, example, views, 10)])
         return answer
 
     assert label(sure, "mean")["mean"] == label(plain, "expanded")["expanded"]
     assert label(sure, "mean", "base") == label(plain, "mean", "base")
     assert label(plain, "mean")["mean"] != label(plain, "expanded")["expanded"]
-    mixed = sure.predict([Input(sure, example, ("mean",), 10), Input(sure, example, ("mean", "base"), 10)])
+    items = [PredictionItem(sure, example, views, 10) for views in (("mean",), ("mean", "base"))]
+    mixed = sure.predict(items)
     assert mixed == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
 
 
