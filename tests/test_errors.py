@@ -68,7 +68,8 @@ def test_no_share_that_is_printed_is_rounded_by_format() -> None:
     files = [*root.glob("greenadapt/cli/**/*.py"), *root.glob("greenadapt/report/**/*"), root / "benchmarks/tables.py"]
     files += [root / "benchmarks/green_ner.py", root / "benchmarks/gain/report.py", root / "benchmarks/gain/recipe.py"]
     by_format = re.compile(r"\{(?!%)[^{}]*:[^{}\"]*%\}|\{100 \* [^{}]*:[^{}\"]*f\}")
-    sources = {path.name: path.read_text("utf-8") for path in files if path.suffix in (".py", ".j2")}
+    files = [path for path in files if path.suffix in (".py", ".j2")]
+    sources = {path.relative_to(root).as_posix(): path.read_text("utf-8") for path in files}
     assert {name: by_format.findall(source) for name, source in sources.items() if by_format.search(source)} == {}
 
 

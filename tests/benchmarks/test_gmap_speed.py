@@ -77,6 +77,15 @@ def test_all_sides_learn_from_the_same_batches(
     assert [line.split()[-2:] for line in lines[-3:]] == [["100", "1.00"], ["150", "1.50"], ["120", "1.20"]]
 
 
+def test_ratios_are_of_medians_and_of_steps_on_the_same_batch(bench: ModuleType) -> None:
+    plain = [1.0, 2.0, 4.0, 0.5, 3.0]
+    seconds = {"plain": plain, "live": [1.5, 2.0, 8.0, 1.0, 6.0], "cached": [1.1 * step for step in plain]}
+    _, first, live, cached = bench.table(seconds, {"plain": 2e6, "live": 3e6, "cached": 2e6})
+    assert first.split() == ["plain", "2000.0", "1.000", "1.000", "(1.000–1.000)", "2", "1.00"]
+    assert live.split() == ["live", "2000.0", "1.000", "2.000", "(1.500–2.000)", "1.60", "3", "1.50"]
+    assert cached.split() == ["cached", "2200.0", "1.100", "1.100", "(1.100–1.100)", "1.15", "2", "1.00"]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="measures the memory of the GPU there")
 def test_one_side_alone_tells_its_peak(
     bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]

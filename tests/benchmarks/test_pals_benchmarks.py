@@ -220,6 +220,14 @@ def test_all_sides_learn_from_the_same_batches(
     assert [line.split()[-1] for line in out if line.startswith("pals, top")] == ["0.80", "0.80"]
 
 
+def test_ratios_are_of_medians_and_of_the_same_steps(speed: ModuleType) -> None:
+    seconds = {"plain": [1.0, 2.0, 4.0, 0.5, 3.0], "pals": [1.5, 2.0, 8.0, 1.0, 6.0]}
+    head, plain, pals = speed.table("training", seconds, {"plain": None, "pals": 1.25})
+    assert head.split() == ["training", "ms", "ratio", "of", "each", "step", "at", "most"]
+    assert plain.split() == ["plain", "2000.0", "1.000", "1.000", "(1.000–1.000)"]
+    assert pals.split() == ["pals", "2000.0", "1.000", "2.000", "(1.500–2.000)", "1.25"]
+
+
 def test_a_record_is_told_apart_by_its_data(start: Start, tmp_path: Path) -> None:
     start("--seeds", 1, methods=("shared",), tasks=("chemprot",))
     file = tmp_path / "data/classification/chemprot/test.txt"

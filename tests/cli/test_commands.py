@@ -496,7 +496,8 @@ def test_a_map_that_explains_nothing_is_a_warning(run: Run, tiny_model: Callable
         r"^warning: on \d+ held-out words R² is -.*, under 0: the map .* try more text", result.stderr, re.M
     )
     quality = (
-        r"on \d+ held-out words: R² -\d\.\d+ \(under 0: it explains nothing\), cosine -?\d\.\d+, own row first for \d"
+        r"on \d+ held-out words: R² -\d\.\d+ \(under 0: it explains nothing\), cosine -?\d\.\d+, "
+        r"own row first for \d+\.\d%"
     )
     assert re.search(quality, result.stdout)
     again = run(*align, tmp_path / "map", "--force")

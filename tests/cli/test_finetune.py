@@ -16,6 +16,7 @@ import pytest
 from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
+from greenadapt.storage.files import plain
 from tests.conftest import Run, last_line
 from tests.support.processes import MODULE, digests, interrupted, launched
 from tests.support.small_tasks import (
@@ -181,6 +182,8 @@ def test_every_setting_of_training(requested: Requested, files: tuple[object, ..
     assert request.training == TrainConfig(**settings)
     assert (request.unlabelled, request.unlabelled_config) == ("text.txt", UnlabelledConfig(3, 2.5))
     assert (request.save_logits, request.seeds) == (True, (3, 4))
+    recorded = {**settings, **unlabelled, "save_logits": True, "seeds": [3, 4]}
+    assert request.config() == {**TaskConfig().settings(), **recorded}
 
 
 @pytest.mark.parametrize(
@@ -205,6 +208,12 @@ def test_every_setting_of_training(requested: Requested, files: tuple[object, ..
 def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any], config: TaskConfig) -> None:
     request = requested("--task", config.task, "--train", "train", *as_options(settings))
     assert request.tasks[0].config == config
+    names = {"text_field": "text_fields", "labels": "label_kind"}
+    recorded = {names.get(name, name): value for name, value in settings.items()}
+    if recorded.pop("whole_sentences", False):
+        recorded["chunk"] = None
+    unset = TaskConfig(config.task).settings() | TrainConfig().settings()
+    assert plain(request.config()) == plain({**unset, **recorded, "save_logits": False, "seeds": [0]})
 
 
 def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...]) -> None:

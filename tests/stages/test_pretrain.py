@@ -113,7 +113,19 @@ def test_up_to_date_and_what_makes_it_anew(tiny_model: TinyModel, tmp_path: Path
 def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = adapted(tiny_model)
     facts_file(model)
-    result = pretrain(session(tmp_path), request(tmp_path, model, memory="base", memory_config=MemoryConfig("gated")))
+    memory = MemoryConfig("gated", layers=(2,))
+    with_memory = request(tmp_path, model, format="text", memory="base", memory_config=memory)
+    result = pretrain(session(tmp_path), with_memory)
+    assert result.manifest.config == {
+        "max_length": 32, "heldout": 0.3, "mask_share": 0.15, "whole_words": False, "only_new_rows": False,
+        "head_steps": 3, "head_learning_rate": 1e-3, "eval_inputs": 2000, "seed": 0,
+        "mix": "sample", "epochs": 2, "max_steps": None, "learning_rate": 2e-3, "warmup": 0.1, "batch_size": 8,
+        "weight_decay": 0.0, "clip": 1.0, "precision": "auto", "format": "text", "fields": [],
+        "memory": {
+            "strategy": "gated", "attention": "memory", "layers": [2], "source": "paper", "gate_init": "zero",
+            "project": False, "frozen": True,
+        },
+    }  # fmt: skip
     assert load_file(result.folder / "memory.safetensors")
     assert result.manifest.inputs["memory"]["source"] == str(model.parent / "base")
     card = (result.folder / "README.md").read_text("utf-8")

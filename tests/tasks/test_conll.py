@@ -58,6 +58,7 @@ def read(tmp_path: Path, content: str | bytes, name: str = "train.tsv") -> list[
 )
 def test_layouts(tmp_path: Path, content: str) -> None:
     assert read(tmp_path, content) == TWO
+    assert read(tmp_path, gzip.compress(content.encode()), "train.tsv.gz") == TWO
 
 
 def test_odd_words_stay(tmp_path: Path) -> None:

@@ -71,6 +71,9 @@ def test_of_each_document_only_its_best_paragraphs_are_read(model: Path, papers:
         text = TEXTS[int(answer["document"][1:])]
         assert text[answer["start"] : answer["end"]] == answer["answer"]
         assert text[answer["paragraph_start"] :].startswith(answer["paragraph"])
+    weighed = rows_of(model, sources, passages=4, search_weight=1000)[0]
+    best_of_texts = {TextSearch(text, WORDS_OF_TEXT).best(QUESTION, 1)[0].text for text in TEXTS}
+    assert {answer["paragraph"] for answer in weighed["answers"]} <= best_of_texts
 
 
 def test_a_short_context_is_read_as_without(model: Path, tmp_path: Path) -> None:
