@@ -373,6 +373,16 @@ def last_line(result: Result) -> str:
     return result.stderr.strip().splitlines()[-1]
 
 
+def json_lines(result: Result) -> list[Any]:
+    """The JSON values on stdout, one a line."""
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, by their paths in it."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def benchmark_module(name: str) -> ModuleType:
     """A script of ``benchmarks/``, or a module of a package there."""
     folder = str(ROOT / "benchmarks")

@@ -13,7 +13,7 @@ from typer.testing import Result
 
 import greenadapt
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError
-from tests.conftest import Notes
+from tests.conftest import Notes, json_lines
 from tests.support.small_tasks import (
     NEW,
     TinyModel,
@@ -273,7 +273,7 @@ def test_answers_have_the_numbers_of_the_command(tiny_model: TinyModel, tmp_path
     plain = tiny_model("BertForQuestionAnswering", initializer_range=0.3)  # finetune did not write it
     data = qa_file(tmp_path / "questions.json", 3)
     result = run_alone("qa", "-m", plain, "--data", data, "--top", 2, "--json")
-    rows = [json.loads(line) for line in result.stdout.splitlines()][:3]
+    rows = json_lines(result)[:3]
     model = greenadapt.load(plain)
     assert isinstance(model, greenadapt.TaskModel)
     paragraphs = json.loads(data.read_text())["data"][0]["paragraphs"]

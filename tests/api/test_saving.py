@@ -10,16 +10,11 @@ from transformers import AutoModel
 import greenadapt
 from greenadapt.api.models import ModelFolder
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
-from tests.conftest import Run
+from tests.conftest import Run, contents
 from tests.support.hub import Hub
 from tests.support.small_tasks import TinyModel, adapted, facts_file
 
 TEXTS = ["the virus", "a patient with tachycardia"]
-Files = dict[str, bytes]
-
-
-def files(folder: Path) -> Files:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -30,13 +25,13 @@ def model(tiny_model: TinyModel) -> greenadapt.AdaptedModel:
 
 
 def test_a_copy_is_the_same_model(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
-    expected = files(model.folder)
+    expected = contents(model.folder)
     (model.folder / ".cache").mkdir()
     (model.folder / ".cache" / "half").write_text("of a download")
     (model.folder / ".greenadapt").write_text("{}")
     saved = model.save_pretrained(tmp_path / "models" / "medicine")
     assert saved == tmp_path / "models" / "medicine"
-    assert files(saved) == expected
+    assert contents(saved) == expected
     assert [path.name for path in saved.parent.iterdir()] == ["medicine"]
     again = greenadapt.AdaptedModel.from_pretrained(saved)
     np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
@@ -49,7 +44,7 @@ def test_a_copy_is_the_same_model(model: greenadapt.AdaptedModel, tmp_path: Path
 def test_a_task_model_is_saved_whole_and_predicts_as_before(two_tasks: Path, tmp_path: Path) -> None:
     model = greenadapt.TaskModel.from_pretrained(two_tasks, task="ill.1")
     saved = model.save_pretrained(tmp_path / "saved")
-    assert files(saved) == files(two_tasks)
+    assert contents(saved) == contents(two_tasks)
     assert (saved / "manifest.json").is_file()
     again = greenadapt.TaskModel.from_pretrained(str(saved), task="ill.1", max_length=32)
     assert again(TEXTS) == again.predict(TEXTS) == model(TEXTS)
@@ -64,7 +59,7 @@ def test_an_earlier_copy_stays_and_anything_else_is_in_the_way(model: greenadapt
     model.save_pretrained(saved)
     assert (saved / "model.safetensors").stat().st_ino == written
     (tmp_path / "empty").mkdir()
-    assert files(model.save_pretrained(tmp_path / "empty")) == files(model.folder)
+    assert contents(model.save_pretrained(tmp_path / "empty")) == contents(model.folder)
 
     (tmp_path / "file").write_text("mine")
     (tmp_path / "theirs").mkdir()
@@ -76,19 +71,19 @@ def test_an_earlier_copy_stays_and_anything_else_is_in_the_way(model: greenadapt
     hidden = model.save_pretrained(tmp_path / "hidden")
     (hidden / "config.json").unlink()
     for name in ("file", "theirs", "trained", "noted", "hidden"):
-        before = (tmp_path / name).read_bytes() if name == "file" else files(tmp_path / name)
+        before = (tmp_path / name).read_bytes() if name == "file" else contents(tmp_path / name)
         with pytest.raises(ConflictError, match=f"{name} is there already"):
             model.save_pretrained(tmp_path / name)
-        assert ((tmp_path / name).read_bytes() if name == "file" else files(tmp_path / name)) == before
+        assert ((tmp_path / name).read_bytes() if name == "file" else contents(tmp_path / name)) == before
 
 
 def test_a_model_is_not_written_into_itself(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
-    before = files(tmp_path)
+    before = contents(tmp_path)
     (tmp_path / "link").symlink_to(model.folder)
     for target in (model.folder, model.folder / "copy", tmp_path / "link", tmp_path / "link" / "copy", tmp_path):
         with pytest.raises(UsageError, match="which is an input"):
             model.save_pretrained(target)
-    assert {name: content for name, content in files(tmp_path).items() if not name.startswith("link")} == before
+    assert {name: content for name, content in contents(tmp_path).items() if not name.startswith("link")} == before
 
 
 def test_work_of_somebody_else_beside_the_copy_stays(model: greenadapt.AdaptedModel, tmp_path: Path) -> None:
@@ -128,7 +123,7 @@ def test_links_of_a_cache_become_files_and_a_dead_one_is_named(model: greenadapt
     for path in blobs.iterdir():
         (snapshot / path.name).symlink_to(path)
     saved = greenadapt.EncoderModel(snapshot).save_pretrained(tmp_path / "saved")
-    assert files(saved) == files(blobs)
+    assert contents(saved) == contents(blobs)
     assert not any(path.is_symlink() for path in saved.rglob("*"))
     (snapshot / "gone.json").symlink_to(tmp_path / "nothing")
     with pytest.raises(InputError, match=r"gone\.json is a dead link"):

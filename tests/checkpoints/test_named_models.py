@@ -2,9 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from huggingface_hub import constants
@@ -14,6 +12,7 @@ from greenadapt.errors import MissingError
 from greenadapt.inference.search.index import Index
 from greenadapt.storage.files import hash_json
 from tests.conftest import Run, last_line
+from tests.support.file_server import serving
 from tests.support.small_tasks import adapted, facts_file, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -24,26 +23,11 @@ EVIL = "attacker/evil"
 def requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
     """The paths requested from a local hub without models."""
     monkeypatch.chdir(tmp_path)
-    paths: list[str] = []
-
-    class Hub(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_error(404)
-
-        do_HEAD = do_GET  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Hub)
-    Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    yield paths
-    server.shutdown()
-    server.server_close()
+    with serving({}) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.address)
+        yield server.paths
 
 
 def renamed(file: Path, *keys: str) -> None:

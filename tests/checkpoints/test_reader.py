@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from greenadapt.architectures import ARCHITECTURES as KNOWN
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, MissingError
-from tests.support.small_tasks import FAMILIES, TinyModel
+from tests.support.small_tasks import FAMILIES, TinyModel, set_config
 from tests.support.small_tasks import HEADS as TASK_HEADS
 
 HEADS = ["Model", "ForMaskedLM", "ForPreTraining", "ForQuestionAnswering", "ForTokenClassification"]
@@ -191,11 +191,6 @@ def test_torch_files_without_torch(tiny_model: TinyModel, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingError, match=r'pip install "greenadapt\[train\]", or convert'):
         Checkpoint.open(folder)
-
-
-def set_config(folder: Path, **changes: object) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
 
 def test_unknown_model_type(tiny_model: TinyModel) -> None:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from tests.conftest import WORDS, Run, last_line
+from tests.conftest import WORDS, Run, json_lines, last_line
 
 NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
 
@@ -54,10 +54,10 @@ def test_a_whole_session_by_name(run: Run, corpus: Path, tiny_model: Callable[..
     assert expanded["counts"]["words"] == len(NEW)
     assert (Path(expanded["folder"]) / "README.md").is_file()
 
-    rows = [json.loads(line) for line in run("neighbours", "-c", corpus, "heart", "--json").stdout.splitlines()]
+    rows = json_lines(run("neighbours", "-c", corpus, "heart", "--json"))
     assert {row["word"] for row in rows} == {"heart"}
     assert all(len(row["neighbours"]) == 5 for row in rows)
-    costs = [json.loads(line) for line in run("cost", "--json").stdout.splitlines()]
+    costs = json_lines(run("cost", "--json"))
     assert [row["stage"] for row in costs if "stage" in row] == ["corpus", "w2v", "align", "expand"]
     assert [round(row["co2_lbs"], 1) for row in costs if "paper" in row] == [544.4, 1252.2, 28.2, 56.4]
     exported = json.loads(run("export", tmp_path / "v.bin", "-c", corpus, "--json").stdout)
@@ -294,7 +294,7 @@ def test_a_corpus_that_was_used_is_known_by_its_workspace_name(
     run: Run, corpus: Path, tiny_model: Callable[..., Path]
 ) -> None:
     run("w2v", "-c", corpus, "-m", tiny_model(), *QUICK)
-    rows = [json.loads(line) for line in run("corpus", "list", "--json").stdout.splitlines()]
+    rows = json_lines(run("corpus", "list", "--json"))
     (name,) = [row["name"] for row in rows if row["name"].startswith("text-")]
     again = json.loads(run("w2v", "-c", name, *QUICK, "--json").stdout)
     assert again["status"] == "up to date"
@@ -368,7 +368,7 @@ def test_costs_of_every_model_of_a_corpus(run: Run, corpus: Path, tiny_model: Ca
         run("w2v", "-c", corpus, "-m", model, *QUICK)
 
     def stages(*options: object) -> list[str]:
-        rows = [json.loads(line) for line in run("cost", *options, "--json").stdout.splitlines()]
+        rows = json_lines(run("cost", *options, "--json"))
         return [row["model"].split("-")[0] for row in rows if "stage" in row]
 
     assert stages("-c", corpus) == ["one", "one", "two", "two"]
@@ -384,14 +384,14 @@ def test_neighbours_of_many_words_and_of_any_number(run: Run, corpus: Path, tiny
     run("adapt", "-c", corpus, "-m", tiny_model(), *QUICK)
     ask = ("neighbours", "-c", corpus)
     result = run(*ask, "tachycardia", "tachycardai", "heart-rate", "heart", "--json")
-    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    rows = json_lines(result)
     assert {row["word"] for row in rows} == {"tachycardia", "heart"}
     first, second = result.stderr.splitlines()
     assert first.startswith("warning: no vector for 'tachycardai'")
     assert first.endswith("near: tachycardia")
     assert second.startswith("warning: 'heart-rate' is 3 words")
     assert "no vector for 'xyzzy'" in last_line(run(*ask, "xyzzy", "heart-rate", code=1))
-    all_rows = [json.loads(line) for line in run(*ask, "heart", "--top", 10**8, "--json").stdout.splitlines()]
+    all_rows = json_lines(run(*ask, "heart", "--top", 10**8, "--json"))
     assert max(len(row["neighbours"]) for row in all_rows) < 1000
     table = run(*ask, "heart", "--top", 50).stdout
     assert f"heart, {all_rows[0]['view']}" in table
@@ -481,7 +481,7 @@ def test_help_says_what_corpus_is_where_it_is_no_text(run: Run) -> None:
 def test_a_failed_run_is_no_corpus(run: Run, corpus: Path, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n")
     run("w2v", "-c", tmp_path / "empty.txt", "-m", tiny_model(), code=1)
-    rows = [json.loads(line) for line in run("corpus", "list", "--json").stdout.splitlines()]
+    rows = json_lines(run("corpus", "list", "--json"))
     assert not [row["name"] for row in rows if row["name"].startswith("empty")]
 
 

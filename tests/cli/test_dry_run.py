@@ -1,13 +1,12 @@
 """``--dry-run``: what would run and what is up to date, found without writing anything."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.test_commands import text
-from tests.conftest import Run, last_line
+from tests.conftest import Run, json_lines, last_line
 from tests.support.small_tasks import TinyModel, adapted, ner_file, qa_file
 
 
@@ -19,9 +18,7 @@ def tree(folder: Path) -> dict[str, int]:
 def steps(run_alone: Run, *arguments: object) -> list[tuple[str, str, str]]:
     """``stage``, ``status`` and ``why`` of each step, after checking that nothing was written."""
     before = tree(Path.cwd())
-    rows: list[dict[str, Any]] = [
-        json.loads(line) for line in run_alone(*arguments, "--dry-run", "--json").stdout.splitlines()
-    ]
+    rows: list[dict[str, Any]] = json_lines(run_alone(*arguments, "--dry-run", "--json"))
     assert tree(Path.cwd()) == before
     return [(row["stage"], row["status"], row["why"]) for row in rows]
 

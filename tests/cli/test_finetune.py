@@ -17,7 +17,7 @@ from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig, 
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.storage.files import plain
-from tests.conftest import Run, last_line
+from tests.conftest import Run, json_lines, last_line
 from tests.support.processes import MODULE, digests, interrupted, launched
 from tests.support.small_tasks import (
     VOCABULARY,
@@ -106,7 +106,7 @@ def test_by_the_corpus_it_was_adapted_to(
     assert [Path(row["folder"]).name for row in result["comparison"]] == [folder.name, plain]
     (tmp_path / "input.txt").write_text(" ".join(VOCABULARY) + "\n")
     assert len(run_alone("predict", "-m", folder, "-i", "input.txt").stdout.splitlines()) == 1
-    costs = [json.loads(line) for line in run_alone("cost", "--json").stdout.splitlines()]
+    costs = json_lines(run_alone("cost", "--json"))
     assert [row["stage"] for row in costs if "stage" in row] == ["corpus", "w2v", "align", "expand"]
     assert "text" in run_alone("corpus", "list").stdout
 

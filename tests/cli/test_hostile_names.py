@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.cli.output.console import make_progress
-from tests.conftest import WORDS, Run, last_line
+from tests.conftest import WORDS, Run, json_lines, last_line
 from tests.support.small_tasks import texts_file, worded_model
 
 EVIL = "a\x1b]0;b\x07\x9b2J\u202egnp.exe\u2066\r\nb\u2028c\td"
@@ -25,7 +25,7 @@ def test_a_document_of_an_evil_name_is_one_line_of_search(run_alone: Run, tmp_pa
     numbered = [line for line in found_lines.splitlines() if line[:3] in ("1. ", "2. ")]
     assert sorted("fake result" in line for line in numbered) == [False, True]
     assert not any(line.startswith("fake result") for line in found_lines.splitlines())
-    rows = [json.loads(line) for line in run_alone("search", "ix", "virus", "--json").stdout.splitlines()]
+    rows = json_lines(run_alone("search", "ix", "virus", "--json"))
     assert {row["document"] for row in rows} == {"docs/a\x1b[31m\nfake result.txt:1", EVIL}
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from torchmetrics.text import SQuAD
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from greenadapt.cli import app
-from tests.conftest import Run, last_line
+from tests.conftest import Run, json_lines, last_line
 from tests.support.processes import interrupted
-from tests.support.small_tasks import Json, TinyModel, adapted, lines, qa_file, read_json, sentences
+from tests.support.small_tasks import TinyModel, adapted, lines, qa_file, read_json, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QA = "BertForQuestionAnswering"
@@ -43,10 +43,6 @@ def paper(tmp_path: Path) -> Path:
     return path
 
 
-def rows_of(result: Result) -> list[Json]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
 class Screen(io.StringIO):
     """A terminal."""
 
@@ -69,7 +65,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: object, **environme
 
 def test_json_lines_and_after_them_the_scores(run: Run, model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 3)
-    *rows, last = rows_of(run("-m", model, "--data", data, *SHORT, "--top", 2))
+    *rows, last = json_lines(run("-m", model, "--data", data, *SHORT, "--top", 2))
     assert [row["id"] for row in rows] == ["0", "1", "2"]
     for row in rows:
         assert [*row] == ["id", "question", *ANSWER, *SCORES, "answers", "gold"]
@@ -82,7 +78,7 @@ def test_json_lines_and_after_them_the_scores(run: Run, model: Path, tmp_path: P
 
 def test_a_comparison_is_in_each_row_and_in_the_last_line(run: Run, model: Path, tmp_path: Path) -> None:
     command = ("-m", model, "--data", qa_file(tmp_path / "data.json", 3), *SHORT, "--compare", model.parent / "base")
-    *rows, last = rows_of(run(*command, "--no-answer"))
+    *rows, last = json_lines(run(*command, "--no-answer"))
     for row in rows:
         assert [*row] == ["id", "question", *ANSWER, *SCORES, "null_odds", "answers", "gold", "compared"]
         assert sorted(row["compared"]) == ["base", "base_model", "expanded"]
@@ -96,16 +92,16 @@ def test_a_comparison_is_in_each_row_and_in_the_last_line(run: Run, model: Path,
 def test_a_document_and_questions(run: Run, model: Path, paper: Path, tmp_path: Path) -> None:
     ask = ("-m", model, *SHORT, "-q", "what virus", "--question", "the heart")
     from_file = run(*ask, "--context", "paper.txt")
-    rows = rows_of(from_file)  # without gold answers no line with scores
+    rows = json_lines(from_file)  # without gold answers no line with scores
     assert [(row["id"], row["question"]) for row in rows] == [("1", "what virus"), ("2", "the heart")]
     for row in rows:
         assert [*row] == ["id", "question", *ANSWER, "answers"]
         assert row["document"] == "paper.txt"
         assert paper.read_text("utf-8")[row["start"] : row["end"]] == row["answer"] != ""
-    piped = rows_of(run(*ask, "--context", "-", stdin=paper.read_text("utf-8")))
+    piped = json_lines(run(*ask, "--context", "-", stdin=paper.read_text("utf-8")))
     assert [row["answer"] for row in piped] == [row["answer"] for row in rows]
     (tmp_path / "q.jsonl").write_text('{"id": "v", "question": "what virus"}\n{"question": "the heart"}\n')
-    answers = rows_of(
+    answers = json_lines(
         run("-m", model, *SHORT, "--documents", "paper.txt", "--sample-by", "document", "--questions", "q.jsonl")
     )
     assert [(row["id"], row["answer"]) for row in answers] == [
@@ -117,7 +113,7 @@ def test_fields_of_records(run: Run, model: Path, tmp_path: Path) -> None:
     record = {"id": "r", "title": "the virus", "body": "in the blood"}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     fields = ("--field", "title", "--field", "body")
-    (row,) = rows_of(run("-m", model, "--documents", "a.jsonl", *fields, "-q", "what", "--top", 20))
+    (row,) = json_lines(run("-m", model, "--documents", "a.jsonl", *fields, "-q", "what", "--top", 20))
     assert row["document"] == "r"
     assert {answer["answer"] for answer in row["answers"]} >= {"the virus", "virus\nin the", "blood"}
 
@@ -138,7 +134,7 @@ def test_output_is_ascii_where_stdout_is(model: Path, tmp_path: Path, monkeypatc
 @pytest.mark.slow
 def test_the_view_on_a_terminal(run: Run, model: Path, paper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ("-m", model, "--context", paper.name, "-q", "what virus", *SHORT, "--max-answer-chars", 30)
-    (row,) = rows_of(run(*command, "--top", 3))
+    (row,) = json_lines(run(*command, "--top", 3))
     view = on_terminal(monkeypatch, *command, "--top", 3)
     assert view.startswith("\x1b[1mwhat virus\x1b[0m\n  ")
     assert f"\x1b[1;32m{' '.join(row['answer'].split())}\x1b[0m" in on_terminal(monkeypatch, *command, COLUMNS="900")
@@ -160,7 +156,7 @@ def test_the_answer_is_marked_without_styles(
     text = "the heart \x1b[2J of the virus"
     (tmp_path / "a.txt").write_text(text)
     command = ("-m", model, "--context", "a.txt", "-q", "what", "--max-answer-chars", 5)
-    (row,) = rows_of(run(*command))
+    (row,) = json_lines(run(*command))
     before, answer, after = text[: row["start"]], row["answer"], text[row["end"] :]
     assert 0 < len(answer) <= 5
     shows = on_terminal(monkeypatch, *command, TERM="dumb")
@@ -201,7 +197,7 @@ def test_rows_are_where_they_belong_while_a_bar_is_shown(
 def test_files_for_scorers(run: Run, model: Path, tmp_path: Path) -> None:
     data = qa_file(tmp_path / "data.json", 9, impossible=True)
     command = ("-m", model, "--data", data, *SHORT, "--no-answer")
-    *rows, last = rows_of(run(*command, "--predictions", "p.json", "--null-odds", "odds.json"))
+    *rows, last = json_lines(run(*command, "--predictions", "p.json", "--null-odds", "odds.json"))
     answers, odds = read_json(tmp_path / "p.json"), read_json(tmp_path / "odds.json")
     assert answers == {row["id"]: row["answer"] for row in rows}
     assert odds == {row["id"]: row["null_odds"] for row in rows}
@@ -223,7 +219,7 @@ def test_files_for_scorers(run: Run, model: Path, tmp_path: Path) -> None:
 
 def test_null_odds_are_numbers_where_nothing_can_be_chosen(run: Run, model: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"id": "e", "question": "what", "context": ""}))
-    (row,) = rows_of(run("-m", model, "--data", "a.jsonl", "--no-answer", "--null-odds", "odds.json"))
+    (row,) = json_lines(run("-m", model, "--data", "a.jsonl", "--no-answer", "--null-odds", "odds.json"))
     assert (row["answer"], row["null_odds"]) == ("", None)
     assert read_json(tmp_path / "odds.json") == {"e": sys.float_info.max}
 
@@ -235,7 +231,7 @@ def test_a_result_is_kept_and_brought_up_to_date(run: Run, model: Path, tmp_path
     assert (report["stage"], report["status"], report["folder"]) == ("qa", "done", str(tmp_path / "run"))
     assert report["counts"]["questions"] == 4
     assert report["scores"] == read_json(tmp_path / "run" / "scores.json")["scores"]
-    printed = rows_of(run(*command[:-2]))
+    printed = json_lines(run(*command[:-2]))
     assert [row["answer"] for row in lines(tmp_path / "run" / "answers.jsonl")] == [
         row["answer"] for row in printed[:-1]
     ]
@@ -264,11 +260,11 @@ def test_interrupted_in_the_middle(run: Run, model: Path, tmp_path: Path) -> Non
 def test_what_is_odd_is_answered_and_said(run: Run, model: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the virus in the blood")
     long = run("-m", model, "--context", "a.txt", "-q", "heart " * 300)
-    assert rows_of(long)[0]["answer"]
+    assert json_lines(long)[0]["answer"]
     assert re.search(r"^warning: questions longer than the \d+ pieces .*: 1; .* 1 with 300$", long.stderr, re.MULTILINE)
     (tmp_path / "word.txt").write_text("x" * 5000)
     word = run("-m", model, "--context", "word.txt", "-q", "what")
-    assert (rows_of(word)[0]["answer"], rows_of(word)[0]["start"]) == ("", None)
+    assert (json_lines(word)[0]["answer"], json_lines(word)[0]["start"]) == ("", None)
     assert "without any possible answer: 1, such as 1; " in last_line(word)
 
 

@@ -12,7 +12,7 @@ from greenadapt.cli import app
 from greenadapt.cli.option_checks import READ, WRITTEN
 from greenadapt.cli.settings import commands_of
 from greenadapt.errors import ConflictError, UsageError
-from tests.conftest import Run, last_line
+from tests.conftest import Run, contents, last_line
 from tests.support.pages import GROUP
 from tests.support.small_tasks import TinyModel, adapted, known_text, ner_file, worded_model
 
@@ -91,10 +91,6 @@ def inputs(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
     (tmp_path / "vectors" / "a.vec").write_text("\n".join([f"{len(rows)} 3", *rows]) + "\n")
     run_alone("align", "--vectors", "vectors/a.vec", "-m", worded, "--out", "aligned", "--method", "random")
     return tmp_path
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.slow

@@ -3,15 +3,13 @@
 import csv
 import gzip
 import hashlib
-import http.server
 import io
 import json
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +21,7 @@ from greenadapt.corpus.download import fetch, fetch_corpus, is_fetched
 from greenadapt.corpus.readers import open_corpus
 from greenadapt.corpus.recipes import Recipe, Source, find_recipe
 from greenadapt.errors import ConflictError, InputError, MissingError, ResourceError
-from tests.support.file_server import Heard, Server, serving
+from tests.support.file_server import Heard, Server, answering, serving
 
 DATA = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -166,40 +164,16 @@ def test_not_there(server: Server, tmp_path: Path) -> None:
         fetch([Source(f"{server.address}/gone")], tmp_path)
 
 
-@contextmanager
-def answering(status: int, headers: dict[str, str]) -> Iterator[str]:
-    """Answer every request so, with the path of the request for ``{path}``; yields the address."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value.replace("{path}", self.path.removeprefix("/")))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(b"text")
-
-        do_HEAD = do_GET  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
-
-
 @pytest.mark.parametrize("length", ["x", "-5", "\u00b2", "9" * 5000])
 def test_a_length_that_is_no_number_is_unknown(tmp_path: Path, length: str) -> None:
-    with answering(200, {"Content-Length": length}) as address, suppress(InputError):
+    with answering(200, b"text", {"Content-Length": length}) as address, suppress(InputError):
         fetch([Source(f"{address}/a.txt")], tmp_path / "new")
         assert (tmp_path / "new" / "a.txt").read_bytes() == b"text"
 
 
 def test_a_redirect_to_no_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib3.util.retry.Retry.get_backoff_time", lambda _: 0)
-    with answering(302, {"Location": "{path}", "Content-Length": "0"}) as address:
+    with answering(302, b"text", {"Location": "{path}", "Content-Length": "0"}) as address:
         for target in ("http://[", "http://a:b/", "/again", "http://.x/", "file:///etc/passwd"):
             with pytest.raises(InputError, match="cannot be downloaded"):
                 fetch([Source(f"{address}/{target}")], tmp_path / "new")

@@ -34,7 +34,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import Feature, Input, make_task
 from greenadapt.workers import usable_cores
-from tests.conftest import Notes, Run, tiny_model_in
+from tests.conftest import Notes, Run, json_lines, tiny_model_in
 from tests.support.small_tasks import FAMILIES, TASK_MODELS, expand, sentences
 
 LABELS = ("O", "B-Disease", "I-Disease")
@@ -279,7 +279,7 @@ def test_sentence_vectors(tagger: Path, tmp_path: Path) -> None:
 def test_a_model_that_is_not_compiled_is_compiled_for_the_command(tagger: Path, tmp_path: Path, run_alone: Run) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     result = run_alone("predict", "-m", tagger, "-i", "texts.txt", "--backend", "onnx", "--tags")
-    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    rows = json_lines(result)
     assert [row["tags"] for row in rows] == [row["tags"] for row in predicted(tagger)]
 
 

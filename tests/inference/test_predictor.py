@@ -27,6 +27,7 @@ from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tokenization.export import copy_tokenizers
+from tests.conftest import json_lines
 from tests.support.endless import Endless
 from tests.support.predictions import assert_alike, predict
 from tests.support.small_multitask import write_multitask
@@ -261,7 +262,7 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
     assert (tmp_path / "rows.jsonl").read_text("utf-8") == out
     run("-m", folder, "-i", packed, "-o", tmp_path / "rows.jsonl.gz")
     assert gzip.decompress((tmp_path / "rows.jsonl.gz").read_bytes()).decode() == out
-    tagged = [json.loads(line) for line in run("-m", folder, "-i", packed, "--tags").stdout.splitlines()]
+    tagged = json_lines(run("-m", folder, "-i", packed, "--tags"))
     assert tagged[1]["words"] == ["coronavirus"]
     bio = run("-m", folder, "-i", packed, "--bio").stdout.split("\n\n")
     assert [line.split("\t") for line in bio[0].split("\n")] == [
@@ -272,7 +273,7 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
 def test_entities_of_tokens_have_characters(make: Callable[..., Path], tmp_path: Path) -> None:
     folder, tokens = make(NER), [sentence.split() for sentence in SENTENCES]
     source = text_file(tmp_path / "tokens.jsonl", [json.dumps({"tokens": words}) for words in tokens])
-    rows = [json.loads(line) for line in run("-m", folder, "-i", source).stdout.splitlines()]
+    rows = json_lines(run("-m", folder, "-i", source))
     entities = [(sentence, entity) for sentence, row in zip(SENTENCES, rows, strict=True) for entity in row["entities"]]
     assert entities
     for sentence, entity in entities:
@@ -460,9 +461,7 @@ def test_the_questions_of_a_squad_file_for_several_tasks(several: Path, tmp_path
         for name, rows in alone.items():
             assert_alike({"id": row["id"], **row["tasks"][name]}, rows[number])
     assert alone["asked"] != alone["answered"]
-    written = [
-        json.loads(line) for line in run("-m", several, "--task", "asked,answered", "-i", source).stdout.splitlines()
-    ]
+    written = json_lines(run("-m", several, "--task", "asked,answered", "-i", source))
     for row, expected in zip(written, together, strict=True):
         assert_alike(row, expected)
     with pytest.raises(UsageError, match="is for question answering, the model is for qa and classification"):
@@ -507,17 +506,14 @@ def test_what_was_cut_for_several_tasks_is_said_once(several: Path, tmp_path: Pa
 def test_the_command_with_several_tasks(several: Path, tmp_path: Path) -> None:
     source = text_file(tmp_path / "text.txt", [*SENTENCES, "é"])
     options_before = ("-m", several, "-i", source, "--task")
-    rows = [json.loads(line) for line in run(*options_before, "mood, diseases").stdout.splitlines()]
-    alone = {
-        name: [json.loads(line) for line in run(*options_before, name).stdout.splitlines()]
-        for name in ("diseases", "mood")
-    }
+    rows = json_lines(run(*options_before, "mood, diseases"))
+    alone = {name: json_lines(run(*options_before, name)) for name in ("diseases", "mood")}
     assert all(row.keys() == {"line", "entities"} for row in alone["diseases"])
     for number, row in enumerate(rows):
         assert list(row["tasks"]) == ["mood", "diseases"]
         for name, rows_of_task in alone.items():
             assert_alike({"line": number + 1, **row["tasks"][name]}, rows_of_task[number])
-    tagged = [json.loads(line) for line in run(*options_before, "mood,diseases", "--tags").stdout.splitlines()]
+    tagged = json_lines(run(*options_before, "mood,diseases", "--tags"))
     assert tagged[1]["tasks"]["diseases"]["words"] == ["coronavirus"]
     assert len(tagged[0]["tasks"]["diseases"]["tags"]) == 6
     assert "words" not in tagged[0]["tasks"]["mood"]

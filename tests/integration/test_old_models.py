@@ -11,9 +11,9 @@ import transformers
 from safetensors.torch import load_file
 
 from greenadapt.checkpoints.source import find_model
-from tests.conftest import WORDS, Run, tiny_model_in
+from tests.conftest import WORDS, Run, json_lines, tiny_model_in
 from tests.support.old_models import LAYOUTS, old_twin
-from tests.support.references import rows, states
+from tests.support.references import states
 from tests.support.small_tasks import known_text, ner_file, qa_file, worded_model
 
 FAST = ("--epochs", 1, "--max-steps", 2, "--batch-size", 4, "--max-length", 64)
@@ -102,12 +102,12 @@ def test_other_commands_read_old_folders(run_alone: Run, tmp_path: Path) -> None
     ner_file(tmp_path / "a.tsv", 8)
     (tmp_path / "tasks.toml").write_text('[[task]]\nname = "a"\nkind = "ner"\ntrain = "a.tsv"\n')
     shared = ("finetune", "--tasks", "tasks.toml", "--layers", "1", "--dry-run", "--json", "-m")
-    counts = [rows(run_alone(*shared, base).stdout)[0]["adapter"] for base in (modern, old)]
+    counts = [json_lines(run_alone(*shared, base))[0]["adapter"] for base in (modern, old)]
     assert counts[0] == counts[1]
     run_alone("corpus", "prepare", text, "-m", old)
-    status = rows(run_alone("status", "--json").stdout)
+    status = json_lines(run_alone("status", "--json"))
     (old / "vocab.txt").write_text((old / "vocab.txt").read_text("utf-8").replace("tachy", "tacho"), "utf-8")
-    assert rows(run_alone("status", "--json").stdout) == status  # nothing changed
+    assert json_lines(run_alone("status", "--json")) == status  # nothing changed
     (old / "vocab.txt").write_text((old / "vocab.txt").read_text("utf-8").replace("virus", "viral"), "utf-8")
     assert "changed" in run_alone("status", "--verify").stdout
 
@@ -151,7 +151,7 @@ def test_each_command_reads_an_old_folder_as_the_same_model(run_alone: Run, tmp_
         *steps, last = [[part.replace("MODEL", model) for part in step] for step in STEPS[name]]
         for step in steps:
             run_alone(*step)
-        results.append(comparable(rows(run_alone(*last).stdout)))
+        results.append(comparable(json_lines(run_alone(*last))))
     assert results[0] == results[1] != []
 
 

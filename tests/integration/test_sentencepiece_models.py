@@ -11,8 +11,8 @@ import torch
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import WordSplitter, load_tokenizer
-from tests.conftest import Run
-from tests.support.references import rows, states
+from tests.conftest import Run, json_lines
+from tests.support.references import states
 from tests.support.sentencepiece_models import LAYOUTS, known_words, real_lines, sentencepiece_model
 
 FAST = ("--epochs", 2, "--max-steps", 3, "--batch-size", 4, "--max-length", 128)
@@ -68,7 +68,7 @@ def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> No
     scores = json.loads((tmp_path / "ner" / "scores.json").read_text())
     assert set(scores["seeds"][0]["test"]["views"]) >= {"base", "expanded"}
     text.write_text("\n".join(real_lines()[:10]), "utf-8")
-    for line, row in zip(real_lines(), rows(run_alone("predict", "-m", "ner", "-i", text).stdout), strict=False):
+    for line, row in zip(real_lines(), json_lines(run_alone("predict", "-m", "ner", "-i", text)), strict=False):
         assert all(line[entity["start"] : entity["end"]] == entity["text"] for entity in row["entities"])
 
     train, test = (questions(tmp_path / f"{name}.json", lines) for name, lines in parts().items())
@@ -76,7 +76,7 @@ def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> No
     data = tmp_path / "asked.jsonl"
     asking = ({"question": "which word?", "context": line} for line in real_lines()[:5])
     data.write_text("".join(json.dumps(row) + "\n" for row in asking))
-    answered = rows(run_alone("qa", "-m", "answers", "--data", data).stdout)
+    answered = json_lines(run_alone("qa", "-m", "answers", "--data", data))
     for line, row in zip(real_lines(), answered, strict=False):
         best = row["answers"][0]
         assert line[best["start"] : best["end"]] == best["answer"] != ""

@@ -45,7 +45,16 @@ from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import HeadShape
 from greenadapt.tokenization.export import copy_tokenizers
 from tests.support.small_encoders import encoder
-from tests.support.small_tasks import EVERY_FAMILY, TASK_MODELS, TinyModel, adapted, expanded, ner_request, session
+from tests.support.small_tasks import (
+    EVERY_FAMILY,
+    TASK_MODELS,
+    TinyModel,
+    adapted,
+    expanded,
+    ner_request,
+    session,
+    set_config,
+)
 from tests.support.small_texts import text_file
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
@@ -345,11 +354,6 @@ def test_a_checkpoint_without_all_weights_of_its_encoder(tiny_model: TinyModel, 
         InputError, match=r"lacks 1 of the encoder's weights, such as (bert\.)?embeddings\.LayerNorm\.b"
     ):
         OPENERS[kind](Checkpoint.open(file.parent))
-
-
-def set_config(folder: Path, **changes: object) -> None:
-    file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
 def test_no_code_is_named_in_what_is_written(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from greenadapt.config import (
     GMAP_PRETRAINING,
@@ -22,6 +20,7 @@ from greenadapt.config import (
 from greenadapt.report.cards import AdaptedCard, PretrainCard
 from greenadapt.tasks.ner import NerTask
 from tests.report import test_task_cards
+from tests.support.markdown import tokens_of
 from tests.support.small_texts import MEASURED
 
 
@@ -128,17 +127,12 @@ def pretrained() -> str:
     return card(model=EVIL, commands=COMMANDS, texts=(EVIL,), memory=MEMORY["general"], config=config).text()
 
 
-def parts(markdown: str) -> list[Token]:
-    tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
-    return [part for token in tokens for part in (token, *(token.children or ()))]
-
-
 @pytest.mark.parametrize("write", [expanded, fine_tuned, multitask, pretrained])
 def test_names_mean_nothing(write: Callable[[], str]) -> None:
     _, front, text = write().split("---\n", 2)
     keys = {"base_model", "library_name", "pipeline_tag", "tags", "model-index", "co2_eq_emissions"}
     assert set(yaml.safe_load(front)) <= keys  # no licence
-    tokens = parts(text)
+    tokens = tokens_of(text)
     assert not [token.type for token in tokens if "html" in token.type or token.type in ("link_open", "image", "hr")]
     assert not [token for token in tokens if token.type == "strong_open"]
     pairs = zip(tokens[1:], tokens, strict=False)

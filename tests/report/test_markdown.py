@@ -3,23 +3,16 @@ from dataclasses import replace
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from greenadapt.errors import harmless
 from greenadapt.report.cards import Card, code, escaped, fenced, section
 from greenadapt.report.tables import Table
-
-
-def read(markdown: str) -> list[Token]:
-    """What CommonMark with tables makes of a text, the parts of a line among them."""
-    tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
-    return [part for token in tokens for part in (token, *(token.children or ()))]
+from tests.support.markdown import tokens_of
 
 
 @given(st.text(st.sampled_from("a_*`<b>&[](x)!|\\~$\n #-1.") | st.characters(exclude_categories=["Cs", "Cc"])))
 def test_escaped_text_is_read_as_itself(text: str) -> None:
-    tokens = read(f"a {escaped(text)} z")
+    tokens = tokens_of(f"a {escaped(text)} z")
     assert {token.type for token in tokens} <= {"paragraph_open", "inline", "text", "text_special", "paragraph_close"}
     content = "".join(token.content for token in tokens if token.type != "inline")
     assert content.split() == f"a {harmless(text)} z".split()
@@ -34,15 +27,17 @@ def test_nothing_in_a_card_turns_the_direction_of_writing() -> None:
 @given(st.text("`ab <\n"))
 def test_code_is_read_as_itself(text: str) -> None:
     word = f"a{text}a"
-    (content,) = [token.content for token in read(f"a {code(word)} z") if token.type == "code_inline"]
+    (content,) = [token.content for token in tokens_of(f"a {code(word)} z") if token.type == "code_inline"]
     assert content == " ".join(word.split())
-    (block,) = [token.content for token in read(fenced([word])) if token.type == "fence"]
+    (block,) = [token.content for token in tokens_of(fenced([word])) if token.type == "fence"]
     assert block == f"{word}\n"
 
 
 def test_a_cell_is_read_as_itself() -> None:
     table = Table("<b>all", ["set", "n"], [["a|b`|`<i>\n| c |", "3"]])
-    cells = [token.content for token in read(section(table)) if token.type in ("text", "text_special", "html_inline")]
+    cells = [
+        token.content for token in tokens_of(section(table)) if token.type in ("text", "text_special", "html_inline")
+    ]
     assert "".join(cells) == "<b>allsetna|b`|`<i> | c |3"
 
 

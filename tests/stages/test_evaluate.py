@@ -16,11 +16,11 @@ from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result
+from tests.conftest import json_lines
 from tests.integration.test_full_disk import full_at
 from tests.support.small_multitask import files_of
 from tests.support.small_tasks import (
     TRAIN,
-    Json,
     TinyModel,
     adapted,
     lines,
@@ -56,10 +56,6 @@ def tuned(kind: str, tiny_model: TinyModel, tmp_path: Path, **changes: Any) -> R
     return finetune(session(tmp_path), replace(request, **changes))
 
 
-def objects(result: CliResult) -> list[Json]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "memory"), [*((kind, None) for kind in KINDS), ("classes", "base")])
 def test_the_test_set_of_fine_tuning_has_the_same_scores(
@@ -69,7 +65,9 @@ def test_the_test_set_of_fine_tuning_has_the_same_scores(
     result = tuned(kind, tiny_model, tmp_path, seeds=seeds, memory=memory and str(tmp_path / memory))
     folder, test = result.path, labelled(tmp_path, kind)
     scores, before = read_json(folder / "scores.json"), files_of(folder)
-    (evaluated,) = objects(run_alone("evaluate", "-m", folder, "--test", test, "--predictions", "p.jsonl.gz", "--json"))
+    (evaluated,) = json_lines(
+        run_alone("evaluate", "-m", folder, "--test", test, "--predictions", "p.jsonl.gz", "--json")
+    )
     assert [seed_scores["seed"] for seed_scores in evaluated["seeds"]] == list(seeds)
     assert [seed_scores["test"] for seed_scores in evaluated["seeds"]] == [
         seed_scores["test"] for seed_scores in scores["seeds"]
@@ -111,7 +109,7 @@ def test_entities_of_other_files_are_scored_as_by_seqeval(
     folder = tuned("ner", tiny_model, tmp_path, seeds=(0, 1)).path
     files = [labelled(tmp_path, "ner", 20, seed) for seed in (7, 8)]
     command = ["evaluate", "-m", folder, *(word for file in files for word in ("--test", file))]
-    evaluated = objects(run_alone(*command, "--predictions", "p.jsonl", "--json"))
+    evaluated = json_lines(run_alone(*command, "--predictions", "p.jsonl", "--json"))
     assert [of_file["file"] for of_file in evaluated] == [str(file) for file in files]
     rows = lines(Path("p.jsonl"))
     for file, of_file in zip(files, evaluated, strict=True):
@@ -125,7 +123,9 @@ def test_entities_of_other_files_are_scored_as_by_seqeval(
                 expected = {"precision": "precision", "recall": "recall", "f1": "f1-score", "support": "support"}
                 assert figures == pytest.approx({name: report[kind][theirs] for name, theirs in expected.items()})
     assert evaluated[0]["seeds"] != evaluated[1]["seeds"]
-    (base,) = objects(run_alone("evaluate", "-m", folder, "--test", files[0], "--seed", 1, "--pool", "base", "--json"))
+    (base,) = json_lines(
+        run_alone("evaluate", "-m", folder, "--test", files[0], "--seed", 1, "--pool", "base", "--json")
+    )
     assert [of_file["seed"] for of_file in base["seeds"]] == [1]
     of_base = evaluated[0]["seeds"][1]["test"]["views"]
     assert base["seeds"][0]["test"] == {**of_base["base"], "views": of_base}
@@ -144,7 +144,7 @@ def test_classes_and_their_fields(tiny_model: TinyModel, tmp_path: Path, run_alo
     renamed = tmp_path / "renamed.jsonl"
     renamed.write_text("".join(json.dumps({"body": row["text"], "y": row["label"]}) + "\n" for row in rows))
     fields = ["--text-field", "body", "--label-field", "y"]
-    (evaluated,) = objects(
+    (evaluated,) = json_lines(
         run_alone("evaluate", "-m", folder, "--test", renamed, *fields, "--predictions", "p.jsonl", "--json")
     )
     gold, guesses = [row["label"] for row in rows], [row["label"] for row in lines(Path("p.jsonl"))]
@@ -161,7 +161,7 @@ def test_one_of_several_tasks(two_tasks: Path, run_alone: Run) -> None:
     scores = read_json(two_tasks / "scores.json")
     for name, file in (("ner", "ner-test.tsv"), ("ill.1", "ill.1-test.jsonl")):
         command = ["evaluate", "-m", two_tasks, "--task", name, "--test", two_tasks.parent / file]
-        (evaluated,) = objects(run_alone(*command, "--json"))
+        (evaluated,) = json_lines(run_alone(*command, "--json"))
         assert [seed_scores["test"] for seed_scores in evaluated["seeds"]] == [
             seed_scores["tasks"][name]["test"]["test"] for seed_scores in scores["seeds"]
         ]
@@ -174,8 +174,8 @@ def test_a_model_from_elsewhere_that_answers_questions(tiny_model: TinyModel, tm
     from torchmetrics.functional.text import squad
 
     model, test = tiny_model("BertForQuestionAnswering", initializer_range=0.5), qa_file(tmp_path / "q.json", 12, 3)
-    (evaluated,) = objects(run_alone("evaluate", "-m", model, "--test", test, "--predictions", "p.jsonl", "--json"))
-    *_, last = objects(run_alone("qa", "--model", model, "--data", test, "--json"))
+    (evaluated,) = json_lines(run_alone("evaluate", "-m", model, "--test", test, "--predictions", "p.jsonl", "--json"))
+    *_, last = json_lines(run_alone("qa", "--model", model, "--data", test, "--json"))
     (scored,) = evaluated["seeds"]
     assert (scored["seed"], set(scored["test"]["views"])) == (None, {"base"})
     assert {name: scored["test"][name] for name in ("em", "f1", "substr")} == pytest.approx(

@@ -4,16 +4,13 @@ import gzip
 import json
 import re
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Run, last_line
+from tests.conftest import Run, contents, last_line
+from tests.support.file_server import answering
 from tests.support.hub import TOKEN, Hub
 from tests.support.small_tasks import TinyModel, adapted
 
@@ -27,22 +24,20 @@ def model(tiny_model: TinyModel) -> Path:
     return folder
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_the_folder_is_on_the_hub_as_it_is(run_alone: Run, model: Path, hub: Hub) -> None:
     report: dict[str, Any] = json.loads(run_alone("push", model, "me/model", "--private", "--json").stdout)
-    assert {path: content for (_, _, path), content in hub.files.items()} == files(model)
+    assert {path: content for (_, _, path), content in hub.files.items()} == contents(model)
     assert {(repo, revision) for repo, revision, _ in hub.files} == {("me/model", "main")}
     assert hub.repos == {"me/model": True}
     assert (report["repo"], report["private"]) == ("me/model", True)
     assert report["url"].startswith(f"{hub.url}/me/model/commit/")
-    assert {entry["path"]: entry["bytes"] for entry in report["files"]} == {n: len(c) for n, c in files(model).items()}
+    assert {entry["path"]: entry["bytes"] for entry in report["files"]} == {
+        n: len(c) for n, c in contents(model).items()
+    }
 
 
 def test_what_stays_here(run_alone: Run, model: Path, hub: Hub, tmp_path: Path) -> None:
-    published = set(files(model))
+    published = set(contents(model))
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "id").write_text("secret")
@@ -70,7 +65,7 @@ def test_a_dry_run_lists_the_files_and_asks_nothing(run_alone: Run, model: Path,
     hub.refuses = 500
     report = json.loads(run_alone("push", model, "me/model", "--dry-run", "--json").stdout)
     assert report["url"] is None
-    assert {entry["path"] for entry in report["files"]} == set(files(model))
+    assert {entry["path"] for entry in report["files"]} == set(contents(model))
     assert "model.safetensors" in run_alone("push", model, "me/model", "--dry-run").stdout
 
 
@@ -92,40 +87,6 @@ def test_refusals_name_what_to_do_and_no_token(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE" in last_line(run_alone("push", model, "me/model", code=1))
     assert not hub.files
-
-
-@contextmanager
-def answering(monkeypatch: pytest.MonkeyPatch, status: int, content: bytes, headers: dict[str, str]) -> Iterator[str]:
-    """The address of a server that answers every request in the same way."""
-    from huggingface_hub import constants
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(status)
-            for name, value in {"Content-Type": "application/json", **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            with suppress(ConnectionError):
-                self.wfile.write(content)
-
-        do_POST = do_PUT = do_HEAD = do_GET  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_address[1]}"
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    try:
-        yield address
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 BOMB = gzip.compress(b" " * (300 << 20))
@@ -162,7 +123,14 @@ def test_what_is_no_hub_is_said_in_one_line(
     headers: dict[str, str],
     says: str,
 ) -> None:
-    with answering(monkeypatch, status, content, headers) as address:
+    from huggingface_hub import constants
+
+    with answering(status, content, {"Content-Type": "application/json", **headers}) as address:
+        in_hub = address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", in_hub)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
         refused = run_alone("push", model, "me/model", code=1)
         assert len([line for line in refused.stderr.splitlines() if line.startswith("greenadapt: ")]) == 1
         assert "Traceback" not in refused.output
@@ -189,7 +157,7 @@ def test_a_damaged_result_is_not_published(run_alone: Run, hub: Hub, corpus_fold
 def test_the_card_goes_up_with_plots_and_the_folder_does_not_change(
     run_alone: Run, hub: Hub, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = files(corpus_folder)
+    before = contents(corpus_folder)
     run_alone("push", corpus_folder, "me/model")
     sent = {path: content for (_, _, path), content in hub.files.items()}
     plots = {path: sent.pop(path) for path in list(sent) if path.startswith("plots/")}
@@ -197,7 +165,7 @@ def test_the_card_goes_up_with_plots_and_the_folder_does_not_change(
     assert all(content.startswith(b"\x89PNG") and len(content) < 500_000 for content in plots.values())
     card = sent["README.md"].decode()
     assert {file: alt != "" for alt, file in re.findall(r"!\[([^]]*)\]\(([^)]*)\)", card)} == dict.fromkeys(plots, True)
-    assert files(corpus_folder) == before
+    assert contents(corpus_folder) == before
     expected = {**before, "README.md": sent["README.md"]}
     del expected["manifest.json"]
     assert sent == expected

@@ -1,12 +1,8 @@
 """``status`` and ``clean``: what a workspace holds, what is stale and why, and what goes."""
 
-import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +21,8 @@ from greenadapt.storage.locks import holder, lock
 from greenadapt.storage.ownership import new_folder, note_files
 from greenadapt.storage.results import Result
 from greenadapt.storage.workspace import Workspace
-from tests.conftest import Run, last_line
+from tests.conftest import Run, json_lines, last_line
+from tests.support.processes import held
 
 Rows = list[dict[str, Any]]
 
@@ -66,25 +63,13 @@ def stages(tmp_path: Path) -> Stages:
 
 
 def rows(run_alone: Run, *arguments: object) -> Rows:
-    return [json.loads(line) for line in run_alone(*arguments, "--json").stdout.splitlines()]
+    return json_lines(run_alone(*arguments, "--json"))
 
 
 def states(run_alone: Run, *arguments: object) -> list[tuple[str, str, list[str]]]:
     """Stage, state and reasons of the results."""
     results = [row for row in rows(run_alone, "status", *arguments) if row["kind"] == "result"]
     return [(row["stage"], row["state"], row["why"]) for row in results]
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Another process holds the lock ``path``."""
-    code = "import sys\nfrom pathlib import Path\nfrom greenadapt.storage.locks import lock\n"
-    code += "with lock(Path(sys.argv[1]), command='greenadapt w2v'):\n    print(1, flush=True)\n    sys.stdin.read()"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code, str(path)], **pipes) as process:  # type: ignore[call-overload]
-        process.stdout.readline()
-        yield
-        process.stdin.close()
 
 
 def test_status_says_what_is_stale_and_why(run_alone: Run, stages: Stages) -> None:
@@ -210,7 +195,7 @@ def test_status_shows_unfinished_work_and_who_writes_without_a_lock(run_alone: R
     with pytest.raises(KeyboardInterrupt):
         stages.make("w2v", corpus, fails=True)
     folder = stages.place("w2v").path.parent
-    with held(folder / ".lock"):
+    with held(folder / ".lock", "greenadapt w2v"):
         by_kind = {row["kind"]: row for row in rows(run_alone, "status")}
         assert "greenadapt w2v" in by_kind["lock"]["writer"]
         assert (by_kind["unfinished"]["stage"], by_kind["unfinished"]["attempts"]) == ("w2v", 1)

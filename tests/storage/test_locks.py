@@ -15,6 +15,7 @@ from greenadapt.storage.files import beside
 from greenadapt.storage.locks import holder, lock
 from greenadapt.storage.outputs import open_file
 from greenadapt.storage.workspace import Workspace
+from tests.support.processes import held
 
 IMPORTS = """
 import os, sys, time
@@ -42,8 +43,7 @@ def running(code: str, path: Path) -> Iterator[tuple[int, str]]:
 
 def test_a_second_process_is_told_who_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "model" / ".lock"
-    with running("with lock(path): print('held', flush=True); time.sleep(60)", path) as (pid, line):
-        assert line == "held"
+    with held(path) as pid:
         with pytest.raises(ConflictError, match=f"process {pid} .*{tmp_path / 'model'}: "), lock(path):
             pass
         with pytest.raises(ConflictError, match=f"{tmp_path / 'result'}: "), lock(path, tmp_path / "result"):

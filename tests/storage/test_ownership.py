@@ -13,14 +13,7 @@ from greenadapt.storage.jobs import Job, Outcome, Place, run_job
 from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import Shards
 from greenadapt.storage.ownership import added_files, is_own, new_folder, remove_folder
-from tests.conftest import Run, last_line
-
-Contents = dict[str, bytes]
-
-
-def contents(folder: Path) -> Contents:
-    """All files below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+from tests.conftest import Run, contents, last_line
 
 
 def fill(folder: Path, name: str = "thesis.txt", content: str = "mine") -> Path:

@@ -3,7 +3,7 @@
 import http.server
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from greenadapt.progress import Bar
@@ -104,19 +104,49 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
+def _running(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server whose requests ``handler`` answers."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{httpd.server_port}"
+        finally:
+            httpd.shutdown()
+            thread.join()
+
+
+@contextmanager
+def answering(status: int, content: bytes, headers: dict[str, str]) -> Iterator[str]:
+    """Answer every request so, with its path for ``{path}`` in ``headers``; yields the address."""
+
+    class Same(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value.replace("{path}", self.path.removeprefix("/")))
+            self.end_headers()
+            if self.command != "HEAD":
+                with suppress(ConnectionError):
+                    self.wfile.write(content)
+
+        do_POST = do_PUT = do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with _running(Same) as address:
+        yield address
+
+
+@contextmanager
 def serving(files: dict[str, bytes]) -> Iterator[Server]:
     """Serve ``files``, by path with its query, as long as the context is open."""
     state = Server(files)
     handler = type("StatefulHandler", (Handler,), {"state": state})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
-        thread.start()
-        state.address = f"http://127.0.0.1:{httpd.server_port}"
-        try:
-            yield state
-        finally:
-            httpd.shutdown()
-            thread.join()
+    with _running(handler) as state.address:
+        yield state
 
 
 class Heard(Notes):

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,29 @@ def launched(program: Iterable[object], folder: Path | None = None) -> subproces
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=150)
     assert ended.returncode == 0, ended.stderr
     return ended
+
+
+_HOLDING = """
+import sys
+from pathlib import Path
+from greenadapt.storage.locks import lock
+with lock(Path(sys.argv[1]), command=sys.argv[2] or None):
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(path: Path, command: str = "") -> Iterator[int]:
+    """Another process, killed at the end, holds the lock ``path``, for ``command`` if that is not empty; its number."""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", _HOLDING, str(path), command], **pipes) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"\n"
+            yield process.pid
+        finally:
+            process.kill()
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -1,8 +1,6 @@
-"""Hidden states by plain transformers, and rows of JSON lines, for tests of whole commands."""
+"""Hidden states by plain transformers."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
@@ -15,8 +13,3 @@ def states(folder: Path, text: str) -> torch.Tensor:
     with torch.no_grad():
         last: torch.Tensor = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state
     return last
-
-
-def rows(output: str) -> list[Any]:
-    """The JSON values that a command printed, one per line."""
-    return [json.loads(line) for line in output.splitlines()]

@@ -114,6 +114,12 @@ def facts_file(model: Path) -> Json:
     return facts
 
 
+def set_config(model: Path, **settings: object) -> None:
+    """Change settings in ``config.json``."""
+    file = model / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+
 def trained(folder: Path, seed: int = 1) -> Path:
     """The model of a folder after a small random change of every weight, as by training."""
     draw = torch.Generator().manual_seed(seed)

@@ -62,11 +62,6 @@ def prepare(text: list[list[str]], folder: Path) -> PreparedCorpus:
     return PreparedCorpus.open(folder)
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> PreparedCorpus:
-    return prepare(planted_text(), tmp_path / "corpus")
-
-
 def train(corpus: PreparedCorpus, config: W2VConfig, work: Path, progress: Any = None, max_memory: int = GIB) -> Any:
     return w2v.train(corpus, config, work, progress=progress or Silent(), max_memory=max_memory)
 

@@ -20,12 +20,7 @@ from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
 from tests.conftest import Notes
-from tests.vectors.test_cbow import CONFIG, Watcher, planted_text, prepare, train
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> PreparedCorpus:
-    return prepare(planted_text(), tmp_path / "corpus")
+from tests.vectors.test_cbow import CONFIG, Watcher, train
 
 
 def without_numba(patch: pytest.MonkeyPatch) -> None:

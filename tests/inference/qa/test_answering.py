@@ -25,17 +25,12 @@ from greenadapt.storage.arrays import Array
 from greenadapt.tasks.spans import score_answer
 from tests.conftest import Notes
 from tests.support.predictions import assert_alike, predict
-from tests.support.small_tasks import Json, adapted, expand, lines, qa_file, read_json, sentences, session
+from tests.support.small_tasks import Json, expand, lines, qa_file, read_json, sentences, session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TinyModel = Callable[..., Path]
 QA = "BertForQuestionAnswering"
 SHORT = ReadingOptions(max_length=32)
-
-
-@pytest.fixture
-def model(tiny_model: TinyModel) -> Path:
-    return adapted(tiny_model, architecture=QA)
 
 
 @pytest.fixture

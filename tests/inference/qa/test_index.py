@@ -12,15 +12,10 @@ from greenadapt.inference.search.index import Index
 from greenadapt.progress import Silent
 from greenadapt.stages.index import IndexRequest, index
 from tests.conftest import Run
-from tests.support.small_tasks import Json, TinyModel, adapted, lines, qa_file, read_json, sentences, session
+from tests.support.small_tasks import Json, lines, qa_file, read_json, sentences, session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHOLE = QaConfig(top=20)
-
-
-@pytest.fixture
-def model(tiny_model: TinyModel) -> Path:
-    return adapted(tiny_model, architecture="BertForQuestionAnswering")
 
 
 @pytest.fixture

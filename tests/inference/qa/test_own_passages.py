@@ -11,22 +11,16 @@ from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.inference.search.store import TextSearch
-from greenadapt.inference.search.words import in_normal_form, raw_words
 from greenadapt.progress import Silent
 from tests.conftest import Run
-from tests.support.small_tasks import Json, TinyModel, adapted, lines, sentences
+from tests.support.small_tasks import Json, lines, sentences
+from tests.support.small_texts import WORDS_OF_TEXT
 
 pytest.importorskip("tantivy", reason="NOT TESTED: passages of a text, without tantivy")
 pytestmark = pytest.mark.usefixtures("one_thread")
-WORDS_OF_TEXT = in_normal_form(raw_words)
 QUESTION = "virus coronavirus"
 TEXTS = ["\n\n".join(" ".join(" ".join(words) + "." for words in sentences(25, seed=10 * k + i)) for i in range(5))
          for k in range(2)]  # fmt: skip
-
-
-@pytest.fixture
-def model(tiny_model: TinyModel) -> Path:
-    return adapted(tiny_model, architecture="BertForQuestionAnswering")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import FolderStore
 from greenadapt.storage.ownership import note_files
-from tests.conftest import Run, last_line
+from tests.conftest import Run, json_lines, last_line
 from tests.integration.test_full_disk import full_at
 from tests.support.processes import Forked
 from tests.support.small_tasks import adapted, sentences
@@ -93,7 +93,7 @@ def test_paragraphs_have_their_place_in_the_document_and_titles_are_searched(
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = tiny_model()
     index("px", "--documents", "a.xml", "--documents", "b.jsonl", "-m", model)
-    [row] = [json.loads(line) for line in run_alone("search", "px", "naive", "--json").stdout.splitlines()]
+    [row] = json_lines(run_alone("search", "px", "naive", "--json"))
     assert row["title"] == "Naïve cells"
     assert (row["document"], row["start"], row["end"], row["text"]) == ("a.xml", 0, 19, "They were isolated.")
     [passages] = Index("px").search("HEARTS")

@@ -7,12 +7,11 @@ import pytest
 
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, TextSearch, most_paragraphs, n_paragraphs
-from greenadapt.inference.search.words import in_normal_form, raw_words
 from greenadapt.stages.index import IndexRequest, index
 from tests.support.small_tasks import sentences, session
+from tests.support.small_texts import WORDS_OF_TEXT
 
 pytest.importorskip("tantivy", reason="NOT TESTED: search in a text, without tantivy")
-WORDS_OF_TEXT = in_normal_form(raw_words)
 TEXT = "\n\n".join(" ".join(" ".join(words) + "." for words in sentences(25, seed=i)) for i in range(8))
 QUERY = "virus tachycardia virus"
 

@@ -1,6 +1,5 @@
 import itertools
 import resource
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -33,16 +32,9 @@ from greenadapt.tasks.base import Encoder, Features
 from greenadapt.tasks.classification import ClassificationTask, Text
 from tests.conftest import Notes
 from tests.support.mapped_pages import file_backed_bytes
+from tests.support.processes import held
 from tests.support.small_tasks import NEW, VOCABULARY, TinyModel, adapted
 
-HOLD = """
-import sys
-from pathlib import Path
-from greenadapt.storage.locks import lock
-with lock(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -321,16 +313,12 @@ def test_one_run_fills_a_cache(tiny_model: TinyModel) -> None:
     texts = setting.texts(setting.inputs(5))
     setting.open(texts)
     file = setting.file
-    command = [sys.executable, "-c", HOLD, str(file.with_suffix(".lock"))]
-    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    setting.open(texts)  # what is whole needs no lock
-    file.unlink()
-    with pytest.raises(ConflictError, match=f"process {holder.pid} on .* is writing {setting.folder}"):
-        setting.open(texts)
-    setting.open(setting.texts(setting.inputs(6)))  # another cache in the same folder
-    holder.communicate()
+    with held(file.with_suffix(".lock")) as pid:
+        setting.open(texts)  # what is whole needs no lock
+        file.unlink()
+        with pytest.raises(ConflictError, match=f"process {pid} on .* is writing {setting.folder}"):
+            setting.open(texts)
+        setting.open(setting.texts(setting.inputs(6)))  # another cache in the same folder
     setting.open(texts)
     assert file.exists()
 

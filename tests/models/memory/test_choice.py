@@ -22,7 +22,7 @@ from greenadapt.models.task_folder import TaskFolder
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.base import make_task
-from tests.conftest import Notes, Run, last_line
+from tests.conftest import Notes, Run, json_lines, last_line
 from tests.support.small_tasks import (
     TRAIN,
     TinyModel,
@@ -65,7 +65,7 @@ def _train(
 
 
 def _predict(run_alone: Run, run: Path, records: Path, *options: object) -> list[Any]:
-    return [json.loads(line) for line in run_alone("predict", "-m", run, "-i", records, *options).stdout.splitlines()]
+    return json_lines(run_alone("predict", "-m", run, "-i", records, *options))
 
 
 def test_base_is_what_the_model_was_adapted_from(tiny_model: TinyModel) -> None:

@@ -30,7 +30,7 @@ from greenadapt.tasks.base import Fold, load_task
 from greenadapt.tasks.metrics import interval, paired, summed
 from greenadapt.tasks.ner import NerTask
 from tests.conftest import Notes, Run
-from tests.stages.test_status import held
+from tests.support.processes import held
 from tests.support.small_tasks import (
     TRAIN,
     Signalling,

@@ -16,7 +16,7 @@ from greenadapt.vectors import engines
 from greenadapt.vectors.engines import Stream, Weights, fast
 from greenadapt.vectors.engines.fast import FastEngine
 from greenadapt.vectors.word_vectors import WordVectors
-from tests.vectors.test_cbow import Watcher, planted_text, prepare, train
+from tests.vectors.test_cbow import Watcher, prepare, train
 
 CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="fast")
 
@@ -25,11 +25,6 @@ CONFIG = W2VConfig(dim=16, min_count=3, epochs=3, seed=7, sample=1e-2, engine="f
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several parts of a small corpus."""
     monkeypatch.setattr(engines, "_PART", 1000)
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> PreparedCorpus:
-    return prepare(planted_text(), tmp_path / "corpus")
 
 
 def stream_of(corpus: PreparedCorpus, min_count: int = 3) -> Stream:
