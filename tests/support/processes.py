@@ -172,14 +172,14 @@ def together(program: Iterable[object], folder: Path | None = None) -> subproces
     return ended
 
 
-def launched(program: Iterable[object], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run ``program``, a script or a module with its arguments, by a launcher as two processes in ``folder``."""
+def launched(program: Iterable[object]) -> subprocess.CompletedProcess[str]:
+    """Run ``program``, a script or a module with its arguments, by a launcher as two processes."""
     # accelerate launch starts several processes for GPUs only; what it starts then is torchrun, which is told of CPUs.
     command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--multi_gpu"]
     command += ["--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
     command += ["--main_process_port", "0", *map(str, program)]
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=150)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
     assert ended.returncode == 0, ended.stderr
     return ended
 

@@ -137,7 +137,7 @@ def test_questions_from_standard_input(stdin: io.BytesIO, two: tuple[str, ...]) 
     assert len([*inquired.lookups()]) == len([*inquired.lookups()]) == 4
 
 
-def test_what_is_broken_is_said_before_anything_is_look_up(two: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_is_broken_is_said_before_anything_is_looked_up(two: tuple[str, ...], tmp_path: Path) -> None:
     broken = write(tmp_path / "z.jsonl", '{"text": "bats"}\n{"text" "mice"}\n')
     with pytest.raises(InputError, match=r"z\.jsonl, line 2, column 9 is not JSON"):
         inquiry(documents=(*two, broken), question_texts=("who",))

@@ -212,8 +212,8 @@ def test_questions_that_fill_the_window_are_named(reader: Callable[..., QaModel]
     assert int(warning.rsplit(" ", 1)[1]) > 20 + 20
 
 
-ABBREVIATIONS = ["e.g.", "Fig.", "al.", "A.", "2012.", "“Yes.”"]
-WORDS = st.sampled_from([*ABBREVIATIONS, "virus", "The", "3", "isolated!", "\n", "\n\n", " ", "。", "(x)", "—"])
+WITH_STOPS = ["e.g.", "Fig.", "al.", "A.", "2012.", "“Yes.”"]
+WORDS = st.sampled_from([*WITH_STOPS, "virus", "The", "3", "isolated!", "\n", "\n\n", " ", "。", "(x)", "—"])
 TEXTS = st.lists(WORDS | st.text(max_size=4), max_size=60).map(" ".join)
 
 

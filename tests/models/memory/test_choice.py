@@ -302,8 +302,6 @@ def test_models_of_one_layer() -> None:
         plan(1, 12)
     with pytest.raises(UsageError, match=r"feeds 2 layers .* the general model, which has 1 layer: "):
         plan(12, 1)
-    with pytest.raises(UsageError, match=r"feeds 3 layers with as many parts of the general model, which has 2 layers"):
-        plan(12, 2, layers=(1, 2, 3))
 
 
 def test_added_logits_need_the_last_state_alone() -> None:
@@ -318,6 +316,10 @@ def test_added_logits_need_the_last_state_alone() -> None:
         ({"layers": (6, 13)}, ["layer 13", "has 12"]),
         ({"strategy": "single", "layers": (3, 9)}, ["single feeds one layer", "names 2"]),
         ({"strategy": "gated", "layers": (3, 6, 9)}, ["gated feeds one layer", "names 3"]),
+        (
+            {"n_general": 2, "layers": (1, 2, 3)},
+            ["feeds 3 layers with as many parts of the general model, which has 2 layers"],
+        ),
         ({"source": "1-6"}, ["has 1 ranges", "feeds 2 layers"]),
         ({"source": "1-6,7-13"}, ["state 13", "has 12 layers"]),
         ({"source": "1-6,12-7"}, ["'12-7' is not a range"]),
