@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval, Le
 
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, Option, parse_bytes, parse_duration, parse_numbers
+from greenadapt.fields import Checked, Option, option_fields, parse_bytes, parse_duration, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
 RowRecipe = Literal["map", "norm", "pieces", "blend", "form"]
@@ -385,7 +385,7 @@ class ExpandConfig(Checked):
             panel=Panel.ROWS,
             paper="map",
         ),
-    ] = "map"
+    ] = "form"
     blend: Annotated[
         Share,
         advanced(
@@ -568,6 +568,7 @@ class TrainConfig(Checked):
             "Tokenization of a training example: drawn for each example and epoch (sample), once for each example "
             "(fixed) or for each batch, both, or always the base or the expanded tokenization.",
             paper="sample",
+            unset="both for a model with added words, else sample",
         ),
     ] = "sample"
     agreement: Annotated[
@@ -586,15 +587,37 @@ class TrainConfig(Checked):
             paper="mean",
         ),
     ] = "mean"
-    epochs: Annotated[Count, basic("Passes over the training data.")] = 10
+    epochs: Annotated[
+        Count,
+        basic(
+            "Passes over the training data.",
+            paper=100,
+            unset="as many as make 600 steps, and at least 4 readings of each example",
+        ),
+    ] = 10
     max_steps: Annotated[Count | None, advanced("Stop after at most this many optimizer steps.")] = None
-    learning_rate: Annotated[Positive, basic("Peak learning rate.", "--learning-rate --lr")] = 5e-5
+    learning_rate: Annotated[
+        Positive,
+        basic(
+            "Peak learning rate.",
+            "--learning-rate --lr",
+            paper=1e-5,
+            unset="0.0002 for a hidden size of 384, 0.0001 for 768, in inverse proportion",
+        ),
+    ] = 5e-5
     warmup: Annotated[Share, advanced("Share of the steps with a rising learning rate; it then falls to 0.")] = 0.1
-    batch_size: Annotated[Count, Option("Examples per optimizer step.")] = 32
+    batch_size: Annotated[Count, Option("Examples per optimizer step.", paper=32, unset="16")] = 32
     weight_decay: Annotated[NotNegative, advanced("Decoupled weight decay, except on biases and layer norms.")] = 0.0
     clip: Annotated[Positive, advanced("Maximum norm of the gradient.")] = 1.0
     precision: Annotated[Precision, _PRECISION] = "auto"
-    keep: Annotated[Keep, Option("Keep the model of the last epoch, or of the best epoch on --dev.")] = "last"
+    keep: Annotated[
+        Keep,
+        Option(
+            "Keep the model of the last epoch, or of the best epoch on --dev.",
+            paper="last",
+            unset="best with --dev, else last",
+        ),
+    ] = "last"
     patience: Annotated[Count | None, Option("Stop after this many epochs without a better score on --dev.")] = None
 
     def __post_init__(self) -> None:
@@ -611,8 +634,12 @@ class TrainConfig(Checked):
         return _settings(self, "agreement")
 
 
-PAPER: dict[str, Any] = {"epochs": 100, "learning_rate": 1e-5}
+PAPER: dict[str, Any] = {
+    name: field.option.paper for name, field in option_fields(TrainConfig).items() if field.option.paper is not None
+}
 """Settings of ``TrainConfig`` in arXiv 2004.03354."""
+AUTOMATIC = frozenset({"mix", "epochs", "learning_rate", "batch_size", "keep"})
+"""The settings of ``TrainConfig`` that ``finetune`` chooses for a single task if the user does not set them."""
 
 
 @dataclass(frozen=True)
@@ -712,7 +739,7 @@ class SamplingConfig(Checked):
     falls from 1 in the first epoch to 0.2 in the last (anneal)."""
     steps_per_epoch: Annotated[
         Count | None,
-        advanced("Steps per epoch, of all tasks together.", paper="2400", unset="the number of batches of all tasks"),
+        advanced("Steps per epoch, of all tasks together.", paper=2400, unset="the number of batches of all tasks"),
     ] = None
 
 
@@ -969,7 +996,7 @@ class PretrainConfig(Checked):
     ] = None
     """An abstract has about 128 pieces; an input of 512 costs at least four times as much."""
     heldout: Annotated[
-        HeldOutShare, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper="0.3")
+        HeldOutShare, Option("Share of the documents to hold out for evaluation.", panel=Panel.TEXT, paper=0.3)
     ] = 0.3
     mask_share: Annotated[Annotated[float, Interval(gt=0, lt=1)], advanced("Share of the pieces to predict.")] = 0.15
     whole_words: Annotated[bool, Option("Mask all pieces of a word together.", panel=Panel.MASKING)] = False

@@ -23,8 +23,8 @@ class Option:
     """Names of the option, such as ``--a/--no-a`` or ``--learning-rate --lr``; empty: the field's name."""
     panel: str | None = None
     """The panel in the help; ``None``: that of the class, if any."""
-    paper: str = ""
-    """The value in the paper that the stage implements."""
+    paper: Any = None
+    """The value in the paper that the stage implements, set by ``--preset paper``."""
     unset: str = ""
     """The meaning of ``None`` or an empty value."""
     is_path: bool = False

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeGuard, get_args, get_origin
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.recipes import keep_records
 from greenadapt.errors import InputError, UsageError
-from greenadapt.fields import Field, explicit_arguments, option_fields, refuse_without_effect, without_ranges
+from greenadapt.fields import (
+    Field,
+    check_value,
+    explicit_arguments,
+    option_fields,
+    refuse_without_effect,
+    without_ranges,
+)
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.files import Json
 
@@ -24,10 +31,11 @@ class Arguments:
     ``configs``; raises ``UsageError`` for one that has no effect without another.
     """
 
-    def __init__(self, *configs: Any) -> None:
-        self.explicit = explicit_arguments()
-        """Without the defaults."""
+    def __init__(self, *configs: Any, preset: str | None = None) -> None:
         fields = {field.parameter: field for config in configs for field in option_fields(config).values()}
+        paper = {name: field.option.paper for name, field in fields.items() if field.option.paper is not None}
+        self.explicit = (paper if preset else {}) | explicit_arguments()
+        """Without the defaults; with a ``preset`` it has the paper's values, too."""
         values = {name: field.default for name, field in fields.items()} | self.explicit
         for name in self.explicit:
             if name in fields:

@@ -70,6 +70,7 @@ def adapt(
     corpus: Data,
     model: str | PathLike[str] | EncoderModel | None = None,
     *,
+    preset: Literal["paper"] | None = None,
     update: bool = False,
     # The text
     format: str | None = None,  # noqa: A002  (the option's name)
@@ -102,7 +103,7 @@ def adapt(
     method: AlignMethod = "lstsq",
     ridge: float = 1.0,
     random_scale: RandomScaleName = "bert",
-    rows: RowChoice = "map",
+    rows: RowChoice = "form",
     blend: float = 0.5,
     oov: OovRule = "base",
     replace_all: bool = False,
@@ -133,6 +134,7 @@ def adapt(
             records with a field ``text`` (or ``field="abstract"``), a ``datasets.Dataset`` or a data frame, which are
             kept in the workspace. A string with a line break is a text.
         model: The model: a folder, a hub id, ``"minilm"`` or ``"mpnet"``; by default the only one used so far.
+        preset: ``"paper"`` for the settings of the paper, where the other arguments do not set them.
         update: Whether to add only the documents that are new to what an earlier call made.
         out: The folder of the model, in place of one in the ``workspace``.
         progress: Whether to show notes and bars on stderr, or where to. Without, warnings are Python's own.
@@ -151,7 +153,7 @@ def adapt(
         >>> adapted.alignment.precision_at_10
         0.41
     """
-    arguments = Arguments(W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions)
+    arguments = Arguments(W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions, preset=preset)
     if update and not is_named(corpus):
         raise UsageError("update finds a corpus by its path, and that of texts is their content", "give a file")
     of_text = arguments.make(TextOptions)
@@ -165,7 +167,13 @@ def adapt(
     from greenadapt.stages.adapt import adapt as stage
 
     request = AdaptRequest(
-        of_vectors, arguments.make(AlignConfig), of_rows, of_text, update, arguments.named(W2VConfig)
+        of_vectors,
+        arguments.make(AlignConfig),
+        of_rows,
+        of_text,
+        update,
+        arguments.named(W2VConfig),
+        arguments.named(ExpandConfig),
     )
     start = None if model is None else folder_of(model)
     name = corpus_of(corpus, session.workspace.root)
@@ -206,18 +214,18 @@ def finetune(
     preset: Literal["paper"] | None = None,
     seeds: NumberOfSeeds = 1,
     seed: Seed = 0,
-    mix: Mix = "sample",
+    mix: Mix | None = None,
     agreement: float = 0.0,
     pool: PoolChoice = "mean",
-    epochs: int = 10,
+    epochs: int | None = None,
     max_steps: int | None = None,
-    learning_rate: float = 5e-5,
+    learning_rate: float | None = None,
     warmup: float = 0.1,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     weight_decay: float = 0.0,
     clip: float = 1.0,
     precision: Precision = "auto",
-    keep: Keep = "last",
+    keep: Keep | None = None,
     patience: int | None = None,
     unlabelled_batch: int = 16,
     unlabelled_weight: float = 1.0,

@@ -16,10 +16,13 @@ from greenadapt.cli.boundary import FORCED, ClosedOutput, exit_on_sigterm, in_wo
 from greenadapt.cli.option_checks import leave_out_unused, paths_read, require_names
 from greenadapt.cli.options import (
     FIELDS,
+    PRESET,
+    Preset,
     as_shown,
     command_words,
     full_help_option,
     keep_argument,
+    paper_settings,
     read_argument,
     remember,
     start_output,
@@ -28,6 +31,7 @@ from greenadapt.cli.options import (
 from greenadapt.cli.output.console import hide_details, set_output
 from greenadapt.cli.settings import (
     CONFIG,
+    Setting,
     all_settings,
     command_key,
     find_settings,
@@ -136,7 +140,11 @@ class _Command(_WithFullHelp, TyperCommand):
         order = read_argument(self, values, order)
         if not values.keys() & {"help", "help_all"}:  # help shows the defaults
             self._take_settings(ctx, values)
-        set_elsewhere = {name: setting.value for name, setting in all_settings(ctx).items() if values.get(name) is None}
+        set_elsewhere = {
+            name: setting.value
+            for name, setting in all_settings(ctx).items()
+            if values.get(name) is None and setting.source != PRESET
+        }
         set_parameters = [parameter for parameter in self.params if parameter.name in set_elsewhere]
         all_values = {**values, **set_elsewhere}
         set_output(as_json=all_values.get("log_format") == "json")  # also for errors in other options
@@ -164,7 +172,14 @@ class _Command(_WithFullHelp, TyperCommand):
 
     def _take_settings(self, ctx: Any, values: dict[str, Any]) -> None:
         key = command_key(command_words(ctx))
-        keep_settings(ctx, find_settings(ctx.find_root().command, key, values.get(CONFIG)))
+        settings = find_settings(ctx.find_root().command, key, values.get(CONFIG))
+        set_preset = settings.get(PRESET)
+        preset = values.get(PRESET) or (set_preset and set_preset.value)
+        if preset == Preset.paper and key != "finetune":  # which has a paper for one task and one for several
+            paper = paper_settings(getattr(self.callback, FIELDS))
+            location = f"--{PRESET} {preset}"
+            settings = {name: Setting(value, location, PRESET, False) for name, value in paper.items()} | settings
+        keep_settings(ctx, settings)
 
     def _wants_json(self, ctx: Any, args: list[str]) -> bool:
         """Whether --log-format is json, even if the options cannot be parsed."""

@@ -42,6 +42,7 @@ def adapt(
 
     option_checks.refuse_field(ctx, [corpus], text.format)
     session = o.make_session(options)
-    explicit = option_checks.explicit_fields(ctx, W2VConfig)
-    request = stage.AdaptRequest(replace(w2v, workers=session.workers), align, expand, text, update, explicit)
+    named, named_rows = (option_checks.explicit_fields(ctx, config) for config in (W2VConfig, ExpandConfig))
+    vectors = replace(w2v, workers=session.workers)
+    request = stage.AdaptRequest(vectors, align, expand, text, update, named, named_rows)
     print_results(stage.adapt(session, corpus, model, request), as_json)

@@ -21,7 +21,7 @@ def expand(
     options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force", "dry_run")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Add the mapped vectors as embedding rows.
+    """Add an embedding row for each new word.
 
     Writes a model folder that plain transformers loads.
     """
@@ -31,4 +31,5 @@ def expand(
     if alignment is not None:
         corpus, model = option_checks.own_values(ctx, "corpus", "model")
     session = o.make_session(options)
-    print_results([stage.expand(session, corpus, model, config, alignment)], as_json)
+    named = option_checks.explicit_fields(ctx, ExpandConfig)
+    print_results([stage.expand(session, corpus, model, config, alignment, named)], as_json)

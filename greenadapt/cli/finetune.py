@@ -1,7 +1,6 @@
 """``greenadapt finetune``."""
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,8 +8,9 @@ import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import Pick, basic, examples, option
+from greenadapt.cli.options import Pick, Preset, basic, examples, option
 from greenadapt.config import (
+    AUTOMATIC,
     PALS_PAPER,
     PAPER,
     AdapterConfig,
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
     from greenadapt.stages.session import Session
 
 _SESSION = ("workspace", "force", "dry_run", "max_time", "nice", "cluster", "cores_each", "gpus_each")
-
-
-class Preset(StrEnum):
-    """Settings of a paper."""
-
-    paper = "paper"
 
 
 Dev = Annotated[str | None, basic("--dev", "Labelled file to evaluate on after every epoch.", Panel.DATA)]
@@ -112,7 +106,7 @@ def finetune(
     whole_sentences: WholeSentences = False,
     save_logits: SaveLogits = False,
     preset: PresetOption = None,
-    training: TrainConfig,
+    training: Annotated[TrainConfig, Pick(**dict.fromkeys(AUTOMATIC))],
     unlabelled: Unlabelled = None,
     unlabelled_config: UnlabelledConfig,
     seeds: Seeds = 1,

@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import MISSING, replace
+from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, signature
 from itertools import chain
@@ -26,6 +27,16 @@ from greenadapt.storage.files import short
 if TYPE_CHECKING:
     from greenadapt.stages.plan import DryRunPlan
     from greenadapt.stages.session import Session
+
+
+def option(names: str, text: str, panel: str | None = None, *, is_basic: bool = False, **settings: Any) -> Any:
+    """A typer option with the help ``text``, which the short help lists if it is basic; spaces separate ``names``."""
+    result = typer.Option(*names.split(), help=text, rich_help_panel=panel, **settings)
+    result.is_basic = is_basic
+    return result
+
+
+basic = partial(option, is_basic=True)
 
 
 FIELDS = "option_fields"
@@ -63,6 +74,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         for field in picked:
             parameters.setdefault(field.parameter, _parameter(field, pick.defaults.get(field.name, field.default)))
     fields = {field.parameter: field for _, _, picked in configs.values() for field in picked}
+    if PRESET not in parameters and any(_differs(field, parameters[name].default) for name, field in fields.items()):
+        parameters[PRESET] = _PRESET
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -82,6 +95,35 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters_}
     setattr(run, FIELDS, fields)
     return run
+
+
+PRESET = "preset"
+
+
+class Preset(StrEnum):
+    """Settings of a paper."""
+
+    paper = "paper"
+
+
+_PRESET = Parameter(
+    PRESET,
+    Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Preset | None, option("--preset", "paper: the settings of the paper, where other options do not set them.")
+    ],
+)
+
+
+def _differs(field: Field, default: Any) -> bool:
+    """Whether the paper's value of ``field`` is another one than the ``default`` of a command."""
+    return field.option.paper not in (None, default)
+
+
+def paper_settings(fields: Mapping[str, Field]) -> dict[str, str]:
+    """The paper's values of ``fields``, by parameter, as on the command line."""
+    return {name: str(field.option.paper) for name, field in fields.items() if field.option.paper is not None}
 
 
 def _argument(corpus: Parameter | None) -> list[Parameter]:
@@ -159,8 +201,8 @@ def _parameter(field: Field, default: Any) -> Parameter:
         kind = kind | None
     elif default is MISSING:
         default = Parameter.empty
-    details = [("paper", field.option.paper), ("default", unset)]
-    text = " ".join([field.option.help, *(f"[{name}: {value}]" for name, value in details if value)])
+    details = [("paper", field.option.paper), ("default", (unset or None) if default is None else None)]
+    text = " ".join([field.option.help, *(f"[{name}: {value}]" for name, value in details if value is not None)])
     is_shown = default not in (None, Parameter.empty)
     is_basic = field.option.is_basic
     typer_option = option(" ".join(field.names), text, field.option.panel, is_basic=is_basic, show_default=is_shown)
@@ -178,6 +220,8 @@ def _chosen(picked: list[Field], values: dict[str, Any]) -> dict[str, Any]:
             value = field.default if value is None else field.option.parse(value, field.option_name)
         elif isinstance(field.default, tuple):
             value = tuple(map(str, value or field.default))
+        elif value is None:  # this command has no default of its own
+            value = field.default
         chosen[field.name] = value
     return chosen
 
@@ -343,16 +387,6 @@ def steps_printed(as_json: bool) -> Iterator[None]:
 
 _OPTION, _ARGUMENT = "corpus", "corpus_argument"
 """Names of the parameters of the corpus."""
-
-
-def option(names: str, text: str, panel: str | None = None, *, is_basic: bool = False, **settings: Any) -> Any:
-    """A typer option with the help ``text``, which the short help lists if it is basic; spaces separate ``names``."""
-    result = typer.Option(*names.split(), help=text, rich_help_panel=panel, **settings)
-    result.is_basic = is_basic
-    return result
-
-
-basic = partial(option, is_basic=True)
 
 
 class AsArgument:

@@ -28,6 +28,8 @@ class AdaptRequest:
     """Whether to add only new documents to an earlier result."""
     named: Collection[str] | None = None
     """The fields of ``w2v`` that the user named (``None``: all); existing vectors may differ in other fields."""
+    named_rows: Collection[str] | None = None
+    """The same of ``expand`` and the existing model."""
 
 
 def adapt(session: Session, corpus: str | None, model: str | None, request: AdaptRequest) -> list[Result]:
@@ -48,10 +50,10 @@ def adapt(session: Session, corpus: str | None, model: str | None, request: Adap
         opened.checkpoint.first_new_id(opened.vocabulary.size)  # refuses ids without rows, before hours of work
         training = check_w2v(inner, recipe.name, chosen, dim, request.w2v, request.named)
         check_align(inner, recipe.name, chosen, request.align)
-        check_expand(session, recipe.name, chosen, request.expand)
+        expansion = check_expand(session, recipe.name, chosen, request.expand, request.named_rows)
         prepared = run_prepare(inner, recipe, chosen, request.text, update=request.update)
         trained = run_w2v(inner, chosen, prepared, training, update=request.update)
         vectors = trained_vectors(trained)
         base = OpenedBase(chosen) if prepared.fresh or trained.fresh else opened  # files can change within hours
         aligned = run_align(inner, recipe.name, base, vectors, request.align, is_judged=False)
-        return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, request.expand)]
+        return [prepared, trained, aligned, run_expand(session, recipe.name, base, aligned, vectors, expansion)]

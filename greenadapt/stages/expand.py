@@ -1,5 +1,6 @@
 """The expand stage: a map, vectors and a model in, an adapted model folder out."""
 
+from collections.abc import Collection
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -25,24 +26,32 @@ from greenadapt.report import map_quality
 from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.map_quality import MAP
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors
-from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of
+from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of, unnamed
 from greenadapt.storage.files import Json, expanded, hash_file, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Manifest, Result, found_at, open_result, read_manifest, result_behind, verified
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.export import ExportReport, export_tokenizers
 from greenadapt.vectors.alignment import Alignment
+from greenadapt.vectors.quality import MIN_OVERLAP
 from greenadapt.vectors.rows import Expansion, replacements
 
 
 def expand(
-    session: Session, corpus: str | None, model: str | None, config: ExpandConfig, alignment: Path | None = None
+    session: Session,
+    corpus: str | None,
+    model: str | None,
+    config: ExpandConfig,
+    alignment: Path | None = None,
+    named: Collection[str] | None = None,
 ) -> Result:
-    """Add the mapped vectors of new words to the model, and write a folder that transformers loads."""
+    """Add rows for new words to the model, and write a folder that transformers loads; for ``named`` see
+    ``check_expand``.
+    """
     aligned = find_alignment(session, corpus, model, alignment)
     chosen = model_of(aligned, model)
     name = aligned.manifest.facts["corpus"]
-    check_expand(session, name, chosen, config)
+    config = check_expand(session, name, chosen, config, named)
     check_model(chosen, whole=True, generative=True)
     with session.locked(None if session.out else name, chosen.name):
         return run_expand(session, name, OpenedBase(chosen), aligned, fitted_vectors(aligned), config)
@@ -65,12 +74,18 @@ def alignment_of(folder: Path) -> Result:
     return aligned
 
 
-def check_expand(session: Session, corpus: str, model: PretrainedModel, config: ExpandConfig) -> None:
-    """Raise the errors of the stage about its files or an existing result, before any work."""
+def check_expand(
+    session: Session, corpus: str, model: PretrainedModel, config: ExpandConfig, named: Collection[str] | None = None
+) -> ExpandConfig:
+    """Raise the errors of the stage about its files or an existing result, before any work.
+
+    Fields of ``config`` that are not ``named`` take the values of the existing result; ``None`` means that all are.
+    """
     for path in config.restrict_to:
         if not Path(path).is_file():
             raise MissingError(f"no file {path}", "give --restrict-to a text file")
     place = session.place(corpus, model.name, EXPAND)
+    config = session.kept_settings(place, EXPAND, config, unnamed(config, named))
     session.check(place, EXPAND, asdict(config))
     current = place.current()
     if current is not None and not session.force and current.manifest.facts.get("corpus") != corpus:
@@ -78,6 +93,7 @@ def check_expand(session: Session, corpus: str, model: PretrainedModel, config: 
             f"{place.path} was made from another corpus ({current.manifest.facts.get('corpus')} → {corpus})",
             "keep both with another --out, or replace it with --force",
         )
+    return config
 
 
 def run_expand(
@@ -104,6 +120,11 @@ def run_expand(
         alignment = Alignment.load(verified(aligned).folder)
         expansion = Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)
         recipe = expansion.recipe.config.rows
+        if recipe != config.rows and config.rows == "form":
+            session.progress.warn(
+                f"rows from form need {MIN_OVERLAP} known words that can be spelled in pieces, and the text has "
+                f"{len(expansion.spelled.rows)}: the new rows are the mean of the words' pieces; use more text"
+            )
         if base.checkpoint.architecture.is_generative and expansion.recipe.needs_map:
             session.progress.warn(
                 f"rows by --rows {recipe} can spoil all predictions of a generative language model; "

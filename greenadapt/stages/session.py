@@ -3,12 +3,12 @@
 import io
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar
 
 from tokenizers import Tokenizer
 
@@ -21,7 +21,7 @@ from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.plan import DryRunPlan
-from greenadapt.storage.files import Json, beside, expanded, naming, real_folder
+from greenadapt.storage.files import Json, beside, expanded, naming, plain, real_folder
 from greenadapt.storage.jobs import Job, Place, check_place, run_job
 from greenadapt.storage.locks import lock
 from greenadapt.storage.results import Manifest, Result, open_result
@@ -30,6 +30,7 @@ from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.workers import launched_processes, usable_cores
 
 CORPUS, W2V, ALIGN, EXPAND = "corpus", "w2v", "align", "expand"
+ConfigOf = TypeVar("ConfigOf", bound=Any)
 PRETRAIN, FINETUNE, COMPILE, QA = "pretrain", "finetune", "compile", "qa"
 
 
@@ -119,6 +120,27 @@ class Session:
         check_place(place, stage, config, force=self.force)
         self.expect(place, stage)
 
+    def kept_settings(self, place: Place, stage: str, config: ConfigOf, automatic: Iterable[str]) -> ConfigOf:
+        """``config`` with the ``automatic`` fields, which the user did not set, as in the existing result; notes which.
+
+        So a result stays up to date if a new version has other defaults.
+        """
+        current = None if self.force else place.current()
+        if current is None or current.manifest.stage != stage:
+            return config
+        values, new_values = current.manifest.config, plain(asdict(config))
+        kept = {
+            name: tuple(values[name]) if isinstance(values[name], list) else values[name]
+            for name in automatic
+            if name in values and values[name] != new_values[name]
+        }
+        if kept:
+            text = ", ".join(f"{name} {value}" for name, value in sorted(kept.items()))
+            self.progress.note(
+                f"{stage}: {place.path} keeps the settings it was made with ({text}); --force makes it anew"
+            )
+        return replace(config, **kept)
+
     def expect(self, place: Place, stage: str) -> None:
         """In a dry run, note a later step, which writes to ``place``."""
         if self.plan is not None:
@@ -180,6 +202,11 @@ class Session:
     def model_name(self, corpus: str, model: str | None) -> str:
         """The workspace name of ``--model``, by default of the only model with results for ``corpus``."""
         return model_name(model) if model is not None else self.workspace.only_model(corpus)
+
+
+def unnamed(config: Any, named: Collection[str] | None, *without: str) -> list[str]:
+    """The fields of ``config`` that are neither ``named`` nor among ``without``; ``None`` means that all are named."""
+    return [] if named is None else [field.name for field in fields(config) if field.name not in {*named, *without}]
 
 
 def model_of(result: Result, source: str | None = None) -> PretrainedModel:

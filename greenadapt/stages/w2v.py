@@ -13,7 +13,7 @@ from greenadapt.config import ResolvedEngine, TextOptions, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import UsageError
 from greenadapt.stages.corpus import choose_corpus, choose_model, earlier_vectors, run_prepare, vectors_update
-from greenadapt.stages.session import W2V, Session
+from greenadapt.stages.session import W2V, Session, unnamed
 from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import OF_MACHINES, Job, Outcome
 from greenadapt.storage.results import EARLIER_COST, Result, verified
@@ -62,13 +62,15 @@ def check_w2v(
     """Resolve the settings; ``dim`` defaults to the model's. Raises the errors of the stage about an existing result.
 
     Fields of ``config`` that are not ``named`` take the values of existing vectors; ``None`` means that all are named.
+    Neither a new release nor installing numba changes vectors: ``resolve_engine`` keeps the engine.
     """
     place = session.place(corpus, model.name, W2V)
     if config.dim is None:
         config = replace(config, dim=dim)
+    config = session.kept_settings(place, W2V, config, unnamed(config, named, *OF_MACHINES, "engine"))
     current = None if session.force else place.current()
     if current is not None and current.manifest.stage == W2V:
-        config = _as_current(session, current, config, named)
+        _note_workers(session, current, config)
     engine: ResolvedEngine | None = None if current is None else current.manifest.config.get("engine")
     resolved = Resolved(resolve_engine(config, engine, session.progress), config.engine == "auto")
     if session.cluster is not None and resolved.config.engine != "fast":
@@ -124,20 +126,9 @@ def run_w2v(
     return session.run(place, job)
 
 
-def _as_current(session: Session, current: Result, config: W2VConfig, named: Collection[str] | None) -> W2VConfig:
-    """Replace fields of ``config`` that are not ``named`` with those of the ``current`` vectors; a note lists them.
-
-    ``resolve_engine`` keeps the engine: neither a new release nor installing numba changes vectors.
-    """
-    values, new_values = current.manifest.config, asdict(config)
-    names = [] if named is None else [name for name in new_values if name not in {*named, *OF_MACHINES, "engine"}]
-    different = {name: values[name] for name in names if name in values and values[name] != new_values[name]}
-    if different:
-        text = ", ".join(f"{name} {value}" for name, value in different.items())
-        session.progress.note(f"w2v: the vectors in {current.path} are used as they are ({text}); --force trains anew")
+def _note_workers(session: Session, current: Result, config: W2VConfig) -> None:
     if config.workers == 1 and session.cluster is None and current.manifest.facts.get("workers", 1) != 1:
         session.progress.note(
             f"w2v: the vectors in {current.path} were trained by several workers; --force trains them with one, which "
             "gives the same bytes each time"
         )
-    return replace(config, **different)

@@ -332,22 +332,17 @@ class Expansion:
 
     @cached_property
     def recipe(self) -> RowFormula:
-        """How new rows are computed; ``--rows auto`` selects the recipe with the highest cosine on held-out words."""
+        """How new rows are computed: by ``pieces`` if there are too few words to fit ``form``; ``--rows auto`` selects
+        the recipe with the highest cosine on held-out words.
+        """
         if self.config.rows != "auto":
             name = self.config.rows
         else:
             name = max(self.figures, key=lambda name: self.figures[name].cosine)
-        recipe = self.blank.named(name)
-        if name != "form":
-            return recipe
-        n = len(self.spelled.rows)
-        if n < MIN_OVERLAP:
-            raise InputError(
-                f"--rows form is fitted on words that could be spelled without their row: there are {n}, {MIN_OVERLAP} "
-                "are needed",
-                "use a larger corpus, or --rows norm",
-            )
-        return recipe.fitted(self.spelled, np.arange(n))
+        n = len(self.spelled.rows) if name == "form" else 0
+        if name != "form" or n < MIN_OVERLAP:
+            return self.blank.named("pieces" if name == "form" else name)
+        return self.blank.named(name).fitted(self.spelled, np.arange(n))
 
     @cached_property
     def figures(self) -> dict[RowRecipe, HeldOut]:

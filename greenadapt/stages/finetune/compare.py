@@ -21,8 +21,8 @@ from greenadapt.inference.models import OpenedModel, one_process
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
-from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, has_added_words, run_finetuning
+from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
+from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, run_finetuning
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, beside, described_in, plain, sync_file
@@ -54,6 +54,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str]) -
     if models and request.test is None:
         raise UsageError("nothing to compare on", "give --test FILE")
     require_torch("fine-tuning")
+    request = request.with_chosen_training(session.progress)
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
     requests = [request, *(for_model(plain, model) for model in models)]
     outs = _outs(session, requests)
@@ -74,7 +75,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str]) -
 
 def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
     """The request for another ``model``, without what needs two tokenizations if the model has only one."""
-    if not has_added_words(starting_model(model)):
+    if not has_added_words(starting_model(model).folder):
         training = replace(request.training, agreement=0.0)
         request = replace(request, training=training, unlabelled=None, unlabelled_config=UnlabelledConfig())
     return replace(request, model=model)
@@ -154,13 +155,14 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ``session.out`` has other files, and what ``finetune`` raises, before any training.
     """
     require_torch("cross-validation")
+    request = request.with_chosen_training(session.progress)
     one_process("assess")
     work = session.out or session.workspace.folds()
     refuse_overlap(work, {**request.sources(), "model": request.model}, is_replaced=False)
     if session.out is not None:
         _refuse_foreign(session.out)
     adapted = starting_model(request.model)
-    if not has_added_words(adapted):
+    if not has_added_words(adapted.folder):
         raise UsageError(f"{request.model} has no added words", "give an adapted model with --model")
     base = base or _base_of(adapted)
     [entry] = request.tasks
@@ -249,7 +251,7 @@ class _Run:
         inputs = checked.job(lambda _: Outcome({})).inputs
         key = Manifest(FINETUNE, plain(checked.config()), inputs).key[:16]
         model = checked.start.model
-        views = VIEWS if has_added_words(model) else VIEWS[1:2]
+        views = VIEWS if has_added_words(model.folder) else VIEWS[1:2]
         session = replace(session, out=work / _RUNNING / key, cluster=None)
         finetuning = replace(checked, session=session, place=session.place("", model.name, FINETUNE))
         return cls(finetuning, views, work / f"{key}.safetensors", name)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -14,6 +15,7 @@ from greenadapt.checkpoints.provenance import check_model, note_code, note_lower
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import (
+    AUTOMATIC,
     NOT_WITH_ADD_TO,
     AdapterConfig,
     MemoryConfig,
@@ -25,16 +27,18 @@ from greenadapt.config import (
     UnlabelledConfig,
     preset_settings,
 )
-from greenadapt.errors import InputError, UsageError
+from greenadapt.corpus.opening import refuse_read_once, require_source
+from greenadapt.errors import InputError, UsageError, counted
 from greenadapt.fields import check_value, option_fields
 from greenadapt.inference.entries import read_entries
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
-from greenadapt.progress import PrefixedProgress, Progress
+from greenadapt.progress import PrefixedProgress, Progress, Silent
 from greenadapt.stages.session import Session, adapted_model
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
 from greenadapt.tasks.metrics import average, chosen_metric, metric_of
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
+from greenadapt.tokenization.added_words import WORDS_FILE
 
 
 def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> Json:
@@ -122,6 +126,8 @@ class FinetuneRequest:
     """The adapter of each task; ``None`` for a single task, a plain model with a head."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     training: TrainConfig = field(default_factory=TrainConfig)
+    automatic: Collection[str] = ()
+    """The settings of ``training`` that the user left to greenadapt: a finished result keeps its own."""
     run: RunConfig = field(default_factory=RunConfig)
     seeds: tuple[int, ...] = (0,)
     save_logits: bool = False
@@ -148,6 +154,36 @@ class FinetuneRequest:
         dev_sets = {} if dev is None else {"dev": dev}
         entry = TaskEntry("", task, train, dev_sets, {} if test is None else {"test": test}, None)
         return cls(model, (entry,), None, training=training, **fields)
+
+    def with_chosen_training(self, progress: Progress) -> "FinetuneRequest":
+        """The request with the ``automatic`` settings of a single task chosen, and a note of what they are.
+
+        Peak rate 2e-4 · min(1, 384 / hidden size), batches of 16, 600 steps and at least 4 readings of each example:
+        too few steps leave a model untrained (arXiv 2006.04884). Rate and steps were chosen on development sets.
+        """
+        if not self.automatic:
+            return self
+        model, entry = starting_model(self.model), self.tasks[0]
+        width = int(Checkpoint.open(model.folder).setting("hidden_size", "dim"))
+        values: Json = {
+            "mix": "both" if has_added_words(model.folder) else TrainConfig.mix,
+            "learning_rate": float(f"{_RATE * min(1, _WIDTH / width):.2g}"),
+            "batch_size": _BATCH_SIZE,
+            "keep": "best" if entry.dev else "last",
+        }
+        chosen = {name: value for name, value in values.items() if name in self.automatic}
+        training = replace(self.training, **chosen)
+        if "epochs" in self.automatic:
+            n, views = _number_of_examples(entry), 2 if training.mix == "both" else 1
+            readings = max(_MIN_READINGS, _MIN_STEPS * training.batch_size / max(n, 1))
+            training = replace(training, epochs=ceil(readings / views))
+            steps = training.epochs * ceil(views * n / training.batch_size)
+            progress.note(
+                f"{counted(training.epochs, 'epoch')} of {counted(n, 'example')}"
+                f"{', each in both tokenizations' if views == 2 else ''}: {steps:,} steps, peak rate "
+                f"{training.learning_rate:g}; --epochs and --learning-rate change this"
+            )
+        return replace(self, training=training)
 
     def __post_init__(self) -> None:
         check_memory(self.memory, self.memory_config, self.run)
@@ -328,8 +364,9 @@ class FinetuneArguments:
         }
         if self.tasks is None:
             start = adapted_model(session, self.corpus, self.model)
+            task, automatic = self._task(), AUTOMATIC - {*self.explicit, *of_training}
             common |= {"save_logits": self.save_logits, "unlabelled": unlabelled, "unlabelled_config": self.unlabelled}
-            return FinetuneRequest.of_one(start, train, dev, test, self._task(), **common)
+            return FinetuneRequest.of_one(start, train, dev, test, task, automatic=automatic, **common)
         is_added = self.add_to is not None
         start = str(self.add_to) if is_added else adapted_model(session, self.corpus, self.model)
         sampling = replace(self.sampling, **of_sampling)
@@ -345,6 +382,25 @@ class FinetuneArguments:
             for settings in preset_settings(self.preset, many=self.tasks is not None)
         )
         return training, sampling
+
+
+def has_added_words(folder: Path) -> bool:
+    """Whether a model's folder has an expanded tokenization."""
+    return (folder / WORDS_FILE).is_file()
+
+
+_BATCH_SIZE, _MIN_STEPS, _MIN_READINGS = 16, 600, 4
+_RATE, _WIDTH = 2e-4, 384
+"""The best peak rate for 300 labels and the hidden size of the model for which it was measured."""
+
+
+def _number_of_examples(entry: TaskEntry) -> int:
+    """The number of training examples; reads the files, which are read again for training."""
+    for source in entry.train:
+        require_source(source)
+        refuse_read_once(source)
+    task = make_task(entry.config)
+    return sum(len(task.read(source, Silent())) for source in entry.train)
 
 
 _MOST_UNLABELLED = 20_000

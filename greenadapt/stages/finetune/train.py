@@ -33,6 +33,7 @@ from greenadapt.stages.finetune.request import (
     FinetuneRequest,
     Start,
     described,
+    has_added_words,
     only_tasks,
     read_task_data,
     read_unlabelled,
@@ -45,7 +46,6 @@ from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.metrics import metric_of, over_seeds
-from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
 
@@ -130,7 +130,7 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
     Raises ``ConflictError`` if the folder has added tasks, which training again would remove.
     """
     require_torch("fine-tuning")
-    run = check_finetune(session, request)
+    run = check_finetune(session, request.with_chosen_training(session.progress))
     if session.cluster is not None:
         from greenadapt.stages.finetune.on_cluster import train_on_cluster
 
@@ -159,6 +159,7 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
         refuse_overlap(session.workspace.memory_cache(), request.sources(), is_replaced=False)
     session = replace(session, out=session.out or default_out(request, start.model))
     place = session.place("", start.model.name, FINETUNE)
+    request = replace(request, training=session.kept_settings(place, FINETUNE, request.training, request.automatic))
     if not request.is_plain:
         return Finetuning(session, place, request, start)
     run = SingleTaskFinetuning(session, place, request, start)
@@ -173,11 +174,6 @@ def default_out(request: FinetuneRequest, start: PretrainedModel) -> Path:
     if not first.name:
         return Path("runs") / f"{first.config.task}-{start.name}-{data_name(first.train)}{strategy}"
     return Path("runs") / f"tasks-{start.name}-{join_names(entry.name for entry in request.tasks)}{strategy}"
-
-
-def has_added_words(model: PretrainedModel) -> bool:
-    """Whether a model's folder has an expanded tokenization."""
-    return (model.folder / WORDS_FILE).is_file()
 
 
 def read_scores(result: Result) -> Json:
@@ -211,7 +207,7 @@ class Finetuning:
         request = self.request
         options = {"--agreement": request.training.agreement, "--unlabelled": request.unlabelled}
         for option, value in options.items():
-            if value and not has_added_words(self.start.model):
+            if value and not has_added_words(self.start.model.folder):
                 raise UsageError(
                     f"{option} is for two tokenizations, and {self.start.model.name} has no added words",
                     "give an adapted model, or leave it out",
@@ -366,7 +362,7 @@ class Finetuning:
             entries=request.tasks,
             scores=read_described(work / SCORES),
             examples=outcome.facts["examples"],
-            is_expanded=has_added_words(start.model),
+            is_expanded=has_added_words(start.model.folder),
             memory=None if start.memory is None else start.memory.as_settings(),
             cost=cost,
         ).text()
@@ -445,7 +441,7 @@ class SingleTaskFinetuning(Finetuning):
             sources=request.sources(),
             scores=read_described(work / SCORES),
             counts=outcome.counts,
-            is_expanded=(work / WORDS_FILE).is_file(),
+            is_expanded=has_added_words(work),
             cost=cost,
         ).text()
 
