@@ -59,7 +59,7 @@ def expand_ours(arguments: argparse.Namespace) -> float:
     out = arguments.work / "ours"
     out.mkdir()
     base = OpenedBase(find_model(arguments.model))
-    write_adapted(Expansion(base.checkpoint, base.vocabulary, vectors, alignment, ExpandConfig()), out)
+    write_adapted(Expansion(base.checkpoint, base.vocabulary, vectors, alignment, ExpandConfig(rows="map")), out)
     return time.perf_counter() - begin
 
 

@@ -82,12 +82,12 @@ def _small_data(data: Path, folder: Path) -> None:
 def _commands() -> dict[str, list[str]]:
     """The commands by name; paths are relative to the work folder, so that derived names are always the same."""
     adapt = "adapt --corpus data/text.txt --model minilm --min-count 5 --epochs 2 --workers 1"
-    tune = "finetune --model adapted --max-steps 6 --batch-size 8 --precision float32"
+    tune = "finetune --model adapted --mix sample --epochs 10 --lr 5e-5 --max-steps 6 --batch-size 8 --precision float32"
     common = f"{tune} --max-length 64 --task"
     citations = "classification --train data/citations.jsonl --test data/citations.jsonl"
     lines = {
-        "gensim": f"{adapt} --workspace gensim --engine gensim",
-        "fast": f"{adapt} --workspace fast --engine fast --out adapted",
+        "gensim": f"{adapt} --rows map --workspace gensim --engine gensim",
+        "fast": f"{adapt} --workspace fast --engine fast --rows map --out adapted",
         "norm": f"{adapt} --workspace fast --engine fast --rows norm --variant norm",
         "ner": f"{common} ner --train data/ner.tsv --test data/ner.tsv --seeds 2 --out ner",
         "classification": f"{common} {citations} --save-logits --out classification",

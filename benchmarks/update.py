@@ -73,7 +73,7 @@ def _record(records: Records, options: argparse.Namespace, lines: list[bytes], r
     folder.mkdir(exist_ok=True)
     (folder / "text.txt").write_bytes(b"".join(lines[: round(run.share * len(lines))]))
     command = [sys.executable, "-m", "greenadapt", "adapt", "--corpus", str(folder / "text.txt"), "--json", "-q"]
-    command += ["--model", options.model, "--workspace", str(folder / "workspace"), *options.options]
+    command += ["--model", options.model, "--workspace", str(folder / "workspace"), "--rows", "map", *options.options]
     command += ["--workers", str(options.workers), *(["--update"] if run.update else [])]
     began, used = time.perf_counter(), _cpu_seconds()
     printed = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)

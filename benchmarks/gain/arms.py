@@ -159,9 +159,14 @@ def identity(model: str) -> str:
     return str(model_input(find_model(model))["sha256"])
 
 
+_DEFAULTS: Mapping[type, Options] = {ExpandConfig: {"rows": "map"}}
+"""Defaults when the first records were made, where they have changed since."""
+
+
 def changed_settings(config: Any) -> Json:
-    """The options of a configuration that differ from the defaults: keys that are made from them stay the same when the
-    configuration gets new options.
+    """The options of a configuration that differ from the defaults, as they were at first: keys that are made from them
+    stay the same when the configuration gets new options or defaults.
     """
-    options = {f.name: value for f in fields(config) if (value := getattr(config, f.name)) != f.default}
+    defaults = {f.name: f.default for f in fields(config)} | dict(_DEFAULTS.get(type(config), {}))
+    options = {name: value for name, default in defaults.items() if (value := getattr(config, name)) != default}
     return dict(plain(options))

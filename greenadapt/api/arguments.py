@@ -13,7 +13,6 @@ from greenadapt.corpus.recipes import keep_records
 from greenadapt.errors import InputError, UsageError
 from greenadapt.fields import (
     Field,
-    check_value,
     explicit_arguments,
     option_fields,
     refuse_without_effect,

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,13 @@ from greenadapt.cli.boundary import FORCED, ClosedOutput, exit_on_sigterm, in_wo
 from greenadapt.cli.option_checks import leave_out_unused, paths_read, require_names
 from greenadapt.cli.options import (
     FIELDS,
+    PAPER_VALUES,
     PRESET,
     Preset,
     as_shown,
     command_words,
     full_help_option,
     keep_argument,
-    paper_settings,
     read_argument,
     remember,
     start_output,
@@ -173,12 +174,13 @@ class _Command(_WithFullHelp, TyperCommand):
     def _take_settings(self, ctx: Any, values: dict[str, Any]) -> None:
         key = command_key(command_words(ctx))
         settings = find_settings(ctx.find_root().command, key, values.get(CONFIG))
-        set_preset = settings.get(PRESET)
-        preset = values.get(PRESET) or (set_preset and set_preset.value)
-        if preset == Preset.paper and key != "finetune":  # which has a paper for one task and one for several
-            paper = paper_settings(getattr(self.callback, FIELDS))
-            location = f"--{PRESET} {preset}"
-            settings = {name: Setting(value, location, PRESET, False) for name, value in paper.items()} | settings
+        preset = settings.get(PRESET)
+        if named := values.get(PRESET):
+            preset = Setting(named, f"--{PRESET} {named}", "", False)
+        if preset and preset.value == Preset.paper and key != "finetune":  # which has papers for one task and many
+            paper: dict[str, str] = getattr(self.callback, PAPER_VALUES)
+            of_paper = {name: replace(preset, value=value, source=PRESET) for name, value in paper.items()}
+            settings = of_paper | settings
         keep_settings(ctx, settings)
 
     def _wants_json(self, ctx: Any, args: list[str]) -> bool:

@@ -39,8 +39,8 @@ def option(names: str, text: str, panel: str | None = None, *, is_basic: bool = 
 basic = partial(option, is_basic=True)
 
 
-FIELDS = "option_fields"
-"""Attribute of a command's function: parameter → field."""
+FIELDS, PAPER_VALUES = "option_fields", "paper_values"
+"""Attributes of a command's function: parameter → field, and parameter → the value of --preset paper, as text."""
 
 
 class Pick:
@@ -62,6 +62,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     configs: dict[str, tuple[Any, bool, list[Field]]] = {}
     parameters: dict[str, Parameter] = {}
+    paper: dict[str, Any] = {}
     plain_parameters: list[str] = []
     for name, parameter in signature(command).parameters.items():
         kind, is_called, pick = _configuration(parameter.annotation)
@@ -72,10 +73,14 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         picked = pick.fields(kind)
         configs[name] = kind, is_called, picked
         for field in picked:
-            parameters.setdefault(field.parameter, _parameter(field, pick.defaults.get(field.name, field.default)))
+            own_default = pick.defaults.get(field.name)
+            default = own_default if field.name in pick.defaults else field.default
+            parameters.setdefault(field.parameter, _parameter(field, default))
+            if field.option.paper is not None and own_default is None:  # else the command follows another paper
+                paper[field.parameter] = field.option.paper
     fields = {field.parameter: field for _, _, picked in configs.values() for field in picked}
-    if PRESET not in parameters and any(_differs(field, parameters[name].default) for name, field in fields.items()):
-        parameters[PRESET] = _PRESET
+    if any(parameters[name].default != value for name, value in paper.items()):
+        parameters.setdefault(PRESET, _PRESET)
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -94,6 +99,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = signature(command).replace(parameters=parameters_)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters_}
     setattr(run, FIELDS, fields)
+    setattr(run, PAPER_VALUES, {name: str(value) for name, value in paper.items()})
     return run
 
 
@@ -114,16 +120,6 @@ _PRESET = Parameter(
         Preset | None, option("--preset", "paper: the settings of the paper, where other options do not set them.")
     ],
 )
-
-
-def _differs(field: Field, default: Any) -> bool:
-    """Whether the paper's value of ``field`` is another one than the ``default`` of a command."""
-    return field.option.paper not in (None, default)
-
-
-def paper_settings(fields: Mapping[str, Field]) -> dict[str, str]:
-    """The paper's values of ``fields``, by parameter, as on the command line."""
-    return {name: str(field.option.paper) for name, field in fields.items() if field.option.paper is not None}
 
 
 def _argument(corpus: Parameter | None) -> list[Parameter]:
