@@ -11,6 +11,7 @@ import pytest
 
 import greenadapt
 from greenadapt.config import (
+    AUTOMATIC,
     AdapterConfig,
     AlignConfig,
     ExpandConfig,
@@ -34,7 +35,7 @@ OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] =
     greenadapt.adapt: (
         (W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions),
         OF_COMMANDS,
-        {"corpus", "model", "update", "progress"},
+        {"corpus", "model", "preset", "update", "progress"},
     ),
     greenadapt.finetune: (
         TRAINED,
@@ -66,8 +67,11 @@ def annotation(field: Field) -> Any:
     return Union[*kinds, str] if field.option.parse is not None else kind
 
 
-def default(field: Field) -> Any:
-    return field.default if field.option.default_text is None else field.option.default_text
+def expected(field: Field, *, chooses: bool) -> tuple[Any, Any]:
+    """The type and the default of an argument; ``chooses``: the function chooses ``AUTOMATIC`` settings itself."""
+    if chooses and field.name in AUTOMATIC:
+        return annotation(field) | None, None
+    return annotation(field), field.default if field.option.default_text is None else field.option.default_text
 
 
 @pytest.mark.parametrize("function", OPTIONS, ids=lambda function: function.__qualname__)
@@ -79,7 +83,8 @@ def test_arguments_have_the_names_types_and_defaults_of_the_options(function: Ca
         fields.pop(name, None)
     assert parameters.keys() == fields.keys() | arguments
     actual = {name: (without_ranges(parameters[name].annotation), parameters[name].default) for name in fields}
-    assert actual == {name: (annotation(field), default(field)) for name, field in fields.items()}
+    chooses = TrainConfig in configs
+    assert actual == {name: expected(field, chooses=chooses) for name, field in fields.items()}
 
 
 def public_calls() -> dict[str, Any]:

@@ -503,7 +503,7 @@ def test_a_map_that_explains_nothing_is_a_warning(run: Run, tiny_model: Callable
     again = run(*align, tmp_path / "map", "--force")
     assert "R² is" in again.stderr
     assert "warning" not in again.stderr
-    run("expand", "--alignment", tmp_path / "map", "-o", tmp_path / "adapted")
+    run("expand", "--alignment", tmp_path / "map", "--rows", "map", "-o", tmp_path / "adapted")
     card = (tmp_path / "adapted" / "README.md").read_text("utf-8")
     assert "the map explains none of the variance" in card
     assert "R² under 0 means" in card

@@ -59,9 +59,9 @@ def test_a_run_and_what_it_prints(
     assert "finetune: up to date; train 24" in printed
     (seed,) = report["scores"]["seeds"]
     assert re.search(rf"f1 .*{100 * seed['test']['f1']:.2f}", printed)
-    refused = last_line(run_alone(*command, "--mix", "both", code=1))
-    assert "exists with another configuration (mix: sample → both)" in refused
-    assert json.loads(run_alone(*command, "--mix", "both", "--force", "--json").stdout)["config"]["mix"] == "both"
+    refused = last_line(run_alone(*command, "--mix", "sample", code=1))
+    assert "exists with another configuration (mix: both → sample)" in refused
+    assert json.loads(run_alone(*command, "--mix", "sample", "--force", "--json").stdout)["config"]["mix"] == "sample"
     # The other commands know nothing of it, and work on.
     assert "finetune" not in run_alone("cost").stdout
     assert run_alone("corpus", "list").stdout

@@ -76,7 +76,7 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("adapt -c t.txt -m m --blend 0.3", ("--blend", "--rows blend", "--rows map")),
+        ("adapt -c t.txt -m m --blend 0.3", ("--blend", "--rows blend", "--rows form")),
         ("expand -c t.txt --rows form --replace-all", ("--replace-all", "--rows map", "--rows form")),
         ("align -c t.txt --ridge 2", ("--ridge", "--method ridge", "--method lstsq")),
         ("align -c t.txt --method ridge --random-scale matched", ("--random-scale", "--method random")),
