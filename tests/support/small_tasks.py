@@ -79,7 +79,7 @@ def expand(source: Path, target: Path) -> Path:
     vectors = WordVectors(NEW, np.ones(len(NEW), np.int64), matrix)
     alignment = Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
     base = OpenedBase(find_model(str(source)))
-    write_adapted(Expansion(base.checkpoint, base.vocabulary, vectors, alignment, ExpandConfig()), target)
+    write_adapted(Expansion(base.checkpoint, base.vocabulary, vectors, alignment, ExpandConfig(rows="map")), target)
     return target
 
 

@@ -170,7 +170,9 @@ def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_
         assert [words[i] for i in new] == ["tachycardia", "insulin"]
         names: Any = [words[i] for i in new]
         word_vectors = WordVectors(words, counts, vectors)
-        blocks = NewRows(names, new, word_vectors, Vocabulary({}), RowFormula(ExpandConfig(), alignment, target, 1.0))  # type: ignore[arg-type]
+        blocks = NewRows(
+            names, new, word_vectors, Vocabulary({}), RowFormula(ExpandConfig(rows="map"), alignment, target, 1.0)
+        )  # type: ignore[arg-type]
         write_expanded(checkpoint, Streamed((2, checkpoint.dim), np.dtype(np.float32), blocks), folder)
         W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
         embedding = Checkpoint.open(folder).embedding()

@@ -155,7 +155,7 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ``session.out`` has other files, and what ``finetune`` raises, before any training.
     """
     require_torch("cross-validation")
-    request = request.with_chosen_training(session.progress)
+    request = request.with_chosen_training(session.progress, 1 - 1 / config.folds)
     one_process("assess")
     work = session.out or session.workspace.folds()
     refuse_overlap(work, {**request.sources(), "model": request.model}, is_replaced=False)

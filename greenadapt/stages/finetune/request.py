@@ -155,8 +155,9 @@ class FinetuneRequest:
         entry = TaskEntry("", task, train, dev_sets, {} if test is None else {"test": test}, None)
         return cls(model, (entry,), None, training=training, **fields)
 
-    def with_chosen_training(self, progress: Progress) -> "FinetuneRequest":
-        """The request with the ``automatic`` settings of a single task chosen, and a note of what they are.
+    def with_chosen_training(self, progress: Progress, share: float = 1.0) -> "FinetuneRequest":
+        """The request with the ``automatic`` settings of a single task chosen, and a note of what they are, for
+        training on a ``share`` of the examples.
 
         Peak rate 2e-4 · min(1, 384 / hidden size), batches of 16, 600 steps and at least 4 readings of each example:
         too few steps leave a model untrained (arXiv 2006.04884). Rate and steps were chosen on development sets.
@@ -174,10 +175,10 @@ class FinetuneRequest:
         chosen = {name: value for name, value in values.items() if name in self.automatic}
         training = replace(self.training, **chosen)
         if "epochs" in self.automatic:
-            n, views = _number_of_examples(entry), 2 if training.mix == "both" else 1
-            readings = max(_MIN_READINGS, _MIN_STEPS * training.batch_size / max(n, 1))
-            training = replace(training, epochs=ceil(readings / views))
-            steps = training.epochs * ceil(views * n / training.batch_size)
+            n, views = round(share * _number_of_examples(entry)), 2 if training.mix == "both" else 1
+            steps_per_epoch = max(1, ceil(views * n / training.batch_size))
+            epochs = max(ceil(_MIN_READINGS / views), ceil(_MIN_STEPS / steps_per_epoch))
+            training, steps = replace(training, epochs=epochs), epochs * steps_per_epoch
             progress.note(
                 f"{counted(training.epochs, 'epoch')} of {counted(n, 'example')}"
                 f"{', each in both tokenizations' if views == 2 else ''}: {steps:,} steps, peak rate "

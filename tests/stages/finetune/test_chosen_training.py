@@ -1,0 +1,143 @@
+"""Epochs, rate, batch size, mix and what is kept, where the user leaves them to greenadapt."""
+
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import greenadapt
+from greenadapt.config import AUTOMATIC, PAPER, AssessConfig, TaskConfig, TrainConfig
+from greenadapt.errors import UsageError
+from greenadapt.stages.finetune import compare as comparing
+from greenadapt.stages.finetune.compare import compare, cross_validate
+from greenadapt.stages.finetune.request import FinetuneRequest
+from tests.conftest import Notes, Run
+from tests.support.small_tasks import TinyModel, adapted, facts_file, ner_file, qa_file, session, texts_file
+
+TASKS = {"ner": ner_file, "classification": texts_file, "qa": qa_file}
+
+
+def request(folder: Path, model: Path, n: int = 40, task: Any = "ner", **changes: Any) -> FinetuneRequest:
+    """A request with ``n`` training examples that leaves all to greenadapt."""
+    train = TASKS[task](folder / f"{task}-{n}", n)
+    settings = {"task": TaskConfig(task), "training": TrainConfig(), "automatic": AUTOMATIC, **changes}
+    return FinetuneRequest.of_one(str(model), (str(train),), **settings)
+
+
+def chosen(folder: Path, model: Path, n: int = 40, task: str = "ner", **changes: Any) -> tuple[TrainConfig, int]:
+    """The training, and its number of steps as the note says it."""
+    notes = Notes()
+    training = request(folder, model, n, task, **changes).with_chosen_training(notes).training
+    [note] = notes.notes
+    assert note.startswith(f"{training.epochs} epoch")
+    assert f"peak rate {training.learning_rate:g}" in note
+    assert "--epochs and --learning-rate" in note
+    return training, int(note.split(": ")[1].split(" steps")[0].replace(",", ""))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("n", [1, 40, 300, 5000])
+def test_at_least_600_steps_and_4_readings(tiny_model: TinyModel, tmp_path: Path, n: int, task: str) -> None:
+    model = adapted(tiny_model)
+    for folder, mix, views in ((model.parent / "base", "sample", 1), (model, "both", 2)):
+        training, steps = chosen(tmp_path, folder, n, task)
+        assert (training.mix, training.batch_size, training.keep) == (mix, 16, "last")
+        readings = views * training.epochs
+        assert steps == training.epochs * ceil(views * n / 16)
+        assert steps >= 600
+        assert readings >= 4
+        # No epoch could be left out.
+        assert readings - views < 4 or steps - ceil(views * n / 16) < 600
+
+
+@pytest.mark.parametrize(("width", "rate"), [(32, 2e-4), (384, 2e-4), (768, 1e-4), (1024, 7.5e-5)])
+def test_the_rate_goes_with_the_hidden_size(tiny_model: TinyModel, tmp_path: Path, width: int, rate: float) -> None:
+    training, _ = chosen(tmp_path, tiny_model(width=width))
+    assert training.learning_rate == rate
+
+
+def test_the_hidden_size_of_distilbert(tiny_model: TinyModel, tmp_path: Path) -> None:
+    model = tiny_model("DistilBertModel", width=768)
+    assert chosen(tmp_path, model)[0].learning_rate == 1e-4
+
+
+def test_a_development_set_chooses_the_epoch(tiny_model: TinyModel, tmp_path: Path) -> None:
+    dev = str(ner_file(tmp_path / "dev.tsv"))
+    assert chosen(tmp_path, tiny_model(), dev=dev)[0].keep == "best"
+    assert chosen(tmp_path, tiny_model(), dev=dev, automatic=AUTOMATIC - {"keep"})[0].keep == "last"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"mix": "fixed"}, {"epochs": 3}, {"learning_rate": 3e-3}, {"batch_size": 4}, {"mix": "base", "batch_size": 64}],
+)
+def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, settings: dict[str, Any]) -> None:
+    notes = Notes()
+    asked = request(
+        tmp_path, adapted(tiny_model), training=TrainConfig(**settings), automatic=AUTOMATIC - settings.keys()
+    )
+    training = asked.with_chosen_training(notes).training
+    assert {name: getattr(training, name) for name in settings} == settings
+    assert len(notes.notes) == ("epochs" not in settings)
+    if "epochs" not in settings:  # the other settings count
+        views = 2 if training.mix == "both" else 1
+        assert training.epochs * ceil(views * 40 / training.batch_size) >= 600
+
+
+def test_nothing_is_chosen_where_all_is_set(tmp_path: Path) -> None:
+    notes = Notes()
+    asked = request(tmp_path, tmp_path / "no-model", automatic=())
+    assert asked.with_chosen_training(notes) is asked
+    assert notes.lines == []
+
+
+def test_models_that_are_compared_make_equally_many_steps(
+    tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = adapted(tiny_model)
+    trainings: list[TrainConfig] = []
+
+    def check(_: object, checked: FinetuneRequest) -> None:
+        trainings.append(checked.training)
+        if len(trainings) == 2:
+            raise UsageError("stop")
+
+    monkeypatch.setattr(comparing, "check_finetune", check)
+    test = str(ner_file(tmp_path / "test.tsv"))
+    with pytest.raises(UsageError, match="stop"):
+        compare(session(tmp_path), request(tmp_path, model, test=test), [str(model.parent / "base")])
+    ours, theirs = trainings
+    assert ours == theirs
+    assert (ours.mix, ours.epochs) == ("both", 120)  # 80 readings are 5 batches
+    trainings.clear()
+    facts_file(model)
+    with pytest.raises((UsageError, AttributeError)):
+        cross_validate(session(tmp_path), request(tmp_path, model), None, AssessConfig())
+    assert trainings[0] == replace(ours, epochs=150)  # of three folds it trains on two, 26 examples: 4 batches
+
+
+@pytest.mark.parametrize("way", ["command", "call"])
+def test_the_papers_preset_leaves_nothing_to_choose(
+    way: str, tmp_path: Path, run_alone: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[FinetuneRequest] = []
+
+    def stop(_: object, asked: FinetuneRequest, *__: object) -> None:
+        requests.append(asked)
+        raise UsageError("stop")
+
+    for name in ("train.finetune", "compare.compare"):
+        monkeypatch.setattr(f"greenadapt.stages.finetune.{name}", stop)
+    train = ner_file(tmp_path / "a.tsv")
+    for preset, automatic in (("paper", frozenset()), (None, AUTOMATIC)):
+        if way == "command":
+            options = ("--preset", preset) if preset else ()
+            run_alone("finetune", "-m", "any", "--task", "ner", "--train", train, *options, code=2)
+        else:
+            with pytest.raises(UsageError, match="stop"):
+                greenadapt.finetune("any", "ner", train, preset=preset)  # type: ignore[arg-type]
+        asked = requests.pop()
+        assert asked.automatic == automatic
+        assert asked.training == (TrainConfig(**PAPER) if preset else TrainConfig())
