@@ -82,7 +82,9 @@ def _small_data(data: Path, folder: Path) -> None:
 def _commands() -> dict[str, list[str]]:
     """The commands by name; paths are relative to the work folder, so that derived names are always the same."""
     adapt = "adapt --corpus data/text.txt --model minilm --min-count 5 --epochs 2 --workers 1"
-    tune = "finetune --model adapted --mix sample --epochs 10 --lr 5e-5 --max-steps 6 --batch-size 8 --precision float32"
+    tune = (
+        "finetune --model adapted --mix sample --epochs 10 --lr 5e-5 --max-steps 6 --batch-size 8 --precision float32"
+    )
     common = f"{tune} --max-length 64 --task"
     citations = "classification --train data/citations.jsonl --test data/citations.jsonl"
     lines = {

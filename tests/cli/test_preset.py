@@ -1,0 +1,157 @@
+"""``--preset paper`` sets what nothing else sets, and a result keeps the settings it was made with."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import greenadapt
+from greenadapt.config import PAPER, ExpandConfig
+from greenadapt.errors import UsageError
+from tests.conftest import Notes, Run, contents, last_line
+from tests.support.small_tasks import NEW, TinyModel, adapted, facts_file, known_text, ner_file, worded_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+TRAINED = ("--dim", 16, "--min-count", 1, "--epochs", 1, "--workers", 1, "--engine", "gensim")
+KEEPS = "keeps the settings it was made with"
+
+
+@pytest.fixture
+def adapt(tmp_path: Path, tiny_model: TinyModel) -> tuple[object, ...]:
+    """The command for a small text."""
+    (tmp_path / "text.txt").write_text(known_text(), "utf-8")
+    return ("adapt", "-c", "text.txt", "-m", worded_model(tiny_model), *TRAINED)
+
+
+def rows_of(folder: Path) -> str:
+    """The rows that an adapted model was made with."""
+    return str(json.loads((folder / "manifest.json").read_text("utf-8"))["config"]["rows"])
+
+
+def preset_options(folder: Path) -> list[str]:
+    """The preset and what it sets in the last command of a card, which makes the same again."""
+    command = re.findall(r"^greenadapt (?:adapt|expand) .*$", (folder / "README.md").read_text("utf-8"), re.M)[-1]
+    return re.findall(r"--(?:preset|rows|oov|method) \w+", command)
+
+
+def model_files(folder: Path) -> dict[str, bytes]:
+    return {name: content for name, content in contents(folder).items() if name not in ("manifest.json", "README.md")}
+
+
+def test_the_preset_of_adapt(
+    run_alone: Run, adapt: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_alone(*adapt, "-o", "default")
+    run_alone(*adapt, "--rows", "map", "-o", "map")
+    run_alone(*adapt, "--preset", "paper", "-o", "paper")
+    assert rows_of(tmp_path / "default") == "form"
+    assert model_files(tmp_path / "paper") == model_files(tmp_path / "map") != model_files(tmp_path / "default")
+    assert preset_options(tmp_path / "paper") == ["--preset paper"]
+    # Single options win.
+    run_alone(*adapt, "--preset", "paper", "--rows", "norm", "-o", "norm")
+    assert rows_of(tmp_path / "norm") == "norm"
+    monkeypatch.setenv("GREENADAPT_EXPAND_ROWS", "pieces")
+    expand = ("expand", "-c", "text.txt", "-m", adapt[4])
+    run_alone(*expand, "--preset", "paper", "-o", "pieces")
+    assert rows_of(tmp_path / "pieces") == "pieces"
+    monkeypatch.delenv("GREENADAPT_EXPAND_ROWS")
+    # A file and the environment set it, too.
+    (tmp_path / "set.toml").write_text('[adapt]\npreset = "paper"\n')
+    run_alone(*adapt, "--config", "set.toml", "-o", "by-file")
+    monkeypatch.setenv("GREENADAPT_PRESET", "paper")
+    run_alone(*expand, "-o", "by-variable")
+    for name in ("by-file", "by-variable"):
+        assert model_files(tmp_path / name) == model_files(tmp_path / "map")
+        assert preset_options(tmp_path / name) == ["--preset paper"]
+    # Set for all commands, it does not stand in the way of one where its values have no effect.
+    run_alone("assess", "-m", "map", "--words", 5)
+    refused = last_line(run_alone("assess", "-m", "map", "--preset", "paper", code=2))
+    assert refused.startswith("greenadapt: --preset paper is for cross-validation")
+    monkeypatch.setenv("GREENADAPT_PRESET", "papers")
+    assert "papers" in last_line(run_alone(*expand, "-o", "none", code=2))
+
+
+def test_the_preset_in_python(run_alone: Run, adapt: tuple[object, ...], tmp_path: Path) -> None:
+    run_alone(*adapt, "--rows", "map", "-o", "map")
+    settings: dict[str, Any] = {"dim": 16, "min_count": 1, "epochs": 1, "workers": 1, "engine": "gensim"}
+    settings |= {"model": adapt[4], "progress": False}
+    for name, rows in (("paper", {}), ("norm", {"rows": "norm"})):
+        with pytest.warns(UserWarning, match="explains nothing|no more than by chance"):
+            greenadapt.adapt("text.txt", preset="paper", out=name, **settings, **rows)
+        assert rows_of(tmp_path / name) == rows.get("rows", "map")
+    assert model_files(tmp_path / "paper") == model_files(tmp_path / "map")
+    with pytest.raises(UsageError, match="preset is 'papers', must be paper"):
+        greenadapt.adapt("text.txt", preset="papers", **settings)
+
+
+def test_the_preset_of_cross_validation(
+    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[Any] = []
+
+    def stop(_: object, request: Any, *__: object) -> None:
+        requests.append(request)
+        raise UsageError("stop")
+
+    monkeypatch.setattr("greenadapt.stages.finetune.compare.cross_validate", stop)
+    command = ("assess", "-m", adapted(tiny_model), "--task", "ner", "--train", ner_file(tmp_path / "train.tsv"))
+    run_alone(*command, "--preset", "paper", "--epochs", 3, code=2)
+    [request] = requests
+    values = {name: getattr(request.training, name) for name in PAPER}
+    assert values == {**PAPER, "epochs": 3}
+    assert request.automatic == frozenset()
+
+
+def test_a_command_that_follows_another_paper_has_no_preset(run_alone: Run) -> None:
+    assert "--preset" in run_alone("assess", "--help-all").stdout
+    assert "--preset" not in run_alone("pretrain", "--help-all").stdout  # G-MAP's settings are its defaults
+
+
+def test_an_adapted_model_keeps_its_settings(run_alone: Run, adapt: tuple[object, ...], tmp_path: Path) -> None:
+    run_alone(*adapt, "--rows", "map", "--max-words", 3, "-o", "adapted")
+    before = contents(tmp_path / "adapted")
+    again = run_alone(*adapt, "-o", "adapted")
+    assert again.stderr.count(KEEPS) == 1
+    assert "(max_words 3, rows map); --force makes it anew" in again.stderr
+    assert "expand: up to date" in again.stdout
+    expand = ("expand", "-c", "text.txt", "-m", adapt[4], "-o", "adapted")
+    assert run_alone(*expand).stderr.count(KEEPS) == 1
+    assert KEEPS not in run_alone(*expand, "--rows", "map", "--max-words", 3).stderr
+    refused = last_line(run_alone(*adapt, "--rows", "norm", "-o", "adapted", code=1))
+    assert "(rows: map → norm)" in refused
+    refused = last_line(run_alone(*adapt, "--rows", "form", "-o", "adapted", code=1))
+    assert "(rows: map → form)" in refused  # the default, but named
+    notes = Notes()
+    greenadapt.adapt("text.txt", adapt[4], out="adapted", workers=1, progress=notes)  # type: ignore[arg-type]
+    assert [note for note in notes.notes if note.startswith("expand: ")] == [
+        f"expand: {tmp_path / 'adapted'} keeps the settings it was made with (max_words 3, rows map); --force makes it "
+        "anew"
+    ]
+    assert contents(tmp_path / "adapted") == before
+    assert KEEPS not in run_alone(*adapt, "-o", "adapted", "--force").stderr
+    config = json.loads((tmp_path / "adapted" / "manifest.json").read_text())["config"]
+    assert (config["rows"], config["max_words"]) == ("form", None) == (ExpandConfig.rows, ExpandConfig.max_words)
+    assert {*greenadapt.load("adapted").words} == {*NEW}  # type: ignore[union-attr]
+
+
+def test_a_fine_tuned_model_keeps_its_settings(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    """A model that was trained with the defaults of version 0.2.0."""
+    model = adapted(tiny_model)
+    facts_file(model)
+    command = ("finetune", "-m", model, "--task", "ner", "--train", ner_file(tmp_path / "train.tsv", 8), "-o", "run")
+    command = (*command, "--max-length", 64, "--max-steps", 2)
+    earlier = ("--mix", "sample", "--epochs", 10, "--lr", 5e-5, "--batch-size", 32, "--keep", "last")
+    run_alone(*command, *earlier)
+    again = run_alone(*command)
+    assert "finetune: up to date" in again.stdout
+    assert again.stderr.count(KEEPS) == 1
+    assert "(batch_size 32, epochs 10, learning_rate 5e-05, mix sample); --force makes it anew" in again.stderr
+    assert KEEPS not in run_alone(*command, *earlier).stderr
+    refused = last_line(run_alone(*command, "--epochs", 3, code=1))
+    assert "(epochs: 10 → 3)" in refused
+    again = run_alone(*command, "--force", "--json")
+    assert KEEPS not in again.stderr
+    config = json.loads(again.stdout)["config"]
+    assert (config["mix"], config["epochs"], config["learning_rate"], config["batch_size"]) == ("both", 600, 2e-4, 16)
