@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from greenadapt.vectors.word_vectors import WordVectors
 from tests.conftest import WORDS, Notes
 from tests.support.small_tasks import TinyModel
 
-PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=2), AlignConfig(), ExpandConfig(), TextOptions())
+PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=2), AlignConfig(), ExpandConfig(rows="map"), TextOptions())
 NEW = ["tachycardia", "coronavirus", "dtypes", "eigenvalues"]
 
 
@@ -233,11 +234,20 @@ def test_rows_are_chosen_on_held_out_words(minilm: Path, session: Session, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("results")
-def test_too_few_words_to_fit_or_choose_rows_by(session: Session, corpus: str) -> None:
+def test_too_few_words_to_fit_or_choose_rows_by(session: Session, notes: Notes, corpus: str) -> None:
     with pytest.raises(InputError, match="held-out figures need 50"):
         expand.expand(replace(session, variant="auto"), corpus, None, ExpandConfig(rows="auto"))
-    with pytest.raises(InputError, match="50 are needed"):
-        expand.expand(replace(session, variant="form"), corpus, None, ExpandConfig(rows="form"))
+    notes.warnings.clear()
+    by_form, by_pieces = (
+        expand.expand(replace(session, variant=name), corpus, None, config)
+        for name, config in (("form", ExpandConfig()), ("pieces", ExpandConfig(rows="pieces")))
+    )
+    [warning] = notes.warnings
+    assert re.fullmatch(r"rows from form need 50 known words .*, and the text has \d+: the new rows are .*", warning)
+    assert rows_of(by_form).tobytes() == rows_of(by_pieces).tobytes()
+    assert by_form.manifest.facts["rows"] == {"recipe": "pieces", "heldout": {}}
+    assert by_form.manifest.config["rows"] == "form"  # so that it is up to date in the next run
+    assert not expand.expand(replace(session, variant="form"), corpus, None, ExpandConfig()).fresh
 
 
 @pytest.mark.slow
@@ -250,7 +260,7 @@ def test_restricting_gives_the_same_logits_on_those_files(
     task = tmp_path / "task.txt"
     task.write_text("the tachycardia of a patient\ncoronavirus isolated\n")
     full = results[-1]
-    config = ExpandConfig(restrict_to=(str(task),))
+    config = replace(PLAN.expand, restrict_to=(str(task),))
     small = expand.expand(replace(session, variant="task"), corpus, None, config)
     assert (full.manifest.counts["words"], small.manifest.counts["words"]) == (4, 2)
     outputs = []
