@@ -148,10 +148,12 @@ def test_a_fine_tuned_model_keeps_its_settings(run_alone: Run, tiny_model: TinyM
     assert "finetune: up to date" in again.stdout
     assert again.stderr.count(KEEPS) == 1
     assert "(batch_size 32, epochs 10, learning_rate 5e-05, mix sample); --force makes it anew" in again.stderr
+    assert "peak rate" not in again.stderr  # nothing is chosen
     assert KEEPS not in run_alone(*command, *earlier).stderr
     refused = last_line(run_alone(*command, "--epochs", 3, code=1))
     assert "(epochs: 10 → 3)" in refused
     again = run_alone(*command, "--force", "--json")
     assert KEEPS not in again.stderr
+    assert "600 epochs of 8 examples, each in both tokenizations: 2 steps, peak rate 0.0002; " in again.stderr
     config = json.loads(again.stdout)["config"]
     assert (config["mix"], config["epochs"], config["learning_rate"], config["batch_size"]) == ("both", 600, 2e-4, 16)

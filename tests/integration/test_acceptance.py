@@ -34,7 +34,7 @@ from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.word_vectors import WordVectors
 from tests.support.processes import Forked
 
-PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=1), AlignConfig(), ExpandConfig(), TextOptions())
+PLAN = AdaptRequest(W2VConfig(min_count=1, epochs=1), AlignConfig(), ExpandConfig(rows="map"), TextOptions())
 ABSTRACTS = """\
 Supraventricular tachycardia is a fast heart rhythm: it begins above the ventricles of the heart. Amiodarone stops it.
 COVID-19 is caused by SARS-CoV-2, a coronavirus, and myocarditis was seen in patients with COVID-19 and tachycardia.
@@ -145,7 +145,7 @@ def test_checks_7_and_8_on_the_offline_model(adapted: Adapted, tokenizers: tuple
 def test_check_7_greedy(adapted: Adapted, tmp_path: Path) -> None:
     """Check 7: with ``--oov greedy`` tachycardias is tachycardia ##s, in both tokenizers."""
     session = Session(Workspace(tmp_path), Silent(), out=tmp_path / "greedy")
-    config = ExpandConfig(oov="greedy")
+    config = replace(PLAN.expand, oov="greedy")
     folder = expand.expand(session, None, None, config, adapted.stages[2].path).path
     tokenizer, dual = AutoTokenizer.from_pretrained(folder), DualTokenizer.load(folder)
     expected = [*ids(tokenizer, "tachycardia"), load_tokenizer(adapted.base).token_to_id("##s")]
@@ -158,7 +158,7 @@ def test_check_9_restricted_to_a_task_is_the_same_model_there(adapted: Adapted, 
     task = tmp_path / "task.txt"
     task.write_text("Amiodarone stops tachycardia.\nNo tachycardias of EGFR-kinase, COVID-19!\n")
     session = Session(Workspace(tmp_path), Silent(), out=tmp_path / "small")
-    small = expand.expand(session, None, None, ExpandConfig(restrict_to=(str(task),)), adapted.stages[2].path)
+    small = expand.expand(session, None, None, replace(PLAN.expand, restrict_to=(str(task),)), adapted.stages[2].path)
     assert 0 < small.manifest.counts["words"] < adapted.stages[-1].manifest.counts["words"]
     for text in task.read_text().splitlines():
         outputs = []

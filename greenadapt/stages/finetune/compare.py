@@ -54,7 +54,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str]) -
     if models and request.test is None:
         raise UsageError("nothing to compare on", "give --test FILE")
     require_torch("fine-tuning")
-    request = request.with_chosen_training(session.progress)
+    request = request.with_chosen_training()
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
     requests = [request, *(for_model(plain, model) for model in models)]
     outs = _outs(session, requests)
@@ -155,7 +155,7 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ``session.out`` has other files, and what ``finetune`` raises, before any training.
     """
     require_torch("cross-validation")
-    request = request.with_chosen_training(session.progress, 1 - 1 / config.folds)
+    request = request.with_chosen_training(1 - 1 / config.folds)
     one_process("assess")
     work = session.out or session.workspace.folds()
     refuse_overlap(work, {**request.sources(), "model": request.model}, is_replaced=False)

@@ -155,9 +155,9 @@ class FinetuneRequest:
         entry = TaskEntry("", task, train, dev_sets, {} if test is None else {"test": test}, None)
         return cls(model, (entry,), None, training=training, **fields)
 
-    def with_chosen_training(self, progress: Progress, share: float = 1.0) -> "FinetuneRequest":
-        """The request with the ``automatic`` settings of a single task chosen, and a note of what they are, for
-        training on a ``share`` of the examples.
+    def with_chosen_training(self, share: float = 1.0) -> "FinetuneRequest":
+        """The request with the ``automatic`` settings of a single task chosen, for training on a ``share`` of its
+        examples.
 
         Peak rate 2e-4 · min(1, 384 / hidden size), batches of 16, 600 steps and at least 4 readings of each example:
         too few steps leave a model untrained (arXiv 2006.04884). Rate and steps were chosen on development sets.
@@ -172,19 +172,24 @@ class FinetuneRequest:
             "batch_size": _BATCH_SIZE,
             "keep": "best" if entry.dev else "last",
         }
-        chosen = {name: value for name, value in values.items() if name in self.automatic}
-        training = replace(self.training, **chosen)
+        training = replace(self.training, **{name: values[name] for name in values.keys() & {*self.automatic}})
         if "epochs" in self.automatic:
-            n, views = round(share * _number_of_examples(entry)), 2 if training.mix == "both" else 1
-            steps_per_epoch = max(1, ceil(views * n / training.batch_size))
-            epochs = max(ceil(_MIN_READINGS / views), ceil(_MIN_STEPS / steps_per_epoch))
-            training, steps = replace(training, epochs=epochs), epochs * steps_per_epoch
-            progress.note(
-                f"{counted(training.epochs, 'epoch')} of {counted(n, 'example')}"
-                f"{', each in both tokenizations' if views == 2 else ''}: {steps:,} steps, peak rate "
-                f"{training.learning_rate:g}; --epochs and --learning-rate change this"
-            )
+            steps = _steps_per_epoch(training, round(share * _number_of_examples(entry)))
+            epochs = max(ceil(_MIN_READINGS / _views(training)), ceil(_MIN_STEPS / steps))
+            training = replace(training, epochs=epochs)
         return replace(self, training=training)
+
+    def note_chosen(self, n_examples: int, progress: Progress) -> None:
+        """Note how long a single task is trained, if greenadapt chose that."""
+        if "epochs" in self.automatic:
+            training = self.training
+            steps = training.epochs * _steps_per_epoch(training, n_examples)
+            progress.note(
+                f"{counted(training.epochs, 'epoch')} of {counted(n_examples, 'example')}"
+                f"{', each in both tokenizations' if _views(training) == 2 else ''}: "
+                f"{min(steps, training.max_steps or steps):,} steps, peak rate {training.learning_rate:g}; "
+                "--epochs and --learning-rate change this"
+            )
 
     def __post_init__(self) -> None:
         check_memory(self.memory, self.memory_config, self.run)
@@ -393,6 +398,15 @@ def has_added_words(folder: Path) -> bool:
 _BATCH_SIZE, _MIN_STEPS, _MIN_READINGS = 16, 600, 4
 _RATE, _WIDTH = 2e-4, 384
 """The best peak rate for 300 labels and the hidden size of the model for which it was measured."""
+
+
+def _views(training: TrainConfig) -> int:
+    """How often an example is read in an epoch."""
+    return 2 if training.mix == "both" else 1
+
+
+def _steps_per_epoch(training: TrainConfig, n_examples: int) -> int:
+    return max(1, ceil(_views(training) * n_examples / training.batch_size))
 
 
 def _number_of_examples(entry: TaskEntry) -> int:

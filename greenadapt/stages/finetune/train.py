@@ -130,7 +130,7 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
     Raises ``ConflictError`` if the folder has added tasks, which training again would remove.
     """
     require_torch("fine-tuning")
-    run = check_finetune(session, request.with_chosen_training(session.progress))
+    run = check_finetune(session, request.with_chosen_training())
     if session.cluster is not None:
         from greenadapt.stages.finetune.on_cluster import train_on_cluster
 
@@ -377,6 +377,7 @@ class Finetuning:
             AdapterShape.of(request.adapter, width, checkpoint.setting("num_hidden_layers", "n_layers"))
         tasks = tuple(read_task_data(entry, checkpoint, request.adapter, session.progress) for entry in request.tasks)
         start.report(tasks[0].encoder, session.progress)
+        request.note_chosen(len(tasks[0].train), session.progress)
         file = request.unlabelled
         unlabelled = [] if file is None else read_unlabelled(tasks[0].task, file, session.progress)
         machine = open_machine()

@@ -29,7 +29,9 @@ def request(folder: Path, model: Path, n: int = 40, task: Any = "ner", **changes
 def chosen(folder: Path, model: Path, n: int = 40, task: str = "ner", **changes: Any) -> tuple[TrainConfig, int]:
     """The training, and its number of steps as the note says it."""
     notes = Notes()
-    training = request(folder, model, n, task, **changes).with_chosen_training(notes).training
+    asked = request(folder, model, n, task, **changes).with_chosen_training()
+    asked.note_chosen(n, notes)
+    training = asked.training
     [note] = notes.notes
     assert note.startswith(f"{training.epochs} epoch")
     assert f"peak rate {training.learning_rate:g}" in note
@@ -77,8 +79,9 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
     notes = Notes()
     asked = request(
         tmp_path, adapted(tiny_model), training=TrainConfig(**settings), automatic=AUTOMATIC - settings.keys()
-    )
-    training = asked.with_chosen_training(notes).training
+    ).with_chosen_training()
+    asked.note_chosen(40, notes)
+    training = asked.training
     assert {name: getattr(training, name) for name in settings} == settings
     assert len(notes.notes) == ("epochs" not in settings)
     if "epochs" not in settings:  # the other settings count
@@ -89,7 +92,8 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
 def test_nothing_is_chosen_where_all_is_set(tmp_path: Path) -> None:
     notes = Notes()
     asked = request(tmp_path, tmp_path / "no-model", automatic=())
-    assert asked.with_chosen_training(notes) is asked
+    assert asked.with_chosen_training() is asked
+    asked.note_chosen(40, notes)
     assert notes.lines == []
 
 
