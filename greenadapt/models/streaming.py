@@ -223,7 +223,7 @@ def streamed(
         with closing(ahead(started) if runner.is_background else started) as running:
             for block, logits, wait in running:
                 wait()
-                outputs = {task: read.outputs(logits[task].of_input) for task, read in block.read.items()}
+                outputs = {task: read.outputs(logits[task]) for task, read in block.read.items()}
                 yield from (dict(zip(outputs, entry, strict=True)) for entry in zip(*outputs.values(), strict=True))
 
 
@@ -234,39 +234,26 @@ def stream_task(runner: Runner, inputs: Iterable[Input], run: Inference) -> Iter
             yield entry[""]
 
 
-def _start(runner: Runner, block: Block, run: Inference) -> tuple[dict[str, "_Logits"], Callable[[], None]]:
-    """Start the model on a block; returns the logits by task, complete once the returned function was called."""
-    batches = [*block.batches(min(run.max_tokens, runner.batch_pieces or run.max_tokens))]
+def _start(runner: Runner, block: Block, run: Inference) -> tuple[dict[str, dict[int, Array]], Callable[[], None]]:
+    """Start the model on a block; returns by task the logits of each input, (n, k) with one output per piece, (1, k)
+    with one per text, which are complete once the returned function was called.
+    """
     lengths = [len(feature) for feature in block.inputs]
-    logits = {
-        task: _Logits(runner, [batch for tasks, batch in batches if task in tasks], lengths) for task in block.read
-    }
+    batches = [*block.batches(min(run.max_tokens, runner.batch_pieces or run.max_tokens))]
+    logits: dict[str, dict[int, Array]] = {task: {} for task in block.read}
+    # One array for all batches of a task: many would be strewn over the memory that each batch frees, which would grow.
+    free: dict[str, Array] = {}
     with runner.opened(block, run) as call:
         for tasks, batch in batches:
             for task, rows in call(tasks, Features.of([block.inputs[i] for i in batch])).items():
-                logits[task].add(batch, rows)
+                b, n, k = rows.shape
+                if task not in free:
+                    of_task = [inputs for names, inputs in batches if task in names]
+                    has_pieces = n == lengths[batch[0]]
+                    n_rows = sum(len(inputs) * (lengths[inputs[0]] if has_pieces else 1) for inputs in of_task)
+                    free[task] = runner.empty(n_rows, k)
+                into, free[task] = free[task][: b * n], free[task][b * n :]
+                runner.copy(rows.reshape(b * n, k), into)
+                for i, of_input in zip(batch, into.reshape(b, n, k), strict=True):
+                    logits[task][i] = of_input[: lengths[i]]
         return logits, runner.waiter()
-
-
-class _Logits:
-    """One task's logits of the inputs of a block, in one array, batches end to end: many small ones would be strewn
-    over the memory that each batch frees, and it would grow.
-    """
-
-    def __init__(self, runner: Runner, batches: Sequence[Sequence[int]], lengths: Sequence[int]) -> None:
-        self._runner, self._batches, self._lengths = runner, batches, lengths
-        self._free: Array | None = None
-        self.of_input: dict[int, Array] = {}
-        """Index of the input → (n, k) with one output per piece, (1, k) with one per text."""
-
-    def add(self, batch: Sequence[int], rows: Any) -> None:
-        """Copy the next batch's (b, n, k), or (b, 1, k) with one output per text."""
-        b, n, k = rows.shape
-        if self._free is None:
-            has_pieces = n == self._lengths[batch[0]]
-            sizes = [len(inputs) * (self._lengths[inputs[0]] if has_pieces else 1) for inputs in self._batches]
-            self._free = self._runner.empty(sum(sizes), k)
-        into, self._free = self._free[: b * n], self._free[b * n :]
-        self._runner.copy(rows.reshape(b * n, k), into)
-        for i, of_input in zip(batch, into.reshape(b, n, k), strict=True):
-            self.of_input[i] = of_input[: self._lengths[i]]

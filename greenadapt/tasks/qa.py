@@ -58,6 +58,10 @@ class Window:
         return self.begin <= first and last < self.end
 
 
+_EMPTY = Window(0, 0, 0, 0)
+"""The only window of a context without pieces."""
+
+
 def longest_question(max_length: int = 512, n_special: int = 3) -> int:
     """The maximum number of pieces of a question that leaves room for active pieces."""
     return max_length - n_special - 2
@@ -322,7 +326,8 @@ class QuestionTask:
 
     def _views(self, questions: Iterable[Question], encoder: Encoder) -> Iterator[tuple[Question, "list[_View]"]]:
         """Each question in both tokenizations, or only in the base tokenization of a model without added words."""
-        room = longest_question(encoder.max_length, encoder.n_special_pair)
+        limits = encoder.max_length, encoder.n_special_pair
+        room = longest_question(*limits)
         room = room if self.max_question is None else min(room, self.max_question)
         for text, group in groupby(questions, key=attrgetter("context")):
             on_text = list(group)
@@ -331,23 +336,18 @@ class QuestionTask:
             units = word_units(text, self.word_unit)
             units_of_view = [find_units(pieces.spans[:, 0], units) for pieces in context]
             sizes = np.bincount(units_of_view[0][units_of_view[0] >= 0], minlength=len(units))
-            for question, question_pieces in zip(on_text, asked, strict=True):
+            for question, pieces_of_view in zip(on_text, asked, strict=True):
                 views = []
-                for pieces, of_piece, whole in zip(context, units_of_view, question_pieces, strict=True):
-                    ids, is_cut = whole.ids[:room], len(whole.ids) > room
-                    sequence = self._windows(len(pieces.ids), len(ids), encoder)
-                    views.append(_View(encoder, pieces, of_piece, ids, is_cut, sequence, len(units)))
+                for pieces, of_piece, whole in zip(context, units_of_view, pieces_of_view, strict=True):
+                    m, ids = len(pieces.ids), whole.ids[:room]
+                    if self.stride is None:
+                        sequence = merged(windows(m, len(ids), *limits))
+                    else:
+                        sequence = strided(m, len(ids), self.stride, *limits)
+                    is_cut = len(whole.ids) > room
+                    views.append(_View(encoder, pieces, of_piece, ids, is_cut, sequence or [_EMPTY], len(units)))
                 n_null = min(len(view.windows) for view in views) if self.has_null else 0
                 yield replace(question, words=units, sizes=sizes), [replace(view, n_null=n_null) for view in views]
-
-    def _windows(self, m: int, q: int, encoder: Encoder) -> list[Window]:
-        """The windows of a context of ``m`` pieces for a question of ``q`` pieces, at least one."""
-        length, n_special = encoder.max_length, encoder.n_special_pair
-        if self.stride is None:
-            sequence = merged(windows(m, q, length, n_special))
-        else:
-            sequence = strided(m, q, self.stride, length, n_special)
-        return sequence or [Window(0, 0, 0, 0)]
 
 
 @dataclass(frozen=True, eq=False)
