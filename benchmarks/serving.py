@@ -150,9 +150,9 @@ def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]
 def on_passages(opened: OpenedModel, words: Words, n: int, questions: Sequence[Question]) -> list[Any]:
     """Answers from the ``n`` best paragraphs of each question's context, as ``greenadapt qa`` finds them."""
     task: Any = opened.task
-    reader = QaModel(opened, task, {"": opened.run.pool}, QaConfig())
+    reader = QaModel(opened, task, {"": opened.run.pool})
     passages_of = OwnPassages(words, n, RetrievalConfig.search_weight)
-    return [pair[0] for pair in answers(reader, on_contexts(questions, passages_of))]
+    return [pair[0] for pair in answers(reader, on_contexts(questions, passages_of), QaConfig())]
 
 
 def compiled(model: Path, backend: Backend, quantize: Quantize, out: Path) -> Path:
