@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import AlignConfig, ExpandConfig
+from greenadapt.config import AlignConfig, RowRecipe
 from greenadapt.errors import InputError
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.quality import Diagnostics, KnownWords, diagnose
@@ -171,8 +171,9 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     pieces = [[int(row) % 7 + 10, int(row) % 11 + 20] for row in rows]
     config, norm = AlignConfig(), 3.0
     overlap = KnownWords(source, counts, rows, base, pieces, SPECIAL)
-    recipe = RowFormula(ExpandConfig(), fit(source, base[rows], config), base, norm)
-    predicted = predict_rows(overlap, recipe, ("map", "norm", "pieces", "form"), config)
+    names: tuple[RowRecipe, ...] = ("map", "norm", "pieces", "form")
+    recipes = [RowFormula(name, fit(source, base[rows], config), base, norm) for name in names]
+    predicted = predict_rows(overlap, recipes, config)
     figures = {name: predicted.measure(predicted_rows) for name, predicted_rows in predicted.rows.items()}
     diagnosed = diagnose(overlap, config)[0].figures
     assert diagnosed is not None
@@ -192,4 +193,4 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     )
     small_overlap = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
     with pytest.raises(InputError, match="49 of the words in both vocabularies"):
-        predict_rows(small_overlap, recipe, ("norm",), config)
+        predict_rows(small_overlap, recipes[1:2], config)
