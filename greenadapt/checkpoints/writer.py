@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -113,23 +113,22 @@ def _extend(
     target = _FLOATS[dtype] if dtype and source in _FLOATS.values() else source
     if new_rows is None and source == target:
         return weight
-    shape = weight.shape
-    pieces: Iterable[Array] = _replace_rows(weight, replaced)
-    if new_rows is not None:
-        shape = (len(weight) + new_rows.shape[0], *shape[1:])
-        pieces = chain(pieces, new_rows.pieces if isinstance(new_rows, Streamed) else row_blocks(new_rows))
-    return Streamed(shape, target, (_convert(block, target, name) for block in pieces))
 
+    def pieces() -> Iterator[Array]:
+        begin = 0
+        for block in row_blocks(weight):
+            ids = [row for row in replaced if begin <= row < begin + len(block)]
+            if ids:
+                block = block.astype(np.promote_types(block.dtype, np.float32))  # to detect overflow
+                block[np.array(ids) - begin] = [replaced[row] for row in ids]
+            yield _convert(block, target, name)
+            begin += len(block)
+        if new_rows is not None:
+            for block in new_rows.pieces if isinstance(new_rows, Streamed) else row_blocks(new_rows):
+                yield _convert(block, target, name)
 
-def _replace_rows(weight: Array, replaced: Mapping[int, Array]) -> Iterator[Array]:
-    begin = 0
-    for block in row_blocks(weight):
-        ids = [row for row in replaced if begin <= row < begin + len(block)]
-        if ids:
-            block = block.astype(np.promote_types(block.dtype, np.float32))  # to detect overflow
-            block[np.array(ids) - begin] = [replaced[row] for row in ids]
-        yield block
-        begin += len(block)
+    shape = weight.shape if new_rows is None else (len(weight) + new_rows.shape[0], *weight.shape[1:])
+    return Streamed(shape, target, pieces())
 
 
 def _convert(block: Array, dtype: "np.dtype[Any]", name: str) -> Array:
