@@ -85,24 +85,20 @@ def _grow(
 ) -> dict[str, Tensor]:
     """All weights by name, in the order of ``checkpoint``, with new rows in those of the vocabulary."""
     n_new, embedding = new_rows.shape[0], checkpoint.embedding()
-    rows_of: dict[str, Tensor] = {checkpoint.embedding_name: new_rows}
-    replaced_in = {checkpoint.embedding_name: replaced}
+    # Name → the new rows, and the replaced ones.
+    changes: dict[str, tuple[Tensor | None, Mapping[int, Array]]] = {checkpoint.embedding_name: (new_rows, replaced)}
     if checkpoint.decoder_name is not None:
         decoder = checkpoint[checkpoint.decoder_name]
         # The new rows are in the space of the embedding, which differs from that of an untied decoder.
         if same_arrays(decoder, embedding):
-            rows_of[checkpoint.decoder_name], replaced_in[checkpoint.decoder_name] = new_rows, replaced
-        elif output_rows is not None:
-            rows_of[checkpoint.decoder_name] = output_rows
+            changes[checkpoint.decoder_name] = new_rows, replaced
         else:
-            rows_of[checkpoint.decoder_name] = _constant(0, (n_new, decoder.shape[1]), decoder)
+            zeros = _constant(0, (n_new, decoder.shape[1]), decoder)
+            changes[checkpoint.decoder_name] = zeros if output_rows is None else output_rows, {}
     for name in checkpoint.bias_names:
         bias = checkpoint[name]
-        rows_of[name] = _constant(bias.min(), (n_new,), bias)
-    return {
-        name: _extend(name, checkpoint[name], rows_of.get(name), replaced_in.get(name, {}), dtype)
-        for name in checkpoint.names
-    }
+        changes[name] = _constant(bias.min(), (n_new,), bias), {}
+    return {name: _extend(name, checkpoint[name], *changes.get(name, (None, {})), dtype) for name in checkpoint.names}
 
 
 def _extend(
