@@ -269,7 +269,7 @@ class PredictedRows:
 
 
 def predict_rows(overlap: KnownWords, recipes: Sequence[RowFormula], config: AlignConfig) -> PredictedRows:
-    """Rows of the ``recipes``, fitted on the same words as ``diagnose`` does.
+    """Rows of the ``recipes``, fitted on the same words as ``fit_and_measure`` does.
 
     Raises ``InputError`` for fewer than 50 words.
     """
