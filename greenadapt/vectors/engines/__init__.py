@@ -130,7 +130,7 @@ def cuts(stream: Stream) -> Iterator[tuple[int, int]]:
     yield begin, n_tokens
 
 
-def train_parts(
+def train_in_threads(
     parts: Sequence[T], train: Callable[[T], tuple[int, float]], workers: int, advance: Advance, stop: Stop
 ) -> int:
     """Call ``train`` for ``parts``, ``workers`` at a time, and ``advance`` with each result.

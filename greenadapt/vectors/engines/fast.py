@@ -50,7 +50,7 @@ from greenadapt.vectors.engines import (
     require_finite,
     require_learning,
     stream_parts,
-    train_parts,
+    train_in_threads,
 )
 from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
 
@@ -95,7 +95,7 @@ class FastEngine:
             require_learning(epoch, learned, learned - likely)
             return part.words, last
 
-        n_trained = train_parts(parts, train_on, self._config.workers, advance, stop)
+        n_trained = train_in_threads(parts, train_on, self._config.workers, advance, stop)
         for table, trained in zip(weights, tables, strict=True):
             if trained is not table:
                 table[:] = trained[:, : table.shape[1]]

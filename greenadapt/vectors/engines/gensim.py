@@ -34,7 +34,7 @@ from greenadapt.vectors.engines import (
     require_finite,
     require_learning,
     sample_lost,
-    train_parts,
+    train_in_threads,
 )
 
 BATCH = 9_999  # words; the kernel reads until it has over 10,000 words, and has room for 10,000
@@ -77,7 +77,9 @@ class GensimEngine:
     ) -> int:
         """Train as ``Engine`` says; threads share the tables without locks (Hogwild)."""
         self._model.wv.vectors, self._model.syn1neg = weights.input, weights.output
-        n_trained = train_parts(parts, lambda part: self._train_part(part, epoch), self._config.workers, advance, stop)
+        n_trained = train_in_threads(
+            parts, lambda part: self._train_part(part, epoch), self._config.workers, advance, stop
+        )
         require_learning(epoch, *sample_lost(self._stream, weights, self._config))
         for table in weights:
             require_finite(epoch, table)
