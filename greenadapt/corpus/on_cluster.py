@@ -176,7 +176,7 @@ def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
 
     def make(folder: Path) -> Json:
         splitter, numbers, log, heldout = _splitter(job.splitter_file), Numbering(), DocumentLog(), array("Q")
-        documents = without_heldout(job.reading.documents_of(pieces), job.config.heldout, folder, heldout)
+        documents = without_heldout(job.reading.documents(pieces), job.config.heldout, folder, heldout)
         batches = make_batches(documents, log, cut_lines=splitter.chunkwise)
         write_numbers(map(splitter, batches), numbers, LineFile(folder / "ids", folder / "lengths"), SilentBar())
         (folder / "words").write_bytes("\n".join(numbers).encode())

@@ -187,21 +187,36 @@ class CorpusReader:
         """Counts of what has been read and skipped."""
         return dict(sorted(self._decoder.counts.items()))
 
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents in order of the sources; ``InputError`` if a file is invalid, or no file has text."""
+    def documents(self, pieces: Iterable[Piece] | None = None) -> Iterator[Document]:
+        """Yield the documents with text of all sources, or only of ``pieces``, in order; ``counts`` then covers these.
+
+        Replaces lone surrogates. Raises ``InputError`` if a file is invalid or beyond a limit, or no source has text.
+        """
+        recipe = self.recipe
         counts = self._decoder.counts = Counter(self._before)
-        yield from self._read(pieces_of(self.paths, self.recipe.format, counts))
-        self.require_text()
+        if recipe.format == "pydocs":
+            documents = pydocs.read_pydocs(recipe.packages, counts=counts, workers=self._workers)
+        else:
+            all_pieces = pieces_of(self.paths, recipe.format, counts) if pieces is None else pieces
+            readers = {**_READERS, "text": _TEXT_READERS[recipe.sample_by]}
+            documents = _read_pieces(all_pieces, recipe.format, recipe.fields, readers, self._decoder, in_lines=True)
+        for document in documents:
+            if not document.lines:
+                counts["empty_documents"] += 1
+                continue
+            counts["documents"] += 1
+            counts["lines"] += len(document.lines)
+            for line in document.lines:
+                self._decoder.check_words(line, document.name)
+            lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
+            yield replace(document, lines=tuple(lines))
+        if pieces is None:
+            self.require_text()
 
     def pieces(self) -> list[Piece]:
         """The pieces that ``documents`` reads, in order; counts the skipped symlinks. Not for pydocs."""
         counts = self._decoder.counts = Counter[str]()
         return list(pieces_of(self.paths, self.recipe.format, counts))
-
-    def documents_of(self, pieces: Iterable[Piece]) -> Iterator[Document]:
-        """Yield the documents of ``pieces``; ``counts`` then covers only these."""
-        self._decoder.counts = Counter()
-        yield from self._read(pieces)
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add the ``counts`` of another reader."""
@@ -256,25 +271,6 @@ class CorpusReader:
         for source, path in zip(self.recipe.sources, self.paths, strict=True):
             if source.sha256 or source.size:
                 check_local(source, path_sha256(Path(path)))
-
-    def _read(self, pieces: Iterable[Piece]) -> Iterator[Document]:
-        """Yield the documents with text, without lone surrogates, of pieces or packages; counts and checks them."""
-        recipe, counts = self.recipe, self._decoder.counts
-        if recipe.format == "pydocs":
-            documents = pydocs.read_pydocs(recipe.packages, counts=counts, workers=self._workers)
-        else:
-            readers = {**_READERS, "text": _TEXT_READERS[recipe.sample_by]}
-            documents = _read_pieces(pieces, recipe.format, recipe.fields, readers, self._decoder, in_lines=True)
-        for document in documents:
-            if not document.lines:
-                counts["empty_documents"] += 1
-                continue
-            counts["documents"] += 1
-            counts["lines"] += len(document.lines)
-            for line in document.lines:
-                self._decoder.check_words(line, document.name)
-            lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
-            yield replace(document, lines=tuple(lines))
 
 
 def open_corpus(
