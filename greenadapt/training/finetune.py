@@ -250,7 +250,7 @@ class FinetuneRun:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.state = folder / ".state"
-        self.best = folder / ".best.safetensors"
+        self._old_best = folder / ".best.safetensors"  # as version 0.2.0 named it
         self.record = _Record()
         items = {data.name: data.task.training(data.train, data.encoder, seed, setup.progress) for data in setup.tasks}
         if empty := [name for name, inputs in items.items() if name and not inputs]:
@@ -286,6 +286,8 @@ class FinetuneRun:
         setup = self.setup
         if self.training.restore(self.state):
             self.record = _Record.of_state(self.state)
+            if setup.machine.is_first and self._old_best.is_file():
+                self._old_best.replace(self.best_file(self.record.best_epoch))
             setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
         self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
 
@@ -437,27 +439,41 @@ class FinetuneRun:
             score = self._parts.score(dev)
             self._log({f"dev_{name}": value for name, value in self._parts.numbers(dev).items()}, step)
             if score is not None and (record.best is None or score > record.best):
-                record.best, record.best_epoch = score, step.epoch
                 if train.keep == "best":
-                    self._write_best()
+                    self._write_best(step.epoch)
+                record.best, record.best_epoch = score, step.epoch
             record.stopped = train.patience is not None and step.epoch - record.best_epoch >= train.patience
         record.epochs.append(row)
 
-    def _write_best(self) -> None:
-        """Write the weights of the best epoch so far; the state, saved next, has its number."""
-        if self.setup.machine.is_first:
-            part = self.best.with_name(self.best.name + ".part")
-            write_tensors(trained_weights(self.model), part, {"shrink": repr(self.training.shrink)})
-            part.replace(self.best)
+    def best_file(self, epoch: int) -> Path:
+        """The file of the weights after ``epoch``, from 1, if no earlier epoch has a better score."""
+        return self.folder / f".best-{epoch}.safetensors"
+
+    def _write_best(self, epoch: int) -> None:
+        """Write the weights of ``epoch``, the best so far.
+
+        The file of the best epoch before stays: until the next state is saved, a killed run resumes from one that names
+        it, and on a GPU the repeated epoch may have another score.
+        """
+        if not self.setup.machine.is_first:
+            return
+        for path in self.folder.glob(".best*"):
+            if path != self.best_file(self.record.best_epoch):
+                path.unlink()
+        path = self.best_file(epoch)
+        part = path.with_name(f"{path.name}.part")
+        write_tensors(trained_weights(self.model), part, {"shrink": repr(self.training.shrink)})
+        part.replace(path)
 
     def _read_best(self) -> float:
         """Load the best epoch's weights into the model; return the shrinkage at that epoch of rows that the model does
         not hold.
         """
-        with safe_open(self.best, "pt") as file:
+        path = self.best_file(self.record.best_epoch)
+        with safe_open(path, "pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
             if weights.keys() != trained_weights(self.model).keys():
-                raise InputError(f"{self.best} has other weights than the model", f"remove {self.folder} and retry")
+                raise InputError(f"{path} has other weights than the model", f"remove {self.folder} and retry")
             self.model.load_state_dict(weights, strict=False)
             return float(file.metadata()["shrink"])
 

@@ -321,7 +321,7 @@ def test_only_hidden_files_are_removed_in_the_end(tmp_path: Path) -> None:
     for name in (".state", "..state.new", "shown"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("x")
-    for name in (".best.safetensors", ".scores.json", "scores.json"):
+    for name in (".best-1.safetensors", ".scores.json", "scores.json"):
         (tmp_path / name).write_text("x")
     remove_state(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.json", "shown"]
