@@ -9,7 +9,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
 from greenadapt.config import CorpusConfig, TextLimits, TextOptions, W2VConfig
 from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, fetch_corpus, is_fetched, local_path
-from greenadapt.corpus.on_cluster import prepare_on_cluster
+from greenadapt.corpus.on_cluster import PARTS, prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.prepared import HASHES_FILE, PreparedCorpus, added_positions, prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
@@ -366,7 +366,8 @@ def run_prepare(
         return Outcome(counts, facts)
 
     again = "adding its new documents" if updated else Job.again
-    return session.run(place, Job(CORPUS, settings, inputs, build, resumes=address is not None, again=again))
+    checkpoints = () if address is None else PARTS
+    return session.run(place, Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, again=again))
 
 
 def _limits(recipe: Recipe, arguments: dict[str, list[str]]) -> TextLimits:

@@ -1,6 +1,5 @@
 """The w2v stage: prepared words in, word vectors out."""
 
-import shutil
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -113,14 +112,21 @@ def run_w2v(
             facts["updates"] = vectors_update(current, prepared, earlier, len(vectors.words))
             facts[EARLIER_COST] = current.manifest.whole_cost
         vectors.save(work)
-        shutil.rmtree(training)
         counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}
         facts |= {name: prepared.manifest.facts[name] for name in ("given", "title", "licence")}
         workers = config.workers if session.cluster is None else "a cluster's"
         return Outcome(counts, {**facts, "model": model_facts(model), "workers": workers})
 
     again = "updating it" if update else Job.again
-    job = Job(W2V, resolved.settings(), {"corpus": prepared.as_input()}, build, resumes=True, again=again)
+    job = Job(
+        W2V,
+        resolved.settings(),
+        {"corpus": prepared.as_input()},
+        build,
+        checkpoints=("training/epoch-*.safetensors",),
+        scratch=("training",),
+        again=again,
+    )
     return session.run(place, job)
 
 

@@ -237,7 +237,7 @@ class Finetuning:
             self.config(),
             self.inputs(),
             build,
-            resumes=True,
+            checkpoints=(f"{SEEDS}/*/.state/*", f"{SEEDS}/*/{SCORES}"),
             card=self.card,
             kept=True,
             advice=advice,
