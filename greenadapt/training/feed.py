@@ -1,4 +1,9 @@
-"""The examples of each step, from one dataset or several, and their random draws (arXiv 2004.03354, section 5.2).
+"""The items of each step, from one dataset or several, and their random draws (arXiv 2004.03354, section 5.2).
+
+An *example* is what has labels in a file. An *item* is what is drawn, and what a batch counts: in NER a chunk of a
+sentence, in QA all chosen windows of a question, else an example. An *input* is a sequence of an item that the model
+reads, in one tokenization: a chunk, a window or a text. A *term* of the loss is a labelled or masked piece, else an
+input. ``tasks.base`` has an item as an ``Input``, and an input as a ``Feature``.
 
 All draws are counter-based: a draw is a function of its key and its index, so that the batch size, the number of
 processes and interruptions do not change it.
@@ -41,8 +46,8 @@ def random_bits(n: int, *key: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":
 def choose(mix: Mix, seed: int, epoch: int, indices: IntArray) -> BoolArray:
     """Whether each of ``indices`` (n,) is read in the expanded tokenization: (n,) bool.
 
-    Indices are those of examples; with ``batch`` they are the numbers of the examples' batches in the epoch, and with
-    ``both``, where an example has two, odd indices are expanded. ``fixed`` draws the same in every epoch.
+    Indices are those of items; with ``batch`` they are the numbers of the items' batches in the epoch, and with
+    ``both``, where an item has two, odd indices are expanded. ``fixed`` draws the same in every epoch.
     """
     if mix in ("base", "expanded"):
         return np.full(len(indices), mix == "expanded")

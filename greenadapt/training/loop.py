@@ -101,6 +101,7 @@ class Step:
     grad_norm: float
     """Before clipping."""
     examples: int
+    """Number of items, see ``feed``."""
     pieces: int
     """Pieces in the model, in all processes, without padding."""
     task: str | None = None
