@@ -365,9 +365,11 @@ def run_prepare(
             facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)
 
-    again = "adding its new documents" if updated else Job.again
+    change_message = "adding its new documents" if updated else Job.change_message
     checkpoints = () if address is None else PARTS
-    return session.run(place, Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, again=again))
+    return session.run(
+        place, Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, change_message=change_message)
+    )
 
 
 def _limits(recipe: Recipe, arguments: dict[str, list[str]]) -> TextLimits:

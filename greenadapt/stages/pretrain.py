@@ -220,7 +220,7 @@ class _Pretraining:
             checkpoints=(".head/*", ".state/*"),
             scratch=(".*",),
             card=card,
-            kept=True,
+            replaced_only_by_force=True,
         )
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:

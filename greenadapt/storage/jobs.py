@@ -76,7 +76,7 @@ class Attempts:
         except (OSError, GreenadaptError):
             return None
 
-    def plus(self, cost: Cost) -> "Attempts":
+    def with_attempt(self, cost: Cost) -> "Attempts":
         """These attempts and one more, which took ``cost``."""
         return Attempts(self.key, self.attempts + 1, self.cost + cost)
 
@@ -124,15 +124,15 @@ class Job:
     """Patterns of what only ``build`` needs in its folder; removed once the rest of the result is complete."""
     card: Callable[[Path, Outcome, Json], str] | None = None
     """Writes the text of ``README.md``, from the folder, the outcome of ``build`` and the cost."""
-    kept: bool = False
+    replaced_only_by_force: bool = False
     """Whether a finished result is replaced only by force, even if just the content of an input changed."""
     advice: Mapping[str, str] = field(default_factory=dict)
     """By name of an input: what to do if only this input differs."""
-    joins: bool = False
+    lies_in_input_folder: bool = False
     """Whether the result belongs in the folder of an input."""
     command: str | None = None
     """The command line that requested the result, if any; kept among the facts."""
-    again: str = "creating it again"
+    change_message: str = "creating it again"
     """The action after a change of an input, in words."""
 
 
@@ -177,7 +177,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     or a folder that is not greenadapt's, or is a mount point.
     """
     _refuse_foreign(place)
-    if not job.joins:
+    if not job.lies_in_input_folder:
         _refuse_overlap(place, paths_of(job.inputs))
     manifest = Manifest(job.stage, plain(job.config), job.inputs)
     current = place.current()
@@ -185,7 +185,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     if current is not None and not force:
         _refuse_other(place, job, current.manifest, manifest)
         changed = _changed_inputs(job, current, manifest)
-        if job.kept:
+        if job.replaced_only_by_force:
             current = verified(current)
         damaged = [] if changed and place.linked else [*damaged_files(current)]
         if not (changed or damaged):
@@ -220,7 +220,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
     if current is not None and not planned.why:
         return current
     if current is not None and not force:
-        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, {job.again}")
+        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, {job.change_message}")
     resumed = ", and resumes a killed run" if planned.resumes else ""
     _log.debug("%s: runs (%s)%s", job.stage, planned.why, resumed)
     key = planned.manifest.key
@@ -241,13 +241,13 @@ def _build(place: Place, job: Job, key: str, progress: Progress) -> tuple[Outcom
     """Build the result in the folder of unfinished work; return its facts, and all attempts at it."""
     work, before = place.work, _begin(place, job, key, progress)
     try:
-        with Meter(keep=lambda cost: before.plus(cost).write(work)) as meter:
+        with Meter(keep=lambda cost: before.with_attempt(cost).write(work)) as meter:
             outcome = job.build(work)
     except Exception:
         if not job.checkpoints or all(path.name == MARK for path in work.iterdir()):
             _discard(place)
         raise
-    return outcome, before.plus(meter.cost)
+    return outcome, before.with_attempt(meter.cost)
 
 
 def _describe(
@@ -339,7 +339,7 @@ def _changed_inputs(job: Job, current: Result, new: Manifest) -> list[str]:
     """The inputs whose content changed since ``current``; raises ``ConflictError`` if ``current`` must be kept."""
     old = current.manifest.inputs
     names = [name for name, entry in new.inputs.items() if not same_content(old[name], entry)]
-    if job.kept and names:  # training took hours, and the model may be in use
+    if job.replaced_only_by_force and names:  # training took hours, and the model may be in use
         raise ConflictError(
             f"{current.path} is finished, but {', '.join(names)} changed since",
             _advice(job, names) or "train it again with --force, or keep both with another --out",

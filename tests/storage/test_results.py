@@ -445,7 +445,7 @@ def test_inputs_in_a_workspace_that_was_moved(tmp_path: Path) -> None:
 
 def test_a_finished_model_is_only_trained_again_by_force(run_place: Place, tmp_path: Path) -> None:
     def finished() -> Job:
-        return replace(job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv"), kept=True)
+        return replace(job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv"), replaced_only_by_force=True)
 
     first = run_with_inputs(run_place, finished())
     (tmp_path / "b.tsv").write_text("corrected")
