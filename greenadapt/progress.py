@@ -105,7 +105,7 @@ class Stop:
         """Whether to save and exit now."""
         return self.signal != 0
 
-    def agree(self, largest: Callable[[int], int]) -> None:
+    def synchronize(self, largest: Callable[[int], int]) -> None:
         """Make all processes stop at the same step; ``largest`` is ``Machine.largest``. Call it once per step."""
         self.signal = largest(self.signal)
 

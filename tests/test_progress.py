@@ -44,7 +44,7 @@ def test_a_second_signal_does_not_wait() -> None:
 
 def test_processes_agree() -> None:
     with stoppable() as stop:
-        stop.agree(lambda mine: max(mine, signal.SIGTERM))
+        stop.synchronize(lambda mine: max(mine, signal.SIGTERM))
         with pytest.raises(SystemExit):
             stop.leave()
 

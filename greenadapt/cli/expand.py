@@ -21,7 +21,7 @@ def expand(
     options: Annotated[SessionOptions, Pick("workspace", "out", "variant", "force", "dry_run")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Add the mapped vectors as embedding rows.
+    """Add an embedding row for each new word.
 
     Writes a model folder that plain transformers loads.
     """

@@ -55,6 +55,8 @@ TOKENIZER = "tokenizer.json"
 DOCUMENTS = "documents.safetensors"
 NUMBERS = "numbers.safetensors"
 _FACTS = "facts.json"
+PARTS = (f"parts-*/*/{_FACTS}",)
+"""Patterns of the files from which ``prepare_on_cluster`` resumes in its folder."""
 
 
 @dataclass(frozen=True)

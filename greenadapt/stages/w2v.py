@@ -1,6 +1,5 @@
 """The w2v stage: prepared words in, word vectors out."""
 
-import shutil
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -40,7 +39,7 @@ def w2v(
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedW2V:
     """Settings with all defaults resolved."""
 
     config: W2VConfig
@@ -59,7 +58,7 @@ def check_w2v(
     dim: int,
     config: W2VConfig,
     named: Collection[str] | None = None,
-) -> Resolved:
+) -> ResolvedW2V:
     """Resolve the settings; ``dim`` defaults to the model's. Raises the errors of the stage about an existing result.
 
     Fields of ``config`` that are not ``named`` take the values of existing vectors; ``None`` means that all are named.
@@ -71,7 +70,7 @@ def check_w2v(
     if current is not None and current.manifest.stage == W2V:
         config = _as_current(session, current, config, named)
     engine: ResolvedEngine | None = None if current is None else current.manifest.config.get("engine")
-    resolved = Resolved(resolve_engine(config, engine, session.progress), config.engine == "auto")
+    resolved = ResolvedW2V(resolve_engine(config, engine, session.progress), config.engine == "auto")
     if session.cluster is not None and resolved.config.engine != "fast":
         raise UsageError(
             f"--cluster trains with the fast engine, not with {resolved.config.engine}'s",
@@ -82,7 +81,7 @@ def check_w2v(
 
 
 def run_w2v(
-    session: Session, model: PretrainedModel, prepared: Result, resolved: Resolved, *, update: bool = False
+    session: Session, model: PretrainedModel, prepared: Result, resolved: ResolvedW2V, *, update: bool = False
 ) -> Result:
     """The stage itself; the caller holds the lock. ``update``: update existing vectors unless the text changed much."""
     corpus, config = prepared.manifest.facts["corpus"], resolved.config
@@ -114,14 +113,21 @@ def run_w2v(
             facts["updates"] = _updates(current, prepared, earlier, len(vectors.words))
             facts[EARLIER_COST] = current.manifest.whole_cost
         vectors.save(work)
-        shutil.rmtree(training)
         counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}
         facts |= {name: prepared.manifest.facts[name] for name in ("given", "title", "licence")}
         workers = config.workers if session.cluster is None else "a cluster's"
         return Outcome(counts, {**facts, "model": model_facts(model), "workers": workers})
 
-    again = "updating it" if update else Job.again
-    job = Job(W2V, resolved.settings(), {"corpus": prepared.as_input()}, build, resumes=True, again=again)
+    change_message = "updating it" if update else Job.change_message
+    job = Job(
+        W2V,
+        resolved.settings(),
+        {"corpus": prepared.as_input()},
+        build,
+        checkpoints=("training/epoch-*.safetensors",),
+        scratch=("training",),
+        change_message=change_message,
+    )
     return session.run(place, job)
 
 

@@ -1,6 +1,6 @@
 """Choose the words that get an embedding row, and compute the rows: map, norm, pieces, blend or form.
 
-A new recipe is a branch of ``RowFormula.rows``, with its name in ``RowRecipe`` of the configuration.
+A new recipe is a branch of ``RowFormula.rows``; ``CONTRIBUTING.md`` lists what else it needs.
 
 ``form`` follows BERTRAM (Schick and Schütze, arXiv 1910.07181). A frequent word is known by its contexts, a rare one by
 its form, the pieces that it is spelled with. BERTRAM trains a network that weighs the two; here a ridge regression
