@@ -233,7 +233,7 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
         folder = (publish_version if place.linked else publish_folder)(place.work, place.path)
     _log.debug("%s: took %.2f s, wrote %s", job.stage, manifest.cost["seconds"], folder)
     if stop.signal != ALARM:  # which comes again
-        stop.leave()
+        stop.raise_if_requested()
     return Result(folder, manifest, place.path, fresh=True, checked=True)
 
 

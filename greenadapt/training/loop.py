@@ -243,7 +243,7 @@ class Training:
                 stop.synchronize(self._machine.largest)
                 if stop.is_requested or ended or step.number % self._plan.run.checkpoint_steps == 0:
                     self.save(state, asdict(record))
-                stop.leave()
+                stop.raise_if_requested()
 
     def save(self, folder: Path, record: Json | None = None) -> None:
         """Write the state and ``record`` atomically as ``folder``; all processes call it, and the first writes."""

@@ -114,7 +114,7 @@ def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig
             part %= len(engine.parts)
             if stop.is_requested or monotonic() - checkpoints.saved >= CHECKPOINT_SECONDS:
                 checkpoints.save(_State(state.weights, epoch if part else epoch + 1, part))
-            stop.leave()
+            stop.raise_if_requested()
 
 
 def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:

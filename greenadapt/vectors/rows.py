@@ -11,6 +11,7 @@ from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 from scipy.linalg import solve
@@ -207,9 +208,11 @@ class RowFormula:
             return mapped
         if self.name == "norm":
             return rescaled(mapped, self.norm)
-        share = np.float32(self.blend)
-        blend: FloatArray = share * mapped + (1 - share) * mean_of_pieces(pieces, self.embedding)
-        return blend
+        if self.name == "blend":
+            share = np.float32(self.blend)
+            blend: FloatArray = share * mapped + (1 - share) * mean_of_pieces(pieces, self.embedding)
+            return blend
+        assert_never(self.name)
 
 
 @dataclass(frozen=True, eq=False)
