@@ -97,7 +97,7 @@ def _epochs(stream: Stream, config: W2VConfig, folder: Path) -> tuple[Array, flo
     with closing(w2v.open_engine(stream, config, folder / "text")) as engine:
         begin = time.perf_counter()
         for epoch in range(config.epochs):
-            engine.train_epoch(weights, epoch, lambda words, rate: None)
+            engine.train(engine.parts, weights, epoch, lambda words, rate: None)
         return weights.input, time.perf_counter() - begin
 
 

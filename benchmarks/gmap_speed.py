@@ -104,7 +104,7 @@ def seconds_of(setting: Setting) -> dict[str, list[float]]:
     size = sum(path.stat().st_size for path in setting.cache.iterdir())
     print(f"cache: {size / 1e6:,.1f} MB, ready after {time.perf_counter() - begin:.1f} s")
     trainings |= {side: setting.training(side) for side in ("plain", "live")}
-    times = timed({side: trainings[side].steps() for side in LIMITS}, trainings["plain"].n_steps - WARM_UP)
+    times = timed({side: trainings[side].train_steps() for side in LIMITS}, trainings["plain"].n_steps - WARM_UP)
     for steps in times.made.values():
         assert [step.pieces for step in steps] == [step.pieces for step in times.made["plain"]]
     return times.seconds
@@ -112,7 +112,7 @@ def seconds_of(setting: Setting) -> dict[str, list[float]]:
 
 def train_alone(setting: Setting, side: str) -> int:
     """Make the first steps of one side; return the peak of this process's memory in bytes."""
-    for step in setting.training(side).steps():
+    for step in setting.training(side).train_steps():
         if step.number == ALONE:
             break
     if torch.cuda.is_available():

@@ -128,7 +128,7 @@ class Setting:
 
 def train(setting: Setting) -> dict[str, list[float]]:
     """Side → seconds of each training step."""
-    sides: dict[str, Iterator[Step]] = {side: setting.training(side).steps() for side in TRAINING}
+    sides: dict[str, Iterator[Step]] = {side: setting.training(side).train_steps() for side in TRAINING}
     times = timed(sides, setting.plan.train.epochs - WARM_UP)
     for steps in times.made.values():
         assert [step.pieces for step in steps] == [step.pieces for step in times.made["plain"]]

@@ -103,7 +103,7 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
     feed = Feed([TaskDataset.of(items, rows, HEAD, PAD)], Plan(config, RunConfig(), SEED))
     training = Training(model, feed, machine)
     seconds, begin = [], time.perf_counter()
-    for _ in training.steps():
+    for _ in training.train_steps():
         seconds.append(time.perf_counter() - begin)
         begin = time.perf_counter()
     return {"seconds": statistics.median(seconds[2:]), **memory(), "rows": float(len(rows))}

@@ -73,7 +73,7 @@ def train_ours(setting: Setting, items: list[Input]) -> float:
     table = TaskDataset.of(items, rows, setting.task.head, setting.encoder.special.pad)
     training = Training(model, Feed([table], plan), setting.machine)
     begin = time.perf_counter()
-    for _ in training.steps():
+    for _ in training.train_steps():
         pass
     return time.perf_counter() - begin
 

@@ -11,7 +11,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer
 from greenadapt.vectors.alignment import overlap
 from greenadapt.vectors.neighbours import nearest, unit_rows
-from greenadapt.vectors.quality import KnownWords, diagnose
+from greenadapt.vectors.quality import KnownWords, fit_and_measure
 from greenadapt.vectors.word_vectors import WordVectors
 
 _FIGURES = {"P@1": "precision_at_1", "P@10": "precision_at_10", "MRR": "mrr"}
@@ -34,7 +34,7 @@ def alignment(vectors: WordVectors, model: str) -> dict[str, float]:
     words = KnownWords(pairs, vectors.counts[rows], ids, base[: vocabulary.size], special_ids=vocabulary.special_ids)
     figures = []
     for seed in _TENTHS:
-        diagnosed = diagnose(words, AlignConfig(seed=seed))[0].figures
+        diagnosed = fit_and_measure(words, AlignConfig(seed=seed))[0].figures
         assert diagnosed is not None
         figures.append([getattr(diagnosed.base_rows["cosine"], name) for name in _FIGURES.values()])
     return dict(zip(_FIGURES, np.mean(figures, axis=0).tolist(), strict=True))

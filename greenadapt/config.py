@@ -565,8 +565,8 @@ class TrainConfig(Checked):
     mix: Annotated[
         Mix,
         basic(
-            "Tokenization of a training example: drawn for each example and epoch (sample), once for each example "
-            "(fixed) or for each batch, both, or always the base or the expanded tokenization.",
+            "Tokenization of a training example, in NER of a chunk of a sentence. sample: drawn in each epoch; fixed: "
+            "drawn once; batch: drawn for each batch; both: read in both; base, expanded: always this one.",
             paper="sample",
             unset="both for a model with added words, else sample",
         ),
@@ -606,7 +606,12 @@ class TrainConfig(Checked):
         ),
     ] = 5e-5
     warmup: Annotated[Share, advanced("Share of the steps with a rising learning rate; it then falls to 0.")] = 0.1
-    batch_size: Annotated[Count, Option("Examples per optimizer step.", paper=32, unset="16")] = 32
+    batch_size: Annotated[
+        Count,
+        Option(
+            "Examples per optimizer step (NER: chunks); --mix both counts both tokenizations.", paper=32, unset="16"
+        ),
+    ] = 32
     weight_decay: Annotated[NotNegative, advanced("Decoupled weight decay, except on biases and layer norms.")] = 0.0
     clip: Annotated[Positive, advanced("Maximum norm of the gradient.")] = 1.0
     precision: Annotated[Precision, _PRECISION] = "auto"

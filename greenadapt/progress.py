@@ -105,11 +105,11 @@ class Stop:
         """Whether to save and exit now."""
         return self.signal != 0
 
-    def agree(self, largest: Callable[[int], int]) -> None:
+    def synchronize(self, largest: Callable[[int], int]) -> None:
         """Make all processes stop at the same step; ``largest`` is ``Machine.largest``. Call it once per step."""
         self.signal = largest(self.signal)
 
-    def leave(self) -> None:
+    def raise_if_requested(self) -> None:
         """If a stop is requested, raise ``KeyboardInterrupt`` for SIGINT, else ``SystemExit`` with ``TIME_UP`` for the
         time limit or 143 for SIGTERM.
         """

@@ -11,12 +11,12 @@ from greenadapt.progress import limit_time, stoppable, time_limits
 def test_sigint_waits_for_the_step_and_then_interrupts() -> None:
     handler = signal.getsignal(signal.SIGINT)
     with stoppable() as stop:
-        stop.leave()
+        stop.raise_if_requested()
         assert not stop.is_requested
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.is_requested
         with pytest.raises(KeyboardInterrupt):
-            stop.leave()
+            stop.raise_if_requested()
     assert signal.getsignal(signal.SIGINT) is handler
 
 
@@ -27,7 +27,7 @@ def test_sigterm_and_the_end_of_the_time_exit_with_their_codes_at_a_checkpoint(n
         with stoppable() as stop:
             signal.raise_signal(number)
             with pytest.raises(SystemExit) as exit_:
-                stop.leave()
+                stop.raise_if_requested()
     assert exit_.value.code == code
 
 
@@ -44,9 +44,9 @@ def test_a_second_signal_does_not_wait() -> None:
 
 def test_processes_agree() -> None:
     with stoppable() as stop:
-        stop.agree(lambda mine: max(mine, signal.SIGTERM))
+        stop.synchronize(lambda mine: max(mine, signal.SIGTERM))
         with pytest.raises(SystemExit):
-            stop.leave()
+            stop.raise_if_requested()
 
 
 def test_other_threads_are_left_alone() -> None:

@@ -132,7 +132,7 @@ def dropout() -> Iterator[None]:
 
     def draw(feed: Feed, step: int) -> Draw:
         plain = draw_of(feed, step)
-        return replace(plain, items=plain.items + plain.epoch * plain.dataset.n_items)
+        return replace(plain, items=plain.items + plain.n_passes * plain.dataset.n_items)
 
     with (
         patch.object(DualTokenizer, "_merge", lambda *arguments: cuts.merged(*arguments)),

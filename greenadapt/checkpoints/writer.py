@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -85,24 +85,20 @@ def _grow(
 ) -> dict[str, Tensor]:
     """All weights by name, in the order of ``checkpoint``, with new rows in those of the vocabulary."""
     n_new, embedding = new_rows.shape[0], checkpoint.embedding()
-    rows_of: dict[str, Tensor] = {checkpoint.embedding_name: new_rows}
-    replaced_in = {checkpoint.embedding_name: replaced}
+    # Name → the new rows, and the replaced ones.
+    changes: dict[str, tuple[Tensor | None, Mapping[int, Array]]] = {checkpoint.embedding_name: (new_rows, replaced)}
     if checkpoint.decoder_name is not None:
         decoder = checkpoint[checkpoint.decoder_name]
         # The new rows are in the space of the embedding, which differs from that of an untied decoder.
         if same_arrays(decoder, embedding):
-            rows_of[checkpoint.decoder_name], replaced_in[checkpoint.decoder_name] = new_rows, replaced
-        elif output_rows is not None:
-            rows_of[checkpoint.decoder_name] = output_rows
+            changes[checkpoint.decoder_name] = new_rows, replaced
         else:
-            rows_of[checkpoint.decoder_name] = _constant(0, (n_new, decoder.shape[1]), decoder)
+            zeros = _constant(0, (n_new, decoder.shape[1]), decoder)
+            changes[checkpoint.decoder_name] = zeros if output_rows is None else output_rows, {}
     for name in checkpoint.bias_names:
         bias = checkpoint[name]
-        rows_of[name] = _constant(bias.min(), (n_new,), bias)
-    return {
-        name: _extend(name, checkpoint[name], rows_of.get(name), replaced_in.get(name, {}), dtype)
-        for name in checkpoint.names
-    }
+        changes[name] = _constant(bias.min(), (n_new,), bias), {}
+    return {name: _extend(name, checkpoint[name], *changes.get(name, (None, {})), dtype) for name in checkpoint.names}
 
 
 def _extend(
@@ -113,23 +109,22 @@ def _extend(
     target = _FLOATS[dtype] if dtype and source in _FLOATS.values() else source
     if new_rows is None and source == target:
         return weight
-    shape = weight.shape
-    pieces: Iterable[Array] = _replace_rows(weight, replaced)
-    if new_rows is not None:
-        shape = (len(weight) + new_rows.shape[0], *shape[1:])
-        pieces = chain(pieces, new_rows.pieces if isinstance(new_rows, Streamed) else row_blocks(new_rows))
-    return Streamed(shape, target, (_convert(block, target, name) for block in pieces))
 
+    def pieces() -> Iterator[Array]:
+        begin = 0
+        for block in row_blocks(weight):
+            ids = [row for row in replaced if begin <= row < begin + len(block)]
+            if ids:
+                block = block.astype(np.promote_types(block.dtype, np.float32))  # to detect overflow
+                block[np.array(ids) - begin] = [replaced[row] for row in ids]
+            yield _convert(block, target, name)
+            begin += len(block)
+        if new_rows is not None:
+            for block in new_rows.pieces if isinstance(new_rows, Streamed) else row_blocks(new_rows):
+                yield _convert(block, target, name)
 
-def _replace_rows(weight: Array, replaced: Mapping[int, Array]) -> Iterator[Array]:
-    begin = 0
-    for block in row_blocks(weight):
-        ids = [row for row in replaced if begin <= row < begin + len(block)]
-        if ids:
-            block = block.astype(np.promote_types(block.dtype, np.float32))  # to detect overflow
-            block[np.array(ids) - begin] = [replaced[row] for row in ids]
-        yield block
-        begin += len(block)
+    shape = weight.shape if new_rows is None else (len(weight) + new_rows.shape[0], *weight.shape[1:])
+    return Streamed(shape, target, pieces())
 
 
 def _convert(block: Array, dtype: "np.dtype[Any]", name: str) -> Array:

@@ -2,7 +2,7 @@
 
 import shutil
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,8 +20,8 @@ from greenadapt.config import CorpusConfig
 from greenadapt.corpus.prepared import (
     STREAM_FILE,
     VOCABULARY_FILE,
+    LineBlocks,
     LineFile,
-    NumberedLines,
     Shuffle,
     check_resources,
     count_words,
@@ -55,6 +55,8 @@ TOKENIZER = "tokenizer.json"
 DOCUMENTS = "documents.safetensors"
 NUMBERS = "numbers.safetensors"
 _FACTS = "facts.json"
+PARTS = (f"parts-*/*/{_FACTS}",)
+"""Patterns of the files from which ``prepare_on_cluster`` resumes in its folder."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
 
     def make(folder: Path) -> Json:
         splitter, numbers, log, heldout = _splitter(job.splitter_file), Numbering(), DocumentLog(), array("Q")
-        documents = without_heldout(job.reading.documents_of(pieces), job.config.heldout, folder, heldout)
+        documents = without_heldout(job.reading.documents(pieces), job.config.heldout, folder, heldout)
         batches = make_batches(documents, log, cut_lines=splitter.chunkwise)
         write_numbers(map(splitter, batches), numbers, LineFile(folder / "ids", folder / "lengths"), SilentBar())
         (folder / "words").write_bytes("\n".join(numbers).encode())
@@ -256,13 +258,13 @@ def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
         shuffle.add(text, kept_lines, numbers_of(part, job, n_levels), SilentBar())
         with open(folder / "keys", "wb") as keys:
 
-            def blocks() -> Iterator[tuple[Int32Array, Int32Array]]:
+            def blocks() -> LineBlocks:
                 for block, lengths, ids in shuffle.lines():
                     keys.write(block.tobytes())
                     yield lengths, ids
 
-            stream = NumberedLines(blocks(), shuffle.n_lines, shuffle.n_tokens)
-            write_stream(stream, folder / "offsets", folder / STREAM_FILE, Silent())
+            sizes = shuffle.n_lines, shuffle.n_tokens
+            write_stream(folder / STREAM_FILE, blocks(), *sizes, folder / "offsets", Silent())
         (folder / "offsets").unlink()
         return {"lines": shuffle.n_lines, "tokens": shuffle.n_tokens}
 
@@ -321,8 +323,8 @@ def prepare_on_cluster(  # noqa: PLR0913
     line_counts = list(cluster.run(count, range(len(parts)), job, n_shares))
     n_words, n_levels = number_words(cluster, job, n_documents, folder, len(parts))
     n_lines, n_tokens = ([facts[name] for facts in line_counts] for name in ("lines", "tokens"))
-    stream = NumberedLines(_by_key(cluster, job, n_lines, n_levels, progress), sum(n_lines), sum(n_tokens))
-    write_stream(stream, job.folder / "offsets", folder / STREAM_FILE, progress)
+    lines, sizes = _by_key(cluster, job, n_lines, n_levels, progress), (sum(n_lines), sum(n_tokens))
+    write_stream(folder / STREAM_FILE, lines, *sizes, job.folder / "offsets", progress)
     write_document_hashes(
         folder, *(ArrayFile(job.path("documents", share) / DOCUMENTS)["hashes"] for share in range(n_shares))
     )
@@ -338,8 +340,8 @@ def prepare_on_cluster(  # noqa: PLR0913
         "documents": n_documents,
         "duplicates": sum(facts["duplicates"] for facts in duplicates),
         "text_bytes": sum(facts["text_bytes"] for facts in split_facts),
-        "lines": stream.n_lines,
-        "tokens": stream.n_tokens,
+        "lines": sum(n_lines),
+        "tokens": sum(n_tokens),
         "words": n_words,
     }
 
@@ -360,9 +362,7 @@ def _split_parts(
     return facts
 
 
-def _by_key(
-    cluster: Cluster, job: SplitJob, n_lines: list[int], n_levels: int, progress: Progress
-) -> Iterator[tuple[Int32Array, Int32Array]]:
+def _by_key(cluster: Cluster, job: SplitJob, n_lines: list[int], n_levels: int, progress: Progress) -> LineBlocks:
     """Sort the parts, of ``n_lines`` each, then yield all lines in the order of keys: blocks of lengths and ids."""
     n_tokens = 0
     with progress.bar("numbering words by frequency", sum(n_lines), "lines") as bar:

@@ -50,6 +50,8 @@ from greenadapt.tokenization.vocabulary import WordSplitter
 
 _BLOCK_LINES = 1 << 16
 _BLOCK_TOKENS = 1 << 20
+LineBlocks = Iterator[tuple[Int32Array, Int32Array]]
+"""Lines of word numbers in blocks: the length of each line, and the numbers."""
 _KEYED = np.dtype([("key", "<u8"), ("length", "<i4")])
 
 
@@ -209,15 +211,6 @@ DISK_PER_TEXT_BYTE = 2
 """Approximate bytes on disk per byte of text: at the peak, each word is stored twice in four bytes."""
 
 
-@dataclass(frozen=True)
-class NumberedLines:
-    """Lines in blocks of lengths and ids, with the numbers of lines and ids."""
-
-    blocks: Iterator[tuple[Int32Array, Int32Array]]
-    n_lines: int
-    n_tokens: int
-
-
 def check_resources(folder: Path, max_memory: int, size_hint: int | None, progress: Progress) -> None:
     """Raise ``ResourceError`` if there is too little memory, or too little disk for ``size_hint`` bytes of text."""
     if max_memory < MIN_MEMORY:
@@ -292,14 +285,16 @@ def n_buckets(n_tokens: int, max_memory: int) -> int:
     return 1 + 8 * 4 * n_tokens // max_memory
 
 
-def write_stream(stream: NumberedLines, offsets: Path, path: Path, progress: Progress) -> None:
+def write_stream(
+    path: Path, blocks: LineBlocks, n_lines: int, n_tokens: int, offsets: Path, progress: Progress
+) -> None:
     """Write the arrays ``ids`` and ``lines``; the file ``offsets`` holds the lines until all ids are written."""
 
     def ids() -> Iterator[Int32Array]:
         end = 0
-        with open(offsets, "wb") as file, progress.bar("shuffling lines", stream.n_tokens, "words") as bar:
+        with open(offsets, "wb") as file, progress.bar("shuffling lines", n_tokens, "words") as bar:
             write_array(file, np.zeros(1, np.int64))
-            for lengths, block in stream.blocks:
+            for lengths, block in blocks:
                 write_array(file, np.cumsum(lengths, dtype=np.int64) + end)
                 end += len(block)
                 yield block
@@ -311,8 +306,8 @@ def write_stream(stream: NumberedLines, offsets: Path, path: Path, progress: Pro
                 yield block
 
     arrays = {
-        "ids": Streamed((stream.n_tokens,), np.dtype(np.int32), ids()),
-        "lines": Streamed((stream.n_lines + 1,), np.dtype(np.int64), lines()),
+        "ids": Streamed((n_tokens,), np.dtype(np.int32), ids()),
+        "lines": Streamed((n_lines + 1,), np.dtype(np.int64), lines()),
     }
     write_arrays(path, arrays)
 
@@ -370,11 +365,10 @@ def added_positions(n_before: int, n_lines: int, seed: int) -> Int64Array:
     return np.cumsum(n_between)[:-1] + np.arange(len(added))
 
 
-def merged_lines(
-    existing: "PreparedCorpus", added: "PreparedCorpus", positions: Int64Array, new_number: Int32Array
-) -> Iterator[tuple[Int32Array, Int32Array]]:
-    """Yield ``existing``, renumbered by ``new_number``, with ``added`` at ``positions``: blocks of lengths and ids."""
+def merged_lines(existing: "PreparedCorpus", added: "PreparedCorpus", new_number: Int32Array, seed: int) -> LineBlocks:
+    """Yield the shuffled lines of ``existing``, renumbered by ``new_number``, and of ``added``."""
     n_lines = existing.n_lines + added.n_lines
+    positions = added_positions(existing.n_lines, n_lines, seed)
     n_existing = n_added = 0  # ids yielded
     for begin in range(0, n_lines, _BLOCK_LINES):
         end = min(begin + _BLOCK_LINES, n_lines)
@@ -511,11 +505,13 @@ def prepare_corpus(  # noqa: PLR0913
         with progress.bar("numbering words by frequency", text.n_tokens, "words") as bar:
             shuffle.add(text, kept_lines, new_number, bar)
         text.remove()
-        blocks = ((lengths, ids) for _, lengths, ids in shuffle.lines())
-        stream = NumberedLines(blocks, shuffle.n_lines, shuffle.n_tokens)
+        blocks: LineBlocks = ((lengths, ids) for _, lengths, ids in shuffle.lines())
+        n_lines, n_tokens, offsets = shuffle.n_lines, shuffle.n_tokens, temporary / "offsets"
         if previous is not None:
-            stream = _merge(previous, stream, new_number, config.seed, temporary)
-        write_stream(stream, temporary / "offsets", folder / STREAM_FILE, progress)
+            write_stream(temporary / STREAM_FILE, blocks, n_lines, n_tokens, offsets, Silent())
+            blocks = merged_lines(previous, PreparedCorpus(temporary), new_number, config.seed)
+            n_lines, n_tokens = previous.n_lines + n_lines, previous.n_tokens + n_tokens
+        write_stream(folder / STREAM_FILE, blocks, n_lines, n_tokens, offsets, progress)
         hashes = [np.frombuffer(log.hashes, np.uint64)[is_kept], np.frombuffer(heldout, np.uint64)]
         write_document_hashes(folder, *hashes, *([previous.documents] if previous is not None else []))
     finally:
@@ -527,19 +523,8 @@ def prepare_corpus(  # noqa: PLR0913
         "documents": len(is_kept),
         "duplicates": int(len(is_kept) - is_kept.sum()),
         "text_bytes": log.n_bytes,
-        "lines": stream.n_lines,
-        "tokens": stream.n_tokens,
+        "lines": n_lines,
+        "tokens": n_tokens,
         "words": len(new_number),
         **counts_of_update,
     }
-
-
-def _merge(
-    previous: PreparedCorpus, added: NumberedLines, new_number: Int32Array, seed: int, temporary: Path
-) -> NumberedLines:
-    """Merge the lines of ``added`` into ``previous``, whose words are renumbered."""
-    n_lines = previous.n_lines + added.n_lines
-    write_stream(added, temporary / "offsets", temporary / STREAM_FILE, Silent())
-    positions = added_positions(previous.n_lines, n_lines, seed)
-    blocks = merged_lines(previous, PreparedCorpus(temporary), positions, new_number)
-    return NumberedLines(blocks, n_lines, previous.n_tokens + added.n_tokens)

@@ -64,17 +64,19 @@ class _Block:
     size: int
 
 
-def pieces_of(path: str, kind: str, counts: Counter[str]) -> Iterator[Piece]:
-    """Yield a file or archive of the format ``kind``, or a folder's files in order of path.
+def pieces_of(paths: Iterable[str], kind: str, counts: Counter[str]) -> Iterator[Piece]:
+    """Yield the files and archives among ``paths``, of the format ``kind``, and the files of folders in order of path.
 
     Skips hidden files, symlinks to folders (counted as ``linked_folders``) and symlinks to missing files (counted as
     ``dangling_links``).
     """
-    if articles.is_release(path, kind):
-        yield Piece(path, is_release=True)
-    elif not Path(path).is_dir():
-        yield Piece(path)
-    else:
+    for path in paths:
+        if articles.is_release(path, kind):
+            yield Piece(path, is_release=True)
+            continue
+        if not Path(path).is_dir():
+            yield Piece(path)
+            continue
         for file in visible_files(Path(path)):
             if file.is_file():
                 yield Piece(str(file))
@@ -185,26 +187,36 @@ class CorpusReader:
         """Counts of what has been read and skipped."""
         return dict(sorted(self._decoder.counts.items()))
 
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents in order of the sources; ``InputError`` if a file is invalid, or no file has text."""
-        self._decoder.counts = Counter(self._before)
-        if self.recipe.format == "pydocs":
-            counts = self._decoder.counts
-            documents = pydocs.read_pydocs(self.recipe.packages, counts=counts, workers=self._workers)
+    def documents(self, pieces: Iterable[Piece] | None = None) -> Iterator[Document]:
+        """Yield the documents with text of all sources, or only of ``pieces``, in order; ``counts`` then covers these.
+
+        Replaces lone surrogates. Raises ``InputError`` if a file is invalid or beyond a limit, or no source has text.
+        """
+        recipe = self.recipe
+        counts = self._decoder.counts = Counter(self._before)
+        if recipe.format == "pydocs":
+            documents = pydocs.read_pydocs(recipe.packages, counts=counts, workers=self._workers)
         else:
-            documents = self._read(self._pieces())
-        yield from self._checked(documents)
-        self.require_text()
+            all_pieces = pieces_of(self.paths, recipe.format, counts) if pieces is None else pieces
+            readers = {**_READERS, "text": _TEXT_READERS[recipe.sample_by]}
+            documents = _read_pieces(all_pieces, recipe.format, recipe.fields, readers, self._decoder, in_lines=True)
+        for document in documents:
+            if not document.lines:
+                counts["empty_documents"] += 1
+                continue
+            counts["documents"] += 1
+            counts["lines"] += len(document.lines)
+            for line in document.lines:
+                self._decoder.check_words(line, document.name)
+            lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
+            yield replace(document, lines=tuple(lines))
+        if pieces is None:
+            self.require_text()
 
     def pieces(self) -> list[Piece]:
         """The pieces that ``documents`` reads, in order; counts the skipped symlinks. Not for pydocs."""
-        self._decoder.counts = Counter()
-        return list(self._pieces())
-
-    def documents_of(self, pieces: Iterable[Piece]) -> Iterator[Document]:
-        """Yield the documents of ``pieces``; ``counts`` then covers only these."""
-        self._decoder.counts = Counter()
-        yield from self._checked(self._read(pieces))
+        counts = self._decoder.counts = Counter[str]()
+        return list(pieces_of(self.paths, self.recipe.format, counts))
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add the ``counts`` of another reader."""
@@ -260,27 +272,6 @@ class CorpusReader:
             if source.sha256 or source.size:
                 check_local(source, path_sha256(Path(path)))
 
-    def _pieces(self) -> Iterator[Piece]:
-        return (piece for path in self.paths for piece in pieces_of(path, self.recipe.format, self._decoder.counts))
-
-    def _read(self, pieces: Iterable[Piece]) -> Iterator[Document]:
-        readers = {**_READERS, "text": _TEXT_READERS[self.recipe.sample_by]}
-        return _read_pieces(pieces, self.recipe.format, self.recipe.fields, readers, self._decoder)
-
-    def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Yield the documents with text, without lone surrogates; count them and check the limits."""
-        counts = self._decoder.counts
-        for document in documents:
-            if not document.lines:
-                counts["empty_documents"] += 1
-                continue
-            counts["documents"] += 1
-            counts["lines"] += len(document.lines)
-            for line in document.lines:
-                self._decoder.check_words(line, document.name)
-            lines = (self._decoder.without_surrogates(line, document.name) for line in document.lines)
-            yield replace(document, lines=tuple(lines))
-
 
 def open_corpus(
     recipe: Recipe,
@@ -325,25 +316,34 @@ def read_whole(
     Plain text, cut into documents by ``sample_by``, and fields of JSON lines are verbatim: each is one of the ``lines``
     of a document, with its line breaks. Other formats are read as for a corpus.
     """
-    readers = {**_WHOLE_READERS, "text": _WHOLE_TEXT_READERS[sample_by]}
+    readers = {**_READERS, "text": _TEXT_READERS[sample_by]}
     if source != STDIN:
-        yield from _read_pieces(pieces_of(source, kind, decoder.counts), kind, fields, readers, decoder)
+        yield from _read_pieces(pieces_of([source], kind, decoder.counts), kind, fields, readers, decoder)
         return
     with open_input(source) as (stream, name):
         yield from readers[kind](stream, name, fields, decoder)
 
 
 def _read_pieces(
-    pieces: Iterable[Piece], kind: str, fields: tuple[str, ...], readers: Mapping[str, _Reader], decoder: Decoder
+    pieces: Iterable[Piece],
+    kind: str,
+    fields: tuple[str, ...],
+    readers: Mapping[str, _Reader],
+    decoder: Decoder,
+    *,
+    in_lines: bool = False,
 ) -> Iterator[Document]:
-    """Yield the documents of ``pieces``, with the reader of the format ``kind``; counts files of unknown formats."""
+    """Yield the documents of ``pieces``, with the reader of the format ``kind``; counts files of unknown formats.
+
+    ``in_lines`` cuts verbatim texts into their non-empty lines.
+    """
     for piece in pieces:
         if piece.is_release:
             yield from articles.read_release(piece.path, decoder)
             continue
         if piece.span is not None:
             decoder.spans[piece.path] = piece.span
-        for name, opening in _openings(piece.path, decoder.limits):
+        for name, opening in _files_in(piece.path, decoder.limits):
             by_name = format_of(name)
             file_kind = {"auto": by_name, "pmc": _PMC_MEMBERS.get(by_name, "")}.get(kind, kind)
             if file_kind not in readers:
@@ -352,10 +352,12 @@ def _read_pieces(
             with opening as stream:
                 if name in decoder.spans:
                     stream.seek(decoder.spans[name].n_bytes)
-                yield from readers[file_kind](stream, name, fields, decoder)
+                read = readers[file_kind]
+                documents = read(stream, name, fields, decoder)
+                yield from map(_in_lines, documents) if in_lines and read in _VERBATIM else documents
 
 
-def _openings(path: str, limits: TextLimits) -> Iterator[tuple[str, AbstractContextManager[IO[bytes]]]]:
+def _files_in(path: str, limits: TextLimits) -> Iterator[tuple[str, AbstractContextManager[IO[bytes]]]]:
     """Yield the name of a file, or of each visible member of an archive, and what opens it."""
     if not is_tar(path):
         yield path, open_binary(path, limits)
@@ -439,14 +441,8 @@ def _record_title(record: Mapping[str, Any]) -> str:
     return squeeze(value) if isinstance(value, str) else ""
 
 
-def _in_lines(read: _Reader) -> _Reader:
-    """A reader of the same documents, cut into their non-empty lines."""
-
-    def reader(*arguments: Any) -> Iterator[Document]:
-        for document in read(*arguments):
-            yield replace(document, lines=tuple(line for text in document.lines for line in _text_lines(text)))
-
-    return reader
+def _in_lines(document: Document) -> Document:
+    return replace(document, lines=tuple(line for text in document.lines for line in _text_lines(text)))
 
 
 def _text_lines(text: str) -> Iterator[str]:
@@ -476,7 +472,7 @@ def _read_table(
         yield Document(lines, f"{name}:{last_line}", _record_id(record), _record_title(record))
 
 
-_WHOLE_READERS: dict[str, _Reader] = {
+_READERS: dict[str, _Reader] = {
     "jsonl": _read_json_lines,
     "csv": partial(_read_table, separator=SEPARATORS[".csv"]),
     "tsv": partial(_read_table, separator=SEPARATORS[".tsv"]),
@@ -484,14 +480,5 @@ _WHOLE_READERS: dict[str, _Reader] = {
     "xml": articles.read_xml,
     "pmc": articles.read_pmc_text,
 }
-_READERS = {**_WHOLE_READERS, "jsonl": _in_lines(_read_json_lines)}
-_WHOLE_TEXT_READERS: dict[SampleBy, _Reader] = {
-    "line": _read_lines,
-    "paragraph": _read_paragraphs,
-    "document": _read_text,
-}
-_TEXT_READERS: dict[SampleBy, _Reader] = {
-    **_WHOLE_TEXT_READERS,
-    "paragraph": _in_lines(_read_paragraphs),
-    "document": _in_lines(_read_text),
-}
+_TEXT_READERS: dict[SampleBy, _Reader] = {"line": _read_lines, "paragraph": _read_paragraphs, "document": _read_text}
+_VERBATIM = (_read_json_lines, _read_paragraphs, _read_text)

@@ -106,14 +106,32 @@ def _parts(line: bytes) -> Iterator[bytes]:
     yield line[begin:]
 
 
-class BatchSplitter:
-    """Splits batches, and caches the words of each chunk of text between spaces, since most chunks recur."""
+class BatchSplitter(dict[str, int]):
+    """Splits batches; a table of the chunks of text between spaces, most of which recur, as rows of words.
+
+    A chunk at the start of a line has a leading line break.
+    """
 
     def __init__(self, splitter: WordSplitter) -> None:
+        super().__init__()
         self._splitter = splitter
         self.chunkwise = splitter.chunkwise
         """Whether lines may be cut before a space."""
-        self._chunks = _ChunkTable(splitter)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.clear()
+        self._words = Numbering()
+        self._ids, self._starts = array("i"), array("q", [0])
+        self._size = 0  # approximate bytes of memory
+
+    def __missing__(self, chunk: str) -> int:
+        words = self._splitter.split(chunk[1:]) if chunk[:1] == "\n" else self._splitter.split_chunk(chunk)
+        self._ids.extend(map(self._words.__getitem__, words))
+        self._starts.append(len(self._ids))
+        self[chunk] = row = len(self)
+        self._size += len(chunk) + 160 + 4 * len(words)  # a string, a dictionary entry, an offset, and the words
+        return row
 
     def __call__(self, batch: TextBatch) -> SplitBatch:
         lines = batch.text.decode()
@@ -123,45 +141,21 @@ class BatchSplitter:
         else:
             chunks = [f"\n{line}" for line in lines.split("\n")]
             per_line = [1] * len(chunks)
-        rows = np.fromiter(map(self._chunks.__getitem__, chunks), np.int64, len(chunks))
-        words, ids, lengths = self._chunks.words_of(rows)
-        first_chunks = np.cumsum([0, *per_line[:-1]])
-        if self._chunks.size > _MEMORY_OF_CHUNKS:
-            self._chunks = _ChunkTable(self._splitter)
-        line_lengths = np.add.reduceat(lengths, first_chunks, dtype=np.int32)
-        return SplitBatch(words, ids, line_lengths, batch.continues, len(batch.text))
-
-
-class _ChunkTable(dict[str, int]):
-    """Chunk → row of a table of words; a chunk at the start of a line has a leading line break."""
-
-    def __init__(self, splitter: WordSplitter) -> None:
-        super().__init__()
-        self._splitter = splitter
-        self._words = Numbering()
-        self._ids = array("i")
-        self._starts = array("q", [0])
-        self.size = 0
-        """Approximate bytes of memory."""
-
-    def __missing__(self, chunk: str) -> int:
-        words = self._splitter.split(chunk[1:]) if chunk[:1] == "\n" else self._splitter.split_chunk(chunk)
-        self._ids.extend(map(self._words.__getitem__, words))
-        self._starts.append(len(self._ids))
-        self[chunk] = row = len(self)
-        self.size += len(chunk) + 160 + 4 * len(words)  # a string, a dictionary entry, an offset, and the words
-        return row
-
-    def words_of(self, rows: Int64Array) -> tuple[list[str], Int32Array, Int32Array]:
-        """The distinct words of the chunks ``rows``, all their words as rows of these, and the length of each chunk."""
+        # All words of the batch, as rows of the table's words, and how many are in each chunk.
+        rows = np.fromiter(map(self.__getitem__, chunks), np.int64, len(chunks))
         starts = np.frombuffer(self._starts, np.int64)
         lengths = np.diff(starts).astype(np.int32)[rows]
         ids = gather(np.frombuffer(self._ids, np.int32), starts[rows], lengths)
+        # The same words as rows of the batch's distinct words.
         used = np.zeros(len(self._words), bool)
         used[ids] = True
-        local = np.cumsum(used, dtype=np.int32) - np.int32(1)
+        row_in_batch = np.cumsum(used, dtype=np.int32) - np.int32(1)
         vocabulary = list(self._words)
-        return [vocabulary[i] for i in np.flatnonzero(used).tolist()], local[ids], lengths
+        words = [vocabulary[i] for i in np.flatnonzero(used).tolist()]
+        line_lengths = np.add.reduceat(lengths, np.cumsum([0, *per_line[:-1]]), dtype=np.int32)
+        if self._size > _MEMORY_OF_CHUNKS:
+            self._forget()
+        return SplitBatch(words, row_in_batch[ids], line_lengths, batch.continues, len(batch.text))
 
 
 class Numbering(dict[str, int]):

@@ -1,6 +1,6 @@
 """The quality of a map, or of the rows of a recipe, in words.
 
-``figures`` are those of ``diagnostics.HeldOut`` as a manifest has them.
+``figures`` are those of ``vectors.quality.HeldOut`` as a manifest has them.
 """
 
 from greenadapt.errors import as_percent

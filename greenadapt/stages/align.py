@@ -18,7 +18,7 @@ from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result, found_at, open_result, verified
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import check_casing, check_finite, overlap
-from greenadapt.vectors.quality import KnownWords, diagnose
+from greenadapt.vectors.quality import KnownWords, fit_and_measure
 from greenadapt.vectors.word_vectors import VECTORS, WordVectors, read_vectors
 
 REPORT = "report.json"
@@ -125,7 +125,7 @@ def run_align(
         matrix, base_rows = np.asarray(vectors.matrix[rows], np.float32), embedding[: vocabulary.size]
         special_ids = vocabulary.special_ids
         overlap_words = KnownWords(matrix, vectors.counts[rows], ids, base_rows, special_ids=special_ids, words=words)
-        diagnostics, alignment = diagnose(overlap_words, config, session.progress)
+        diagnostics, alignment = fit_and_measure(overlap_words, config, session.progress)
         for message in filter(None, (*alignment.warnings, diagnostics.note)):
             session.progress.warn(message)
         heldout = asdict(diagnostics)

@@ -65,7 +65,7 @@ def assess_rows(session: Session, model: str, config: AssessConfig) -> Json:
     )
     predicted = expansion.predicted(get_args(RowRecipe))
     rows: dict[str, FloatArray] = {str(recipe): vectors for recipe, vectors in predicted.rows.items()}
-    rows[RANDOM] = predicted.random(expansion.blank.norm, _SEED)
+    rows[RANDOM] = predicted.random(expansion.norm, _SEED)
     figures = {recipe: asdict(predicted.measure(vectors)) for recipe, vectors in rows.items()}
     size, states = _substitute(session, base, predicted, rows, _corpus_of(session, aligned), config.words)
     return {

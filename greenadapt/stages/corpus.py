@@ -7,11 +7,11 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import model_facts, note_lowercasing
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
-from greenadapt.config import CorpusConfig, TextLimits, TextOptions, W2VConfig
+from greenadapt.config import CorpusConfig, TextLimits, TextOptions
 from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, fetch_corpus, is_fetched, local_path
-from greenadapt.corpus.on_cluster import prepare_on_cluster
+from greenadapt.corpus.on_cluster import PARTS, prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
-from greenadapt.corpus.prepared import HASHES_FILE, PreparedCorpus, added_positions, prepare_corpus
+from greenadapt.corpus.prepared import HASHES_FILE, PreparedCorpus, prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
 from greenadapt.corpus.readers import CorpusReader, open_corpus, require_local, warn_symlinks
 from greenadapt.corpus.recipes import PMC, Recipe, Source, find_recipe, kept_input, list_recipes
@@ -24,8 +24,6 @@ from greenadapt.storage.locks import lock
 from greenadapt.storage.outputs import COMPRESSIONS
 from greenadapt.storage.results import EARLIER_COST, Result, verified
 from greenadapt.tokenization.files import tokenizer_hash
-from greenadapt.vectors.cbow import EarlierVectors, vocabulary_size
-from greenadapt.vectors.word_vectors import WordVectors, read_output
 
 BYTES_PER_SECOND = 10_000_000
 """The speed of a download for which ``corpus list`` tells the hours."""
@@ -106,12 +104,6 @@ def _workspace_row(session: Session, name: str) -> Json:
     return row
 
 
-MAX_NEW_WORDS = 0.1
-"""Share of the trained words that may be new; with more, vectors are trained afresh."""
-MAX_NEW_TEXT = 0.2
-"""Words that may be added by all updates since vectors were last trained afresh, as a share of the text then."""
-
-
 def _can_be_updated(session: Session, current: Result, inputs: dict[str, Json]) -> bool:
     """Whether new documents can be added to a prepared corpus; if not, a note says why all text is prepared."""
     if current.manifest.inputs["tokenizer"]["sha256"] != inputs["tokenizer"]["sha256"]:
@@ -139,40 +131,6 @@ def _count_update(session: Session, current: Result, counts: dict[str, int]) -> 
     entry = {"from": current.manifest.digest, "new_documents": new, "gone_documents": gone}
     entry |= {name: before[name] for name in ("lines", "tokens", "words")}
     return [*current.manifest.facts.get("updates", []), *([entry] if new or heldout else [])]
-
-
-def earlier_vectors(
-    current: Result, prepared: Result, corpus: PreparedCorpus, config: W2VConfig
-) -> EarlierVectors | str:
-    """The vectors to update, or the reason why vectors are trained afresh."""
-    counts, facts = prepared.manifest.counts, prepared.manifest.facts
-    trained_on = current.manifest.inputs["corpus"]["sha256"]
-    before = next((entry for entry in facts.get("updates", []) if entry["from"] == trained_on), None)
-    if before is None:
-        return "the corpus was prepared from scratch since they were trained"
-    output = read_output(current.folder)
-    if output is None:
-        return f"{current.path} was made by an earlier version, which kept too little to train on"
-    n_first = [*current.manifest.facts.get("updates", []), before][0]["tokens"]
-    if counts["tokens"] > (1 + MAX_NEW_TEXT) * n_first:
-        growth = counts["tokens"] / n_first - 1
-        return f"the text grew by {growth:.1%} since they last were (limit {MAX_NEW_TEXT:.0%})"
-    vectors = WordVectors.load(verified(current).folder)
-    words = corpus.words[: vocabulary_size(corpus.counts, config)]
-    share = sum(word not in vectors.index for word in words) / len(words)
-    if share > MAX_NEW_WORDS:
-        return f"{share:.1%} of the words are new (limit {MAX_NEW_WORDS:.0%})"
-    positions = added_positions(before["lines"], corpus.n_lines, prepared.manifest.config["seed"])
-    return EarlierVectors(vectors, output, positions, current.manifest.digest)
-
-
-def vectors_update(current: Result, prepared: Result, earlier: EarlierVectors, n_words: int) -> list[Json]:
-    """The updates of vectors including this one, which led to ``n_words`` words."""
-    trained_on = current.manifest.inputs["corpus"]["sha256"]
-    before = next(entry for entry in prepared.manifest.facts["updates"] if entry["from"] == trained_on)
-    entry = {"from": earlier.digest, **{name: before[name] for name in ("lines", "tokens")}}
-    entry |= {"words": len(earlier.vectors.words), "new_words": n_words - len(earlier.vectors.words)}
-    return [*current.manifest.facts.get("updates", []), entry]
 
 
 SHUFFLE_MEMORY = 256 << 20
@@ -365,8 +323,11 @@ def run_prepare(
             facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)
 
-    again = "adding its new documents" if updated else Job.again
-    return session.run(place, Job(CORPUS, settings, inputs, build, resumes=address is not None, again=again))
+    change_message = "adding its new documents" if updated else Job.change_message
+    checkpoints = () if address is None else PARTS
+    return session.run(
+        place, Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, change_message=change_message)
+    )
 
 
 def _limits(recipe: Recipe, arguments: dict[str, list[str]]) -> TextLimits:

@@ -119,15 +119,15 @@ def run_expand(
         fitting = AlignConfig(**aligned.manifest.config)
         alignment = Alignment.load(verified(aligned).folder)
         expansion = Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)
-        recipe = expansion.recipe.config.rows
-        if recipe != config.rows and config.rows == "form":
+        recipe = expansion.recipe
+        if recipe.name != config.rows and config.rows == "form":
             session.progress.warn(
                 f"rows from form need {MIN_OVERLAP} known words that can be spelled in pieces, and the text has "
                 f"{len(expansion.spelled.rows)}: the new rows are the mean of the words' pieces; use more text"
             )
-        if base.checkpoint.architecture.is_generative and expansion.recipe.needs_map:
+        if base.checkpoint.architecture.is_generative and recipe.needs_map:
             session.progress.warn(
-                f"rows by --rows {recipe} can spoil all predictions of a generative language model; "
+                f"rows by --rows {recipe.name} can spoil all predictions of a generative language model; "
                 "use --rows form or --rows pieces"
             )
         report = write_adapted(expansion, work)
@@ -142,10 +142,10 @@ def run_expand(
         }
         facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
         figures: Json = {name: asdict(heldout) for name, heldout in expansion.figures.items()}
-        if recipe == MAP and (map_figures := aligned.manifest.facts["heldout"]["figures"]):
+        if recipe.name == MAP and (map_figures := aligned.manifest.facts["heldout"]["figures"]):
             figures = {MAP: map_figures}
-        facts["rows"] = {"recipe": recipe, "heldout": figures}
-        if fitting.method != "random" or not expansion.recipe.needs_map:
+        facts["rows"] = {"recipe": recipe.name, "heldout": figures}
+        if fitting.method != "random" or not recipe.needs_map:
             session.warn_or_note(_warning, facts, current)
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
         return Outcome(counts, facts)

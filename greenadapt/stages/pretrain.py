@@ -212,10 +212,18 @@ class _Pretraining:
                 reads_sentences=reads_sentences(work),
             ).text()
 
-        return Job(PRETRAIN, config, start.inputs(request), build, resumes=True, card=card, kept=True)
+        return Job(
+            PRETRAIN,
+            config,
+            start.inputs(request),
+            build,
+            checkpoints=(".head/*", ".state/*"),
+            scratch=(".*",),
+            card=card,
+            replaced_only_by_force=True,
+        )
 
     def build(self, session: Session, open_machine: "Callable[[], Machine]", work: Path) -> Outcome:
-        from greenadapt.training.loop import remove_state
         from greenadapt.training.pretrain import Pretraining, PretrainRun
 
         machine = open_machine()
@@ -247,7 +255,6 @@ class _Pretraining:
             copy_tokenizers(start.model.folder, work)
             copy_side_files(start.model.folder, work)
             write_json(work / FACTS_FILE, _facts(request, start))
-            remove_state(work)
         machine.end()
         losses = _read_scores(work)["losses"] if machine.is_first else {}
         return Outcome(run.counts(), {"model": model_facts(start.model), "losses": losses})

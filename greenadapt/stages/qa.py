@@ -25,7 +25,7 @@ _JOURNAL = "lookups.part.jsonl"
 def answer(session: Session, request: QaRequest) -> Result:
     """Write ``answers.jsonl``, one row per question, and ``scores.json`` into the session's ``out``.
 
-    Does nothing if up to date; resumes a killed run after its last question.
+    Does nothing if up to date; resumes a killed run after its last question and context.
     """
     if pipes := [*filter(is_read_once, request.sources.paths())]:
         raise UsageError(f"--out keeps what can be made again, and {input_name(pipes[0])} is read once", "name a file")
@@ -58,12 +58,12 @@ def answer(session: Session, request: QaRequest) -> Result:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         part.rename(work / ANSWERS)
         write_json(work / SCORES, answerer.summary())
-        (work / _JOURNAL).unlink()
         counts = {"questions": len(answerer.inquiry.questions), "contexts": answerer.inquiry.n_contexts}
         return Outcome(counts, {"model": model_facts(model)})
 
     with session.locked(None, model.name):
-        return session.run(session.place("", model.name, QA), Job(QA, config, answerer.inputs(), build, resumes=True))
+        job = Job(QA, config, answerer.inputs(), build, checkpoints=(_JOURNAL,), scratch=(_JOURNAL,))
+        return session.run(session.place("", model.name, QA), job)
 
 
 def read_answers(result: Result) -> Iterator[Json]:

@@ -148,7 +148,7 @@ class Session:
 
     def run(self, place: Place, job: Job) -> Result:
         """Bring ``place`` up to date with ``job``; in a dry run, raise ``DryRun`` unless it is."""
-        job = replace(job, kept=job.kept and not self.updates, command=self.command)
+        job = replace(job, replaced_only_by_force=job.replaced_only_by_force and not self.updates, command=self.command)
         if self.plan is not None:
             return self.plan.run(place, job, force=self.force)
         if self.remembers and not place.linked:

@@ -1,6 +1,5 @@
 """The w2v stage: prepared words in, word vectors out."""
 
-import shutil
 from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -10,14 +9,15 @@ from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.cluster import connected
 from greenadapt.config import ResolvedEngine, TextOptions, W2VConfig
-from greenadapt.corpus.prepared import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus, added_positions
 from greenadapt.errors import UsageError
-from greenadapt.stages.corpus import choose_corpus, choose_model, earlier_vectors, run_prepare, vectors_update
+from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
 from greenadapt.stages.session import W2V, Session, unnamed
 from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import OF_MACHINES, Job, Outcome
 from greenadapt.storage.results import EARLIER_COST, Result, verified
-from greenadapt.vectors.cbow import require_engine, resolve_engine, train
+from greenadapt.vectors.cbow import EarlierVectors, require_engine, resolve_engine, train, vocabulary_size
+from greenadapt.vectors.word_vectors import WordVectors, read_output
 
 
 def w2v(
@@ -39,7 +39,7 @@ def w2v(
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedW2V:
     """Settings with all defaults resolved."""
 
     config: W2VConfig
@@ -58,7 +58,7 @@ def check_w2v(
     dim: int,
     config: W2VConfig,
     named: Collection[str] | None = None,
-) -> Resolved:
+) -> ResolvedW2V:
     """Resolve the settings; ``dim`` defaults to the model's. Raises the errors of the stage about an existing result.
 
     Fields of ``config`` that are not ``named`` take the values of existing vectors; ``None`` means that all are named.
@@ -72,7 +72,7 @@ def check_w2v(
     if current is not None and current.manifest.stage == W2V:
         _note_workers(session, current, config)
     engine: ResolvedEngine | None = None if current is None else current.manifest.config.get("engine")
-    resolved = Resolved(resolve_engine(config, engine, session.progress), config.engine == "auto")
+    resolved = ResolvedW2V(resolve_engine(config, engine, session.progress), config.engine == "auto")
     if session.cluster is not None and resolved.config.engine != "fast":
         raise UsageError(
             f"--cluster trains with the fast engine, not with {resolved.config.engine}'s",
@@ -83,7 +83,7 @@ def check_w2v(
 
 
 def run_w2v(
-    session: Session, model: PretrainedModel, prepared: Result, resolved: Resolved, *, update: bool = False
+    session: Session, model: PretrainedModel, prepared: Result, resolved: ResolvedW2V, *, update: bool = False
 ) -> Result:
     """The stage itself; the caller holds the lock. ``update``: update existing vectors unless the text changed much."""
     corpus, config = prepared.manifest.facts["corpus"], resolved.config
@@ -94,7 +94,7 @@ def run_w2v(
         require_engine(config, is_kept=resolved.is_kept)
         words = PreparedCorpus.open(verified(prepared).folder)
         training = work / "training"
-        earlier = None if current is None else earlier_vectors(current, prepared, words, config)
+        earlier = None if current is None else _earlier_vectors(current, prepared, words, config)
         facts: Json = {"corpus": corpus}
         if isinstance(earlier, str):
             session.progress.note(f"w2v: trained afresh: {earlier}")
@@ -112,17 +112,24 @@ def run_w2v(
                 cluster=cluster,
             )
         if current is not None and earlier is not None:
-            facts["updates"] = vectors_update(current, prepared, earlier, len(vectors.words))
+            facts["updates"] = _updates(current, prepared, earlier, len(vectors.words))
             facts[EARLIER_COST] = current.manifest.whole_cost
         vectors.save(work)
-        shutil.rmtree(training)
         counts = {"words": len(vectors.words), "dim": vectors.dim, "tokens": int(vectors.counts.sum())}
         facts |= {name: prepared.manifest.facts[name] for name in ("given", "title", "licence")}
         workers = config.workers if session.cluster is None else "a cluster's"
         return Outcome(counts, {**facts, "model": model_facts(model), "workers": workers})
 
-    again = "updating it" if update else Job.again
-    job = Job(W2V, resolved.settings(), {"corpus": prepared.as_input()}, build, resumes=True, again=again)
+    change_message = "updating it" if update else Job.change_message
+    job = Job(
+        W2V,
+        resolved.settings(),
+        {"corpus": prepared.as_input()},
+        build,
+        checkpoints=("training/epoch-*.safetensors",),
+        scratch=("training",),
+        change_message=change_message,
+    )
     return session.run(place, job)
 
 
@@ -132,3 +139,43 @@ def _note_workers(session: Session, current: Result, config: W2VConfig) -> None:
             f"w2v: the vectors in {current.path} were trained by several workers; --force trains them with one, which "
             "gives the same bytes each time"
         )
+
+
+MAX_NEW_WORDS = 0.1
+"""Share of the trained words that may be new; with more, vectors are trained afresh."""
+MAX_NEW_TEXT = 0.2
+"""Words that may be added by all updates since vectors were last trained afresh, as a share of the text then."""
+
+
+def _earlier_vectors(
+    current: Result, prepared: Result, corpus: PreparedCorpus, config: W2VConfig
+) -> EarlierVectors | str:
+    """The vectors to update, or the reason why vectors are trained afresh."""
+    counts, facts = prepared.manifest.counts, prepared.manifest.facts
+    trained_on = current.manifest.inputs["corpus"]["sha256"]
+    before = next((entry for entry in facts.get("updates", []) if entry["from"] == trained_on), None)
+    if before is None:
+        return "the corpus was prepared from scratch since they were trained"
+    output = read_output(current.folder)
+    if output is None:
+        return f"{current.path} was made by an earlier version, which kept too little to train on"
+    n_first = [*current.manifest.facts.get("updates", []), before][0]["tokens"]
+    if counts["tokens"] > (1 + MAX_NEW_TEXT) * n_first:
+        growth = counts["tokens"] / n_first - 1
+        return f"the text grew by {growth:.1%} since they last were (limit {MAX_NEW_TEXT:.0%})"
+    vectors = WordVectors.load(verified(current).folder)
+    words = corpus.words[: vocabulary_size(corpus.counts, config)]
+    share = sum(word not in vectors.index for word in words) / len(words)
+    if share > MAX_NEW_WORDS:
+        return f"{share:.1%} of the words are new (limit {MAX_NEW_WORDS:.0%})"
+    positions = added_positions(before["lines"], corpus.n_lines, prepared.manifest.config["seed"])
+    return EarlierVectors(vectors, output, positions, current.manifest.digest)
+
+
+def _updates(current: Result, prepared: Result, earlier: EarlierVectors, n_words: int) -> list[Json]:
+    """The updates of vectors including this one, which led to ``n_words`` words."""
+    trained_on = current.manifest.inputs["corpus"]["sha256"]
+    before = next(entry for entry in prepared.manifest.facts["updates"] if entry["from"] == trained_on)
+    entry = {"from": earlier.digest, **{name: before[name] for name in ("lines", "tokens")}}
+    entry |= {"words": len(earlier.vectors.words), "new_words": n_words - len(earlier.vectors.words)}
+    return [*current.manifest.facts.get("updates", []), entry]

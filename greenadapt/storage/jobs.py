@@ -76,7 +76,7 @@ class Attempts:
         except (OSError, GreenadaptError):
             return None
 
-    def plus(self, cost: Cost) -> "Attempts":
+    def with_attempt(self, cost: Cost) -> "Attempts":
         """These attempts and one more, which took ``cost``."""
         return Attempts(self.key, self.attempts + 1, self.cost + cost)
 
@@ -117,19 +117,22 @@ class Job:
     config: Json
     inputs: dict[str, Json]
     build: Callable[[Path], Outcome]
-    resumes: bool = False
-    """Whether ``build`` resumes what a killed run left in its folder."""
+    checkpoints: tuple[str, ...] = ()
+    """Patterns (``glob``) of the files in its folder from which ``build`` resumes a killed run; without any it starts
+    over."""
+    scratch: tuple[str, ...] = ()
+    """Patterns of what only ``build`` needs in its folder; removed once the rest of the result is complete."""
     card: Callable[[Path, Outcome, Json], str] | None = None
     """Writes the text of ``README.md``, from the folder, the outcome of ``build`` and the cost."""
-    kept: bool = False
+    replaced_only_by_force: bool = False
     """Whether a finished result is replaced only by force, even if just the content of an input changed."""
     advice: Mapping[str, str] = field(default_factory=dict)
     """By name of an input: what to do if only this input differs."""
-    joins: bool = False
+    lies_in_input_folder: bool = False
     """Whether the result belongs in the folder of an input."""
     command: str | None = None
     """The command line that requested the result, if any; kept among the facts."""
-    again: str = "creating it again"
+    change_message: str = "creating it again"
     """The action after a change of an input, in words."""
 
 
@@ -174,7 +177,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     or a folder that is not greenadapt's, or is a mount point.
     """
     _refuse_foreign(place)
-    if not job.joins:
+    if not job.lies_in_input_folder:
         _refuse_overlap(place, paths_of(job.inputs))
     manifest = Manifest(job.stage, plain(job.config), job.inputs)
     current = place.current()
@@ -182,7 +185,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     if current is not None and not force:
         _refuse_other(place, job, current.manifest, manifest)
         changed = _changed_inputs(job, current, manifest)
-        if job.kept:
+        if job.replaced_only_by_force:
             current = verified(current)
         damaged = [] if changed and place.linked else [*damaged_files(current)]
         if not (changed or damaged):
@@ -196,9 +199,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
             )
         why = f"{', '.join(changed) or 'a file'} changed"
     _refuse_irreplaceable(place)
-    before = Attempts.read(place.work) if job.resumes and place.work.is_dir() else None
-    resumes = before is not None and before.key == manifest.key and before.attempts > 0
-    return Planned(manifest, current, why, resumes)
+    return Planned(manifest, current, why, _resumes(place, job, manifest.key))
 
 
 def run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Result:
@@ -219,40 +220,57 @@ def _run_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Resu
     if current is not None and not planned.why:
         return current
     if current is not None and not force:
-        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, {job.again}")
-    work, before = place.work, _begin(place.work, planned.manifest.key, job.resumes)
-    resumed = ", and resumes a killed run" if before.attempts and job.resumes else ""
+        progress.note(f"{job.stage}: {planned.why} since {place.path} was created, {job.change_message}")
+    resumed = ", and resumes a killed run" if planned.resumes else ""
     _log.debug("%s: runs (%s)%s", job.stage, planned.why, resumed)
+    key = planned.manifest.key
+    built = _finished_work(place, job, key) or _build(place, job, key, progress)
+    with stoppable() as stop:  # the work is done: publish it first
+        manifest = built if isinstance(built, Manifest) else _describe(place, job, planned, *built, progress)
+        for path in _matches(place.work, job.scratch):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        (place.work / MARK).unlink(missing_ok=True)
+        folder = (publish_version if place.linked else publish_folder)(place.work, place.path)
+    _log.debug("%s: took %.2f s, wrote %s", job.stage, manifest.cost["seconds"], folder)
+    if stop.signal != ALARM:  # which comes again
+        stop.raise_if_requested()
+    return Result(folder, manifest, place.path, fresh=True, checked=True)
+
+
+def _build(place: Place, job: Job, key: str, progress: Progress) -> tuple[Outcome, Attempts]:
+    """Build the result in the folder of unfinished work; return its facts, and all attempts at it."""
+    work, before = place.work, _begin(place, job, key, progress)
     try:
-        with Meter(keep=lambda cost: before.plus(cost).write(work)) as meter:
+        with Meter(keep=lambda cost: before.with_attempt(cost).write(work)) as meter:
             outcome = job.build(work)
     except Exception:
-        if not job.resumes or all(path.name == MARK for path in work.iterdir()):
+        if not job.checkpoints or all(path.name == MARK for path in work.iterdir()):
             _discard(place)
         raise
-    with stoppable() as stop:  # the work is done, and checkpoints are gone: publish it first
-        attempts = before.plus(meter.cost)
-        cost = {**attempts.cost.as_dict(), "attempts": attempts.attempts}
-        if job.card is not None:
-            (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
-        command = {} if job.command is None else {"command": job.command}
-        manifest = replace(
-            planned.manifest,
-            inputs=with_relative(job.inputs, place.path),
-            files=_checksums(work),
-            counts=plain(outcome.counts),
-            cost=cost,
-            facts=plain(command | outcome.facts),
-        )
-        write_json(work / MANIFEST, asdict(manifest))
-        if current is not None and _keep_card(current, work):
-            progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
-        (work / MARK).unlink()
-        folder = (publish_version if place.linked else publish_folder)(work, place.path)
-    _log.debug("%s: took %.2f s, wrote %s", job.stage, meter.cost.seconds, folder)
-    if stop.signal != ALARM:  # which comes again
-        stop.leave()
-    return Result(folder, manifest, place.path, fresh=True, checked=True)
+    return outcome, before.with_attempt(meter.cost)
+
+
+def _describe(
+    place: Place, job: Job, planned: Planned, outcome: Outcome, attempts: Attempts, progress: Progress
+) -> Manifest:
+    """Write the card and, last, the manifest, with which the result is complete."""
+    work, current = place.work, planned.current
+    cost = {**attempts.cost.as_dict(), "attempts": attempts.attempts}
+    if job.card is not None:
+        (work / CARD).write_text(job.card(work, outcome, cost), "utf-8")
+    command = {} if job.command is None else {"command": job.command}
+    manifest = replace(
+        planned.manifest,
+        inputs=with_relative(job.inputs, place.path),
+        files=_checksums(work, job.scratch),
+        counts=plain(outcome.counts),
+        cost=cost,
+        facts=plain(command | outcome.facts),
+    )
+    if current is not None and _keep_card(current, work):
+        progress.note(f"{place.path / CARD} was edited and is kept; the new card is {NEW_CARD} beside it")
+    write_json(work / MANIFEST, asdict(manifest))
+    return manifest
 
 
 @dataclass(frozen=True)
@@ -268,15 +286,16 @@ class Begun:
         replace(self._before, cost=self._before.cost + cost).write(self.work)
 
 
-def begin_job(place: Place, job: Job, *, force: bool) -> Begun | None:
-    """Make the work folder in which ``run_job`` will build a job that ``resumes``; ``None`` if it is up to date.
+def begin_job(place: Place, job: Job, *, force: bool, progress: Progress) -> Begun | None:
+    """Make the work folder in which ``run_job`` will build a job that has ``checkpoints``; ``None`` if there is nothing
+    to build.
 
     Raises what ``plan_job`` raises.
     """
     planned = plan_job(place, job, force=force)
-    if not planned.why:
+    if not planned.why or _finished_work(place, job, planned.manifest.key):
         return None
-    begun = Begun(place.work, _begin(place.work, planned.manifest.key, job.resumes))
+    begun = Begun(place.work, _begin(place, job, planned.manifest.key, progress))
     begun.spend(Cost())
     return begun
 
@@ -320,7 +339,7 @@ def _changed_inputs(job: Job, current: Result, new: Manifest) -> list[str]:
     """The inputs whose content changed since ``current``; raises ``ConflictError`` if ``current`` must be kept."""
     old = current.manifest.inputs
     names = [name for name, entry in new.inputs.items() if not same_content(old[name], entry)]
-    if job.kept and names:  # training took hours, and the model may be in use
+    if job.replaced_only_by_force and names:  # training took hours, and the model may be in use
         raise ConflictError(
             f"{current.path} is finished, but {', '.join(names)} changed since",
             _advice(job, names) or "train it again with --force, or keep both with another --out",
@@ -387,15 +406,37 @@ def _keep_card(current: Result, work: Path) -> bool:
     return True
 
 
-def _begin(work: Path, key: str, resumes: bool) -> Attempts:
-    """Make the folder ``work`` for one more attempt at the job ``key``; returns the earlier, killed attempts.
+def _finished_work(place: Place, job: Job, key: str) -> Manifest | None:
+    """The manifest of a complete, sound result of the job ``key`` that a killed run did not publish."""
+    try:
+        manifest = read_manifest(place.work)
+        if not job.checkpoints or manifest.key != key:
+            return None
+        return verified(Result(place.work, manifest, place.path)).manifest
+    except (MissingError, InputError):
+        return None
 
-    Their files stay if the job ``resumes``. Raises ``ConflictError`` if somebody else made the folder.
+
+def _resumes(place: Place, job: Job, key: str) -> bool:
+    """Whether a killed run left work from which the job ``key`` resumes."""
+    attempts = Attempts.read(place.work) if place.work.is_dir() else None
+    has_checkpoint = attempts is not None and attempts.key == key and any(_matches(place.work, job.checkpoints))
+    return has_checkpoint or _finished_work(place, job, key) is not None
+
+
+def _begin(place: Place, job: Job, key: str, progress: Progress) -> Attempts:
+    """Make the work folder for one more attempt at the job ``key``; returns the earlier, killed attempts.
+
+    Their files stay if the job has ``checkpoints``; a note says if those of other settings or inputs are removed.
+    Raises ``ConflictError`` if somebody else made the folder.
     """
+    work = place.work
     require_own(work, is_work)
     old, is_beside = Attempts.read(work), read_mark(work) is None
     before = old if old is not None and old.key == key else None
-    if before is None or not resumes:
+    if before is None and any(_matches(work, job.checkpoints)):
+        progress.note(f"{job.stage}: removes the unfinished work of a run with other settings or inputs, {work}")
+    if before is None or not job.checkpoints:
         remove_folder(work)
     work.mkdir(parents=True, exist_ok=True)
     before = before or Attempts(key, 0, Cost())
@@ -407,6 +448,11 @@ def _begin(work: Path, key: str, resumes: bool) -> Attempts:
     return before
 
 
+def _matches(folder: Path, patterns: Iterable[str]) -> set[Path]:
+    """What matches the ``patterns`` in ``folder``, without its mark."""
+    return {path for pattern in patterns for path in folder.glob(pattern) if path.name != MARK}
+
+
 def _discard(place: Place) -> None:
     """Remove the unfinished work, and in a workspace its folder unless it holds more work."""
     with suppress(OSError):
@@ -415,8 +461,9 @@ def _discard(place: Place) -> None:
             place.work.parent.rmdir()
 
 
-def _checksums(folder: Path) -> dict[str, Json]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MARK)
+def _checksums(folder: Path, scratch: Iterable[str]) -> dict[str, Json]:
+    left_out = {folder / MARK, *_matches(folder, scratch)}
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and left_out.isdisjoint({path, *path.parents}))
     return {
         path.relative_to(folder).as_posix(): {"sha256": hash_file(path), "bytes": path.stat().st_size} for path in files
     }

@@ -1,4 +1,9 @@
-"""The examples of each step, from one dataset or several, and their random draws (arXiv 2004.03354, section 5.2).
+"""The items of each step, from one dataset or several, and their random draws (arXiv 2004.03354, section 5.2).
+
+An *example* is what has labels in a file. An *item* is what is drawn, and what a batch counts: in NER a chunk of a
+sentence, in QA all chosen windows of a question, else an example. An *input* is a sequence of an item that the model
+reads, in one tokenization: a chunk, a window or a text. A *term* of the loss is a labelled or masked piece, else an
+input. ``tasks.base`` has an item as an ``Input``, and an input as a ``Feature``.
 
 All draws are counter-based: a draw is a function of its key and its index, so that the batch size, the number of
 processes and interruptions do not change it.
@@ -38,11 +43,11 @@ def random_bits(n: int, *key: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     return bits
 
 
-def choose(mix: Mix, seed: int, epoch: int, indices: IntArray) -> BoolArray:
+def draw_is_expanded(mix: Mix, seed: int, epoch: int, indices: IntArray) -> BoolArray:
     """Whether each of ``indices`` (n,) is read in the expanded tokenization: (n,) bool.
 
-    Indices are those of examples; with ``batch`` they are the numbers of the examples' batches in the epoch, and with
-    ``both``, where an example has two, odd indices are expanded. ``fixed`` draws the same in every epoch.
+    Indices are those of items; with ``batch`` they are the numbers of the items' batches in the epoch, and with
+    ``both``, where an item has two, odd indices are expanded. ``fixed`` draws the same in every epoch.
     """
     if mix in ("base", "expanded"):
         return np.full(len(indices), mix == "expanded")
@@ -70,7 +75,7 @@ def epoch_order(
     order = np.argsort(random_bits(n, seed, Purpose.ORDER, epoch), kind="stable")
     items = order // 2 if mix == "both" else order
     keys = {"both": order, "batch": np.arange(n) // batch_size}.get(mix, items)
-    return items, choose(mix, seed, epoch, keys)
+    return items, draw_is_expanded(mix, seed, epoch, keys)
 
 
 _WARMUP_SHARE = 0.2  # share of the steps before the first one with unlabelled inputs
@@ -139,8 +144,8 @@ class Draw:
     dataset: Dataset
     items: IntArray
     expanded: BoolArray
-    epoch: int
-    """The number of passes over the dataset before, from 0."""
+    n_passes: int
+    """The number of earlier passes over the dataset."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,16 +191,16 @@ class Feed:
 
     def draw(self, step: int) -> Draw:
         """The labelled inputs of a step, from 0."""
-        number, train = int(self.schedule[step]), self.plan.train
-        dataset, size = self.datasets[number], train.batch_size
-        epoch, position = divmod(int(self._before[step]), self._n_batches[number])
-        if number not in self._orders or self._orders[number][0] != epoch:
+        dataset_index, train = int(self.schedule[step]), self.plan.train
+        dataset, size = self.datasets[dataset_index], train.batch_size
+        n_passes, position = divmod(int(self._n_earlier_steps[step]), self._n_batches[dataset_index])
+        if dataset_index not in self._orders or self._orders[dataset_index][0] != n_passes:
             seed = self.plan.seed if dataset.task is None else task_seed(self.plan.seed, dataset.task)
-            order = epoch_order(dataset.n_items, train.mix, size, seed, epoch, paired=train.agreement > 0)
-            self._orders[number] = epoch, *order
-        _, items, expanded = self._orders[number]
+            order = epoch_order(dataset.n_items, train.mix, size, seed, n_passes, paired=train.agreement > 0)
+            self._orders[dataset_index] = n_passes, *order
+        _, items, expanded = self._orders[dataset_index]
         part = slice(position * size, (position + 1) * size)
-        return Draw(dataset, items[part], expanded[part], epoch)
+        return Draw(dataset, items[part], expanded[part], n_passes)
 
     def draw_unlabelled(self, step: int) -> Draw | None:
         """The unlabelled inputs of a step, ``None`` in the first fifth of the steps; they are read in passes of random
@@ -205,13 +210,13 @@ class Feed:
         if self.unlabelled is None or step < 0:
             return None
         n, size = self.unlabelled.n_items, self.unlabelled_batch
-        epoch, position = divmod(step, -(-n // size))
-        if epoch not in self._unlabelled_orders:
+        n_passes, position = divmod(step, -(-n // size))
+        if n_passes not in self._unlabelled_orders:
             self._unlabelled_orders.clear()
-            bits = random_bits(n, self.plan.seed, Purpose.UNLABELLED, epoch)
-            self._unlabelled_orders[epoch] = np.argsort(bits, kind="stable")
-        items = self._unlabelled_orders[epoch][position * size : (position + 1) * size]
-        return Draw(self.unlabelled, items, np.ones(len(items), bool), epoch)
+            bits = random_bits(n, self.plan.seed, Purpose.UNLABELLED, n_passes)
+            self._unlabelled_orders[n_passes] = np.argsort(bits, kind="stable")
+        items = self._unlabelled_orders[n_passes][position * size : (position + 1) * size]
+        return Draw(self.unlabelled, items, np.ones(len(items), bool), n_passes)
 
     def digest(self, update: Callable[[bytes], object]) -> None:
         """Pass the content of all datasets to ``update``, a method of a hash."""
@@ -229,13 +234,13 @@ class Feed:
         return schedule(sizes, self.sampling, self.steps_an_epoch, self.n_steps, epochs, self.plan.seed)
 
     @cached_property
-    def _before(self) -> IntArray:
+    def _n_earlier_steps(self) -> IntArray:
         """The number of earlier steps with the dataset of each step: (n_steps,) int64."""
-        before = np.zeros(self.n_steps, np.int64)
-        for number in range(len(self.datasets)):
-            steps = np.flatnonzero(self.schedule == number)
-            before[steps] = np.arange(len(steps))
-        return before
+        n_earlier = np.zeros(self.n_steps, np.int64)
+        for dataset_index in range(len(self.datasets)):
+            steps = np.flatnonzero(self.schedule == dataset_index)
+            n_earlier[steps] = np.arange(len(steps))
+        return n_earlier
 
     @cached_property
     def _n_batches(self) -> list[int]:

@@ -118,12 +118,29 @@ class _Record(RunRecord):
         return row
 
 
-class SharedTasks:
-    """The model of a run, an encoder with a part for each task, and the layout of its files by task."""
+class RunParts:
+    """The model of a run, and the layout of its files."""
 
     def __init__(self, setup: FinetuneSetup, rows: Rows, seed: int) -> None:
         self._setup, self._rows = setup, rows
         self.model = self._open(seed)
+
+    def _open(self, seed: int) -> Any:
+        raise NotImplementedError
+
+    def _counts(self, data: TaskData, n_inputs: Mapping[str, int]) -> Json:
+        sets = {
+            kind: {name: len(examples) for name, examples in getattr(data, kind).items()} for kind in ("dev", "test")
+        }
+        return {"train": len(data.train), "inputs": n_inputs[data.name], **sets}
+
+    @property
+    def _n_rows(self) -> Json:
+        return {"rows": self._setup.checkpoint.n_rows, "rows_used": len(self._rows)}
+
+
+class SharedTasks(RunParts):
+    """An encoder with a part for each task; files are laid out by task."""
 
     def _open(self, seed: int) -> Any:
         tasks = self._setup.tasks
@@ -144,19 +161,19 @@ class SharedTasks:
         metrics = {data.name: data.metric for data in self._setup.tasks}
         return average(metric_of(scores, metrics[task]) for task, sets in tasks.items() for scores in sets.values())
 
-    def row(self, kind: str, tasks: Sets) -> Json:
+    def history_row(self, kind: str, tasks: Sets) -> Json:
         """The scores of the sets of ``kind`` as the history has them."""
         return {"average": self.score(tasks), "tasks": tasks}
 
-    def scores(self, kinds: Mapping[str, Json]) -> Json:
-        """The entries of ``scores.json`` from the ``row`` of each kind: the averages, and the sets of each task."""
+    def scores_file(self, kinds: Mapping[str, Json]) -> Json:
+        """The entries of ``scores.json`` from the ``history_row`` of each kind: the averages, and the sets by task."""
         tasks = {
             data.name: {kind: row["tasks"][data.name] for kind, row in kinds.items() if data.name in row["tasks"]}
             for data in self._setup.tasks
         }
         return {"average": {kind: row["average"] for kind, row in kinds.items()}, "tasks": tasks}
 
-    def numbers(self, tasks: Sets) -> dict[str, float]:
+    def tracker_scores(self, tasks: Sets) -> dict[str, float]:
         """The scores for trackers: the average, and each score as ``<task>_<set>_<score>``."""
         named = {
             f"{task}_{name}_{score}": value
@@ -169,16 +186,6 @@ class SharedTasks:
     def counts(self, n_inputs: Mapping[str, int], n_unlabelled: int) -> Json:
         """The number of examples by task and set, of ``inputs`` of the training examples, and of ``rows``."""
         return {"tasks": {data.name: self._counts(data, n_inputs) for data in self._setup.tasks}, **self._n_rows}
-
-    def _counts(self, data: TaskData, n_inputs: Mapping[str, int]) -> Json:
-        sets = {
-            kind: {name: len(examples) for name, examples in getattr(data, kind).items()} for kind in ("dev", "test")
-        }
-        return {"train": len(data.train), "inputs": n_inputs[data.name], **sets}
-
-    @property
-    def _n_rows(self) -> Json:
-        return {"rows": self._setup.checkpoint.n_rows, "rows_used": len(self._rows)}
 
     def _folder(self, folder: Path, task: str) -> Path:
         return folder if self._setup.adds else folder / TASKS / task
@@ -195,7 +202,7 @@ class SharedTasks:
             write_part(self.model, data.name, self._folder(folder, data.name))
 
 
-class SingleTask(SharedTasks):
+class SingleTask(RunParts):
     """A single task without an adapter: its head is that of transformers, and its files do not name the task."""
 
     def _open(self, seed: int) -> Any:
@@ -214,13 +221,13 @@ class SingleTask(SharedTasks):
         [scores] = tasks[""].values()
         return metric_of(scores, self._setup.tasks[0].metric)
 
-    def row(self, kind: str, tasks: Sets) -> Json:
+    def history_row(self, kind: str, tasks: Sets) -> Json:
         return tasks[""][kind]
 
-    def scores(self, kinds: Mapping[str, Json]) -> Json:
+    def scores_file(self, kinds: Mapping[str, Json]) -> Json:
         return dict(kinds)
 
-    def numbers(self, tasks: Sets) -> dict[str, float]:
+    def tracker_scores(self, tasks: Sets) -> dict[str, float]:
         return _float_scores(tasks[""]["dev"])
 
     def counts(self, n_inputs: Mapping[str, int], n_unlabelled: int) -> Json:
@@ -250,7 +257,7 @@ class FinetuneRun:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.state = folder / ".state"
-        self.best = folder / ".best.safetensors"
+        self._old_best = folder / ".best.safetensors"  # as version 0.2.0 named it
         self.record = _Record()
         items = {data.name: data.task.training(data.train, data.encoder, seed, setup.progress) for data in setup.tasks}
         if empty := [name for name, inputs in items.items() if name and not inputs]:
@@ -260,7 +267,8 @@ class FinetuneRun:
         self.n_unlabelled = len(unlabelled)
         self.rows = Rows.seen(chain(*items.values(), measured, unlabelled), setup.first_encoder.special)
         """The rows of the embedding that the model holds."""
-        self._parts = (SingleTask if setup.tasks[0].adapter is None else SharedTasks)(setup, self.rows, seed)
+        parts = SingleTask if setup.tasks[0].adapter is None else SharedTasks
+        self._parts = parts(setup, self.rows, seed)
         self.model = self._parts.model
         self._memory = self._attach([*chain(*items.values())])
         self._parts.freeze()
@@ -286,12 +294,14 @@ class FinetuneRun:
         setup = self.setup
         if self.training.restore(self.state):
             self.record = _Record.of_state(self.state)
+            if setup.machine.is_first and self._old_best.is_file():
+                self._old_best.replace(self.best_file(self.record.best_epoch))
             setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
         self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
 
-    def finish(self, whole: Path, *, is_whole: bool) -> None:
-        """Measure on the test sets, and write the scores, the predictions and the model: into ``whole``, or its
-        difference from ``whole`` into the seed's folder.
+    def finish(self, first_seed_folder: Path, *, is_first_seed: bool) -> None:
+        """Measure on the test sets, and write the scores, the predictions and the model: that of the first seed into
+        ``first_seed_folder``, another one's difference from it into the seed's folder.
 
         Only the first process does so; raises ``InputError`` if no epoch has a score.
         """
@@ -309,7 +319,7 @@ class FinetuneRun:
             scores["epoch"] = epoch
         scores |= self._final_scores(dev)
         write_lines(self.folder / HISTORY, record.epochs)
-        self._write(TrainedRows(self.rows, shrink), whole, is_whole=is_whole)
+        self._write(TrainedRows(self.rows, shrink), first_seed_folder, is_first_seed=is_first_seed)
         # The scores are written last and atomically: they mark the seed as finished.
         part = self.folder / f".{SCORES}"
         write_json(part, scores | {"counts": self._parts.counts(self.n_inputs, self.n_unlabelled)})
@@ -352,8 +362,8 @@ class FinetuneRun:
         )
         read = outputs(self.model, self.rows, setup.inputs(data, kind, name), inference)
         with setup.progress.bar(f"seed {self.seed}, {data.label(kind, name)}", len(examples), "examples") as bar:
-            chosen = (pool or setup.train.pool) if data.encoder.has_words else None
-            return Evaluation.of(data.task, examples, read, chosen, bar, keep_logits=keep_logits)
+            pool_choice = (pool or setup.train.pool) if data.encoder.has_words else None
+            return Evaluation.of(data.task, examples, read, pool_choice, bar, keep_logits=keep_logits)
 
     def _inputs(self, kind: str) -> Iterator[Input]:
         """The inputs of the sets of ``kind`` ``dev`` or ``test``."""
@@ -383,31 +393,31 @@ class FinetuneRun:
         tasks: Sets = {}
         for data, name in self._sets("dev"):
             evaluation = self._evaluate(data, "dev", name)
-            chosen = {"pool": evaluation.pool} if self.setup.train.pool == "best" else {}
-            tasks.setdefault(data.name, {})[name] = evaluation.scores | chosen
+            pool_entry = {"pool": evaluation.pool} if self.setup.train.pool == "best" else {}
+            tasks.setdefault(data.name, {})[name] = evaluation.scores | pool_entry
         return tasks
 
     def _final_scores(self, dev: Json | None) -> Json:
         """The scores in ``scores.json``: ``dev`` as the history has it, and the test sets'; writes the predictions."""
         setup, test = self.setup, Sets()
-        chosen = {"pool": dev["pool"]} if dev and setup.train.pool == "best" else {}
+        pool_entry = {"pool": dev["pool"]} if dev and setup.train.pool == "best" else {}
         for data, name in self._sets("test"):
-            evaluation = self._evaluate(data, "test", name, chosen.get("pool"), keep_logits=setup.save_logits)
+            evaluation = self._evaluate(data, "test", name, pool_entry.get("pool"), keep_logits=setup.save_logits)
             write_lines(self._parts.predictions(self.folder, data.name, name), evaluation.predictions)
             if setup.save_logits:
                 write_arrays(self.folder / LOGITS, stacked(evaluation.logits))
-            test.setdefault(data.name, {})[name] = evaluation.as_dict() | chosen
+            test.setdefault(data.name, {})[name] = evaluation.as_dict() | pool_entry
         kinds = {"dev": dev} if dev else {}
-        return self._parts.scores(kinds | ({"test": self._parts.row("test", test)} if test else {}))
+        return self._parts.scores_file(kinds | ({"test": self._parts.history_row("test", test)} if test else {}))
 
-    def _write(self, trained: TrainedRows, whole: Path, *, is_whole: bool) -> None:
-        """Write the model into ``whole``, or its difference from ``whole`` into the seed's folder."""
-        setup, folder = self.setup, whole if is_whole else self.folder
+    def _write(self, trained: TrainedRows, first_seed_folder: Path, *, is_first_seed: bool) -> None:
+        """Write the model of the first seed into ``first_seed_folder``, or its difference from that."""
+        setup, folder = self.setup, first_seed_folder if is_first_seed else self.folder
         if not setup.adds:
-            if is_whole:
-                write_model(self._parts.host, trained, setup.checkpoint, whole)
+            if is_first_seed:
+                write_model(self._parts.host, trained, setup.checkpoint, first_seed_folder)
             else:
-                write_rows(self._parts.host, trained, setup.checkpoint, Checkpoint.open(whole), folder)
+                write_rows(self._parts.host, trained, setup.checkpoint, Checkpoint.open(first_seed_folder), folder)
             if setup.general is not None and not setup.general.config.frozen:
                 setup.general.copy_tokenizer(folder)
         self._parts.write(folder)
@@ -433,31 +443,45 @@ class FinetuneRun:
         row: Json = {"seed": self.seed, **record.end_epoch(step)}
         dev = self.setup.machine.first(self._dev_scores)
         if dev:
-            row["dev"] = self._parts.row("dev", dev)
+            row["dev"] = self._parts.history_row("dev", dev)
             score = self._parts.score(dev)
-            self._log({f"dev_{name}": value for name, value in self._parts.numbers(dev).items()}, step)
+            self._log({f"dev_{name}": value for name, value in self._parts.tracker_scores(dev).items()}, step)
             if score is not None and (record.best is None or score > record.best):
-                record.best, record.best_epoch = score, step.epoch
                 if train.keep == "best":
-                    self._write_best()
+                    self._write_best(step.epoch)
+                record.best, record.best_epoch = score, step.epoch
             record.stopped = train.patience is not None and step.epoch - record.best_epoch >= train.patience
         record.epochs.append(row)
 
-    def _write_best(self) -> None:
-        """Write the weights of the best epoch so far; the state, saved next, has its number."""
-        if self.setup.machine.is_first:
-            part = self.best.with_name(self.best.name + ".part")
-            write_tensors(trained_weights(self.model), part, {"shrink": repr(self.training.shrink)})
-            part.replace(self.best)
+    def best_file(self, epoch: int) -> Path:
+        """The file of the weights after ``epoch``, from 1, if no earlier epoch has a better score."""
+        return self.folder / f".best-{epoch}.safetensors"
+
+    def _write_best(self, epoch: int) -> None:
+        """Write the weights of ``epoch``, the best so far.
+
+        The file of the best epoch before stays: until the next state is saved, a killed run resumes from one that names
+        it, and on a GPU the repeated epoch may have another score.
+        """
+        if not self.setup.machine.is_first:
+            return
+        for path in self.folder.glob(".best*"):
+            if path != self.best_file(self.record.best_epoch):
+                path.unlink()
+        path = self.best_file(epoch)
+        part = path.with_name(f"{path.name}.part")
+        write_tensors(trained_weights(self.model), part, {"shrink": repr(self.training.shrink)})
+        part.replace(path)
 
     def _read_best(self) -> float:
         """Load the best epoch's weights into the model; return the shrinkage at that epoch of rows that the model does
         not hold.
         """
-        with safe_open(self.best, "pt") as file:
+        path = self.best_file(self.record.best_epoch)
+        with safe_open(path, "pt") as file:
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no dict)
             if weights.keys() != trained_weights(self.model).keys():
-                raise InputError(f"{self.best} has other weights than the model", f"remove {self.folder} and retry")
+                raise InputError(f"{path} has other weights than the model", f"remove {self.folder} and retry")
             self.model.load_state_dict(weights, strict=False)
             return float(file.metadata()["shrink"])
 

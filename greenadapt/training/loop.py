@@ -101,6 +101,7 @@ class Step:
     grad_norm: float
     """Before clipping."""
     examples: int
+    """Number of items, see ``feed``."""
     pieces: int
     """Pieces in the model, in all processes, without padding."""
     task: str | None = None
@@ -108,7 +109,7 @@ class Step:
 
 
 @dataclass(eq=False)
-class _Work:
+class _StepShare:
     """The share of a process in a step."""
 
     draw: Draw
@@ -175,7 +176,7 @@ class Training:
         self._cut = Cut(run.max_tokens, machine.overhead)
         self._has_segments = takes_segments(model)
         # A step of one of several tasks does not use the weights of the others.
-        self._called = machine.prepare(model, compiled=run.compile, leaves_weights_out=len(feed.datasets) > 1)
+        self._forward_model = machine.prepare(model, compiled=run.compile, leaves_weights_out=len(feed.datasets) > 1)
         self._has_decay = any(weight.requires_grad for weight in model.get_input_embeddings().parameters())
         trainable = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
         groups = [[pair for pair in trainable if pair[1].ndim > 1], [pair for pair in trainable if pair[1].ndim <= 1]]
@@ -196,22 +197,22 @@ class Training:
         """The epoch of the next step, from 1; after the last step, the last epoch."""
         return min(self.number, self.n_steps - 1) // self.steps_an_epoch + 1
 
-    def steps(self) -> Iterator[Step]:
+    def train_steps(self) -> Iterator[Step]:
         """Make the remaining steps, and yield each when it is complete.
 
         Raises ``InputError`` if the loss or the gradient is not finite, with the weights before the step, and
         ``ResourceError`` if the step does not fit into the memory of the GPU.
         """
-        ahead = self._work(self.number) if self.number < self.n_steps else None
-        while ahead is not None:
-            work, ahead = ahead, None
+        next_share = self._share(self.number) if self.number < self.n_steps else None
+        while next_share is not None:
+            share, next_share = next_share, None
             try:
-                loss = self._gradient(work)
+                loss = self._gradient(share)
                 if self.number + 1 < self.n_steps:
-                    ahead = self._work(self.number + 1)  # prepared while the GPU computes
-                step = self._update(work, loss)
+                    next_share = self._share(self.number + 1)  # prepared while the GPU computes
+                step = self._update(share, loss)
             except torch.cuda.OutOfMemoryError:
-                n_inputs, n_pieces = max((batch.ids.shape for batch, _ in work.batches), key=math.prod)
+                n_inputs, n_pieces = max((batch.ids.shape for batch, _ in share.batches), key=math.prod)
                 raise too_large(n_inputs, n_pieces, self._plan.run.max_tokens) from None
             yield step
 
@@ -230,7 +231,7 @@ class Training:
         ``SystemExit`` for a stop, once the state is saved.
         """
         started = time.monotonic() - record.seconds
-        steps = self.steps()
+        steps = self.train_steps()
         with progress.bar(label, self.n_steps, "steps") as bar, stoppable() as stop:
             bar.advance(self.number)
             while not record.stopped and (step := next(steps, None)) is not None:
@@ -239,10 +240,10 @@ class Training:
                 ended = step.number % self.steps_an_epoch == 0 or step.number == self.n_steps
                 if after is not None:
                     after(step, ended)
-                stop.agree(self._machine.largest)
+                stop.synchronize(self._machine.largest)
                 if stop.is_requested or ended or step.number % self._plan.run.checkpoint_steps == 0:
                     self.save(state, asdict(record))
-                stop.leave()
+                stop.raise_if_requested()
 
     def save(self, folder: Path, record: Json | None = None) -> None:
         """Write the state and ``record`` atomically as ``folder``; all processes call it, and the first writes."""
@@ -256,7 +257,7 @@ class Training:
         self._machine.wait()
 
     def restore(self, folder: Path) -> bool:
-        """Restore the state in ``folder``, before ``steps``; return ``False`` if there is none.
+        """Restore the state in ``folder``, before ``train_steps``; return ``False`` if there is none.
 
         Raises ``ConflictError`` if it is of other settings, another model or other examples, ``InputError`` if it is
         broken.
@@ -293,19 +294,19 @@ class Training:
     def _fingerprint(self) -> str:
         """A hash of the settings, the examples, and the names and shapes of the weights."""
         settings = self._plan.train.settings()
-        resumed = {name: settings[name] for name in _RESUME_SETTINGS if name in settings}
-        facts = [self._feed.facts, self._plan.seed, resumed, _MOMENTS]
+        resume_settings = {name: settings[name] for name in _RESUME_SETTINGS if name in settings}
+        facts = [self._feed.facts, self._plan.seed, resume_settings, _MOMENTS]
         shapes = [[name, list(weight.shape)] for name, weight in zip(self._names, self._weights, strict=True)]
         digest = hashlib.sha256(json.dumps([facts, shapes]).encode())
         self._feed.digest(digest.update)
         return digest.hexdigest()
 
-    def _work(self, step: int) -> _Work:
+    def _share(self, step: int) -> _StepShare:
         """This process's share of a step, from 0."""
         machine, labelled = self._machine, self._feed.draw(step)
-        work = _Work(labelled, [], 0)
+        share = _StepShare(labelled, [], 0)
         for draw in filter(None, (labelled, self._feed.draw_unlabelled(step))):
-            dataset, epoch = draw.dataset, draw.epoch
+            dataset, epoch = draw.dataset, draw.n_passes
             inputs = dataset.inputs_of(draw.items, draw.expanded)
             own_inputs = inputs[machine.rank :: machine.processes]  # they are sorted by length: shares are similar
             has_inputs = len(own_inputs) > 0
@@ -314,29 +315,29 @@ class Training:
             # Gradients are averaged over processes, and the loss is the mean over the terms of all of them.
             weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if has_inputs else 0.0
             for part in self._cut.parts(dataset.lengths(own_inputs)):
-                work.batches.append((dataset.batch(own_inputs[part], epoch).to(machine.device), weight))
-            work.pieces += dataset.n_pieces(inputs)
-        return work
+                share.batches.append((dataset.batch(own_inputs[part], epoch).to(machine.device), weight))
+            share.pieces += dataset.n_pieces(inputs)
+        return share
 
-    def _gradient(self, work: _Work) -> torch.Tensor:
+    def _gradient(self, share: _StepShare) -> torch.Tensor:
         """Compute the gradient of a step's batches; return the loss, () on the device."""
-        machine, dataset = self._machine, work.draw.dataset
+        machine, dataset = self._machine, share.draw.dataset
         task = {} if dataset.task is None else {"task": dataset.task}
-        self._called.train()
+        self._forward_model.train()
         torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=machine.device)
-        for number, (batch, weight) in enumerate(work.batches, 1):
-            is_last = number == len(work.batches)
-            with nullcontext() if is_last else machine.alone(self._called):
+        for number, (batch, weight) in enumerate(share.batches, 1):
+            is_last = number == len(share.batches)
+            with nullcontext() if is_last else machine.alone(self._forward_model):
                 with machine.autocast():
-                    output = self._called(**batch.inputs(self._has_segments), **task)
+                    output = self._forward_model(**batch.inputs(self._has_segments), **task)
                 loss = batch.loss_sum(dataset.head, output) * weight
                 torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes
 
-    def _update(self, work: _Work, mean_loss: torch.Tensor) -> Step:
+    def _update(self, share: _StepShare, mean_loss: torch.Tensor) -> Step:
         train, number = self._plan.train, self.number + 1
         epoch = self.epoch
         norm = torch.nn.utils.clip_grad_norm_(self._weights, train.clip)
@@ -353,5 +354,5 @@ class Training:
         self._optimizer.step()
         self.number = number
         self.shrink *= 1 - rate * train.weight_decay * self._has_decay
-        draw = work.draw
-        return Step(number, epoch, loss, rate, grad_norm, len(draw.items), work.pieces, draw.dataset.task)
+        draw = share.draw
+        return Step(number, epoch, loss, rate, grad_norm, len(draw.items), share.pieces, draw.dataset.task)

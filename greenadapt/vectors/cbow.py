@@ -7,7 +7,6 @@ subsampling and negative sampling are those of the whole corpus.
 """
 
 import json
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -85,23 +84,20 @@ def train(  # noqa: PLR0913
         if earlier is not None:
             earlier.fill(words, state.weights)
 
-    def engine() -> Engine:
-        if cluster is None:
-            return open_engine(stream, config, work / "text")
-        from greenadapt.vectors.on_cluster import ClusterEngine
-
-        return ClusterEngine(cluster, text, stream, config, progress)
-
     if state.epochs < config.epochs and stream.total:
-        _train_epochs(engine, stream.total, state, config, checkpoints)
+        if cluster is None:
+            engine = open_engine(stream, config, work / "text")
+        else:
+            from greenadapt.vectors.on_cluster import ClusterEngine
+
+            engine = ClusterEngine(cluster, text, stream, config, progress)
+        with closing(engine):
+            _train_epochs(engine, stream.total, state, config, checkpoints)
     return WordVectors(words, counts, *state.weights)
 
 
-def _train_epochs(
-    create_engine: Callable[[], Engine], words: int, state: "_State", config: W2VConfig, checkpoints: "_Checkpoints"
-) -> None:
+def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig, checkpoints: "_Checkpoints") -> None:
     with (
-        closing(create_engine()) as engine,
         checkpoints.progress.bar("training", words * (config.epochs - state.epochs), "words") as bar,
         stoppable() as stop,
     ):
@@ -113,10 +109,12 @@ def _train_epochs(
             def advance(words: int, rate: float, label: str = f"{epoch + 1}/{config.epochs}") -> None:
                 bar.advance(words, epoch=label, lr=f"{rate:.4f}")
 
-            part = engine.train_epoch(state.weights, epoch, advance, first_part=part, stop=lambda: stop.is_requested)
+            parts = engine.parts[part:]
+            part += engine.train(parts, state.weights, epoch, advance, stop=lambda: stop.is_requested)
+            part %= len(engine.parts)
             if stop.is_requested or monotonic() - checkpoints.saved >= CHECKPOINT_SECONDS:
                 checkpoints.save(_State(state.weights, epoch if part else epoch + 1, part))
-            stop.leave()
+            stop.raise_if_requested()
 
 
 def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:

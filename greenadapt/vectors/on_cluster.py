@@ -263,7 +263,7 @@ class Trainer:
     def train(self, parts: Sequence[StreamPart], epoch: int) -> float:
         """Train on ``parts``; returns the duration in seconds."""
         begin = perf_counter()
-        self._engine.train_parts(parts, self._current, epoch, lambda words, rate: None)
+        self._engine.train(parts, self._current, epoch, lambda words, rate: None)
         return perf_counter() - begin
 
     def changes(self, n_slices: int) -> Any:
@@ -338,32 +338,32 @@ class ClusterEngine:
         self.traffic = Traffic()
         self._ray, self._progress, self._text = cluster.ray, progress, text
         self._stream, self._config = stream, config
-        self._parts = list(stream_parts(stream))
-        self._parts_per_core = parts_per_core(config, len(self._parts), stream.total)
+        self.parts = list(stream_parts(stream))
+        self._parts_per_core = parts_per_core(config, len(self.parts), stream.total)
         self._trainers: dict[Node, Any] = {}
         # Ids of nodes that died, which Ray may still list, or that joined and cannot train.
         self._left_out = set[str]()
         self._first = {node.id for node in cluster.nodes}
         self._require(cluster)
 
-    def train_epoch(
-        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
+    def train(
+        self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never
     ) -> int:
-        """See ``Engine``; raises ``ResourceError`` if all nodes died."""
+        """Train on ``parts``, the last ones, as ``Engine`` says; raises ``ResourceError`` if all nodes died."""
         self._start_trainers(weights)
-        remaining = list(self._parts[first_part:])
+        remaining = list(parts)
         # Training can be resumed where all parts before the remaining ones are done.
-        while remaining and not (remaining[0].number == self._parts[-len(remaining)].number and stop()):
-            before = epoch * len(self._parts) + len(self._parts) - len(remaining)
+        while remaining and not (remaining[0].number == parts[-len(remaining)].number and stop()):
+            before = (epoch + 1) * len(self.parts) - len(remaining)
             size, n_nodes = round_size(before, [int(node.cores) for node in self._trainers], self._parts_per_core)
-            parts, remaining = remaining[:size], remaining[size:]
-            lost = self._round(parts, n_nodes, epoch)
+            chosen, remaining = remaining[:size], remaining[size:]
+            lost = self._round(chosen, n_nodes, epoch)
             remaining = lost + remaining
-            words = sum(part.words for part in parts) - sum(part.words for part in lost)
-            advance(words, self._rate(epoch, parts[-1]))
+            words = sum(part.words for part in chosen) - sum(part.words for part in lost)
+            advance(words, self._rate(epoch, chosen[-1]))
         for table, trained in zip(weights, self._tables(), strict=True):
             table[:] = trained
-        return len(self._parts) - len(remaining) if remaining else 0
+        return len(parts) - len(remaining)
 
     def close(self) -> None:
         """Stop the trainers, and report the cost of merging."""

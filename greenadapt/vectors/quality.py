@@ -106,7 +106,9 @@ class KnownWords:
         return np.asarray(self.base[self.rows[among]], np.float32)
 
 
-def diagnose(overlap: KnownWords, config: AlignConfig, progress: Progress = _SILENT) -> tuple[Diagnostics, Alignment]:
+def fit_and_measure(
+    overlap: KnownWords, config: AlignConfig, progress: Progress = _SILENT
+) -> tuple[Diagnostics, Alignment]:
     """Fit on all words but a random share ``config.heldout``, measure on that share, and fit on all words.
 
     Raises the errors of ``fit``.

@@ -1,6 +1,6 @@
 """Choose the words that get an embedding row, and compute the rows: map, norm, pieces, blend or form.
 
-A new recipe is a branch of ``RowFormula.rows``, with its name in ``RowRecipe`` of the configuration.
+A new recipe is a branch of ``RowFormula.rows``; ``CONTRIBUTING.md`` lists what else it needs.
 
 ``form`` follows BERTRAM (Schick and Schütze, arXiv 1910.07181). A frequent word is known by its contexts, a rare one by
 its form, the pieces that it is spelled with. BERTRAM trains a network that weighs the two; here a ridge regression
@@ -11,6 +11,7 @@ from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 from scipy.linalg import solve
@@ -163,20 +164,21 @@ def select(
 
 @dataclass(frozen=True, eq=False)
 class RowFormula:
-    """A recipe: how a new row is computed. Its name, a ``RowRecipe``, is ``config.rows``:
+    """A recipe, by ``name``: how a new row is computed.
 
     - ``map``: the word's vector, mapped by ``alignment`` (Poerner et al. 2020, equation 3);
     - ``norm``: the same rescaled to ``norm``, since least squares shrinks rows;
     - ``pieces``: the mean of the rows of ``embedding`` (n_rows, dim) of the word's own pieces;
-    - ``blend``: ``config.blend`` · mapped + (1 − ``config.blend``) · mean of pieces;
+    - ``blend``: ``blend`` · mapped + (1 − ``blend``) · mean of pieces;
     - ``form``: vector, count and pieces together, by ``form``.
     """
 
-    config: ExpandConfig
+    name: RowRecipe
     alignment: Alignment
     embedding: Array
     norm: float
     """The ``wordpiece_norm`` of the model."""
+    blend: float = ExpandConfig.blend
     form: FormMap | None = None
     rescales_form: bool = True
     """Off for rows that are also output rows: rescaling their common part shifts the logits of all new words."""
@@ -184,15 +186,11 @@ class RowFormula:
     @property
     def needs_map(self) -> bool:
         """Whether ``rows`` reads the mapped vectors."""
-        return self.config.rows in ("map", "norm", "blend")
-
-    def named(self, name: RowRecipe) -> "RowFormula":
-        """The recipe ``name`` with the same settings."""
-        return replace(self, config=replace(self.config, rows=name))
+        return self.name in ("map", "norm", "blend")
 
     def fitted(self, overlap: KnownWords, words: Int64Array) -> "RowFormula":
         """The recipe fitted on some ``words`` of the ``overlap``: with the map of ``form``."""
-        if self.config.rows != "form":
+        if self.name != "form":
             return self
         pieces = [overlap.pieces[i] for i in words.tolist()]
         vectors, counts, targets = overlap.vectors[words], overlap.counts[words], overlap.targets(words)
@@ -200,19 +198,21 @@ class RowFormula:
 
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
         """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
-        if self.config.rows == "form":
+        if self.name == "form":
             assert self.form is not None
             return self.form.rows(vectors, counts, pieces, self.embedding, rescale=self.rescales_form)
-        if self.config.rows == "pieces":
+        if self.name == "pieces":
             return mean_of_pieces(pieces, self.embedding)
         mapped = self.alignment.apply(vectors)
-        if self.config.rows == "map":
+        if self.name == "map":
             return mapped
-        if self.config.rows == "norm":
+        if self.name == "norm":
             return rescaled(mapped, self.norm)
-        share = np.float32(self.config.blend)
-        blend: FloatArray = share * mapped + (1 - share) * mean_of_pieces(pieces, self.embedding)
-        return blend
+        if self.name == "blend":
+            share = np.float32(self.blend)
+            blend: FloatArray = share * mapped + (1 - share) * mean_of_pieces(pieces, self.embedding)
+            return blend
+        assert_never(self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +232,7 @@ class NewRows:
         for begin in range(0, len(self.words), _BLOCK):
             block = slice(begin, begin + _BLOCK)
             rows = self.rows[block]
-            needs_pieces = self.recipe.config.rows not in ("map", "norm")
+            needs_pieces = self.recipe.name not in ("map", "norm")
             pieces = self.vocabulary.pieces(self.words[block]) if needs_pieces else ()
             yield self.recipe.rows(self.vectors.matrix[rows], self.vectors.counts[rows], pieces)
 
@@ -271,10 +271,8 @@ class PredictedRows:
         return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
 
 
-def predict_rows(
-    overlap: KnownWords, recipe: RowFormula, names: Sequence[RowRecipe], config: AlignConfig
-) -> PredictedRows:
-    """Rows of the recipes ``names``, otherwise like ``recipe``, fitted on the same words as ``diagnose`` does.
+def predict_rows(overlap: KnownWords, recipes: Sequence[RowFormula], config: AlignConfig) -> PredictedRows:
+    """Rows of the ``recipes``, fitted on the same words as ``fit_and_measure`` does.
 
     Raises ``InputError`` for fewer than 50 words.
     """
@@ -286,9 +284,11 @@ def predict_rows(
             "use a larger corpus, or --rows norm",
         )
     held, fitted = split(n, config)
-    recipe = replace(recipe, alignment=fit(overlap.vectors[fitted], overlap.targets(fitted), config))
+    alignment = fit(overlap.vectors[fitted], overlap.targets(fitted), config)
     words = overlap.vectors[held], overlap.counts[held], [overlap.pieces[i] for i in held.tolist()]
-    rows = {name: recipe.named(name).fitted(overlap, fitted).rows(*words) for name in names}
+    rows = {}
+    for recipe in recipes:
+        rows[recipe.name] = replace(recipe, alignment=alignment).fitted(overlap, fitted).rows(*words)
     return PredictedRows(overlap, held, rows)
 
 
@@ -321,7 +321,7 @@ class Expansion:
             return None
         words, rows, ids = overlap(self.vectors, self.vocabulary)
         alignment = fit(self.vectors.matrix[rows], np.asarray(output[ids], np.float32), self.fitting, words)
-        config = replace(self.config, rows=self.recipe.config.rows)
+        config = replace(self.config, rows=self.recipe.name)
         return replace(self, alignment=alignment, config=config, is_output=True)
 
     @property
@@ -341,8 +341,8 @@ class Expansion:
             name = max(self.figures, key=lambda name: self.figures[name].cosine)
         n = len(self.spelled.rows) if name == "form" else 0
         if name != "form" or n < MIN_OVERLAP:
-            return self.blank.named("pieces" if name == "form" else name)
-        return self.blank.named(name).fitted(self.spelled, np.arange(n))
+            return self.formula("pieces" if name == "form" else name)
+        return self.formula(name).fitted(self.spelled, np.arange(n))
 
     @cached_property
     def figures(self) -> dict[RowRecipe, HeldOut]:
@@ -361,15 +361,17 @@ class Expansion:
 
     def predicted(self, names: Sequence[RowRecipe]) -> PredictedRows:
         """Rows of held-out words by these recipes; raises ``InputError`` if the words are too few."""
-        return predict_rows(self.spelled, self.blank, names, self.fitting)
+        return predict_rows(self.spelled, list(map(self.formula, names)), self.fitting)
+
+    def formula(self, name: RowRecipe) -> RowFormula:
+        """The recipe ``name``, not fitted yet."""
+        rescales_form = not self.checkpoint.architecture.is_generative
+        return RowFormula(name, self.alignment, self.table, self.norm, self.config.blend, rescales_form=rescales_form)
 
     @cached_property
-    def blank(self) -> RowFormula:
-        """A recipe without its name."""
-        embedding, vocabulary = self.table, self.vocabulary
-        norm = wordpiece_norm(embedding, vocabulary.size, vocabulary.special_ids)
-        rescales_form = not self.checkpoint.architecture.is_generative
-        return RowFormula(self.config, self.alignment, embedding, norm, rescales_form=rescales_form)
+    def norm(self) -> float:
+        """The ``wordpiece_norm`` of ``table``."""
+        return wordpiece_norm(self.table, self.vocabulary.size, self.vocabulary.special_ids)
 
     @cached_property
     def spelled(self) -> KnownWords:

@@ -115,14 +115,14 @@ def test_a_finished_run_is_not_made_again_and_a_killed_one_goes_on(
         return real(session, request)
 
     monkeypatch.setattr(bench, "finetune", counted)
-    steps = Training.steps
+    steps = Training.train_steps
 
     def killed(self: Any) -> Any:
         yield from itertools.islice(steps(self), 8)
         raise KeyboardInterrupt
 
     command = ("--seeds", 1, "--epochs", 2)
-    monkeypatch.setattr(Training, "steps", killed)
+    monkeypatch.setattr(Training, "train_steps", killed)
     with pytest.raises(KeyboardInterrupt):
         start(*command, methods=("shared",))
     numbers: list[int] = []
@@ -132,7 +132,7 @@ def test_a_finished_run_is_not_made_again_and_a_killed_one_goes_on(
             numbers.append(step.number)
             yield step
 
-    monkeypatch.setattr(Training, "steps", watched)
+    monkeypatch.setattr(Training, "train_steps", watched)
     first = start(*command, methods=("shared",))
     assert numbers[0] > 1
     assert numbers[-1] == 12

@@ -686,7 +686,7 @@ def test_parts_have_all_documents_in_order(tmp_path: Path, seed: int, monkeypatc
     documents, counts, part_documents = list(whole.documents()), Counter[str](), []
     parts = parts_of(apart.pieces(), "auto")
     for part in parts:
-        part_documents += apart.documents_of(part)
+        part_documents += apart.documents(part)
         counts.update(apart.counts)
     assert part_documents == documents
     assert counts == whole.counts

@@ -197,7 +197,7 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
 ) -> None:
     call = small_gmap(run, tiny_model, tmp_path, epochs=2)
     file = tmp_path / "out/small/records.jsonl"
-    steps, numbers = Training.steps, []
+    steps, numbers = Training.train_steps, []
 
     def watched(self: Training, last: int) -> Any:
         for step in itertools.islice(steps(self), last):
@@ -206,11 +206,11 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
         if last == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Training, "steps", lambda self: watched(self, 4))
+    monkeypatch.setattr(Training, "train_steps", lambda self: watched(self, 4))
     with pytest.raises(KeyboardInterrupt):
         call("ensemble")
     assert not file.exists()
-    monkeypatch.setattr(Training, "steps", lambda self: watched(self, 99))
+    monkeypatch.setattr(Training, "train_steps", lambda self: watched(self, 99))
     cells = call("ensemble")
     assert numbers == [1, 2, 3, 4, 4, 5, 6, 1, 2, 3, 4, 5, 6]  # from the end of the first epoch; then the other member
     rows = lines(file)

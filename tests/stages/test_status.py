@@ -52,7 +52,7 @@ class Stages:
 
         sources = {str(self.text): path_sha256(self.text)}
         entry = source.as_input() if source else {"sha256": sources[str(self.text)], "sources": sources}
-        job = Job(stage, {}, {"corpus" if source else "text": entry}, build, resumes=True)
+        job = Job(stage, {}, {"corpus" if source else "text": entry}, build, checkpoints=("*",))
         return run_job(self.place(stage), job, force=False, progress=Silent())
 
 
@@ -113,7 +113,9 @@ class Elsewhere:
         place = replace(self.session, out=self.folder / name).place("", "", "")
         self.folder.mkdir(exist_ok=True)
         facts = {"model": {"name": "minilm", "source": "no/model"}} | ({} if corpus is None else {"corpus": corpus})
-        return self.session.run(place, Job(stage, {}, {}, lambda work: replace(build(work), facts=facts), resumes=True))
+        return self.session.run(
+            place, Job(stage, {}, {}, lambda work: replace(build(work), facts=facts), checkpoints=("*",))
+        )
 
 
 def _stopped(work: Path) -> Outcome:

@@ -28,7 +28,7 @@ def build(work: Path) -> Outcome:
 
 
 def run(place: Place, *, force: bool = False, config: int = 1) -> Path:
-    job = Job("w2v", {"dim": config}, {}, build, resumes=True)
+    job = Job("w2v", {"dim": config}, {}, build, checkpoints=("*",))
     return run_job(place, job, force=force, progress=Silent()).path
 
 
@@ -170,7 +170,7 @@ def test_work_of_an_earlier_version_is_resumed(tmp_path: Path, linked: bool) -> 
             raise KeyboardInterrupt
         return Outcome({})
 
-    job = Job("w2v", {}, {}, killed, resumes=True)
+    job = Job("w2v", {}, {}, killed, checkpoints=("*",))
     with pytest.raises(KeyboardInterrupt):
         run_job(place, job, force=False, progress=Silent())
     mark = place.work / ".greenadapt"

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from greenadapt.errors import ConflictError, InputError, MissingError, UsageErro
 from greenadapt.progress import Silent
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import hash_json
-from greenadapt.storage.jobs import Job, Outcome, Place, check_place, run_job
+from greenadapt.storage.jobs import Job, Outcome, Place, check_place, plan_job, run_job
 from greenadapt.storage.results import Result, open_result, read_manifest, result_behind, verified
 from greenadapt.storage.workspace import Workspace
 from tests.conftest import Notes
@@ -102,7 +103,7 @@ def test_killed_attempts_are_part_of_the_cost(place: Place) -> None:
             raise KeyboardInterrupt
         return Outcome({})
 
-    job = Job("w2v", {}, {}, build, resumes=True)
+    job = Job("w2v", {}, {}, build, checkpoints=("*",))
     with pytest.raises(KeyboardInterrupt):
         run_job(place, job, force=False, progress=Silent())
     cost = run_job(place, job, force=False, progress=Silent()).manifest.cost
@@ -134,6 +135,7 @@ def test_a_failed_run_leaves_the_old_result_and_no_rubbish(place: Place) -> None
 
 def test_what_a_killed_run_left_is_kept_for_the_same_job_only(place: Place) -> None:
     seen: list[list[str]] = []
+    notes = Notes()
 
     def build(work: Path) -> Outcome:
         seen.append(sorted(path.name for path in work.iterdir() if path.name != ".greenadapt"))
@@ -143,11 +145,59 @@ def test_what_a_killed_run_left_is_kept_for_the_same_job_only(place: Place) -> N
         return Outcome({})
 
     for dim in (1, 1, 2, 2):
-        try:
-            run_job(place, Job("w2v", {"dim": dim}, {}, build, resumes=True), force=True, progress=Silent())
-        except KeyboardInterrupt:
-            continue
+        job = Job("w2v", {"dim": dim}, {}, build, checkpoints=("checkpoint",))
+        with suppress(KeyboardInterrupt):
+            run_job(place, job, force=True, progress=notes)
     assert seen == [[], ["checkpoint"], [], []]
+    assert [str(place.work) in note for note in notes.notes if "removes the unfinished work" in note] == [True]
+
+
+def test_only_a_run_with_a_checkpoint_is_resumed(place: Place) -> None:
+    planned: list[bool] = []
+
+    def build(work: Path) -> Outcome:
+        (work / ("text" if not planned else "checkpoint")).write_text("1")
+        raise KeyboardInterrupt
+
+    job = Job("w2v", {}, {}, build, checkpoints=("check*",))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run_job(place, job, force=False, progress=Silent())
+        planned.append(plan_job(place, job, force=False).resumes)
+    assert planned == [False, True]
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_complete_result_that_was_not_published_is_not_built_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, *, is_damaged: bool
+) -> None:
+    """A kill after the checkpoints are gone, and before the publication."""
+    counter = Counter()
+
+    def build(work: Path) -> Outcome:
+        (work / "training").mkdir()
+        (work / "training" / "epoch-1").write_text("1")
+        return counter(work)
+
+    job = Job("w2v", {"dim": 8}, {}, build, checkpoints=("training/epoch-*",), scratch=("training",))
+    publish = "publish_version" if place.linked else "publish_folder"
+    with monkeypatch.context() as patch:
+        patch.setattr(f"greenadapt.storage.jobs.{publish}", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(place, job, force=False, progress=Silent())
+    assert plan_job(place, job, force=False).resumes
+    if is_damaged:
+        (place.work / "sub" / "file.txt").write_text("x")
+    result = run_job(place, job, force=False, progress=Silent())
+    assert result.fresh
+    assert counter.runs == 1 + is_damaged
+    assert (place.path / "sub" / "file.txt").read_text() == "hello"
+    assert sorted(path.name for path in place.path.iterdir()) == ["manifest.json", "sub"]
+    assert not run_job(place, job, force=False, progress=Silent()).fresh
+
+
+def interrupt(*_: object) -> Path:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
@@ -244,7 +294,7 @@ def test_a_signal_while_a_finished_result_is_written_loses_nothing(place: Place)
         signal.raise_signal(signal.SIGINT)
         return "card"
 
-    job = Job("w2v", {}, {"corpus": {"sha256": "1", "path": "x"}}, build, resumes=True, card=card)
+    job = Job("w2v", {}, {"corpus": {"sha256": "1", "path": "x"}}, build, checkpoints=("*",), card=card)
     with pytest.raises(KeyboardInterrupt):
         run_job(place, job, force=False, progress=Silent())
     assert not run_job(place, job, force=False, progress=Silent()).fresh
@@ -395,7 +445,7 @@ def test_inputs_in_a_workspace_that_was_moved(tmp_path: Path) -> None:
 
 def test_a_finished_model_is_only_trained_again_by_force(run_place: Place, tmp_path: Path) -> None:
     def finished() -> Job:
-        return replace(job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv"), kept=True)
+        return replace(job(train=tmp_path / "a.tsv", test=tmp_path / "b.tsv"), replaced_only_by_force=True)
 
     first = run_with_inputs(run_place, finished())
     (tmp_path / "b.tsv").write_text("corrected")

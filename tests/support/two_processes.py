@@ -26,7 +26,7 @@ machine = Machine.start("float32")
 assert machine.processes == 2
 training = Training(model, feed, machine)
 losses = []
-for step in training.steps():
+for step in training.train_steps():
     losses.append(step.loss)
     for name, weight in model.named_parameters():
         is_of_step = not name.startswith("parts.") or name.startswith(f"parts.task_{step.task}.")

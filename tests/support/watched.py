@@ -11,10 +11,10 @@ def watched() -> tuple[type[Training], list[tuple[Any, list[Step]]]]:
     trained: list[tuple[Any, list[Step]]] = []
 
     class Watched(Training):
-        def steps(self) -> Iterator[Step]:
+        def train_steps(self) -> Iterator[Step]:
             steps: list[Step] = []
             trained.append((self.model, steps))
-            for step in super().steps():
+            for step in super().train_steps():
                 steps.append(step)
                 yield step
 

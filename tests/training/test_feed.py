@@ -12,7 +12,7 @@ from greenadapt.config import Mix, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Feature, Input
 from greenadapt.training.batches import TaskDataset
-from greenadapt.training.feed import Draw, Feed, Plan, Purpose, choose, epoch_order, random_bits, task_seed
+from greenadapt.training.feed import Draw, Feed, Plan, Purpose, draw_is_expanded, epoch_order, random_bits, task_seed
 
 TEXTS = "SequenceClassification"
 SIZES = {"a": 11, "b": 4, "c": 11}
@@ -50,13 +50,13 @@ def test_one_dataset_is_gone_through_once_an_epoch() -> None:
         assert [len(draw.items) for draw in drawn] == [4, 4, 3]
         assert np.concatenate([draw.items for draw in drawn]).tolist() == items.tolist()
         assert np.concatenate([draw.expanded for draw in drawn]).tolist() == expanded.tolist()
-        assert {(draw.epoch, draw.dataset.task) for draw in drawn} == {(epoch, None)}
+        assert {(draw.n_passes, draw.dataset.task) for draw in drawn} == {(epoch, None)}
 
 
 @pytest.mark.parametrize("build", [_feed, lambda **train: Feed([_dataset(11)], _plan(1, **train))])
 def test_steps_can_be_asked_for_in_any_order(build: Callable[..., Any]) -> None:
     def facts(draw: Draw) -> tuple[Any, ...]:
-        return draw.dataset.task, draw.epoch, draw.items.tolist(), draw.expanded.tolist()
+        return draw.dataset.task, draw.n_passes, draw.items.tolist(), draw.expanded.tolist()
 
     feed = build()
     backward = [facts(feed.draw(step)) for step in reversed(range(feed.n_steps))]
@@ -88,7 +88,7 @@ def test_every_pass_over_a_task_has_all_of_it_in_a_new_order(sampling: Any) -> N
         assert len(passes) > 5
         orders = []
         for number, draws in enumerate(passes):
-            assert {draw.epoch for draw in draws} == {number}
+            assert {draw.n_passes for draw in draws} == {number}
             order = np.concatenate([draw.items for draw in draws])
             assert sorted(order.tolist()) == list(range(n))
             orders.append(tuple(order.tolist()))
@@ -111,7 +111,7 @@ def test_fixed_coins_are_a_tasks_own_and_stay() -> None:
         for item, is_expanded in zip(draw.items.tolist(), draw.expanded.tolist(), strict=True):
             assert coins.setdefault(str(draw.dataset.task), {}).setdefault(item, is_expanded) == is_expanded
     assert coins["a"] != coins["c"]
-    expected = choose("fixed", task_seed(1, "a"), 0, np.arange(11))
+    expected = draw_is_expanded("fixed", task_seed(1, "a"), 0, np.arange(11))
     assert [coins["a"][i] for i in range(11)] == expected.tolist()
 
 
@@ -171,28 +171,28 @@ def test_random_bits_are_numpys_philox() -> None:
 
 @pytest.mark.parametrize("mix", ["sample", "fixed", "batch"])
 def test_a_choice_depends_on_its_index_alone(mix: Mix) -> None:
-    whole = choose(mix, 7, 2, np.arange(100))
+    whole = draw_is_expanded(mix, 7, 2, np.arange(100))
     indices = np.array([93, 4, 4, 50])
-    assert choose(mix, 7, 2, indices).tolist() == whole[indices].tolist()
-    assert choose(mix, 8, 2, np.arange(100)).tolist() != whole.tolist()
+    assert draw_is_expanded(mix, 7, 2, indices).tolist() == whole[indices].tolist()
+    assert draw_is_expanded(mix, 8, 2, np.arange(100)).tolist() != whole.tolist()
 
 
 def test_sample_is_a_fair_coin_anew_each_epoch() -> None:
     n = 20_000
-    epochs = [choose("sample", 0, epoch, np.arange(n)) for epoch in range(3)]
+    epochs = [draw_is_expanded("sample", 0, epoch, np.arange(n)) for epoch in range(3)]
     sigma = np.sqrt(n / 4)
     for drawn in epochs:
         assert abs(drawn.sum() - n / 2) < 4 * sigma
     for first, second in combinations(epochs, 2):
         assert abs((first & second).sum() - n / 4) < 4 * np.sqrt(n * 3 / 16)
-    assert 400 < choose("fixed", 0, 5, np.arange(1000)).sum() < 600
+    assert 400 < draw_is_expanded("fixed", 0, 5, np.arange(1000)).sum() < 600
 
 
 def test_one_view_and_both() -> None:
-    assert not choose("base", 0, 0, np.arange(4)).any()
-    assert choose("expanded", 0, 0, np.arange(4)).all()
-    assert choose("both", 0, 0, np.arange(4)).tolist() == [False, True, False, True]
-    assert choose("sample", 0, 0, np.arange(0)).tolist() == []
+    assert not draw_is_expanded("base", 0, 0, np.arange(4)).any()
+    assert draw_is_expanded("expanded", 0, 0, np.arange(4)).all()
+    assert draw_is_expanded("both", 0, 0, np.arange(4)).tolist() == [False, True, False, True]
+    assert draw_is_expanded("sample", 0, 0, np.arange(0)).tolist() == []
 
 
 def test_purposes_are_independent() -> None:

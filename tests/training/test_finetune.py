@@ -55,7 +55,7 @@ def model(tiny_model: TinyModel) -> Path:
 
 def train_and_finish(run: FinetuneRun, whole: Path) -> tuple[Weights, Json]:
     run.train()
-    run.finish(whole, is_whole=True)
+    run.finish(whole, is_first_seed=True)
     return load_file(whole / "model.safetensors"), read_json(run.folder / "scores.json")
 
 
@@ -147,7 +147,7 @@ def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Pat
     phase = "dev"
     run.train()
     phase = "test"
-    run.finish(tmp_path / "whole", is_whole=True)
+    run.finish(tmp_path / "whole", is_first_seed=True)
     assert set(seen) == {(name, precision == "bfloat16") for name in ("train", "dev", "test")}
 
 
@@ -171,6 +171,8 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(
     assert isinstance(raised.value, KeyboardInterrupt) == (number == signal.SIGINT)
     assert getattr(raised.value, "code", None) == code
     assert read_json(tmp_path / "again" / ".state" / "state.json")["number"] == at
+    for best in (tmp_path / "again").glob(".best-*"):
+        best.rename(best.with_name(".best.safetensors"))  # as version 0.2.0 named it
     resumed = replace(setup, progress=Notes())
     weights, resumed_scores = train_and_finish(FinetuneRun(resumed, 3, tmp_path / "again"), tmp_path / "whole2")
     assert isinstance(resumed.progress, Notes)
@@ -184,6 +186,42 @@ def test_stopped_by_a_signal_it_goes_on_to_the_same_bits(
         [row | {"seconds": 0} for row in lines(tmp_path / name / "history.jsonl")] for name in ("seed", "again")
     )
     assert next(histories) == next(histories)
+
+
+class KilledError(RuntimeError):
+    """Stands for a kill."""
+
+
+@pytest.mark.slow
+def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is killed when a better epoch's weights are on disk, but the state does not name it yet; on a GPU the
+    repeated epoch may then be worse."""
+    setup = make_setup(model, tmp_path, keep="best", epochs=3)
+
+    def scored(folder: str, scores: list[float], *, is_killed: bool = False) -> Recorded:
+        run = Recorded(setup, 0, tmp_path / folder)
+        values = iter(scores)
+        monkeypatch.setattr(type(run._parts), "score", lambda parts, tasks: next(values))
+        if is_killed:
+            save, n_epochs = run.training.save, len(scores)
+
+            def save_unless_killed(state: Path, record: Json) -> None:
+                if len(record["epochs"]) == n_epochs:
+                    raise KilledError
+                save(state, record)
+
+            monkeypatch.setattr(run.training, "save", save_unless_killed)
+        return run
+
+    with pytest.raises(KilledError):
+        scored("seed", [0.5, 0.7], is_killed=True).train()
+    resumed = scored("seed", [0.3, 0.4])
+    resumed_weights, resumed_scores = train_and_finish(resumed, tmp_path / "whole")
+    weights, scores = train_and_finish(scored("undisturbed", [0.5, 0.3, 0.4]), tmp_path / "whole2")
+    assert resumed_scores["epoch"] == scores["epoch"] == 1
+    assert_same(resumed_weights, weights)
 
 
 def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path) -> None:
@@ -202,9 +240,10 @@ def test_a_diverging_run_leaves_the_last_good_state(model: Path, tmp_path: Path)
 def test_a_best_epoch_that_lacks_a_weight_is_refused(model: Path, tmp_path: Path) -> None:
     run = FinetuneRun(make_setup(model, tmp_path, keep="best", max_steps=3), 0, tmp_path / "seed")
     run.train()
-    weights = load_file(run.best)
+    [best] = run.folder.glob(".best*")
+    weights = load_file(best)
     del weights["classifier.bias"]
-    save_file(weights, run.best, {"shrink": "1.0"})
-    with pytest.raises(InputError, match=r"best.safetensors has other weights than the model: remove .*seed"):
-        run.finish(tmp_path / "whole", is_whole=True)
+    save_file(weights, best, {"shrink": "1.0"})
+    with pytest.raises(InputError, match=r"best-1.safetensors has other weights than the model: remove .*seed"):
+        run.finish(tmp_path / "whole", is_first_seed=True)
     assert not (tmp_path / "whole").exists()

@@ -90,7 +90,7 @@ def test_it_learns_what_plain_transformers_learns(tiny_model: Build, head: str, 
     plan = _with({"weight_decay": 0.1, "clip": 0.5}, max_tokens=max_tokens)
     ours, theirs = _model(tiny_model, head, **NO_DROPOUT), _model(tiny_model, head, **NO_DROPOUT)
     training = _training(ours, plan, head, items)
-    steps = list(training.steps())
+    steps = list(training.train_steps())
     losses = _plain(theirs, items, plan)
     assert [step.loss for step in steps] == pytest.approx(losses, abs=1e-5)
     # A shift of all scores or of all keys changes no probability: the gradient is rounding, which Adam scales up.
@@ -109,7 +109,7 @@ def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: 
         model = open_model(checkpoint, NER, {"num_labels": 3}, rows, seed=5)
         feed = Feed([TaskDataset.of(items, rows, NER, 0)], plan)
         training = Training(model, feed, Machine.start("float32"))
-        assert [step.number for step in training.steps()] == [1, 2, 3, 4, 5, 6]
+        assert [step.number for step in training.train_steps()] == [1, 2, 3, 4, 5, 6]
         write_model(model, TrainedRows(rows, training.shrink), checkpoint, tmp_path / str(len(rows)))
         written.append(load_file(tmp_path / str(len(rows)) / "model.safetensors"))
     whole, compact = written
@@ -128,7 +128,7 @@ def test_the_gradient_does_not_depend_on_the_cut(tiny_model: Build) -> None:
     for max_tokens in (4096, 1, 40):
         model = _model(tiny_model, **NO_DROPOUT)
         training = _training(model, _with({"batch_size": 11, "clip": 1e9}, max_tokens=max_tokens))
-        next(training.steps())
+        next(training.train_steps())
         gradients.append({name: weight.grad for name, weight in model.named_parameters()})
     for gradient in gradients[1:]:
         assert_same(gradients[0], gradient, atol=1e-6)
@@ -138,7 +138,7 @@ def test_steps_tell_what_was_done(tiny_model: Build) -> None:
     training = _training(_model(tiny_model), _with({"mix": "base"}))
     assert (training.steps_an_epoch, training.n_steps, training.epoch) == (3, 6, 1)
     steps = []
-    for step in training.steps():
+    for step in training.train_steps():
         steps.append(step)
         assert training.number == step.number
     assert [step.number for step in steps] == [1, 2, 3, 4, 5, 6]
@@ -146,13 +146,13 @@ def test_steps_tell_what_was_done(tiny_model: Build) -> None:
     assert [step.examples for step in steps] == [4, 4, 3, 4, 4, 3]
     assert sum(step.pieces for step in steps) == 2 * sum(len(item.base[0]) for item in items_of())
     assert training.epoch == 2
-    assert list(training.steps()) == []
+    assert list(training.train_steps()) == []
 
 
 def test_both_views_make_an_epoch_twice_as_long_and_max_steps_ends_it(tiny_model: Build) -> None:
     training = _training(_model(tiny_model), _with({"mix": "both", "max_steps": 4}))
     assert (training.steps_an_epoch, training.n_steps) == (6, 4)
-    rates = [step.learning_rate for step in training.steps()]
+    rates = [step.learning_rate for step in training.train_steps()]
     assert rates == pytest.approx([learning_rate(k, 4, 0.1, 1e-3) for k in range(4)])
 
 
@@ -170,7 +170,7 @@ def test_the_learning_rate_rises_and_falls_linearly() -> None:
 def test_dropout_is_on(tiny_model: Build) -> None:
     """Tests that a resumed run has the same bits need it."""
     with_dropout, without = _training(_model(tiny_model)), _training(_model(tiny_model, **NO_DROPOUT))
-    assert next(with_dropout.steps()).loss != next(without.steps()).loss
+    assert next(with_dropout.train_steps()).loss != next(without.train_steps()).loss
 
 
 @pytest.mark.slow
@@ -191,7 +191,7 @@ def test_a_state_of_other_settings_is_refused(tiny_model: Build, tmp_path: Path)
 def test_a_loss_that_is_no_number_stops_before_the_weights_are_touched(tiny_model: Build) -> None:
     model = _model(tiny_model)
     training = _training(model)
-    steps = training.steps()
+    steps = training.train_steps()
     for _ in range(4):
         next(steps)
     with torch.no_grad():
@@ -215,13 +215,13 @@ def test_too_little_gpu_memory_names_the_batch_and_the_option(
 
     monkeypatch.setattr(model, "forward", full)
     with pytest.raises(ResourceError, match=rf"11 inputs of {n} pieces .* --max-tokens below {11 * n}"):
-        next(training.steps())
+        next(training.train_steps())
 
 
 def test_bfloat16_learns_about_the_same(tiny_model: Build) -> None:
     def losses(machine: Machine) -> list[float]:
         training = Training(_model(tiny_model, **NO_DROPOUT), _feed(PLAN), machine)
-        return [step.loss for step in training.steps()]
+        return [step.loss for step in training.train_steps()]
 
     exact, rounded = losses(Machine.start("float32")), losses(Machine.start("bfloat16"))
     assert rounded == pytest.approx(exact, rel=0.02)
@@ -239,7 +239,7 @@ def test_two_processes_learn_the_same_as_a_single_one(tiny_model: Build, tmp_pat
     model = _model(tiny_model, **NO_DROPOUT)
     losses, weights = train_in_two_processes(model, _feed(plan), tmp_path)
     training = _training(model, plan)
-    assert losses == pytest.approx([step.loss for step in training.steps()], abs=1e-5)
+    assert losses == pytest.approx([step.loss for step in training.train_steps()], abs=1e-5)
     assert_same(weights_of(model), weights, atol=1e-5)
 
 
@@ -321,7 +321,7 @@ def test_only_hidden_files_are_removed_in_the_end(tmp_path: Path) -> None:
     for name in (".state", "..state.new", "shown"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("x")
-    for name in (".best.safetensors", ".scores.json", "scores.json"):
+    for name in (".best-1.safetensors", ".scores.json", "scores.json"):
         (tmp_path / name).write_text("x")
     remove_state(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.json", "shown"]

@@ -68,7 +68,7 @@ def test_a_step_touches_the_encoder_and_its_own_task_alone(tiny_model: Build, ad
     model = _model(tiny_model, AdapterConfig(adapter))
     training = _training(model, _feed(_train(warmup=0.0)))
     before, seen = weights_of(model), Counter[str]()
-    for step in training.steps():
+    for step in training.train_steps():
         after = weights_of(model)
         changed = {name for name in before if not torch.equal(before[name], after[name])}
         prefix = f"parts.task_{step.task}."
@@ -127,7 +127,7 @@ def test_it_learns_what_plain_torch_learns(tiny_model: Build, sampling: Sampling
     feed = _feed(_train(clip=0.5, warmup=0.25, max_steps=12), sampling, items, max_tokens=max_tokens)
     ours, theirs = _model(tiny_model, **NO_DROPOUT), _model(tiny_model, **NO_DROPOUT)
     training = _training(ours, feed)
-    assert [step.loss for step in training.steps()] == pytest.approx(_plain(theirs, items, feed), abs=2e-6)
+    assert [step.loss for step in training.train_steps()] == pytest.approx(_plain(theirs, items, feed), abs=2e-6)
     # A shift of all keys changes no probability: the gradient is rounding, which Adam scales up.
     shifts = ("key.bias", "answers.head.bias")
     learnt = {name: w for name, w in weights_of(theirs).items() if not name.endswith(shifts)}
@@ -157,7 +157,7 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
         InTheTasksOrder([replace(dataset, task="texts")], Plan(train, RunConfig(), SEED)),
         Machine.start("float32"),
     )
-    assert [step.loss for step in training.steps()] == [step.loss for step in theirs.steps()]
+    assert [step.loss for step in training.train_steps()] == [step.loss for step in theirs.train_steps()]
     assert_same(weights_of(plain.bert), weights_of(model.encoder))
     assert_same(weights_of(plain.classifier), weights_of(model.part("texts").head))
 
@@ -166,9 +166,9 @@ def test_one_task_without_adapter_is_a_plain_model_to_the_bit(tiny_model: Build)
 @pytest.mark.parametrize("k", [0, 1, 4, 14])
 def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Path, k: int) -> None:
     feed, whole = _feed(_train(), "anneal", max_tokens=30), _model(tiny_model)
-    expected = [*(training := _training(whole, feed)).steps()]
+    expected = [*(training := _training(whole, feed)).train_steps()]
     interrupted = _training(_model(tiny_model), _feed(_train(), "anneal", max_tokens=30))
-    steps = interrupted.steps()
+    steps = interrupted.train_steps()
     first = [next(steps) for _ in range(k)]
     interrupted.save(tmp_path / "state")
     torch.rand(7)  # as an evaluation might draw
@@ -178,7 +178,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Pat
             weight.zero_()
     resumed = _training(resumed_model, _feed(_train(), "anneal", max_tokens=30))
     assert resumed.restore(tmp_path / "state")
-    assert first + list(resumed.steps()) == expected
+    assert first + list(resumed.train_steps()) == expected
     assert_same(weights_of(whole), weights_of(resumed_model))
     assert resumed.shrink == training.shrink < 1
     training.save(tmp_path / "whole")
@@ -191,7 +191,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tiny_model: Build, tmp_path: Pat
 @pytest.mark.slow
 def test_every_weight_has_made_as_many_steps_as_its_task(tiny_model: Build, tmp_path: Path) -> None:
     training = _training(_model(tiny_model), _feed(_train(max_steps=9), "anneal"))
-    n_steps = Counter(step.task for step in training.steps())
+    n_steps = Counter(step.task for step in training.train_steps())
     assert len({*n_steps.values()}) > 1
     training.save(tmp_path)
     state = load_file(tmp_path / "state.safetensors")
@@ -220,7 +220,7 @@ def test_a_frozen_encoder_stays_as_it_is(tiny_model: Build) -> None:
     model.freeze()
     before = weights_of(model)
     training = _training(model, _feed(_train()))
-    assert len(list(training.steps())) == training.n_steps
+    assert len(list(training.train_steps())) == training.n_steps
     after = weights_of(model)
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert {".".join(name.split(".")[:3]) for name in changed} == {
@@ -233,7 +233,7 @@ def test_a_frozen_encoder_stays_as_it_is(tiny_model: Build) -> None:
 def test_steps_tell_their_task(tiny_model: Build) -> None:
     training = _training(_model(tiny_model), _feed(_train(mix="both")))
     assert (training.steps_an_epoch, training.n_steps) == (6 + 6 + 3, 30)
-    steps: list[Step] = list(training.steps())
+    steps: list[Step] = list(training.train_steps())
     assert [step.task for step in steps[:4]] == ["tags", "texts", "answers", "tags"]
     assert [step.epoch for step in steps] == [1] * 15 + [2] * 15
     assert [step.examples for step in steps if step.task == "answers"] == ([4, 4, 2] * 4)[:10]
@@ -246,5 +246,5 @@ def test_two_processes_learn_the_same_as_a_single_one(tiny_model: Build, tmp_pat
     feed = _feed(_train(batch_size=5), items=items, max_tokens=30)
     model = _model(tiny_model, heads={name: HEADS[name] for name in items}, **NO_DROPOUT)
     losses, weights = train_in_two_processes(model, feed, tmp_path)
-    assert losses == pytest.approx([step.loss for step in _training(model, feed).steps()], abs=1e-5)
+    assert losses == pytest.approx([step.loss for step in _training(model, feed).train_steps()], abs=1e-5)
     assert_same(weights_of(model), weights, atol=1e-5)

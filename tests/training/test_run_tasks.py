@@ -65,7 +65,7 @@ def model(tiny_model: TinyModel) -> Path:
 
 def train_and_finish(run: FinetuneRun, whole: Path) -> Json:
     run.train()
-    run.finish(whole, is_whole=True)
+    run.finish(whole, is_first_seed=True)
     scores: Json = read_json(run.folder / "scores.json")
     return scores
 
@@ -171,7 +171,7 @@ def test_a_pooler_that_no_task_reads_is_not_trained(model: Path, tmp_path: Path)
     for names, is_trained in ((("ner",), False), (("ner", "qa"), False), (("ill.1",), True), (("ner", "number"), True)):
         run = FinetuneRun(make_setup(model, names, max_steps=2), 0, tmp_path / "-".join(names))
         before = state_of(run.model.encoder.pooler)
-        for _ in run.training.steps():
+        for _ in run.training.train_steps():
             pass
         missing = [
             name for name, weight in run.model.named_parameters() if weight.requires_grad and weight.grad is None
@@ -279,7 +279,7 @@ def test_an_added_task_writes_its_own_weights_alone(model: Path, tmp_path: Path,
     setup = make_setup(model, ("ill.1",), replace(PALS, freeze_encoder=True))
     run = FinetuneRun(replace(setup, adds=True), 0, tmp_path / "seed")
     run.train()
-    run.finish(tmp_path / "whole", is_whole=is_whole)
+    run.finish(tmp_path / "whole", is_first_seed=is_whole)
     written = {
         path.relative_to(tmp_path).as_posix() for path in (*(tmp_path / "whole").rglob("*"), *run.folder.glob("[!.]*"))
     }
@@ -295,7 +295,7 @@ def test_a_further_seed_writes_what_sets_it_apart(model: Path, tmp_path: Path) -
     train_and_finish(FinetuneRun(setup, 0, tmp_path / "whole" / "seeds" / "0"), tmp_path / "whole")
     second = FinetuneRun(setup, 1, tmp_path / "whole" / "seeds" / "1", steps_before=15)
     second.train()
-    second.finish(tmp_path / "whole", is_whole=False)
+    second.finish(tmp_path / "whole", is_first_seed=False)
     assert not (second.folder / "config.json").exists()
     weights = load_file(second.folder / "weights.safetensors")
     expected = state_of(second.model.encoder)

@@ -167,7 +167,7 @@ def test_the_loss_is_cross_entropy_and_divergence_by_hand(kind: str, max_tokens:
     likelihood, divergence = by_hand(prepared, prepared.model())
     for weight in (0.0, 0.5 * likelihood / divergence):  # neither part is small beside the other
         whole_step = replace(BOTH, agreement=weight, batch_size=2 * len(prepared.items))
-        step = next(prepared.training(whole_step, max_tokens).steps())
+        step = next(prepared.training(whole_step, max_tokens).train_steps())
         assert step.loss == pytest.approx(likelihood + weight * divergence, rel=1e-4)
 
 
@@ -178,7 +178,7 @@ def test_no_agreement_is_mix_both_bit_for_bit(tmp_path: Path) -> None:
     for train in (BOTH, replace(BOTH, agreement=0.0), AGREEING):
         training = prepared.training(train)
         assert training.n_steps == 2 * -(-2 * len(prepared.items) // 4)
-        list(training.steps())
+        list(training.train_steps())
         learnt.append(weights_of(training.model))
     both_views, off, agreeing = learnt
     assert_same(both_views, off)
@@ -193,7 +193,7 @@ def test_agreement_brings_the_views_together(tmp_path: Path) -> None:
     distances = []
     for weight in (0.0, 5.0):
         training = prepared.training(replace(BOTH, epochs=8, agreement=weight))
-        list(training.steps())
+        list(training.train_steps())
         distances.append(by_hand(prepared, training.model)[1])
     assert distances[1] < 0.5 * distances[0]
 
@@ -203,7 +203,7 @@ def test_what_is_the_same_in_both_views_is_read_once(tmp_path: Path) -> None:
     equal = [item for item in prepared.items if np.array_equal(item.base[0].ids, item.expanded[0].ids)]
     assert 0 < len(equal) < len(prepared.items)
     pieces = {
-        train.agreement: sum(step.pieces for step in prepared.training(replace(train, epochs=1)).steps())
+        train.agreement: sum(step.pieces for step in prepared.training(replace(train, epochs=1)).train_steps())
         for train in (BOTH, AGREEING)
     }
     assert pieces[0.0] == sum(len(item.base[0]) + len(item.expanded[0]) for item in prepared.items)
@@ -217,7 +217,7 @@ def test_the_gradient_does_not_depend_on_the_cut(kind: str, tmp_path: Path) -> N
     gradients = []
     for max_tokens in (4096, 1, 60):
         training = prepared.training(replace(AGREEING, batch_size=2 * len(prepared.items), clip=1e9), max_tokens)
-        next(training.steps())
+        next(training.train_steps())
         gradients.append({name: weight.grad for name, weight in training.model.named_parameters()})
     for gradient in gradients[1:]:
         assert_same(gradients[0], gradient, atol=1e-6)
@@ -248,14 +248,14 @@ def test_a_resumed_run_has_the_same_bits_and_refuses_other_settings(
 ) -> None:
     prepared = Prepared(kind, tmp_path, has_text="batch" in options)
     whole = prepared.training(**options)
-    expected = list(whole.steps())
+    expected = list(whole.train_steps())
     interrupted = prepared.training(**options)
-    steps = interrupted.steps()
+    steps = interrupted.train_steps()
     first = [next(steps) for _ in range(len(expected) - 2)]
     interrupted.save(tmp_path / "state")
     resumed = prepared.training(**options)
     assert resumed.restore(tmp_path / "state")
-    assert first + list(resumed.steps()) == expected
+    assert first + list(resumed.train_steps()) == expected
     assert_same(weights_of(whole.model), weights_of(resumed.model))
     for changes in refused:
         with pytest.raises(ConflictError):
@@ -408,10 +408,10 @@ def test_the_loss_is_that_of_labels_and_the_distance_to_both_views_by_hand(kind:
     labelled = prepared.training(train)
     first = labelled.n_steps // 5  # the teacher begins then
     divergence = unlabelled_by_hand(prepared, labelled.model)
-    without = [step.loss for step in islice(labelled.steps(), first + 1)]
+    without = [step.loss for step in islice(labelled.train_steps(), first + 1)]
     for max_tokens in (4096, 30):
         training = prepared.training(train, max_tokens, batch=n, weight=1 / divergence)
-        with_texts = [step.loss for step in islice(training.steps(), first + 1)]
+        with_texts = [step.loss for step in islice(training.train_steps(), first + 1)]
         assert with_texts[:first] == pytest.approx(without[:first], abs=1e-5)
         assert with_texts[first] == pytest.approx(without[first] + 1, rel=1e-3)
 

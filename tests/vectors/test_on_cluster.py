@@ -189,7 +189,7 @@ class Training:
         def advance(words: int, rate: float) -> None:
             self.words += words
 
-        return self.engine.train_epoch(self.weights, epoch, advance, **options)
+        return self.engine.train(self.engine.parts, self.weights, epoch, advance, **options)
 
     def trained(self, of: Callable[[Any], bool]) -> list[int]:
         """Numbers of the parts that the chosen actors trained on."""
@@ -207,7 +207,7 @@ def test_what_a_dead_node_learned_is_learned_by_the_others(
     # Before it died, what the second node had learned was merged once.
     merged = next(arguments[0] for name, arguments in training.ray.actors[1].calls if name == "train")
     alone = training.trained(lambda actor: actor.number == 0)
-    assert sorted([*alone, *(part.number for part in merged)]) == [part.number for part in training.engine._parts]
+    assert sorted([*alone, *(part.number for part in merged)]) == [part.number for part in training.engine.parts]
     assert any("10.0.0.1 died" in warning for warning in training.notes.warnings)
 
 
@@ -217,9 +217,9 @@ def test_training_stops_where_it_can_go_on(
 ) -> None:
     training = Training(corpus, 4, monkeypatch, deaths=[(i, "train", round_) for i in (1, 2, 3)])
     n_parts = training.epoch(stop=lambda: training.engine.traffic.lost > 0)
-    assert 0 < n_parts < len(training.engine._parts)
-    assert training.words == sum(part.words for part in training.engine._parts[:n_parts])
-    assert training.trained(lambda actor: True) == [part.number for part in training.engine._parts[:n_parts]]
+    assert 0 < n_parts < len(training.engine.parts)
+    assert training.words == sum(part.words for part in training.engine.parts[:n_parts])
+    assert training.trained(lambda actor: True) == [part.number for part in training.engine.parts[:n_parts]]
 
 
 def test_a_node_that_joins_and_cannot_train_is_left_out(

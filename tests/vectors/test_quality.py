@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import AlignConfig, ExpandConfig
+from greenadapt.config import AlignConfig, RowRecipe
 from greenadapt.errors import InputError
 from greenadapt.vectors.alignment import fit
-from greenadapt.vectors.quality import Diagnostics, KnownWords, diagnose
+from greenadapt.vectors.quality import Diagnostics, KnownWords, fit_and_measure
 from greenadapt.vectors.rows import RowFormula, fit_form, predict_rows
 from tests.vectors.test_cbow import Watcher
 
@@ -27,7 +27,7 @@ def _case(noise: float = 0.9) -> tuple[Any, Any, Any]:
 
 
 def _diagnose(source: Any, base: Any, rows: Any, config: AlignConfig, special: Any = ()) -> Diagnostics:
-    return diagnose(KnownWords(source, np.arange(len(rows)), rows, base, special_ids=special), config)[0]
+    return fit_and_measure(KnownWords(source, np.arange(len(rows)), rows, base, special_ids=special), config)[0]
 
 
 def _cosine(a: Any, b: Any) -> float:
@@ -75,7 +75,7 @@ def test_the_figures_equal_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     config = AlignConfig(seed=11)
     overlap = KnownWords(source, np.arange(len(rows)), rows, base, special_ids=SPECIAL)
     watcher = Watcher()
-    figures = diagnose(overlap, config, watcher)[0].figures
+    figures = fit_and_measure(overlap, config, watcher)[0].figures
     assert [amount for amount, _ in watcher.steps] == [20] * 19 + [17]  # of 397 candidates
     expected = _by_hand(source, base, rows, config)
     assert figures is not None
@@ -171,10 +171,11 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     pieces = [[int(row) % 7 + 10, int(row) % 11 + 20] for row in rows]
     config, norm = AlignConfig(), 3.0
     overlap = KnownWords(source, counts, rows, base, pieces, SPECIAL)
-    recipe = RowFormula(ExpandConfig(), fit(source, base[rows], config), base, norm)
-    predicted = predict_rows(overlap, recipe, ("map", "norm", "pieces", "form"), config)
+    names: tuple[RowRecipe, ...] = ("map", "norm", "pieces", "form")
+    recipes = [RowFormula(name, fit(source, base[rows], config), base, norm) for name in names]
+    predicted = predict_rows(overlap, recipes, config)
     figures = {name: predicted.measure(predicted_rows) for name, predicted_rows in predicted.rows.items()}
-    diagnosed = diagnose(overlap, config)[0].figures
+    diagnosed = fit_and_measure(overlap, config)[0].figures
     assert diagnosed is not None
     assert figures["map"].r2 == diagnosed.r2
     assert figures["norm"].mapped_norm == pytest.approx(norm, rel=1e-5)
@@ -192,4 +193,4 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     )
     small_overlap = KnownWords(source[:49], counts[:49], rows[:49], base, pieces[:49])
     with pytest.raises(InputError, match="49 of the words in both vocabularies"):
-        predict_rows(small_overlap, recipe, ("norm",), config)
+        predict_rows(small_overlap, recipes[1:2], config)

@@ -87,19 +87,18 @@ def identity(dim: int) -> Alignment:
     return Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
 
 
-def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], recipe: RowRecipe, **config: object) -> NewRows:
+def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], name: RowRecipe, blend: float = 0.5) -> NewRows:
     words = [f"word{i}" for i in range(len(mapped))]
     vocabulary: Any = Vocabulary(dict(zip(words, pieces, strict=True)))
-    options = ExpandConfig(rows=recipe, **config)
     # The matrix has the rows in another order: last first.
     rows = np.arange(len(words))[::-1]
     vectors = WordVectors(words[::-1], np.ones(len(words), np.int64), mapped[::-1])
-    recipe_ = RowFormula(options, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
-    return NewRows(words, rows, vectors, vocabulary, recipe_)
+    recipe = RowFormula(name, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}), blend)
+    return NewRows(words, rows, vectors, vocabulary, recipe)
 
 
-def rows_of(recipe: RowRecipe, **config: object) -> np.ndarray:
-    return np.concatenate(list(new_rows(MAPPED, PIECE_IDS, recipe, **config)))
+def rows_of(recipe: RowRecipe, blend: float = 0.5) -> np.ndarray:
+    return np.concatenate(list(new_rows(MAPPED, PIECE_IDS, recipe, blend)))
 
 
 def test_each_recipe_by_hand() -> None:
@@ -170,9 +169,7 @@ def test_from_vectors_to_a_grown_embedding(tiny_model: Callable[..., Path], tmp_
         assert [words[i] for i in new] == ["tachycardia", "insulin"]
         names: Any = [words[i] for i in new]
         word_vectors = WordVectors(words, counts, vectors)
-        blocks = NewRows(
-            names, new, word_vectors, Vocabulary({}), RowFormula(ExpandConfig(rows="map"), alignment, target, 1.0)
-        )  # type: ignore[arg-type]
+        blocks = NewRows(names, new, word_vectors, Vocabulary({}), RowFormula("map", alignment, target, 1.0))  # type: ignore[arg-type]
         write_expanded(checkpoint, Streamed((2, checkpoint.dim), np.dtype(np.float32), blocks), folder)
         W = np.linalg.lstsq(vectors[: len(base)].astype(np.float64), target.astype(np.float64), rcond=None)[0].T
         embedding = Checkpoint.open(folder).embedding()

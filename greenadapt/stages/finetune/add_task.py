@@ -95,4 +95,4 @@ class _Added(Finetuning):
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         (data,) = setup.tasks
-        write_json(work / TASK_FILE, {**described(data), **self.used(setup, work), "added": True})
+        write_json(work / TASK_FILE, {**described(data), **self.prediction_settings(setup, work), "added": True})

@@ -76,7 +76,12 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
             stack.enter_context(run.session.locked())
         numbers = {run.place.path: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
         begun = {
-            number: begin_job(runs[number].place, runs[number].job(_not_here), force=session.force)
+            number: begin_job(
+                runs[number].place,
+                runs[number].job(_not_here),
+                force=session.force,
+                progress=runs[number].session.progress,
+            )
             for number in numbers.values()
         }
         tasks = [

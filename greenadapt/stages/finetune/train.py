@@ -109,13 +109,13 @@ def run_together(stage: DistributedStage) -> Result:
         return result
     is_shared = False
 
-    def share(work: Path) -> Outcome:
+    def build_and_share(work: Path) -> Outcome:
         nonlocal is_shared
         is_shared = machine.shared(str(work)) is not None
         return stage.build(session, lambda: machine, work)
 
     try:
-        result = run(share)
+        result = run(build_and_share)
     finally:
         if not is_shared:
             machine.shared(None)
@@ -233,11 +233,11 @@ class Finetuning:
             self.config(),
             self.inputs(),
             build,
-            resumes=True,
+            checkpoints=(f"{SEEDS}/*/.state/*", f"{SEEDS}/*/{SCORES}"),
             card=self.card,
-            kept=True,
+            replaced_only_by_force=True,
             advice=advice,
-            joins=self.adds,
+            lies_in_input_folder=self.adds,
         )
         self.check(job)
         if self.session.plan is not None and self.request.adapter is not None:
@@ -283,8 +283,8 @@ class Finetuning:
             self.describe(setup, work)
             write_json(work / SCORES, scores)
         machine.end()
-        totals, of_kind = self.totals(tasks, counts)
-        facts = {"model": model_facts(self.start.model), **of_kind, "scores": {**scores, "seeds": len(finished)}}
+        totals, task_facts = self.totals(tasks, counts)
+        facts = {"model": model_facts(self.start.model), **task_facts, "scores": {**scores, "seeds": len(finished)}}
         return Outcome(totals, facts)
 
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
@@ -322,27 +322,30 @@ class Finetuning:
                 "give another --out, or remove them first with greenadapt tasks FOLDER --remove NAME",
             )
 
-    def used(self, setup: "FinetuneSetup", work: Path) -> Json:
+    def prediction_settings(self, setup: "FinetuneSetup", work: Path) -> Json:
         """The settings with which the trained model in ``work`` predicts."""
         first, training = setup.tasks[0], self.request.training
-        used: Json = {"pool": training.pool, "mix": training.mix}
+        settings: Json = {"pool": training.pool, "mix": training.mix}
         if training.pool == "best":
             files = {str(seed): work / SEEDS / str(seed) / SCORES for seed in self.request.seeds}
             pools = {seed: read_described(file)["dev"]["pool"] for seed, file in files.items()}
-            used |= {"pool": pools[str(self.request.seeds[0])], "pools": pools}
+            settings |= {"pool": pools[str(self.request.seeds[0])], "pools": pools}
         if not first.name:  # each named task has its own
-            used["max_length"] = first.encoder.max_length
-        used["added_words"] = len(first.encoder.tokenizer.added)
+            settings["max_length"] = first.encoder.max_length
+        settings["added_words"] = len(first.encoder.tokenizer.added)
         if self.start.memory is not None and not self.adds:
-            used["memory"] = self.start.memory.as_settings()
-        return used
+            settings["memory"] = self.start.memory.as_settings()
+        return settings
 
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         """Write the tokenizers, and the files that describe how to use the trained model."""
         copy_tokenizers(self.start.model.folder, work)
         for task in setup.tasks:
             write_json(work / TASKS / task.name / TASK_FILE, described(task))
-        write_json(work / MULTITASK_FILE, {**self.used(setup, work), "tasks": [task.name for task in setup.tasks]})
+        write_json(
+            work / MULTITASK_FILE,
+            {**self.prediction_settings(setup, work), "tasks": [task.name for task in setup.tasks]},
+        )
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         """The text of ``README.md``."""
@@ -425,7 +428,7 @@ class SingleTaskFinetuning(Finetuning):
     def describe(self, setup: "FinetuneSetup", work: Path) -> None:
         [data] = setup.tasks
         copy_tokenizers(self.start.model.folder, work)
-        write_json(work / TASK_FILE, {**data.task.settings(), **self.used(setup, work)})
+        write_json(work / TASK_FILE, {**data.task.settings(), **self.prediction_settings(setup, work)})
 
     def card(self, work: Path, outcome: Outcome, cost: Json) -> str:
         request, start = self.request, self.start
@@ -467,5 +470,5 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, steps
     run = FinetuneRun(setup, seed, work / SEEDS / str(seed), steps_before)
     run.train()
     if seed == first or is_finished(work, first):
-        run.finish(work, is_whole=seed == first)
+        run.finish(work, is_first_seed=seed == first)
     setup.machine.wait()

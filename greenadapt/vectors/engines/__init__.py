@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -65,13 +65,15 @@ class Engine(Protocol):
     def note(self) -> str:
         """A note for the user before training, or empty."""
 
-    def train_epoch(
-        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
-    ) -> int:
-        """Train epoch number ``epoch`` (from 0) from part ``first_part`` on.
+    @property
+    def parts(self) -> Sequence[Any]:
+        """The parts of the text, in order."""
 
-        Calls ``advance`` after each part. Once ``stop()`` is true, returns the number of the next part; 0 if the epoch
-        is complete.
+    def train(self, parts: Sequence[Any], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never) -> int:
+        """Train on ``parts``, consecutive ones, in epoch number ``epoch`` (from 0), and call ``advance`` for each.
+
+        Returns the number of trained parts, the first ones: all, or those that had begun when ``stop()`` became true.
+        Raises ``InputError`` if training diverges.
         """
 
     def close(self) -> None:
@@ -128,7 +130,7 @@ def cuts(stream: Stream) -> Iterator[tuple[int, int]]:
     yield begin, n_tokens
 
 
-def train_parts(
+def train_in_threads(
     parts: Sequence[T], train: Callable[[T], tuple[int, float]], workers: int, advance: Advance, stop: Stop
 ) -> int:
     """Call ``train`` for ``parts``, ``workers`` at a time, and ``advance`` with each result.

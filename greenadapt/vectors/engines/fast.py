@@ -50,7 +50,7 @@ from greenadapt.vectors.engines import (
     require_finite,
     require_learning,
     stream_parts,
-    train_parts,
+    train_in_threads,
 )
 from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
 
@@ -76,29 +76,18 @@ class FastEngine:
             config.negative / NEGATIVES,
         )
 
-    def train_epoch(
-        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
-    ) -> int:
-        """Train as ``Engine`` says; raises ``InputError`` if training diverges."""
-        parts = self.parts[first_part:]
-        n_trained = self.train_parts(parts, weights, epoch, advance, stop=stop)
-        return first_part + n_trained if n_trained < len(parts) else 0
-
     @cached_property
     def parts(self) -> Sequence[StreamPart]:
-        """The parts of an epoch, in order."""
+        """The parts of the text, in order; made only if they are read."""
         return list(stream_parts(self._stream))
 
-    def train_parts(
+    def train(
         self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never
     ) -> int:
-        """Train on ``parts`` of epoch number ``epoch``; returns the number of trained parts, the first ones.
-
-        Raises ``InputError`` if training diverges.
-        """
+        """Train as ``Engine`` says."""
         tables, total = (padded(weights.input), padded(weights.output)), self._stream.total
 
-        def train(part: StreamPart) -> tuple[int, float]:
+        def train_on(part: StreamPart) -> tuple[int, float]:
             first, last = (learning_rate(self._config, epoch, (part.before + n) / total) for n in (0, part.words))
             text = TextPart(self._ids, part.borders, part.words)
             seed = np.random.SeedSequence([self._config.seed, epoch, part.number]).generate_state(1, np.uint64)[0] | 1
@@ -106,7 +95,7 @@ class FastEngine:
             require_learning(epoch, learned, learned - likely)
             return part.words, last
 
-        n_trained = train_parts(parts, train, self._config.workers, advance, stop)
+        n_trained = train_in_threads(parts, train_on, self._config.workers, advance, stop)
         for table, trained in zip(weights, tables, strict=True):
             if trained is not table:
                 table[:] = trained[:, : table.shape[1]]

@@ -13,7 +13,7 @@ if the next line would not fit.
 
 import copy
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from greenadapt.vectors.engines import (
     require_finite,
     require_learning,
     sample_lost,
-    train_parts,
+    train_in_threads,
 )
 
 BATCH = 9_999  # words; the kernel reads until it has over 10,000 words, and has room for 10,000
@@ -70,22 +70,20 @@ class GensimEngine:
         self._vocabulary = CythonVocab(self._model.wv)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        self._parts = list(write_parts(stream, folder))
+        self.parts = list(write_parts(stream, folder))
 
-    def train_epoch(
-        self, weights: Weights, epoch: int, advance: Advance, *, first_part: int = 0, stop: Stop = never
+    def train(
+        self, parts: Sequence[Part], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never
     ) -> int:
-        """Train as ``Engine`` says; threads share the tables without locks (Hogwild).
-
-        Raises ``InputError`` if training diverges.
-        """
+        """Train as ``Engine`` says; threads share the tables without locks (Hogwild)."""
         self._model.wv.vectors, self._model.syn1neg = weights.input, weights.output
-        parts = self._parts[first_part:]
-        n_trained = train_parts(parts, lambda part: self._train_part(part, epoch), self._config.workers, advance, stop)
+        n_trained = train_in_threads(
+            parts, lambda part: self._train_part(part, epoch), self._config.workers, advance, stop
+        )
         require_learning(epoch, *sample_lost(self._stream, weights, self._config))
         for table in weights:
             require_finite(epoch, table)
-        return first_part + n_trained if n_trained < len(parts) else 0
+        return n_trained
 
     def _train_part(self, part: Part, epoch: int) -> tuple[int, float]:
         """Train on a part; returns its number of words and the final learning rate."""

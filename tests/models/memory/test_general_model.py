@@ -82,7 +82,7 @@ def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path:
         table = TaskDataset.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
         train = TrainConfig(epochs=4, batch_size=4, learning_rate=1e-3)
         training = Training(model, Feed([table], Plan(train, run, 0)), machine)
-        losses.append([step.loss for step in training.steps()])
+        losses.append([step.loss for step in training.train_steps()])
         calls.append(n_calls[0])
     live, first, second = losses
     assert first == second

@@ -386,7 +386,7 @@ def test_a_finished_seed_is_not_trained_again(
     # As a kill just after the scores were written leaves it.
     for name in (".state", "..state.new"):
         (work / "seeds/0" / name).mkdir()
-    (work / "seeds/0/.best.safetensors").write_bytes(b"")
+    (work / "seeds/0/.best-1.safetensors").write_bytes(b"")
     notes = Notes()
     with trained_seeds(monkeypatch) as trained:
         result = finetune(noted(tmp_path, notes), request)

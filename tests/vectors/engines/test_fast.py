@@ -60,7 +60,7 @@ def test_every_word_once_an_epoch_and_a_rate_that_falls_to_the_end(
     engine, weights = FastEngine(stream, config), start(stream.n_words)
     progress: list[tuple[int, float]] = []
     for epoch in range(config.epochs):
-        engine.train_epoch(weights, epoch, lambda words, rate: progress.append((words, rate)))
+        engine.train(engine.parts, weights, epoch, lambda words, rate: progress.append((words, rate)))
         assert sum(words for words, _ in progress) == (epoch + 1) * stream.total
     engine.close()
     assert np.isfinite(weights.input).all()
@@ -96,7 +96,8 @@ def test_the_width_is_no_matter(corpus: PreparedCorpus) -> None:
     narrow, wide = start(stream.n_words), start(stream.n_words, replace(CONFIG, dim=64))
     wide.input[:, :16], wide.input[:, 16:] = narrow.input, 0
     for weights, dim in ((narrow, 16), (wide, 64)):
-        FastEngine(stream, replace(CONFIG, dim=dim)).train_epoch(weights, 0, lambda words, rate: None)
+        engine = FastEngine(stream, replace(CONFIG, dim=dim))
+        engine.train(engine.parts, weights, 0, lambda words, rate: None)
     for narrow_table, wide_table in ((narrow.input, wide.input), (narrow.output, wide.output)):
         assert narrow_table.any()
         assert narrow_table.tobytes() == wide_table[:, :16].tobytes()
@@ -142,10 +143,10 @@ def test_numbers_that_are_none_are_an_error(corpus: PreparedCorpus, monkeypatch:
     """Also where no word tells of them."""
     monkeypatch.setattr(fast, "train_part", lambda *_: (1000, 1000))
     stream = stream_of(corpus)
-    weights = start(stream.n_words)
+    engine, weights = FastEngine(stream, CONFIG), start(stream.n_words)
     weights.output[-1] = np.nan
     with pytest.raises(InputError, match=r"diverged in epoch 1: the vectors are not finite any more"):
-        FastEngine(stream, CONFIG).train_epoch(weights, 0, lambda words, rate: None)
+        engine.train(engine.parts, weights, 0, lambda words, rate: None)
 
 
 # -- what it learns ---------------------------------------------------------------------------------------------------
