@@ -298,8 +298,16 @@ class W2VConfig(Checked):
     max_vocab: Annotated[Count | None, Option("Keep only this many words, the most frequent.", panel=Panel.VECTORS)] = (
         None
     )
-    epochs: Annotated[Count, basic("Passes over the corpus.", panel=Panel.VECTORS)] = 5
-    alpha: Annotated[Rate, advanced("Initial learning rate.")] = 0.025
+    epochs: Annotated[
+        Count,
+        basic(
+            "Passes over the corpus.",
+            panel=Panel.VECTORS,
+            paper=5,
+            unset="20 for a million words or less, 10 for nine million, 5 from 64 million on",
+        ),
+    ] = 5
+    alpha: Annotated[Rate, advanced("Initial learning rate.", paper=0.025, unset="0.05")] = 0.025
     min_alpha: Annotated[Positive, advanced("Final learning rate.")] = 1e-4
     cbow_mean: Annotated[bool, advanced("Average or sum the context vectors.", "--cbow-mean/--cbow-sum")] = True
     shrink_windows: Annotated[
@@ -345,6 +353,10 @@ class W2VConfig(Checked):
         check(
             self.cbow_mean or self.gradient == "word2vec", "--gradient corrected needs --cbow-mean, this is --cbow-sum"
         )
+
+
+CHOSEN_FOR_VECTORS = frozenset({"epochs", "alpha"})
+"""The settings of ``W2VConfig`` that ``w2v`` and ``adapt`` choose if the user does not set them."""
 
 
 @dataclass(frozen=True)

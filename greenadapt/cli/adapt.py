@@ -8,7 +8,15 @@ import typer
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, basic, examples
-from greenadapt.config import AlignConfig, ExpandConfig, Panel, SessionOptions, TextOptions, W2VConfig
+from greenadapt.config import (
+    CHOSEN_FOR_VECTORS,
+    AlignConfig,
+    ExpandConfig,
+    Panel,
+    SessionOptions,
+    TextOptions,
+    W2VConfig,
+)
 
 
 @app.command(
@@ -23,7 +31,7 @@ def adapt(
     *,
     corpus: o.Corpus = None,
     model: o.Model = None,
-    w2v: W2VConfig,
+    w2v: Annotated[W2VConfig, Pick(**dict.fromkeys(CHOSEN_FOR_VECTORS))],
     align: AlignConfig,
     expand: Annotated[ExpandConfig, Pick(without=("min_count",))],
     text: TextOptions,

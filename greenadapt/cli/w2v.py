@@ -1,13 +1,14 @@
 """``greenadapt w2v``."""
 
 from dataclasses import replace
+from typing import Annotated
 
 import typer
 
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
-from greenadapt.cli.options import examples
-from greenadapt.config import SessionOptions, TextOptions, W2VConfig
+from greenadapt.cli.options import Pick, examples
+from greenadapt.config import CHOSEN_FOR_VECTORS, SessionOptions, TextOptions, W2VConfig
 
 
 @app.command(epilog=examples("w2v -c pydocs -m minilm", "w2v abstracts.txt -m minilm --epochs 10 --min-count 3"))
@@ -16,7 +17,7 @@ def w2v(
     *,
     corpus: o.Corpus = None,
     model: o.Model = None,
-    config: W2VConfig,
+    config: Annotated[W2VConfig, Pick(**dict.fromkeys(CHOSEN_FOR_VECTORS))],
     text: TextOptions,
     options: SessionOptions,
     as_json: o.AsJson = False,

@@ -8,7 +8,7 @@ from pathlib import Path
 from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.cluster import connected
-from greenadapt.config import ResolvedEngine, TextOptions, W2VConfig
+from greenadapt.config import CHOSEN_FOR_VECTORS, ResolvedEngine, TextOptions, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus, added_positions
 from greenadapt.errors import UsageError
 from greenadapt.stages.corpus import choose_corpus, choose_model, run_prepare
@@ -45,6 +45,8 @@ class ResolvedW2V:
     config: W2VConfig
     is_kept: bool
     """Whether the engine was not requested."""
+    chosen: Collection[str] = ()
+    """The fields that are chosen by the size of the text, see ``with_schedule``."""
 
     def settings(self) -> Json:
         """The settings in a manifest; the number of workers, which depends on the machine, is among the facts."""
@@ -72,7 +74,8 @@ def check_w2v(
     if current is not None and current.manifest.stage == W2V:
         _note_workers(session, current, config)
     engine: ResolvedEngine | None = None if current is None else current.manifest.config.get("engine")
-    resolved = ResolvedW2V(resolve_engine(config, engine, session.progress), config.engine == "auto")
+    chosen = CHOSEN_FOR_VECTORS - {*named} if named is not None and current is None else ()
+    resolved = ResolvedW2V(resolve_engine(config, engine, session.progress), config.engine == "auto", chosen)
     if session.cluster is not None and resolved.config.engine != "fast":
         raise UsageError(
             f"--cluster trains with the fast engine, not with {resolved.config.engine}'s",
@@ -82,11 +85,24 @@ def check_w2v(
     return resolved
 
 
+def with_schedule(resolved: ResolvedW2V, n_words: int) -> ResolvedW2V:
+    """The settings with rate and epochs chosen for a text of ``n_words`` words.
+
+    The rate is 0.05; the epochs are 20 · (10⁶ / n_words)^⅓, from 5 to 20. See ``benchmarks/results/word-vectors.md``.
+    """
+    epochs = min(20, max(5, round(20 * (1e6 / max(n_words, 1)) ** (1 / 3))))
+    values = {"epochs": epochs, "alpha": 0.05}
+    config = replace(resolved.config, **{name: values[name] for name in resolved.chosen})
+    return replace(resolved, config=config, chosen=())
+
+
 def run_w2v(
     session: Session, model: PretrainedModel, prepared: Result, resolved: ResolvedW2V, *, update: bool = False
 ) -> Result:
     """The stage itself; the caller holds the lock. ``update``: update existing vectors unless the text changed much."""
-    corpus, config = prepared.manifest.facts["corpus"], resolved.config
+    corpus = prepared.manifest.facts["corpus"]
+    resolved = with_schedule(resolved, prepared.manifest.counts["tokens"])
+    config = resolved.config
     place = session.place(corpus, model.name, W2V)
     current = place.current() if update else None
 

@@ -1,0 +1,39 @@
+"""The rate and the epochs of word vectors, chosen by the size of the text."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from greenadapt.config import CHOSEN_FOR_VECTORS, W2VConfig
+from greenadapt.stages.w2v import ResolvedW2V, with_schedule
+from tests.conftest import WORDS, Run
+
+
+@pytest.mark.parametrize(
+    ("n_words", "epochs"), [(0, 20), (200_000, 20), (10**6, 20), (9 * 10**6, 10), (64 * 10**6, 5), (10**10, 5)]
+)
+def test_less_text_is_read_more_often(n_words: int, epochs: int) -> None:
+    chosen = with_schedule(ResolvedW2V(W2VConfig(), False, CHOSEN_FOR_VECTORS), n_words)
+    assert chosen == ResolvedW2V(W2VConfig(epochs=epochs, alpha=0.05), False)
+    named = with_schedule(ResolvedW2V(W2VConfig(alpha=0.1), False, {"epochs"}), n_words)
+    assert named.config == W2VConfig(epochs=epochs, alpha=0.1)
+    assert with_schedule(ResolvedW2V(W2VConfig(), False), n_words).config == W2VConfig()
+
+
+@pytest.mark.slow
+def test_what_the_user_sets_is_not_chosen(run_alone: Run, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    (tmp_path / "text.txt").write_text(f"{' '.join(WORDS)}\n" * 40)
+    shared = ("w2v", "text.txt", "-m", tiny_model(), "--min-count", 1, "--workers", 1, "--json")
+
+    def trained(*options: object) -> tuple[int, float]:
+        result = json.loads(run_alone(*shared, *options).stdout)
+        config = json.loads((Path(result["folder"]) / "manifest.json").read_text())["config"]
+        return config["epochs"], config["alpha"]
+
+    assert trained() == (20, 0.05)
+    assert trained("--variant", "few", "--epochs", 2) == (2, 0.05)
+    assert trained("--variant", "paper", "--preset", "paper") == (5, 0.025)
+    assert trained("--variant", "mixed", "--preset", "paper", "--alpha", 0.1) == (5, 0.1)
+    assert trained("--variant", "few") == (2, 0.05)  # kept
