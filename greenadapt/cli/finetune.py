@@ -58,7 +58,12 @@ Seeds = Annotated[int, basic("--seeds", "Number of models to train, each with it
 FirstSeed = Annotated[int, option("--seed", "The first of the seeds.", Panel.TRAINING)]
 TasksFile = Annotated[
     Path | None,
-    basic("--tasks", "File (.toml) of tasks that share one encoder, instead of --task and --train.", Panel.ADAPTERS),
+    basic(
+        "--tasks",
+        "File (.toml) of tasks that share one encoder, instead of --task and --train; the defaults are then --mix "
+        "sample --epochs 10 --lr 5e-5 --batch-size 32 --keep last.",
+        Panel.ADAPTERS,
+    ),
 ]
 AddTo = Annotated[
     Path | None,

@@ -8,7 +8,7 @@ from greenadapt.storage.files import Json
 
 MAP = "map"
 """The recipe whose rows are the mapped vectors."""
-ADVICE = "try more text, a higher --alpha (such as 0.05) or more --epochs of w2v"
+ADVICE = "more text helps most, then more --epochs of w2v"
 
 
 def explains_nothing(figures: Json) -> bool:

@@ -173,6 +173,17 @@ def test_a_point_without_entities_is_not_chosen() -> None:
     assert {config.max_steps for config in trained.values()} == {300}
 
 
+def test_committed_records_are_found_under_other_defaults() -> None:
+    arms = benchmark_module("gain.arms")
+    records = lines(Path(arms.__file__).parents[1] / "results" / "gain-minilm-300.jsonl")
+    adapted_records = [record for record in records if record["settings"]["adapted"]]
+    assert {"both", "pieces-both"} <= {record["arm"] for record in adapted_records}
+    for record in adapted_records:
+        rows = ExpandConfig(**arms.ARMS[record["arm"]].rows)
+        assert arms.changed_settings(rows) == record["settings"]["adapted"]["rows"]
+    assert arms.changed_settings(ExpandConfig(rows="map")) == {}
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_controls_have_the_words_of_both_or_none(

@@ -239,7 +239,7 @@ class FinetuneRequest:
                     "there are no texts without labels", "give --unlabelled FILE, or leave out its batch and weight"
                 )
             return
-        if self.training.mix != "both":
+        if self.training.mix != "both" and "mix" not in self.automatic:
             raise UsageError("--unlabelled has both tokenizations of a text teach each other", "add --mix both")
         if self.memory is not None:
             raise UsageError("--unlabelled does not go with a memory", "leave out one of them")

@@ -159,7 +159,9 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
         refuse_overlap(session.workspace.memory_cache(), request.sources(), is_replaced=False)
     session = replace(session, out=session.out or default_out(request, start.model))
     place = session.place("", start.model.name, FINETUNE)
-    request = replace(request, training=session.kept_settings(place, FINETUNE, request.training, request.automatic))
+    has_dev = any(entry.dev for entry in request.tasks)
+    kept = [name for name in request.automatic if has_dev or name != "keep"]
+    request = replace(request, training=session.kept_settings(place, FINETUNE, request.training, kept))
     if not request.is_plain:
         return Finetuning(session, place, request, start)
     run = SingleTaskFinetuning(session, place, request, start)
