@@ -3,7 +3,7 @@
     python benchmarks/growth.py --corpus biomedical=biomedical.txt.gz software=software.txt.gz --work DIR [--plots DIR]
 
 For each text: vectors of its ``--words`` (millions, whole lines drawn at random, a smaller part within each larger
-one) at each of ``--rates``; of all of it after each of ``--epochs`` at each rate, and with each of ``--widths``. The
+one) and of all of it at each of ``--rates`` after each of ``--epochs``; of all of it with each of ``--widths``. The
 rows that the model has are predicted by ``--rows norm`` and ``form``, in five folds: fitted on the words of four,
 measured on the fifth, where a word is in the same fold for all vectors.
 
@@ -156,10 +156,13 @@ def _frequent(text: PreparedCorpus, min_count: int) -> list[str]:
 def settings(options: argparse.Namespace) -> Iterator[tuple[float, W2VConfig]]:
     """Millions of words and the settings of each run of a text, none twice."""
     usual = W2VConfig(workers=options.workers, engine="fast", dim=options.dim)
-    sizes = [(size, replace(usual, alpha=rate)) for rate, size in product(options.rates, [*options.words, ALL])]
-    epochs = [replace(usual, alpha=rate, epochs=n) for n, rate in product(options.epochs, options.rates)]
-    widths = [replace(usual, dim=dim) for dim in options.widths]
-    yield from dict.fromkeys([*sizes, *((ALL, config) for config in (*widths, *epochs))])
+    sizes = [*options.words, ALL]
+    schedules = [
+        (size, replace(usual, alpha=rate, epochs=n))
+        for n, rate, size in product([usual.epochs, *options.epochs], options.rates, sizes)
+    ]
+    widths = [(ALL, replace(usual, dim=dim)) for dim in options.widths]
+    yield from dict.fromkeys([*schedules, *widths])
 
 
 def table(records: list[Json]) -> str:
