@@ -32,7 +32,8 @@ def test_parts_of_a_text_are_compared_on_the_same_words(
     runs = [json.loads(line) for line in (work / "growth.jsonl").read_text().splitlines()]
     whole = W2VConfig(dim=8, alpha=0.05, engine="fast")
     printed = [(record["millions"], record["dim"], record["epochs"], record["alpha"]) for record in runs]
-    assert printed == [(0.0006, 8, 5, 0.05), (None, 8, 5, 0.05), (None, 4, 5, 0.025), (None, 8, 1, 0.05)]
+    of_sizes = [(size, 8, epochs, 0.05) for epochs in (5, 1) for size in (0.0006, None)]
+    assert printed == [*of_sizes, (None, 4, 5, 0.025)]
     small, large = runs[:2]
     assert small["tokens"] < large["tokens"]
     for name in ("norm", "form"):
