@@ -407,7 +407,8 @@ def _cosine(value: float | None) -> str:
 
 
 def print_folds(result: Json) -> None:
-    """Print the results of ``cross_validate``: a table, and a recommendation in a sentence or two."""
+    """Print the results of ``cross_validate``: the answer in a sentence or two, and a table."""
+    print_text([*assessment(result), ""])
     base, *ours = result["rows"]
     rows = [[base["read_by"], figure(base["score"]), "", "", _seconds(base)]]
     for row in ours:
@@ -417,7 +418,6 @@ def print_folds(result: Json) -> None:
     seeds = f", {counted(result['seeds'], 'seed')}" if result["seeds"] > 1 else ""
     title = f"{counted(result['folds'], 'fold')} of {counted(result['examples'], 'example')}{seeds}, scores in percent"
     print_table(title, columns, rows)
-    print_text([*assessment(result), ""])
 
 
 def _seconds(row: Json) -> str:
