@@ -36,7 +36,7 @@ from plain_loop import PlainProcess, PlainSetting, quiet
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.inference.models import OpenedModel
-from greenadapt.inference.qa.lookups import QaModel
+from greenadapt.inference.qa.lookups import QaModel, look_up
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.tasks.qa import QuestionTask
@@ -94,7 +94,7 @@ class Ours:
     def answer(self, questions: Sequence[Question], pool: Pool = "base") -> None:
         opened = replace(self.opened, run=replace(self.opened.run, pool=pool))
         task: Any = opened.task
-        for _ in QaModel(opened, task, {"answers": pool}, QaConfig()).find(questions):
+        for _ in look_up([QaModel(opened, task, {"answers": pool})], iter(questions), QaConfig()):
             pass
 
 

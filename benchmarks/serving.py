@@ -39,7 +39,7 @@ from greenadapt.inference.models import OpenedModel, second_look
 from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
 from greenadapt.inference.qa.lookups import QaModel, answers
 from greenadapt.inference.search.words import Words, words_of
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, ViewOutputs, blocks, pooled
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, ViewOutputs, pooled
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model
@@ -150,9 +150,9 @@ def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]
 def on_passages(opened: OpenedModel, words: Words, n: int, questions: Sequence[Question]) -> list[Any]:
     """Answers from the ``n`` best paragraphs of each question's context, as ``greenadapt qa`` finds them."""
     task: Any = opened.task
-    reader = QaModel(opened, task, {"": opened.run.pool}, QaConfig())
+    reader = QaModel(opened, task, {"": opened.run.pool})
     passages_of = OwnPassages(words, n, RetrievalConfig.search_weight)
-    return [pair[0] for pair in answers(reader, on_contexts(questions, passages_of))]
+    return [pair[0] for pair in answers(reader, on_contexts(questions, passages_of), QaConfig())]
 
 
 def compiled(model: Path, backend: Backend, quantize: Quantize, out: Path) -> Path:
@@ -248,12 +248,8 @@ def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
 def pieces(opened: OpenedModel, examples: Sequence[Any]) -> list[int]:
     """Pieces that go through the model, without padding, by each of ``POOLS``; their ratio is what both views cost."""
     inputs = [{"": pair} for pair in opened.inputs(examples)]
-    run = opened.run
-    views = [replace(run, pool=pool).views for pool in POOLS]
-    blocks_by_view = [blocks(inputs, names, run.pad_id, BLOCK_PIECES_CPU) for names in views]
-    return [
-        sum(len(feature) for block in blocks_of_view for feature in block.inputs) for blocks_of_view in blocks_by_view
-    ]
+    views = [replace(opened.run, pool=pool).views for pool in POOLS]
+    return [sum(map(len, Block.of(inputs, names, opened.run.pad_id).inputs)) for names in views]
 
 
 def child(arguments: Sequence[str], threads: int) -> tuple[float, float, float]:

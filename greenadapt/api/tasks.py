@@ -206,9 +206,8 @@ class TaskModel(ModelFolder):
         [model] = self._predictor.members
         task: Any = model.task
         questions = [replace(task.example(record, f"item {number}"), id=str(number)) for number, record in records]
-        rows: list[Any] = list(
-            answers(QaModel(model, task, {"": model.run.pool}, config), on_contexts(questions, finder))
-        )
+        inquiry = on_contexts(questions, finder)
+        rows: list[Any] = list(answers(QaModel(model, task, {"": model.run.pool}), inquiry, config))
         if top == 1:
             rows = [best[0] for best in rows]
         return rows[0] if is_one else rows

@@ -240,6 +240,8 @@ def main() -> None:
     """Run the command line."""
     from greenadapt.cli.output.console import warn_in_words
 
+    # Read when torch is imported. A thread that spins while it waits takes a busy machine's cores from the others.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     exit_on_sigterm()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

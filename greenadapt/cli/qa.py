@@ -15,9 +15,8 @@ from greenadapt.errors import UsageError
 from greenadapt.storage.files import Json
 
 if TYPE_CHECKING:
-    from greenadapt.cluster import Spread
     from greenadapt.inference.qa.answering import QaRequest
-    from greenadapt.storage.results import Result
+    from greenadapt.stages.session import Session
 
 
 Model = Annotated[
@@ -131,27 +130,23 @@ def qa(
     """
     if context is not None and documents:
         raise UsageError("--context and --documents exclude each other", "give all files with --documents")
-    if index is not None or data is not None:
+    if index is None and data is None:
+        option_checks.refuse_field(ctx, [context, *(documents or ())], read.format)
+    else:
         source = "--data" if index is None else "an index"
         option_checks.refuse(ctx, _DOCUMENT_OPTIONS, f"is for documents, not for {source}: leave it out")
         read = TextOptions()
-    else:
-        option_checks.refuse_field(ctx, [context, *(documents or ())], read.format)
     if out is None:
-        option_checks.refuse(
-            ctx, {"force": "--force"}, "replaces a result, but nothing is saved without --out: leave it out"
-        )
-        if options.dry_run:
-            raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
+        _refuse_options_of_out(ctx, options)
 
-    from greenadapt.cli.output.console import say_loading
+    from greenadapt.cli.output.console import make_progress, print_json, say_loading
 
     say_loading([model])
 
+    from greenadapt.cli.output.printing import print_answers, print_summary
     from greenadapt.cluster import Spread
-    from greenadapt.inference.qa.answering import QaRequest
+    from greenadapt.inference.qa.answering import Answerer, QaRequest
     from greenadapt.inference.qa.inquiry import InquirySources
-    from greenadapt.stages.qa import answer, read_answers
     from greenadapt.storage.outputs import check_files
 
     sources = InquirySources(
@@ -168,23 +163,11 @@ def qa(
     request = QaRequest(model, sources, config, reading, compare, null_odds is not None, task, retrieval)
     check_files(predictions, null_odds)
     scorer = _ScorerFiles(predictions, null_odds)
-    if out is None:
-        _print_answers(request, Spread.of(options), scorer, is_read=sys.stdout.isatty() and not as_json)
+    if out is not None:
+        _save_answers(o.make_session(options, out=out), request, scorer, as_json=as_json)
         return
-
-    result = answer(o.make_session(options, out=out), request)
-    for row in read_answers(result):
-        scorer.add(row)
-    scorer.write()
-    _print_result(result, as_json=as_json)
-
-
-def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_ScorerFiles", *, is_read: bool) -> None:
-    from greenadapt.cli.output.console import make_progress, print_json
-    from greenadapt.cli.output.printing import print_answers, print_summary
-    from greenadapt.inference.qa.answering import Answerer
-
-    answerer = Answerer(request, make_progress(is_read=is_read), spread)
+    is_read = sys.stdout.isatty() and not as_json
+    answerer = Answerer(request, make_progress(is_read=is_read), Spread.of(options))
     for row in answerer.rows():
         (print_answers if is_read else print_json)(row)
         scorer.add(row)
@@ -196,11 +179,23 @@ def _print_answers(request: "QaRequest", spread: "Spread | None", scorer: "_Scor
         print_json(summary)
 
 
-def _print_result(result: "Result", *, as_json: bool) -> None:
+def _refuse_options_of_out(ctx: typer.Context, options: SessionOptions) -> None:
+    option_checks.refuse(
+        ctx, {"force": "--force"}, "replaces a result, but nothing is saved without --out: leave it out"
+    )
+    if options.dry_run:
+        raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
+
+
+def _save_answers(session: "Session", request: "QaRequest", scorer: "_ScorerFiles", *, as_json: bool) -> None:
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_results, print_summary
-    from greenadapt.stages.qa import read_summary
+    from greenadapt.stages.qa import answer, read_answers, read_summary
 
+    result = answer(session, request)
+    for row in read_answers(result):
+        scorer.add(row)
+    scorer.write()
     summary = read_summary(result)
     if as_json:
         print_json({**describe(result), **summary})

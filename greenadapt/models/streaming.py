@@ -41,23 +41,41 @@ class Read:
     used: dict[str, list[list[int]]]
     """View → the indices of the block's inputs that each example has, in order."""
 
-    def outputs(self, logits: Sequence[Array]) -> list[ViewOutputs]:
+    def outputs(self, logits: Mapping[int, Array]) -> list[ViewOutputs]:
         """The outputs of each example, from the logits of each of the block's inputs."""
-        reduced = {
-            view: _reduce(
-                self.examples,
-                [getattr(example, view) for example in self.examples],
-                [[logits[i] for i in indices] for indices in of_examples],
-            )
-            for view, of_examples in self.used.items()
-        }
-        if len(reduced) == 2:
-            is_equal = [a == b for a, b in zip(self.used["base"], self.used["expanded"], strict=True)]
-            pairs = zip(reduced["base"], reduced["expanded"], is_equal, strict=True)
-            reduced["expanded"] = [a if equal else b for a, b, equal in pairs]
-        absent = [None] * len(self.examples)
-        rows = zip(reduced.get("base", absent), reduced.get("expanded", absent), self.examples, strict=True)
-        return [ViewOutputs(base, expanded, example.example) for base, expanded, example in rows]
+        offsets = offsets_of(np.array([example.n_units for example in self.examples], np.int64))
+        by_view: dict[str, list[Array]] = {}
+        for view, used in self.used.items():
+            values = [logits[i] for indices in used for i in indices]
+            units = [
+                np.where(feature.units >= 0, feature.units + offset, -1)
+                for offset, example in zip(offsets[:-1].tolist(), self.examples, strict=True)
+                for feature in getattr(example, view)
+            ]
+            by_view[view] = np.split(_largest(values, units, offsets[-1]), offsets[1:-1])
+        results = []
+        for number, example in enumerate(self.examples):
+            base, expanded = (by_view[view][number] if view in by_view else None for view in ("base", "expanded"))
+            if len(by_view) == 2 and self.used["base"][number] == self.used["expanded"][number]:
+                expanded = base
+            results.append(ViewOutputs(base, expanded, example.example))
+        return results
+
+
+def _largest(values: Sequence[Array], units: Sequence[IntArray], n_units: int) -> Array:
+    """The largest of the ``values`` (m, k) of each unit, (n_units, k), -inf where it has none; ``units`` (m,) has the
+    unit of each value, -1 for none.
+    """
+    if not values:
+        return np.zeros((0, 0), np.float32)
+    all_values, all_units = np.concatenate(values), np.concatenate(units)
+    order = np.argsort(all_units, kind="stable")
+    order = order[np.searchsorted(all_units[order], 0) :]
+    spoken, begins = np.unique(all_units[order], return_index=True)
+    largest = np.full((n_units, all_values.shape[1]), -np.inf, np.float32)
+    if len(spoken):
+        largest[spoken] = np.maximum.reduceat(all_values[order], begins)
+    return largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,35 +90,30 @@ class Block:
     """All ids of the inputs and of the padding, ascending."""
 
     @classmethod
-    def of(cls, examples: Sequence[Mapping[str, Input]], names: Sequence[str], pad_id: int) -> "Block":
-        """Make a block in which equal inputs, also of several tasks, occur once."""
+    def of(cls, entries: Sequence[Mapping[str, Input]], views: Sequence[str], pad_id: int) -> "Block":
+        """Make a block of examples by task, in which equal inputs, also of several tasks, occur once."""
         number: dict[tuple[bytes, bytes], int] = {}
         inputs: list[Feature] = []
-
-        def numbers(features: Sequence[Feature]) -> list[int]:
-            """The indices of the features among the distinct inputs."""
-            indices = []
-            for feature in features:
-                key = (feature.ids.tobytes(), feature.types.tobytes())
-                if key not in number:
-                    number[key] = len(inputs)
-                    inputs.append(feature)
-                indices.append(number[key])
-            return indices
-
         read = {}
-        for task in examples[0]:
-            views = [by_task[task] for by_task in examples]
-            used = {view: [numbers(getattr(example, view)) for example in views] for view in names}
-            read[task] = Read(views, used)
+        for task in entries[0]:
+            examples = [by_task[task] for by_task in entries]
+            used: dict[str, list[list[int]]] = {view: [[] for _ in examples] for view in views}
+            for view in views:
+                for indices, example in zip(used[view], examples, strict=True):
+                    for feature in getattr(example, view):
+                        i = number.setdefault((feature.ids.tobytes(), feature.types.tobytes()), len(inputs))
+                        if i == len(inputs):
+                            inputs.append(feature)
+                        indices.append(i)
+            read[task] = Read(examples, used)
         occurs = np.zeros(max([pad_id, *(int(feature.ids.max()) for feature in inputs)]) + 1, bool)
         occurs[pad_id] = True
         for feature in inputs:
             occurs[feature.ids] = True
         return cls(inputs, read, np.flatnonzero(occurs))
 
-    def groups(self) -> dict[tuple[str, ...], list[int]]:
-        """Group the inputs by the tasks that read them: tasks → inputs, in order."""
+    def batches(self, max_tokens: int) -> Iterator[tuple[tuple[str, ...], list[int]]]:
+        """The inputs that go through the model at once, the longest first, and the tasks that read all of them."""
         tasks: list[list[str]] = [[] for _ in self.inputs]
         for task, read in self.read.items():
             for i in {i for of_examples in read.used.values() for indices in of_examples for i in indices}:
@@ -108,45 +121,14 @@ class Block:
         groups: dict[tuple[str, ...], list[int]] = {}
         for i, names in enumerate(tasks):
             groups.setdefault(tuple(names), []).append(i)
-        return groups
-
-
-def blocks(
-    examples: Iterable[Mapping[str, Input]], names: Sequence[str], pad_id: int, n_pieces: int
-) -> Iterator[Block]:
-    """Blocks of examples, in order; each example is given by task.
-
-    The views ``names`` of a block have about ``n_pieces`` for the task with the most pieces; a block has at least one
-    example.
-    """
-
-    def size(by_task: Mapping[str, Input]) -> int:
-        return max(sum(len(part) for name in names for part in getattr(views, name)) for views in by_task.values())
-
-    return (Block.of(group, names, pad_id) for group in grouped(examples, size, n_pieces, MOST_EXAMPLES))
-
-
-def _reduce(block: Sequence[Input], features: Sequence[Sequence[Feature]], logits: list[list[Array]]) -> list[Array]:
-    """The largest output over the pieces of each unit, of all examples of a block at once."""
-    offsets = offsets_of(np.array([example.n_units for example in block], np.int64))
-    flat = [output for of_example in logits for output in of_example]
-    if not flat:
-        return [np.zeros((0, 0), np.float32) for _ in block]
-    values = np.concatenate(flat)
-    units = np.concatenate(
-        [
-            np.where(feature.units >= 0, feature.units + offset, -1)
-            for offset, of_example in zip(offsets[:-1].tolist(), features, strict=True)
-            for feature in of_example
-        ]
-    )
-    order = np.argsort(units, kind="stable")
-    order = order[np.searchsorted(units[order], 0) :]
-    spoken, begins = np.unique(units[order], return_index=True)
-    reduced = np.full((offsets[-1], values.shape[1]), -np.inf, np.float32)
-    if len(spoken):
-        reduced[spoken] = np.maximum.reduceat(values[order], begins)
-    return np.split(reduced, offsets[1:-1])
+        for group, members in groups.items():
+            batch: list[int] = []
+            for i in sorted(members, key=lambda i: len(self.inputs[i]), reverse=True):
+                if batch and (len(batch) + 1) * len(self.inputs[batch[0]]) > max_tokens:
+                    yield group, batch
+                    batch = []
+                batch.append(i)
+            yield group, batch
 
 
 BLOCK_PIECES_CPU = 1 << 15
@@ -230,13 +212,18 @@ def streamed(
     length, and equal ones once. While a block goes through, the next one is read from ``examples``, in a thread; where
     the runner says so a second thread keeps the model at work while the outputs are used.
     """
-    n_pieces = run.block_pieces or runner.block_pieces
-    with closing(ahead(blocks(examples, run.views, run.pad_id, n_pieces))) as following:
-        started = ((block, _start(runner, block, run)) for block in following)
+
+    def size(by_task: Mapping[str, Input]) -> int:
+        """The pieces of the task that has the most."""
+        return max(sum(len(part) for view in run.views for part in getattr(item, view)) for item in by_task.values())
+
+    groups = grouped(examples, size, run.block_pieces or runner.block_pieces, MOST_EXAMPLES)
+    with closing(ahead(Block.of(group, run.views, run.pad_id) for group in groups)) as blocks:
+        started = ((block, *_start(runner, block, run)) for block in blocks)
         with closing(ahead(started) if runner.is_background else started) as running:
-            for block, (filled, wait) in running:
+            for block, logits, wait in running:
                 wait()
-                outputs = {task: read.outputs(filled[task].arrays()) for task, read in block.read.items()}
+                outputs = {task: read.outputs(logits[task]) for task, read in block.read.items()}
                 yield from (dict(zip(outputs, entry, strict=True)) for entry in zip(*outputs.values(), strict=True))
 
 
@@ -247,72 +234,26 @@ def stream_task(runner: Runner, inputs: Iterable[Input], run: Inference) -> Iter
             yield entry[""]
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """Inputs that go through together, the longest first, and the tasks that read them."""
-
-    tasks: tuple[str, ...]
-    inputs: list[int]
-
-
-class _Filled:
-    """One task's outputs in one array, batches end to end: many small ones would be strewn over the memory that each
-    batch frees, and it would grow.
+def _start(runner: Runner, block: Block, run: Inference) -> tuple[dict[str, dict[int, Array]], Callable[[], None]]:
+    """Start the model on a block; returns by task the logits of each input, (n, k) with one output per piece, (1, k)
+    with one per text, which are complete once the returned function was called.
     """
-
-    def __init__(self, runner: Runner, passes: Sequence[_Pass], lengths: Sequence[int]) -> None:
-        self._runner, self._passes, self._lengths = runner, passes, lengths
-        self._values, self._filled = np.zeros((0, 0), np.float32), 0
-        self._has_pieces = False
-
-    def add(self, rows: Any) -> None:
-        """Copy the next batch's (b, n, k), or (b, 1, k) with one output per text."""
-        b, n, k = rows.shape
-        if not self._filled:
-            self._has_pieces = n == self._lengths[self._passes[0].inputs[0]]
-            self._values = self._runner.empty(sum(len(one.inputs) * self._width(one) for one in self._passes), k)
-        self._runner.copy(rows.reshape(b * n, k), self._values[self._filled : self._filled + b * n])
-        self._filled += b * n
-
-    def arrays(self) -> list[Array]:
-        """Of each feature of the block: (n, k) with one output per piece, (1, k) with one per text, (0, k) if the task
-        does not read it.
-        """
-        logits: list[Array] = [self._values[:0]] * len(self._lengths)
-        begin = 0
-        for one in self._passes:
-            width = self._width(one)
-            for i in one.inputs:
-                logits[i] = self._values[begin : begin + (self._lengths[i] if self._has_pieces else 1)]
-                begin += width
-        return logits
-
-    def _width(self, one: _Pass) -> int:
-        return self._lengths[one.inputs[0]] if self._has_pieces else 1
-
-
-def _start(runner: Runner, block: Block, run: Inference) -> tuple[dict[str, _Filled], Callable[[], None]]:
-    """Start the model on a block; returns the outputs by task, complete once the returned function was called."""
     lengths = [len(feature) for feature in block.inputs]
-    limit = min(run.max_tokens, runner.batch_pieces or run.max_tokens)
-    passes = [
-        _Pass(tasks, batch) for tasks, inputs in block.groups().items() for batch in _batches(inputs, lengths, limit)
-    ]
-    filled = {task: _Filled(runner, [one for one in passes if task in one.tasks], lengths) for task in block.read}
+    batches = [*block.batches(min(run.max_tokens, runner.batch_pieces or run.max_tokens))]
+    logits: dict[str, dict[int, Array]] = {task: {} for task in block.read}
+    # One array for all batches of a task: many would be strewn over the memory that each batch frees, which would grow.
+    free: dict[str, Array] = {}
     with runner.opened(block, run) as call:
-        for one in passes:
-            for task, rows in call(one.tasks, Features.of([block.inputs[i] for i in one.inputs])).items():
-                filled[task].add(rows)
-        return filled, runner.waiter()
-
-
-def _batches(inputs: Sequence[int], lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Which of the ``inputs`` go together, the longest first; ``lengths`` has those of all."""
-    batch: list[int] = []
-    for i in sorted(inputs, key=lengths.__getitem__, reverse=True):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+        for tasks, batch in batches:
+            for task, rows in call(tasks, Features.of([block.inputs[i] for i in batch])).items():
+                b, n, k = rows.shape
+                if task not in free:
+                    of_task = [inputs for names, inputs in batches if task in names]
+                    has_pieces = n == lengths[batch[0]]
+                    n_rows = sum(len(inputs) * (lengths[inputs[0]] if has_pieces else 1) for inputs in of_task)
+                    free[task] = runner.empty(n_rows, k)
+                into, free[task] = free[task][: b * n], free[task][b * n :]
+                runner.copy(rows.reshape(b * n, k), into)
+                for i, of_input in zip(batch, into.reshape(b, n, k), strict=True):
+                    logits[task][i] = of_input[: lengths[i]]
+        return logits, runner.waiter()

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby
 from operator import attrgetter
@@ -56,6 +56,10 @@ class Window:
     def holds(self, first: int, last: int) -> bool:
         """Whether the window has all pieces from ``first`` to ``last``, inclusive."""
         return self.begin <= first and last < self.end
+
+
+_EMPTY = Window(0, 0, 0, 0)
+"""The only window of a context without pieces."""
 
 
 def longest_question(max_length: int = 512, n_special: int = 3) -> int:
@@ -216,7 +220,8 @@ class QuestionTask:
         inputs: list[Input] = []
         cut_ids: list[str] = []
         with progress.bar("windows", len(examples), "questions") as bar:
-            for index, (question, views) in enumerate(self._views(examples, encoder, cut_ids.append)):
+            for index, (question, views) in enumerate(self._views(examples, encoder)):
+                cut_ids += [question.id] if any(view.is_cut for view in views) else []
                 features = [view.training(question, self.negatives, [seed, index]) for view in views]
                 if all(features):
                     inputs.append(Input(features[0], features[-1], views[0].n_units))
@@ -235,8 +240,9 @@ class QuestionTask:
         self, examples: Iterable[Question], encoder: Encoder, counts: Counter[str] | None = None
     ) -> Iterator[Input]:
         """All windows of each question's context; questions that leave no room are truncated, and counted."""
-        n_cut = Counter() if counts is None else counts
-        for question, views in self._views(examples, encoder, lambda _: n_cut.update(["cut"])):
+        for question, views in self._views(examples, encoder):
+            if counts is not None and any(view.is_cut for view in views):
+                counts["cut"] += 1
             features = [[view.feature(window) for window in view.windows] for view in views]
             yield Input(features[0], features[-1], views[0].n_units, question)
 
@@ -318,41 +324,30 @@ class QuestionTask:
         mean: Array = sums[..., 0] / sums[..., 1]
         return mean
 
-    def _views(
-        self, questions: Iterable[Question], encoder: Encoder, cut: Callable[[str], None]
-    ) -> Iterator[tuple[Question, "list[_View]"]]:
-        """Each question in both tokenizations, or only in the base tokenization of a model without added words.
-
-        ``cut`` is called with the id of each truncated question.
-        """
-        room = longest_question(encoder.max_length, encoder.n_special_pair)
+    def _views(self, questions: Iterable[Question], encoder: Encoder) -> Iterator[tuple[Question, "list[_View]"]]:
+        """Each question in both tokenizations, or only in the base tokenization of a model without added words."""
+        limits = encoder.max_length, encoder.n_special_pair
+        room = longest_question(*limits)
         room = room if self.max_question is None else min(room, self.max_question)
-        for text, group in groupby(questions, key=lambda question: question.context):
+        for text, group in groupby(questions, key=attrgetter("context")):
+            on_text = list(group)
+            encodings = encoder.tokenizer.encode_batch([text, *(question.question for question in on_text)])
+            context, *asked = [[encoding.base, encoding.expanded][: 1 + encoder.has_words] for encoding in encodings]
             units = word_units(text, self.word_unit)
-            context = encoder.tokenizer.encode(text)
-            tokenizations = (context.base, context.expanded) if encoder.has_words else (context.base,)
-            units_of_view = [find_units(view.spans[:, 0], units) for view in tokenizations]
+            units_of_view = [find_units(pieces.spans[:, 0], units) for pieces in context]
             sizes = np.bincount(units_of_view[0][units_of_view[0] >= 0], minlength=len(units))
-            for question in group:
-                encoding = encoder.tokenizer.encode(question.question)
-                ids = [encoding.base.ids, encoding.expanded.ids][: len(tokenizations)]
-                if max(map(len, ids)) > room:
-                    cut(question.id)
+            for question, pieces_of_view in zip(on_text, asked, strict=True):
                 views = []
-                for pieces, of_piece, question_ids in zip(tokenizations, units_of_view, ids, strict=True):
-                    sequence = self._windows(len(pieces.ids), min(len(question_ids), room), encoder)
-                    views.append(_View(encoder, pieces, of_piece, question_ids[:room], sequence, len(units)))
+                for pieces, of_piece, whole in zip(context, units_of_view, pieces_of_view, strict=True):
+                    m, ids = len(pieces.ids), whole.ids[:room]
+                    if self.stride is None:
+                        sequence = merged(windows(m, len(ids), *limits))
+                    else:
+                        sequence = strided(m, len(ids), self.stride, *limits)
+                    is_cut = len(whole.ids) > room
+                    views.append(_View(encoder, pieces, of_piece, ids, is_cut, sequence or [_EMPTY], len(units)))
                 n_null = min(len(view.windows) for view in views) if self.has_null else 0
                 yield replace(question, words=units, sizes=sizes), [replace(view, n_null=n_null) for view in views]
-
-    def _windows(self, m: int, q: int, encoder: Encoder) -> list[Window]:
-        """The windows of a context of ``m`` pieces for a question of ``q`` pieces, at least one."""
-        length, n_special = encoder.max_length, encoder.n_special_pair
-        if self.stride is None:
-            sequence = merged(windows(m, q, length, n_special))
-        else:
-            sequence = strided(m, q, self.stride, length, n_special)
-        return sequence or [Window(0, 0, 0, 0)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,6 +360,8 @@ class _View:
     context: Pieces
     context_units: IntArray
     question: IntArray
+    is_cut: bool
+    """Whether ``question`` is only its beginning."""
     windows: list[Window]
     n_words: int
     n_null: int = 0

@@ -228,3 +228,22 @@ def test_every_command_has_quiet_and_what_it_leaves_out_is_known() -> None:
 def _plain_environment(workspace: Path) -> dict[str, str]:
     """Without PYTHONUNBUFFERED, so that output is written when it ends."""
     return {"GREENADAPT_HOME": str(workspace), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
+
+
+WAITING = """
+import os, sys
+from greenadapt.cli import main
+
+sys.argv = ["greenadapt", "--version"]
+try:
+    main()
+finally:
+    print(os.environ["OMP_WAIT_POLICY"], "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("users", "policy"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_threads_wait_without_spinning_unless_the_user_says_otherwise(users: dict[str, str], policy: str) -> None:
+    kept = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    process = subprocess.run([sys.executable, "-c", WAITING], env=kept | users, capture_output=True, text=True)
+    assert process.stdout.splitlines()[-1] == f"{policy} False"  # set before torch reads it

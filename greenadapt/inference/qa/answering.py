@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,16 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
 from greenadapt.inference.models import OpenedModel, check_reading, one_process
 from greenadapt.inference.qa.inquiry import InquirySources, OwnPassages, read_inquiry
-from greenadapt.inference.qa.lookups import Lookup, QaModel, collect, in_blocks, look_up, lookup_key, read_journal
+from greenadapt.inference.qa.lookups import (
+    Lookup,
+    QaModel,
+    collect,
+    in_blocks,
+    look_up,
+    lookup_key,
+    read_journal,
+    warn_long,
+)
 from greenadapt.inference.search.index import index_input
 from greenadapt.inference.search.words import words_of
 from greenadapt.models.memory.choice import check_memories
@@ -153,9 +162,6 @@ def _change(row: Json) -> Json:
     return change | ({"gold": row["gold"], "gain": row["f1"] - base["f1"]} if "em" in row else {})
 
 
-LookUp = Callable[[Iterator[Question]], Iterator[Lookup]]
-
-
 @dataclass(frozen=True)
 class QaRequest:
     """The questions, the model and how answers are chosen."""
@@ -216,49 +222,37 @@ class Answerer:
         With a ``journal`` the lookups are written there, and those that it has already are not repeated. Raises at once
         what opening the models raises.
         """
-        if self._spread is not None:
-            return self._rows(self._look_up_on_nodes, journal)
-        models = _open_models(self._request, self._models, self._texts(), self._progress)
-        return self._rows(partial(look_up, models), journal)
+        request = self._request
+        finished = {(lookup.id, lookup.document, lookup.start) for lookup in read_journal(journal)}
+        pending = (question for question in self.inquiry.lookups() if lookup_key(question) not in finished)
+        texts = {question.question: question.id for question in self.inquiry.questions.values()}
+        if self._spread is None:
+            lookups = look_up(_open_models(request, self._models, texts, self._progress), pending, request.config)
+        else:
+            lookups = self._look_up_on_nodes(self._spread, pending, texts)
+        lookups = chain(read_journal(journal), self._recorded(lookups, journal, len(finished)))
+        return map(self._row, collect(lookups, self.inquiry.n_lookups, request.config.n_best))
 
-    def _texts(self) -> dict[str, str]:
-        """The text of each question → its id."""
-        return {question.question: question.id for question in self.inquiry.questions.values()}
-
-    def _look_up_on_nodes(self, questions: Iterator[Question]) -> Iterator[Lookup]:
-        assert self._spread is not None
+    def _look_up_on_nodes(
+        self, spread: Spread, questions: Iterator[Question], texts: dict[str, str]
+    ) -> Iterator[Lookup]:
         seen = set[str]()
-        for lookups, warnings in self._spread.over(_open_look_up, in_blocks(questions), self._request, self._texts()):
+        for lookups, warnings in spread.over(_open_look_up, in_blocks(questions), self._request, texts):
             for warning in [warning for warning in warnings if warning not in seen]:
                 seen.add(warning)
                 self._progress.warn(warning)
             yield from lookups
 
-    def _rows(self, find: LookUp, journal: Path | None) -> Iterator[Json]:
-        lookups = self._lookups(find, journal)
-        yield from map(self._row, collect(lookups, self.inquiry.n_lookups, self._request.config.n_best))
-        if impossible := self._impossible:
-            self._progress.warn(
-                f"questions without any possible answer: {len(impossible):,}, such as {impossible[0]}; nothing was "
-                f"read for them, or its words have more than {self._models[OURS].task.max_answer_chars} characters, "
-                "or the model gives no numbers"
-            )
-
-    def _lookups(self, find: LookUp, journal: Path | None) -> Iterator[Lookup]:
-        """The lookups in the journal, then the others, which are added to it."""
-        finished: set[tuple[str, str, int]] = set()
-        for lookup in read_journal(journal):
-            finished.add((lookup.id, lookup.document, lookup.start))
-            yield lookup
+    def _recorded(self, lookups: Iterator[Lookup], journal: Path | None, n_finished: int) -> Iterator[Lookup]:
+        """``lookups``, which are counted, and added to the journal."""
         total = sum(self.inquiry.n_lookups.values())
         unit = "questions" if total == len(self.inquiry.questions) else "lookups"
-        if finished:
-            self._progress.note(f"{len(finished):,} of {total:,} {unit} are done already")
-        pending = (question for question in self.inquiry.lookups() if lookup_key(question) not in finished)
+        if n_finished:
+            self._progress.note(f"{n_finished:,} of {total:,} {unit} are done already")
         with ExitStack() as stack:
-            bar = stack.enter_context(self._progress.bar("qa", total - len(finished), unit))
+            bar = stack.enter_context(self._progress.bar("qa", total - n_finished, unit))
             file = stack.enter_context(open(journal, "a", encoding="utf-8")) if journal is not None else None
-            for lookup in find(pending):
+            for lookup in lookups:
                 if file is not None:
                     file.write(lookup.as_line())
                     file.flush()
@@ -266,7 +260,16 @@ class Answerer:
                 yield lookup
 
     def summary(self) -> Json:
-        """``scores`` where questions have gold answers, and ``comparison`` with the base model; after all ``rows``."""
+        """``scores`` where questions have gold answers, and ``comparison`` with the base model; after all ``rows``.
+
+        Warns of questions without any possible answer.
+        """
+        if impossible := self._impossible:
+            self._progress.warn(
+                f"questions without any possible answer: {len(impossible):,}, such as {impossible[0]}; nothing was "
+                f"read for them, or its words have more than {self._models[OURS].task.max_answer_chars} characters, "
+                "or the model gives no numbers"
+            )
         groups = [self.inquiry.questions[row["id"]].context for row in self._scored]
         described: Json = {"scores": score_rows(self._scored, groups)} if self._golds else {}
         if BASE_MODEL in self._models:
@@ -361,8 +364,8 @@ def _open_models(
         sets: dict[str, Pool] = {name: opened_model.run.pool}
         if is_compared and name == OURS and opened_model.encoder.has_words:
             sets |= {"base": "base", "expanded": "expanded"}
-        opened.append(QaModel(opened_model, model.task, sets, request.config))
-    opened[0].warn_long(questions, progress)
+        opened.append(QaModel(opened_model, model.task, sets))
+    warn_long(opened[0].model.encoder, questions, progress)
     return opened
 
 
@@ -372,4 +375,4 @@ def _open_look_up(
     """A function that returns the lookups of a block of questions, and the warnings."""
     progress = Warnings()
     models = _open_models(request, _find_models(request), questions, progress)
-    return lambda block: ([*look_up(models, iter(block))], progress.warnings)
+    return lambda block: ([*look_up(models, iter(block), request.config)], progress.warnings)

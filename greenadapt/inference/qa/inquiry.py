@@ -240,18 +240,40 @@ def read_inquiry(
             questions.append(Question(str(number), Decoder().without_surrogates(text, "--question"), ""))
     if index is not None:
         return _searched(questions, index, retrieval, progress)
-    if sources.data is not None:
-        return on_contexts(questions, passages)
-    documents = _Documents(sources, progress)
-    by_id = {question.id: question for question in questions}
+    inquiry = on_contexts(questions) if sources.data is not None else _on_documents(questions, sources, progress)
+    return inquiry if passages is None else _narrowed(inquiry, passages)
+
+
+def _on_documents(questions: Sequence[Question], sources: InquirySources, progress: Progress) -> Inquiry:
+    """Each question on each document; these are read once to see that they are sound, and again for the lookups."""
+    names: list[str] = []
+    piped: dict[str, list[NamedText]] = {}
+    taken = Names()
+    for source in sources.documents:
+        for text in read_texts(source, progress, sources.format, sources.fields, taken, sources.sampled_by):
+            names.append(text.name)
+            if is_read_once(source):
+                piped.setdefault(source, []).append(text)
+    taken.note_lines(progress)
+    if sources.single and len(names) > 1:
+        raise UsageError(
+            f"--context {sources.documents[0]} holds {len(names):,} documents", "give them with --documents"
+        )
 
     def lookups() -> Iterator[Question]:
-        for text in documents.read():
+        texts = chain.from_iterable(
+            piped.get(source)
+            or read_texts(source, Silent(), sources.format, sources.fields, sample_by=sources.sampled_by)
+            for source in sources.documents
+        )
+        for text, name in zip_longest(texts, names):
+            if text is None or name is None:
+                raise InputError("the documents changed while they were read", "run the command again")
             for question in questions:
-                yield replace(question, context=text.text, document=text.name, title=text.title)
+                yield replace(question, context=text.text, document=name, title=text.title)
 
-    inquiry = Inquiry(by_id, dict.fromkeys(by_id, documents.n), documents.n, lookups)
-    return inquiry if passages is None else _narrowed(inquiry, passages)
+    by_id = {question.id: question for question in questions}
+    return Inquiry(by_id, dict.fromkeys(by_id, len(names)), len(names), lookups)
 
 
 def _searched(questions: Sequence[Question], index: Index, retrieval: RetrievalConfig, progress: Progress) -> Inquiry:
@@ -299,37 +321,3 @@ def on_contexts(questions: Sequence[Question], passages: OwnPassages | None = No
     by_id = {question.id: question for question in questions}
     inquiry = Inquiry(by_id, dict.fromkeys(by_id, 1), len(by_context), lookups)
     return inquiry if passages is None else _narrowed(inquiry, passages)
-
-
-class _Documents:
-    """The documents, read once to see that they are sound, and again at each ``read``."""
-
-    def __init__(self, sources: InquirySources, progress: Progress) -> None:
-        self._sources = sources
-        self._piped: dict[str, list[NamedText]] = {}
-        self._names: list[str] = []
-        names = Names()
-        for source in sources.documents:
-            for text in read_texts(source, progress, sources.format, sources.fields, names, sources.sampled_by):
-                self._names.append(text.name)
-                if is_read_once(source):
-                    self._piped.setdefault(source, []).append(text)
-        names.note_lines(progress)
-        self.n = len(self._names)
-        if sources.single and self.n > 1:
-            raise UsageError(
-                f"--context {sources.documents[0]} holds {self.n:,} documents", "give them with --documents"
-            )
-
-    def read(self) -> Iterator[NamedText]:
-        """The documents again, with the same names and without warnings."""
-        sources = self._sources
-        texts = chain.from_iterable(
-            self._piped.get(source)
-            or read_texts(source, Silent(), sources.format, sources.fields, sample_by=sources.sampled_by)
-            for source in sources.documents
-        )
-        for text, name in zip_longest(texts, self._names):
-            if text is None or name is None:
-                raise InputError("the documents changed while they were read", "run the command again")
-            yield replace(text, name=name)

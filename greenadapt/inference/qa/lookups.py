@@ -16,6 +16,7 @@ from greenadapt.models.streaming import pooled
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import parse_own_object
+from greenadapt.tasks.base import Encoder
 from greenadapt.tasks.qa import QuestionTask, longest_question
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, Candidate, ranked, together
@@ -113,31 +114,24 @@ class QaModel:
     task: QuestionTask
     sets: Mapping[str, Pool]
     """Name of the set → whose logits decide."""
-    config: QaConfig
 
-    def find(self, questions: Iterable[Question]) -> Iterator[dict[str, AnswerCandidates]]:
-        """The model's candidates for each question on its context, by the name of the set, in order."""
-        for output in self.model.outputs(self.model.inputs(questions)):
+
+def look_up(readers: Sequence[QaModel], questions: Iterator[Question], config: QaConfig) -> Iterator[Lookup]:
+    """Look each question up in its context with every model, in order."""
+    for block in in_blocks(questions):
+        outputs = [reader.model.outputs(reader.task.inference(block, reader.model.encoder)) for reader in readers]
+        for question, *of_models in zip(block, *outputs, strict=True):
             sets = {}
-            for name, pool in self.sets.items():
-                best = self.task.find_candidates(output.example, pooled(output, pool), self.config.n_best)
-                located = (
-                    _located(candidate, output.example, has_sentence=rank < self.config.top)
-                    for rank, candidate in enumerate(best.candidates)
-                )
-                sets[name] = AnswerCandidates(tuple(located), best.null)
-            yield sets
-
-    def warn_long(self, questions: dict[str, str], progress: Progress) -> None:
-        """Warn of questions that leave no room for the context; text → id."""
-        encoder = self.model.encoder
-        room = longest_question(encoder.max_length, encoder.n_special_pair)
-        sizes = [(name, encoder.n_pieces(text)) for text, name in questions.items()]
-        if long := [(name, n) for name, n in sizes if n > room]:
-            progress.warn(
-                f"questions longer than the {room} pieces that the model reads beside a context: {len(long):,}; "
-                f"they are cut, the first is {long[0][0]} with {long[0][1]}"
-            )
+            for reader, output in zip(readers, of_models, strict=True):
+                for name, pool in reader.sets.items():
+                    best = reader.task.find_candidates(output.example, pooled(output, pool), config.n_best)
+                    located = (
+                        _located(candidate, question, has_sentence=rank < config.top)
+                        for rank, candidate in enumerate(best.candidates)
+                    )
+                    sets[name] = AnswerCandidates(tuple(located), best.null)
+            id, document, start = lookup_key(question)  # noqa: A001
+            yield Lookup(id, document, sets, start)
 
 
 def _located(candidate: Candidate, question: Question, *, has_sentence: bool) -> Candidate:
@@ -160,16 +154,6 @@ def _located(candidate: Candidate, question: Question, *, has_sentence: bool) ->
     return replace(candidate.moved(candidate.document, begin), title=passage.title, paragraph_start=begin)
 
 
-def look_up(models: Iterable[QaModel], questions: Iterator[Question]) -> Iterator[Lookup]:
-    """Look each question up in its context with every model, in order."""
-    for block in in_blocks(questions):
-        candidates = (model.find(block) for model in models)
-        for question, *of_models in zip(block, *candidates, strict=True):
-            sets = {name: answers for of_model in of_models for name, answers in of_model.items()}
-            id, document, start = lookup_key(question)  # noqa: A001
-            yield Lookup(id, document, sets, start)
-
-
 def lookup_key(question: Question) -> tuple[str, str, int]:
     """The question's id, the document, and the first character of the document that is read."""
     return question.id, question.document, 0 if question.passage is None else question.passage.start
@@ -190,12 +174,11 @@ def in_blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
         yield block
 
 
-def answers(model: QaModel, inquiry: Inquiry) -> Iterator[list[Json]]:
+def answers(model: QaModel, inquiry: Inquiry, config: QaConfig) -> Iterator[list[Json]]:
     """The ``top`` best answers of the model to each question, in order, see ``Candidate.as_dict``."""
-    lookups = look_up([model], inquiry.lookups())
-    for lookup in collect(lookups, inquiry.n_lookups, model.config.n_best):
+    for lookup in collect(look_up([model], inquiry.lookups(), config), inquiry.n_lookups, config.n_best):
         candidates = next(iter(lookup.found.values()), AnswerCandidates(()))  # of the model's only set
-        best = ranked(candidates, model.task.null_threshold)[: model.config.top]
+        best = ranked(candidates, model.task.null_threshold)[: config.top]
         yield [answer.candidate.as_dict(answer.score) for answer in best]
 
 
@@ -220,6 +203,17 @@ def collect(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_best: int
             yield Lookup(name, "", sets.pop(name, {}))
     if order or sets:
         raise InputError("the documents changed while they were read", "run the command again")
+
+
+def warn_long(encoder: Encoder, questions: Mapping[str, str], progress: Progress) -> None:
+    """Warn of questions that leave no room for the context; text → id."""
+    room = longest_question(encoder.max_length, encoder.n_special_pair)
+    sizes = [(name, encoder.n_pieces(text)) for text, name in questions.items()]
+    if long := [(name, n) for name, n in sizes if n > room]:
+        progress.warn(
+            f"questions longer than the {room} pieces that the model reads beside a context: {len(long):,}; "
+            f"they are cut, the first is {long[0][0]} with {long[0][1]}"
+        )
 
 
 def read_journal(journal: Path | None) -> Iterator[Lookup]:

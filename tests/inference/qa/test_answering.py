@@ -114,13 +114,13 @@ def test_each_context_is_read_once_for_all_its_questions(
     ]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     read: list[str] = []
-    encode = DualTokenizer.encode
+    encode = DualTokenizer.encode_batch
 
-    def counted(self: DualTokenizer, text: str) -> Any:
-        read.append(text)
-        return encode(self, text)
+    def counted(self: DualTokenizer, texts: list[str]) -> Any:
+        read.extend(texts)
+        return encode(self, texts)
 
-    monkeypatch.setattr(DualTokenizer, "encode", counted)
+    monkeypatch.setattr(DualTokenizer, "encode_batch", counted)
     rows = rows_of(request(model, tmp_path / "data.jsonl"))
     assert [row["id"] for row in rows] == [record["id"] for record in records]  # in the order of the file
     assert [text for text in read if context in text] == [f"heart {context}", f"cell {context}"]
@@ -337,8 +337,11 @@ def test_a_model_that_gives_no_numbers(tiny_model: TinyModel, tmp_path: Path) ->
     weights["qa_outputs.bias"] = np.full(2, np.nan, np.float32)
     safetensors.numpy.save_file(weights, folder / "model.safetensors", {"format": "pt"})
     notes = Notes()
-    [row] = rows_of(request(folder, qa_file(tmp_path / "data.json", 1), config=QaConfig(no_answer=True)), notes)
+    data = qa_file(tmp_path / "data.json", 1)
+    answerer = Answerer(request(folder, data, config=QaConfig(no_answer=True)), notes)
+    [row] = answerer.rows()
     assert (row["answer"], row["logit"], row["null_odds"]) == ("", None, None)
+    answerer.summary()
     assert "the model gives no numbers" in notes.warnings[-1]
 
 

@@ -4,11 +4,12 @@ import json
 import math
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,7 +18,16 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import QaConfig, ReadingOptions
 from greenadapt.errors import InputError
 from greenadapt.inference.models import OpenedModel
-from greenadapt.inference.qa.lookups import Lookup, QaModel, collect, look_up, read_journal, sentence_around
+from greenadapt.inference.qa.lookups import (
+    Lookup,
+    QaModel,
+    collect,
+    look_up,
+    read_journal,
+    sentence_around,
+    warn_long,
+)
+from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
@@ -76,15 +86,23 @@ def test_a_line_that_it_was_killed_in_is_cut_off(tmp_path_factory: pytest.TempPa
 
 
 class Portions:
-    """Stands where a model would, and finds the question itself."""
+    """Stands where a model and its task would, and finds the question itself."""
+
+    encoder = None
 
     def __init__(self) -> None:
         self.seen: list[Sequence[Question]] = []
 
-    def find(self, questions: Sequence[Question]) -> Iterator[dict[str, AnswerCandidates]]:
+    def inference(self, questions: Sequence[Question], _: None) -> Sequence[Question]:
         self.seen.append(questions)
-        for question in questions:
-            yield {f"of {id(self)}": AnswerCandidates((Candidate(question.id, 0, 1, 0.0),))}
+        return questions
+
+    def outputs(self, questions: Sequence[Question]) -> Iterator[ViewOutputs]:
+        nothing = np.zeros((0, 2), np.float32)
+        return (ViewOutputs(nothing, nothing, question) for question in questions)
+
+    def find_candidates(self, question: Question, *_: Any) -> AnswerCandidates:
+        return AnswerCandidates((Candidate(question.id, 0, 1, 0.0),))
 
 
 @pytest.mark.slow
@@ -101,8 +119,9 @@ def test_all_models_answer_a_portion_that_fits_before_the_next_is_read(contexts:
                 yield Question(f"{number}.{i}", "", text, document=str(number))
 
     models: list[Any] = [Portions(), Portions()]
+    readers = [QaModel(model, model, {str(number): "mean"}) for number, model in enumerate(models)]
     lookups = []
-    for lookup in look_up(models, questions()):
+    for lookup in look_up(readers, questions(), QaConfig()):
         lookups.append(lookup)
         assert n_read <= len(lookups) + 256
     assert [lookup.id for lookup in lookups] == [
@@ -169,22 +188,18 @@ def test_fewer_or_more_lookups_than_contexts_are_refused(n_found: int) -> None:
 
 
 @pytest.fixture
-def reader(tiny_model: TinyModel) -> Callable[..., QaModel]:
+def opened(tiny_model: TinyModel) -> OpenedModel:
     folder = TaskFolder.open_questions(find_model(str(adapted(tiny_model, architecture="BertForQuestionAnswering"))))
-    opened = OpenedModel.open([folder], ReadingOptions(max_length=32))
-
-    def build(**config: Any) -> QaModel:
-        return QaModel(opened, QuestionTask(), {"mean": "mean", "base": "base"}, QaConfig(**config))
-
-    return build
+    return OpenedModel.open([folder], ReadingOptions(max_length=32))
 
 
-def test_sentences_are_kept_of_what_may_be_told(reader: Callable[..., QaModel]) -> None:
+def test_sentences_are_kept_of_what_may_be_told(opened: OpenedModel) -> None:
     context = "The heart rate.\nIt was isolated from the virus. A protein is in the cell."
     questions = [Question(str(i), f"what {i}", context, document="a.txt") for i in range(3)]
-    for sets in reader(top=2).find(questions):
-        assert [*sets] == ["mean", "base"]
-        for answers in sets.values():
+    reader = QaModel(opened, QuestionTask(), {"mean": "mean", "base": "base"})
+    for lookup in look_up([reader], iter(questions), QaConfig(top=2)):
+        assert [*lookup.found] == ["mean", "base"]
+        for answers in lookup.found.values():
             assert len(answers.candidates) == 20
             for candidate in answers.candidates[:2]:
                 assert candidate.start is not None
@@ -193,13 +208,13 @@ def test_sentences_are_kept_of_what_may_be_told(reader: Callable[..., QaModel]) 
                 assert candidate.sentence[candidate.start - candidate.sentence_start :].startswith(candidate.text)
                 assert context[candidate.sentence_start :].startswith(candidate.sentence)
             assert {candidate.sentence for candidate in answers.candidates[2:]} == {""}
-            assert json.loads(Lookup("1", "", sets).as_line())
+            assert json.loads(lookup.as_line())
 
 
-def test_questions_that_fill_the_window_are_named(reader: Callable[..., QaModel]) -> None:
+def test_questions_that_fill_the_window_are_named(opened: OpenedModel) -> None:
     def warnings_of(*questions: str) -> list[str]:
         notes = Notes()
-        reader().warn_long({text: f"q{i}" for i, text in enumerate(questions)}, notes)
+        warn_long(opened.encoder, {text: f"q{i}" for i, text in enumerate(questions)}, notes)
         return notes.warnings
 
     # 32 pieces, of which 3 are special and 2 are for the context
