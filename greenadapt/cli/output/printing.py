@@ -29,6 +29,7 @@ from greenadapt.stages.plan import UP_TO_DATE, PlannedStep
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Result
 from greenadapt.vectors.neighbours import Neighbours
+from greenadapt.vectors.quality import RARE
 
 
 def describe(result: Result) -> dict[str, Any]:
@@ -450,10 +451,11 @@ def _counted(row: Neighbours) -> str:
     """The word, its count, and how often mapped vectors of such words find their own row."""
     if row.count is None:
         return row.word
+    times = f"{row.word}, {counted(row.count, 'time')}{', rare' if row.count < RARE else ''}"
     if row.precision_at_10 is None:
-        return f"{row.word}, {row.count:,} times"
+        return times
     share = f"{as_percent(row.precision_at_10, 0)} of held-out words about as frequent find their own row among ten"
-    return f"{row.word}, {row.count:,} times ({share})"
+    return f"{times} ({share})"
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:
