@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import ClassVar
 
-from greenadapt.errors import counted, one_line, rounded
+from greenadapt.errors import counted, duration, one_line, rounded
 from greenadapt.storage.files import Json
 
 VIEW_NAMES = {
@@ -91,20 +91,23 @@ def signed(share: float | None) -> str:
 
 
 def assessment(result: Json) -> list[str]:
-    """The result of cross-validation (``cross_validate``) in plain sentences.
+    """The result of cross-validation (``cross_validate``) in plain sentences; the first one has the answer.
 
     The average of both tokenizations decides; a sentence is added for a single tokenization whose interval is above 0.
     """
-    _, mean, *single = result["rows"]
+    base, mean, *single = result["rows"]
     better = [row for row in single if row["low"] > 0]
+    in_one_pass = rounded(single[-1]["difference"], 1, percent=True, signed=True)  # by the expanded tokenization
+    gain = f"{_with_ends(result, mean)} over the base model, in one pass {in_one_pass}"
+    took = duration(base["training"] + mean["training"] + sum(row["predicting"] for row in result["rows"]))
     if not any(row["score"] for row in result["rows"]):
         lines = ["Neither model learned the task, all scores are 0: give more --epochs, or a higher --lr."]
     elif result["verdict"] == "helps":
-        lines = [f"Adaptation helps: {_with_ends(result, mean)}; use both tokenizations."]
+        lines = [f"Adaptation helps: {gain}; {took}. Use both tokenizations."]
     elif result["verdict"] == "hurts":
-        lines = [f"Adaptation hurts: {_with_ends(result, mean)}; try expand with --min-count or --rows auto."]
+        lines = [f"Adaptation hurts: {gain}; {took}. Keep the base model, or try expand with a higher --min-count."]
     else:
-        lines = [f"No clear difference: {_with_ends(result, mean)}; keep the base model, or label more."]
+        lines = [f"No clear difference: {gain}; {took}. Keep the base model, or label more."]
     if better:
         best = max(better, key=lambda row: float(row["score"]))
         lines.append(

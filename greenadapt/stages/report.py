@@ -40,6 +40,7 @@ from greenadapt.report.page.sections import (
     corpus_section,
     cost_section,
     described,
+    pieces_section,
     pipeline_section,
     prediction_text,
     pretrain_section,
@@ -364,33 +365,47 @@ class _Report:
         return Page(title, about, sections, self.missing)
 
     def sections(self) -> Iterator[Section]:
-        """Each section as soon as it is computed."""
+        """Each section as soon as it is computed: what was gained, the rows, then the text and the costs."""
         stages = []
         for result in self.results:
             manifest, name = result.manifest, self.names[result.folder]
             stages.append(StageData(name, manifest.stage, manifest.facts.get("command"), manifest.whole_cost))
-        yield pipeline_section(stages)
-        yield from self._corpora()
-        yield from self._space()
+        yield from self._pieces()
         yield from self._tasks()
+        yield from self._words()
+        yield from self._space()
         yield from self._pretrained()
+        yield from self._corpora()
+        yield pipeline_section(stages)
         yield cost_section(stages, paper_costs())
+
+    def _pieces(self) -> list[Section]:
+        pieces = []
+        for result in self._of(CORPUS):
+            words, counts = read_vocabulary(result.folder / VOCABULARY)
+            pieces += [
+                model.piece_counts(words, counts)
+                for model in self.adapted
+                if model.result.manifest.facts.get("corpus") == result.manifest.facts.get("corpus")
+            ]
+        if not self._of(CORPUS):
+            self._miss("Corpus", _ADAPT)
+        if not self.adapted:
+            self._miss(
+                "Added words and rows", _ADAPT, "greenadapt report FOLDER  # of a model that was made with --out"
+            )
+        return [pieces_section(pieces)] if pieces else []
 
     def _corpora(self) -> list[Section]:
         corpora = []
         for result in self._of(CORPUS):
             words, counts = read_vocabulary(result.folder / VOCABULARY)
-            facts = result.manifest.facts
-            pieces = [
-                model.piece_counts(words, counts)
-                for model in self.adapted
-                if model.result.manifest.facts.get("corpus") == facts.get("corpus")
-            ]
-            about = facts.get("title", ""), facts.get("licence", "unknown")
-            corpora.append(CorpusData(*about, result.manifest.counts, words[:100], counts, pieces))
-        if not corpora:
-            self._miss("Corpus", _ADAPT)
+            about = result.manifest.facts.get("title", ""), result.manifest.facts.get("licence", "unknown")
+            corpora.append(CorpusData(*about, result.manifest.counts, words[:100], counts))
         return [corpus_section(corpora)] if corpora else []
+
+    def _words(self) -> list[Section]:
+        return [words_section([model.added_data() for model in self.adapted])] if self.adapted else []
 
     def _space(self) -> list[Section]:
         maps = []
@@ -409,14 +424,7 @@ class _Report:
                 name = f"{prefix}--rows {recipe}{' (the new rows)' if recipe == row_facts['recipe'] else ''}"
                 maps.append(MapData(name, recipe, manifest.counts["overlap"], figures))
         rows = [model.rows_data() for model in self.adapted]
-        sections = [space_section(maps, rows)] if maps or rows else []
-        if self.adapted:
-            sections.append(words_section([model.added_data() for model in self.adapted]))
-        else:
-            self._miss(
-                "Added words and rows", _ADAPT, "greenadapt report FOLDER  # of a model that was made with --out"
-            )
-        return sections
+        return [space_section(maps, rows)] if maps or rows else []
 
     def _tasks(self) -> list[Section]:
         results = self._of(FINETUNE)

@@ -77,7 +77,7 @@ def tables(page: Any) -> dict[str, list[list[str]]]:
 @pytest.mark.slow
 def test_the_page_has_the_numbers_of_the_manifests(results: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
     report, page = of_workspace
-    assert report["sections"] == ["pipeline", "corpus", "space", "words", "cost"]
+    assert report["sections"] == ["pieces", "words", "space", "corpus", "pipeline", "cost"]
     assert report["bytes"] == (results / "ws.html").stat().st_size
     by_caption = tables(page)
     folders = {stage: next((results / "ws").glob(f"*/*/{stage}")) for stage in ("corpus", "w2v", "align", "expand")}
@@ -204,7 +204,7 @@ def test_a_missing_part_says_which_command_makes_it(results: Path, run_alone: Ru
     (corpus,) = (results / "ws").glob("*/*/corpus")
     report = json.loads(run_alone("report", corpus, "--json").stdout)
     assert report["page"] == f"report-{corpus.parent.parent.name}-{corpus.parent.name}.html"
-    assert report["sections"] == ["pipeline", "corpus", "cost"]
+    assert report["sections"] == ["corpus", "pipeline", "cost"]
     assert [line.split()[1] for line in report["missing"]] == ["adapt", "report", "finetune", "report"]
 
 

@@ -29,6 +29,7 @@ from greenadapt.stages.plan import UP_TO_DATE, PlannedStep
 from greenadapt.storage.files import Json
 from greenadapt.storage.results import Result
 from greenadapt.vectors.neighbours import Neighbours
+from greenadapt.vectors.quality import RARE
 
 
 def describe(result: Result) -> dict[str, Any]:
@@ -407,7 +408,8 @@ def _cosine(value: float | None) -> str:
 
 
 def print_folds(result: Json) -> None:
-    """Print the results of ``cross_validate``: a table, and a recommendation in a sentence or two."""
+    """Print the results of ``cross_validate``: the answer in a sentence or two, and a table."""
+    print_text([*assessment(result), ""])
     base, *ours = result["rows"]
     rows = [[base["read_by"], figure(base["score"]), "", "", _seconds(base)]]
     for row in ours:
@@ -417,7 +419,6 @@ def print_folds(result: Json) -> None:
     seeds = f", {counted(result['seeds'], 'seed')}" if result["seeds"] > 1 else ""
     title = f"{counted(result['folds'], 'fold')} of {counted(result['examples'], 'example')}{seeds}, scores in percent"
     print_table(title, columns, rows)
-    print_text([*assessment(result), ""])
 
 
 def _seconds(row: Json) -> str:
@@ -450,10 +451,11 @@ def _counted(row: Neighbours) -> str:
     """The word, its count, and how often mapped vectors of such words find their own row."""
     if row.count is None:
         return row.word
+    times = f"{row.word}, {counted(row.count, 'time')}{', rare' if row.count < RARE else ''}"
     if row.precision_at_10 is None:
-        return f"{row.word}, {row.count:,} times"
+        return times
     share = f"{as_percent(row.precision_at_10, 0)} of held-out words about as frequent find their own row among ten"
-    return f"{row.word}, {row.count:,} times ({share})"
+    return f"{times} ({share})"
 
 
 def print_paper_costs(rows: Sequence[Json]) -> None:

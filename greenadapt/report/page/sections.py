@@ -67,7 +67,6 @@ class CorpusData:
     """The most frequent words."""
     word_counts: Array
     """Counts of all words, most frequent first."""
-    pieces: list[PieceCounts]
 
 
 def corpus_section(corpora: list[CorpusData]) -> Section:
@@ -78,8 +77,6 @@ def corpus_section(corpora: list[CorpusData]) -> Section:
             blocks.append(Heading(data.title))
         facts = [(name, f"{data.counts[key]:,}") for key, name in _NAMES.items() if data.counts.get(key) is not None]
         blocks += [Facts([("text", data.title), ("licence", data.licence), *facts]), _zipf(data, number)]
-        for i, counts in enumerate(data.pieces):
-            blocks += _pieces(counts, f"pieces-{number}-{i + 1}")
         frequent = zip(data.words[:_FREQUENT], data.word_counts[:_FREQUENT].tolist(), strict=False)
         frequent_words = [f"{word} ({count:,} times)" for word, count in frequent]
         blocks.append(Paragraph(f"The most frequent words: {', '.join(frequent_words)}."))
@@ -95,6 +92,12 @@ def _zipf(data: CorpusData, number: int) -> Block:
     return lines(f"zipf-{number}", title, rows, x, y)
 
 
+def pieces_section(models: Sequence[PieceCounts]) -> Section:
+    """The section of what the added words change in the text: pieces per word before and after, for each model."""
+    blocks = [block for number, counts in enumerate(models, 1) for block in _pieces(counts, f"pieces-{number}")]
+    return Section("pieces", "Pieces per word", blocks)
+
+
 def _pieces(counts: PieceCounts, name: str) -> list[Block]:
     before, after = PieceCounts.mean(counts.before), PieceCounts.mean(counts.after)
     rows = []
@@ -107,7 +110,8 @@ def _pieces(counts: PieceCounts, name: str) -> list[Block]:
         f"added words. This counts the {counts.n_words:,} most frequent words, {as_percent(counts.share)} of the text."
     )
     axes = Axis("share", "share of the words in the text", ".2%"), Axis("pieces", "pieces"), Axis("by", "tokenizer")
-    return [bars(name, f"Pieces per word, {counts.model}", rows, *axes), Paragraph(text)]
+    facts = Facts([("pieces per word before", f"{before:.2f}"), ("with the added words", f"{after:.2f}")])
+    return [facts, Paragraph(text), bars(name, f"Pieces per word, {counts.model}", rows, *axes)]
 
 
 @dataclass(frozen=True)

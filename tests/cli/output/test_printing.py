@@ -1,0 +1,17 @@
+"""Tables for people."""
+
+import pytest
+
+from greenadapt.cli.output.printing import print_neighbours
+from greenadapt.vectors.neighbours import Neighbours
+
+
+@pytest.mark.parametrize(
+    ("count", "title"),
+    [(1, "tuple, 1 time, rare"), (19, "tuple, 19 times, rare"), (20, "tuple, 20 times"), (None, "tuple")],
+)
+def test_neighbours_of_a_rare_word_are_marked(
+    count: int | None, title: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_neighbours([Neighbours("tuple", "mapped", (("list", 0.5),), count)], 4)
+    assert capsys.readouterr().out.splitlines()[0].strip() == title
