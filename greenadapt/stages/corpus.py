@@ -325,9 +325,7 @@ def run_prepare(
 
     change_message = "adding its new documents" if updated else Job.change_message
     checkpoints, scratch = ((), ()) if address is None else (FINISHED_PARTS, PARTS)
-    job = Job(
-        CORPUS, settings, inputs, build, checkpoints=checkpoints, scratch=scratch, change_message=change_message
-    )
+    job = Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, scratch=scratch, change_message=change_message)
     return session.run(place, job)
 
 
