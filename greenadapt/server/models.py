@@ -213,9 +213,9 @@ class ServedModel:
         """
         assert self.opened is not None
         encoder = self.opened.encoder
-        n, most = encoder.n_pieces(question), encoder.max_length // 2
-        if n > most:
-            raise TooLargeError(f"question has {n:,} pieces for {self.source.name}, the most is {most:,}: shorten it")
+        n, limit = encoder.n_pieces(question), encoder.max_length // 2
+        if n > limit:
+            raise TooLargeError(f"question has {n:,} pieces for {self.source.name}, the most is {limit:,}: shorten it")
 
     def example(self, record: str | Json, where: str) -> Example:
         """The example of the model's task in ``record``; raises ``InputError`` for anything else."""

@@ -315,8 +315,8 @@ def _parts(by_package: dict[str, list[Sentence]], sizes: dict[str, int]) -> dict
     chosen: dict[str, list[Sentence]] = {part: [] for part in sizes}
     for package in sorted(by_package, key=lambda name: (-len(by_package[name]), name)):
         part = min(sizes, key=lambda name: len(chosen[name]) / sizes[name])
-        most = max(1, sizes[part] // _LARGEST_SHARE)
-        chosen[part] += sorted(by_package[package], key=_digest)[:most]
+        max_sentences = max(1, sizes[part] // _LARGEST_SHARE)
+        chosen[part] += sorted(by_package[package], key=_digest)[:max_sentences]
     return {part: sorted(chosen[part], key=_digest)[:size] for part, size in sizes.items()}
 
 

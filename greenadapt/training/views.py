@@ -230,8 +230,10 @@ def _partners(item: Input, head: str) -> Iterator[tuple[int | None, int | None]]
         yield from zip_longest(with_answer(item.base, answer), with_answer(item.expanded, answer))
 
 
-def unlabelled_inputs(data: TaskData, examples: Sequence[Any], labelled: Sequence[Input], most: int) -> list[Input]:
-    """The first ``most`` chunks or texts of ``examples`` whose views differ, as separate inputs.
+def unlabelled_inputs(
+    data: TaskData, examples: Sequence[Any], labelled: Sequence[Input], max_inputs: int
+) -> list[Input]:
+    """The first ``max_inputs`` chunks or texts of ``examples`` whose views differ, as separate inputs.
 
     Their targets are like those of the ``labelled`` inputs, but ignored. Raises ``InputError`` if no text differs.
     """
@@ -241,14 +243,14 @@ def unlabelled_inputs(data: TaskData, examples: Sequence[Any], labelled: Sequenc
         for base, expanded in zip(item.base, item.expanded, strict=True):
             if not np.array_equal(base.ids, expanded.ids):
                 inputs.append(Input([_without_label(base, target)], [_without_label(expanded, target)], item.n_units))
-        if len(inputs) >= most:
+        if len(inputs) >= max_inputs:
             break
     if not inputs:
         raise InputError(
             f"both tokenizations are the same in all {len(examples):,} texts of --unlabelled",
             "give text of the domain that the model was adapted to",
         )
-    return inputs[:most]
+    return inputs[:max_inputs]
 
 
 @dataclass(frozen=True, eq=False)

@@ -278,13 +278,13 @@ class Builder:
 
     def _batches(self, seen: set[int], *, is_empty: bool) -> Iterator[list[_Document]]:
         """New and changed documents."""
-        most = _BATCH_WITH_VECTORS if self._config.vectors else _BATCH
+        batch_size = _BATCH_WITH_VECTORS if self._config.vectors else _BATCH
         documents = (
             self._document(text, key, is_new=change == "added")
             for text, key, change in self._compared(seen, is_empty=is_empty)
             if change != "unchanged"
         )
-        return grouped(documents, lambda document: len(document.paragraphs), most, most)
+        return grouped(documents, lambda document: len(document.paragraphs), batch_size, batch_size)
 
     def _document(self, document: NamedText, key: DocumentKey, *, is_new: bool) -> _Document:
         stored, texts = [], []
