@@ -34,7 +34,7 @@ from greenadapt.config import (
     TrainConfig,
     W2VConfig,
 )
-from greenadapt.inference.qa.answering import BASE_MODEL, MEASURES, OURS, QaRequest, compare_rows
+from greenadapt.inference.qa.answering import BASE_MODEL, MEASURES, MODEL, QaRequest, compare_rows
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.report.tables import figure
 from greenadapt.stages.align import align
@@ -49,7 +49,7 @@ from greenadapt.storage.workspace import Workspace
 
 N_FOLDS = 5
 BASE, AVERAGED = "base", "averaged"
-VIEWS = {BASE_MODEL: BASE, "expanded": "expanded", OURS: AVERAGED}
+VIEWS = {BASE_MODEL: BASE, "expanded": "expanded", MODEL: AVERAGED}
 """What ``compare_rows`` calls a model → what the table does. The adapted model's own base view is the base model."""
 LEAST_F1 = 20.0
 """Points of F1 under which a model answers too little to be compared."""
@@ -67,7 +67,7 @@ class Answers:
     papers: tuple[str, ...]
 
     def compared(self) -> Json:
-        return compare_rows(self.rows, self.papers, {BASE_MODEL: BASE, OURS: AVERAGED})
+        return compare_rows(self.rows, self.papers, {BASE_MODEL: BASE, MODEL: AVERAGED})
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ from greenadapt.models.adapters.multitask import head_spec, open_multitask
 from greenadapt.models.forward import TorchRunner, outputs
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference, streamed
+from greenadapt.models.streaming import Inference, stream_tasks
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder, Input, Task, make_task
@@ -123,7 +123,7 @@ class Setting:
                 yield sum(len(list(outputs(model, self.rows, texts, run))) for model in models)
             else:
                 inputs = (dict.fromkeys(TASKS, text) for text in texts)
-                yield sum(map(len, streamed(TorchRunner(models[0], self.rows, is_shared=True), inputs, run)))
+                yield sum(map(len, stream_tasks(TorchRunner(models[0], self.rows, is_shared=True), inputs, run)))
 
 
 def train(setting: Setting) -> dict[str, list[float]]:

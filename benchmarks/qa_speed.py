@@ -92,7 +92,7 @@ class Ours:
         return ours
 
     def answer(self, questions: Sequence[Question], pool: Pool = "base") -> None:
-        opened = replace(self.opened, run=replace(self.opened.run, pool=pool))
+        opened = replace(self.opened, settings=replace(self.opened.settings, pool=pool))
         task: Any = opened.task
         for _ in look_up([QaModel(opened, task, {"answers": pool})], iter(questions), QaConfig()):
             pass
@@ -100,7 +100,7 @@ class Ours:
 
 def is_bfloat16(opened: OpenedModel) -> bool:
     """Whether a model's matrix products are in bfloat16."""
-    with opened.run.autocast():
+    with opened.settings.autocast():
         return torch.is_autocast_enabled(device_of(opened).type)
 
 

@@ -35,11 +35,11 @@ from plain_loop import Plain, PlainSetting, quiet
 from tables import aligned, with_interval
 
 from greenadapt.config import Backend, CompileConfig, Pool, QaConfig, Quantize, ReadingOptions, RetrievalConfig
-from greenadapt.inference.models import OpenedModel, second_look
+from greenadapt.inference.models import OpenedModel, stream_with_margin
 from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
 from greenadapt.inference.qa.lookups import QaModel, answers
 from greenadapt.inference.search.words import Words, words_of
-from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, ViewOutputs, pooled
+from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, ViewOutputs, pooled_output
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.compile import compile_model
@@ -133,7 +133,7 @@ def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]
     task_folder = TaskFolder.find(str(path))
     opened = OpenedModel.open([task_folder], ReadingOptions("mean", precision="float32"))
     for way, (pool, margin) in WAYS.items():
-        view_model = replace(opened, run=replace(opened.run, pool=pool), margin=margin)
+        view_model = replace(opened, settings=replace(opened.settings, pool=pool), margin=margin)
 
         def run(examples: Sequence[Any], view_model: OpenedModel = view_model) -> list[Any]:
             pairs = view_model.logits(view_model.inputs(examples))
@@ -143,14 +143,14 @@ def our_sides(folder: TaskFolder, kind: str, work: Path, passages: Sequence[int]
     words = words_of(path)
     for n in passages:
         for way in (ONE_VIEW, BOTH_VIEWS):
-            view_model = replace(opened, run=replace(opened.run, pool=WAYS[way][0]))
+            view_model = replace(opened, settings=replace(opened.settings, pool=WAYS[way][0]))
             yield Side(f"{kind}, {n} passages, {way}", partial(on_passages, view_model, words, n), path)
 
 
 def on_passages(opened: OpenedModel, words: Words, n: int, questions: Sequence[Question]) -> list[Any]:
     """Answers from the ``n`` best paragraphs of each question's context, as ``greenadapt qa`` finds them."""
     task: Any = opened.task
-    reader = QaModel(opened, task, {"": opened.run.pool})
+    reader = QaModel(opened, task, {"": opened.settings.pool})
     passages_of = OwnPassages(words, n, RetrievalConfig.search_weight)
     return [pair[0] for pair in answers(reader, on_contexts(questions, passages_of), QaConfig())]
 
@@ -187,7 +187,7 @@ def scored_rows(sides: Sequence[Side], examples: Sequence[Any], passages: Sequen
         outputs = list(opened.outputs(opened.inputs(examples)))
         whole = [statistics(opened, examples, predicted(opened, outputs, pool)) for pool in POOLS]
         yield [kind, *(f"{points(opened, values):.2f}" for values in whole), *([""] if passages else [])]
-        views = [replace(opened, run=replace(opened.run, pool=pool)) for pool in POOLS]
+        views = [replace(opened, settings=replace(opened.settings, pool=pool)) for pool in POOLS]
         for n in passages:
             predictions = [on_passages(view_model, words_of(side.folder), n, examples) for view_model in views]
             sums = [statistics(opened, examples, values) for values in predictions]
@@ -204,7 +204,7 @@ def difference(opened: OpenedModel, examples: Sequence[Any], ours: Array, theirs
 
 def predicted(opened: OpenedModel, outputs: Iterable[ViewOutputs], pool: Pool) -> list[Any]:
     """A prediction for each output."""
-    return [opened.task.decode(output.example, pooled(output, pool)) for output in outputs]
+    return [opened.task.decode(output.example, pooled_output(output, pool)) for output in outputs]
 
 
 def statistics(opened: OpenedModel, examples: Sequence[Any], predictions: Sequence[Any]) -> Array:
@@ -235,7 +235,7 @@ def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
             n_read += sum(map(len, chain.from_iterable(getattr(item, pool) for item in items)))
             return opened.read(items, pool)
 
-        outputs = list(second_look(opened.task, inputs, margin, read, BLOCK_PIECES_CPU))
+        outputs = list(stream_with_margin(opened.task, inputs, margin, read, BLOCK_PIECES_CPU))
         twice = sum(item.base is not item.expanded for item in outputs) / len(examples)
         once_read = predicted(opened, outputs, "mean")
         n_other = sum(
@@ -248,8 +248,8 @@ def doubts(opened: OpenedModel, examples: Sequence[Any]) -> Iterator[list[str]]:
 def pieces(opened: OpenedModel, examples: Sequence[Any]) -> list[int]:
     """Pieces that go through the model, without padding, by each of ``POOLS``; their ratio is what both views cost."""
     inputs = [{"": pair} for pair in opened.inputs(examples)]
-    views = [replace(opened.run, pool=pool).views for pool in POOLS]
-    return [sum(map(len, Block.of(inputs, names, opened.run.pad_id).inputs)) for names in views]
+    views = [replace(opened.settings, pool=pool).views for pool in POOLS]
+    return [sum(map(len, Block.of(inputs, names, opened.settings.pad_id).inputs)) for names in views]
 
 
 def child(arguments: Sequence[str], threads: int) -> tuple[float, float, float]:

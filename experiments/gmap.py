@@ -20,8 +20,8 @@ from experiments.command import parse, parser_of, reproduce
 from greenadapt.checkpoints.layout import LOGITS, SEEDS
 from greenadapt.config import MemoryConfig, PretrainConfig
 from greenadapt.errors import InputError
-from greenadapt.inference.models import combined
-from greenadapt.models.streaming import ViewOutputs, pooled
+from greenadapt.inference.models import ensemble_logits
+from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import FinetuneRequest
@@ -140,7 +140,7 @@ def ensemble_scores(folders: Sequence[Path], seed: int, test: str) -> Json:
     for model, arrays in zip(models, logits, strict=True):
         if len(arrays) != len(examples):
             raise InputError(f"{model.folder} was tested on {len(arrays)} examples, {test} has {len(examples)}")
-    means = [combined(arrays, "probabilities", task.head) for arrays in zip(*logits, strict=True)]
+    means = [ensemble_logits(arrays, "probabilities", task.head) for arrays in zip(*logits, strict=True)]
     predictions = [task.decode(*pair) for pair in zip(examples, means, strict=True)]
     return {name: value for name, value in task.score(examples, predictions).items() if isinstance(value, float)}
 
@@ -149,7 +149,7 @@ def read_logits(model: TaskFolder) -> list[Array]:
     """(n_units, k) float32 of each test example, of the view or the mean that the model is used with."""
     [file] = [ArrayFile(path) for path in model.folder.glob(f"{SEEDS}/*/{LOGITS}")]
     base, expanded = (file[view if view in file else "base"] for view in ("base", "expanded"))
-    values = pooled(ViewOutputs(base, expanded), model.settings["pool"])
+    values = pooled_output(ViewOutputs(base, expanded), model.settings["pool"])
     return np.split(values, file["offsets"][1:-1])
 
 

@@ -556,9 +556,9 @@ class TaskConfig(Checked):
             check(low < high, f"label-range is {low} to {high}: need low < high")
             check(self.label_kind != "classes", "label-range is for numbers, but labels are classes")
         for name, (task, option) in _OPTIONS_OF_A_TASK.items():
-            is_given = getattr(self, name) != getattr(TaskConfig, name)
+            is_set = getattr(self, name) != getattr(TaskConfig, name)
             option = "--whole-sentences" if (name, self.chunk) == ("chunk", None) else option
-            check(not is_given or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
+            check(not is_set or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
     def settings(self) -> dict[str, Any]:
         """All fields, see ``_settings``."""
@@ -730,8 +730,8 @@ class MemoryConfig(Checked):
         )
         if self.strategy == "logits":
             for name in ("attention", "layers", "source"):
-                is_given = getattr(self, name) != getattr(MemoryConfig, name)
-                check(not is_given, f"--memory-{name} has no effect with --strategy logits: leave it out")
+                is_set = getattr(self, name) != getattr(MemoryConfig, name)
+                check(not is_set, f"--memory-{name} has no effect with --strategy logits: leave it out")
         has_gates = self.strategy in ("gated", "chunk")
         check(
             has_gates or self.gate_init == MemoryConfig.gate_init,
@@ -1148,7 +1148,7 @@ class AdapterConfig(Checked):
         kind = self.kind
         has_size = kind.paper_size is not None
         can_be_zero = has_size and kind.is_in_layers and self.placement == "parallel"
-        for option, is_given, is_possible in (
+        for option, is_set, is_possible in (
             ("--adapter-size", self.size is not None, has_size),
             ("--adapter-heads", self.heads is not None, kind.has_heads),
             ("--layers", self.layers != "all", kind.is_in_layers),
@@ -1158,7 +1158,7 @@ class AdapterConfig(Checked):
             ("--top-layers", self.top_layers != AdapterConfig.top_layers, kind.has_stack),
             ("--share-projections", self.share_projections, kind.can_be_shared),
         ):
-            check(not is_given or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
+            check(not is_set or is_possible, f"{option} does not go with --adapter {self.adapter}: leave it out")
 
     def settings(self) -> dict[str, Any]:
         """The fields as JSON, see ``_settings``, and what the adapter reads."""

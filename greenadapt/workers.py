@@ -134,14 +134,14 @@ def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
             yield batch[0]
 
 
-def grouped(items: Iterable[Item], size: Callable[[Item], int], enough: int, most: int) -> Iterator[list[Item]]:
-    """Group consecutive ``items`` until their sizes add up to at least ``enough``, or there are ``most`` of them."""
+def grouped(items: Iterable[Item], size: Callable[[Item], int], min_size: int, max_items: int) -> Iterator[list[Item]]:
+    """Group consecutive ``items`` until their sizes add up to at least ``min_size``, or there are ``max_items``."""
     group: list[Item] = []
     total = 0
     for item in items:
         group.append(item)
         total += size(item)
-        if len(group) == most or total >= enough:
+        if len(group) == max_items or total >= min_size:
             yield group
             group, total = [], 0
     if group:

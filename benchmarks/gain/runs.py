@@ -21,7 +21,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
-from greenadapt.models.streaming import ViewOutputs, pooled
+from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array, ArrayFile
@@ -321,7 +321,11 @@ def _logits(result: Result) -> dict[str, Array]:
     if "expanded" not in file:
         return {"mean": file["base"]}
     outputs = ViewOutputs(file["base"], file["expanded"])
-    return {"mean": pooled(outputs, "mean"), "base": pooled(outputs, "base"), "expanded": pooled(outputs, "expanded")}
+    return {
+        "mean": pooled_output(outputs, "mean"),
+        "base": pooled_output(outputs, "base"),
+        "expanded": pooled_output(outputs, "expanded"),
+    }
 
 
 def _measured(

@@ -138,7 +138,7 @@ def labelled_sources(data: Data | None, root: Path, argument: str) -> tuple[str,
     return (str(written[1]),)
 
 
-def one_labelled_source(data: Data | None, root: Path, argument: str) -> str | None:
+def single_labelled_source(data: Data | None, root: Path, argument: str) -> str | None:
     """``labelled_sources`` of at most one file; raises ``UsageError`` if there are several."""
     sources = labelled_sources(data, root, argument)
     if len(sources) > 1:

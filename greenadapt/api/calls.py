@@ -13,7 +13,7 @@ from greenadapt.api.arguments import (
     is_named,
     labelled_sources,
     make_session,
-    one_labelled_source,
+    single_labelled_source,
     text_source,
 )
 from greenadapt.api.models import AdaptedModel, EncoderModel, folder_of
@@ -334,8 +334,8 @@ def finetune(
     request = checked.request(
         session,
         labelled_sources(train, root, "train"),
-        one_labelled_source(dev, root, "dev"),
-        one_labelled_source(test, root, "test"),
+        single_labelled_source(dev, root, "dev"),
+        single_labelled_source(test, root, "test"),
         None if unlabelled is None else text_source(unlabelled, root, "unlabelled"),
     )
     if checked.add_to is not None:

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from greenadapt.api.arguments import Data, one_labelled_source, plain_record, rows_of, shown_progress
+from greenadapt.api.arguments import Data, plain_record, rows_of, shown_progress, single_labelled_source
 from greenadapt.api.models import ModelFolder
 from greenadapt.config import Backend, Count, Pool, Precision, QaConfig, Quantize, ReadingOptions, RetrievalConfig
 from greenadapt.errors import UsageError, rounded
@@ -135,9 +135,9 @@ class TaskModel(ModelFolder):
         Examples:
             >>> ner.predict(["The patient had tachycardia.", "He was well."])
         """
-        is_one = isinstance(data, str | Mapping)
+        is_single = isinstance(data, str | Mapping)
         rows = list(self.predictions(data, tags=tags, progress=progress))
-        return rows[0] if is_one else rows
+        return rows[0] if is_single else rows
 
     __call__ = predict
 
@@ -194,7 +194,7 @@ class TaskModel(ModelFolder):
             '20 mg'
         """
         config, retrieval = QaConfig(top=top), RetrievalConfig(passages=passages)
-        is_one = isinstance(question, str) and isinstance(context, str)
+        is_single = isinstance(question, str) and isinstance(context, str)
         records = enumerate(_questions(question, context))
         [name] = self._only_task("answer")
         if (kind := self.tasks[name or ""]) != "qa":
@@ -207,10 +207,10 @@ class TaskModel(ModelFolder):
         task: Any = model.task
         questions = [replace(task.example(record, f"item {number}"), id=str(number)) for number, record in records]
         inquiry = on_contexts(questions, finder)
-        rows: list[Any] = list(answers(QaModel(model, task, {"": model.run.pool}), inquiry, config))
+        rows: list[Any] = list(answers(QaModel(model, task, {"": model.settings.pool}), inquiry, config))
         if top == 1:
             rows = [best[0] for best in rows]
-        return rows[0] if is_one else rows
+        return rows[0] if is_single else rows
 
     @checked_call
     def evaluate(
@@ -248,7 +248,7 @@ class TaskModel(ModelFolder):
         if text_field:
             names = [text_field] if isinstance(text_field, str) else text_field
             fields["text_fields"] = tuple(check_texts(names, shown_progress(False)))
-        source = one_labelled_source(data, root, "data")
+        source = single_labelled_source(data, root, "data")
         request = EvaluateRequest(str(self.folder), (source,) if source else (), name, self._reading, fields)
         [evaluated] = evaluate(request, shown_progress(progress))
         return evaluated.scores

@@ -55,8 +55,8 @@ def clean(
     kinds: list[Any] = list(only or ())
     if unknown := [kind for kind in kinds if kind not in _KINDS]:
         raise UsageError(f"--only is {unknown[0]!r}, must be {', '.join(_KINDS[:-1])} or {_KINDS[-1]}")
-    for name, is_given, kind in (("--downloads", downloads, "download"), ("--keep-last", keep_last, "version")):
-        if is_given and kinds and kind not in kinds:
+    for name, is_set, kind in (("--downloads", downloads, "download"), ("--keep-last", keep_last, "version")):
+        if is_set and kinds and kind not in kinds:
             raise UsageError(f"{name} has no effect with --only {kinds[0]}", f"add --only {kind}, or leave it out")
 
     from greenadapt.cli.output.printing import print_cleaning, print_removed

@@ -89,7 +89,7 @@ def predict(
     from greenadapt.storage.outputs import check_file, is_written_through, open_output
 
     lines = {"--bio": bio, "--glue": glue, "--tags": tags, "--json": as_json}
-    flags = [name for name, is_given in lines.items() if is_given]
+    flags = [name for name, is_set in lines.items() if is_set]
     if len(flags) > 1 and flags != ["--tags", "--json"]:
         raise UsageError(f"{flags[0]} and {flags[1]} write different lines", "leave out one of them")
     if out is not None:

@@ -70,7 +70,8 @@ OutFolder = Annotated[
     Path | None,
     basic(
         "--out -o",
-        "Write answers.jsonl and scores.json to this folder; if killed, the same command resumes at the last question.",
+        "Write answers.jsonl and scores.json to this folder; if killed, the same command resumes after the last "
+        "question and context.",
         Panel.RESULTS,
     ),
 ]

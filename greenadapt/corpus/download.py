@@ -363,10 +363,10 @@ def fetch_articles(source: Source, work: Path, progress: Progress) -> None:
     check_begun(source, work)
     chosen = _select_articles(source, work, progress)
     requests = REQUESTS_PER_ARTICLE * len(chosen)
-    most = max(requests / source.rate / 3600, 0.1)
+    max_hours = max(requests / source.rate / 3600, 0.1)
     progress.note(
         f"{counted(len(chosen), 'article')} of PMC, at most {counted(requests, 'request')}, "
-        f"{source.rate:g} a second: up to {most:,.1f} hours, in {work}"
+        f"{source.rate:g} a second: up to {max_hours:,.1f} hours, in {work}"
     )
     skipped: Counter[str] = Counter()
     with (

@@ -26,8 +26,10 @@ class Context:
     position: int
 
 
-def find_contexts(corpus: PreparedCorpus, words: Sequence[str], most: int, width: int) -> dict[str, list[Context]]:
-    """Find the first occurrences of each word in different lines, at most ``most``, with ``width`` words of context.
+def find_contexts(
+    corpus: PreparedCorpus, words: Sequence[str], max_contexts: int, width: int
+) -> dict[str, list[Context]]:
+    """Find each word's first occurrences in different lines, at most ``max_contexts``, with ``width`` words of context.
 
     The lines of a prepared corpus are in random order, so the first occurrences are a random sample. A word that does
     not occur has an empty list.
@@ -42,9 +44,10 @@ def find_contexts(corpus: PreparedCorpus, words: Sequence[str], most: int, width
         lines = np.searchsorted(corpus.lines, offsets + begin, side="right") - 1
         for offset, line in zip(offsets.tolist(), lines.tolist(), strict=True):
             lines_of_word = positions[int(ids[offset])]
-            if len(lines_of_word) < most:
+            if len(lines_of_word) < max_contexts:
                 lines_of_word.setdefault(line, begin + offset)
-        is_pending[[number for number, lines_of_word in positions.items() if len(lines_of_word) == most]] = False
+        complete = [number for number, lines_of_word in positions.items() if len(lines_of_word) == max_contexts]
+        is_pending[complete] = False
         if not is_pending.any():
             break
     return {

@@ -55,8 +55,10 @@ TOKENIZER = "tokenizer.json"
 DOCUMENTS = "documents.safetensors"
 NUMBERS = "numbers.safetensors"
 _FACTS = "facts.json"
-PARTS = (f"parts-*/*/{_FACTS}",)
-"""Patterns of the files from which ``prepare_on_cluster`` resumes in its folder."""
+PARTS = ("parts-*",)
+"""Patterns of the folders that ``prepare_on_cluster`` leaves in its folder, and that its result does not need."""
+FINISHED_PARTS = (f"parts-*/*/{_FACTS}",)
+"""Patterns of the files from which it resumes."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +337,6 @@ def prepare_on_cluster(  # noqa: PLR0913
                     shutil.copyfileobj(file, output)
     if lost := cluster.lost():
         progress.warn(f"{counted(len(lost), 'node')} of the cluster died; the others did the work again")
-    shutil.rmtree(job.folder)
     return {
         "documents": n_documents,
         "duplicates": sum(facts["duplicates"] for facts in duplicates),

@@ -214,7 +214,7 @@ class Package:
     @cached_property
     def files(self) -> tuple[str, ...]:
         """Paths of the Python sources, relative to ``root``, sorted."""
-        sources = {path.as_posix() for path in self.list_files() if _is_wanted(path)}
+        sources = {path.as_posix() for path in self.list_files() if _is_library_file(path)}
         return tuple(sorted(file for file in sources if (self.root / file).is_file()))
 
 
@@ -360,7 +360,7 @@ def _read_file(task: tuple[str, Path, str]) -> list[Document] | None:
     return [Document(tuple(lines), f"{package}/{file}:{name}") for name, lines in texts if lines]
 
 
-def _is_wanted(path: Path) -> bool:
+def _is_library_file(path: Path) -> bool:
     return (
         path.suffix == ".py"
         and _SKIPPED_FOLDERS.isdisjoint(path.parts)

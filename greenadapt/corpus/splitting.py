@@ -147,11 +147,11 @@ class BatchSplitter(dict[str, int]):
         lengths = np.diff(starts).astype(np.int32)[rows]
         ids = gather(np.frombuffer(self._ids, np.int32), starts[rows], lengths)
         # The same words as rows of the batch's distinct words.
-        used = np.zeros(len(self._words), bool)
-        used[ids] = True
-        row_in_batch = np.cumsum(used, dtype=np.int32) - np.int32(1)
+        is_used = np.zeros(len(self._words), bool)
+        is_used[ids] = True
+        row_in_batch = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
         vocabulary = list(self._words)
-        words = [vocabulary[i] for i in np.flatnonzero(used).tolist()]
+        words = [vocabulary[i] for i in np.flatnonzero(is_used).tolist()]
         line_lengths = np.add.reduceat(lengths, np.cumsum([0, *per_line[:-1]]), dtype=np.int32)
         if self._size > _MEMORY_OF_CHUNKS:
             self._forget()

@@ -114,8 +114,8 @@ class Decoder:
     def lines(self, stream: "LineSource", name: str) -> Iterator[tuple[int, str]]:
         """Yield line numbers (from 1) and lines with their ends, without a BOM; InputError if the file is binary."""
         span = self.spans.get(name, LineRange())
-        number, most = span.n_lines, min(_BLOCK, self.limits.max_document_bytes + 1)
-        while number != span.last_line and (line := stream.readline(most)):
+        number, max_bytes = span.n_lines, min(_BLOCK, self.limits.max_document_bytes + 1)
+        while number != span.last_line and (line := stream.readline(max_bytes)):
             number += 1
             if number <= _LINES_CHECKED:
                 _refuse_binary(line, name, is_first=number == 1)

@@ -17,9 +17,9 @@ from scipy.special import logsumexp
 
 from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.graphs import GraphRunner, chosen, open_graph
+from greenadapt.models.graphs import GraphRunner, choose_backend, open_graph
 from greenadapt.models.memory.choice import MemoryChoice
-from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled, stream_task, streamed
+from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled_output, stream_task, stream_tasks
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.arrays import Array, ArrayFile
 from greenadapt.storage.files import Json
@@ -35,7 +35,7 @@ ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
 """A function that puts inputs through a model in one view."""
 
 
-def second_look(
+def stream_with_margin(
     task: Task[Any], inputs: Iterable[Input], margin: float, read: ReadView, n_pieces: int
 ) -> Iterator[ViewOutputs]:
     """The outputs of each input, in order, whose mean is the expanded view's where that is sure.
@@ -49,11 +49,10 @@ def second_look(
         for block in blocks:
             outputs = [*read(block, "expanded")]
             parts = [_in_doubt(task, item, output, margin) for item, output in zip(block, outputs, strict=True)]
-            second = iter([*read([part for part in parts if part is not None], "base")])
+            base_outputs = iter([*read([part for part in parts if part is not None], "base")])
             for item, part, output in zip(block, parts, outputs, strict=True):
-                yield replace(
-                    output, base=output.expanded if part is None else _filled(next(second), output, item, part)
-                )
+                base = output.expanded if part is None else _filled(next(base_outputs), output, item, part)
+                yield replace(output, base=base)
 
 
 def _in_doubt(task: Task[Any], item: Input, output: ViewOutputs, margin: float) -> Input | None:
@@ -68,17 +67,17 @@ def _in_doubt(task: Task[Any], item: Input, output: ViewOutputs, margin: float) 
     return replace(item, base=[feature for feature in item.base if np.isin(feature.units, units).any()])
 
 
-def _filled(second: ViewOutputs, first: ViewOutputs, item: Input, part: Input) -> Array:
+def _filled(base_output: ViewOutputs, expanded_output: ViewOutputs, item: Input, part: Input) -> Array:
     """The base view's output of the units that ``part`` has, and the expanded view's of those that only the rest of
     ``item`` has.
     """
-    assert second.base is not None
-    assert first.expanded is not None
+    assert base_output.base is not None
+    assert expanded_output.expanded is not None
     in_part, in_item = (
         np.isin(np.arange(item.n_units), np.concatenate([feature.units for feature in view.base]))
         for view in (part, item)
     )
-    filled: Array = np.where((in_item & ~in_part)[:, None], first.expanded, second.base)
+    filled: Array = np.where((in_item & ~in_part)[:, None], expanded_output.expanded, base_output.base)
     return filled
 
 
@@ -93,7 +92,7 @@ class OpenedModel:
     pools: Mapping[str | None, Pool]
     """Whose logits decide for each task."""
     runner: "TorchRunner | GraphRunner"
-    run: Inference
+    settings: Inference
     margin: float | None = None
     """Of one task: the margin below which a unit is read in the base view, too; ``None`` reads both views of all."""
 
@@ -102,11 +101,11 @@ class OpenedModel:
         """Load a model, with its memory if it has one, for a task, or for several that share its encoder.
 
         Raises ``InputError`` if its head is not the task's, ``UsageError`` if a backend does not run it, and what
-        ``open_tasks``, ``MemoryChoice.of_task`` and ``chosen`` raise.
+        ``open_tasks``, ``MemoryChoice.of_task`` and ``choose_backend`` raise.
         """
         first, is_shared = folders[0], len(folders) > 1
         names = [folder.name for folder in folders if folder.name is not None]
-        backend, quantize = chosen(first.folder, options)
+        backend, quantize = choose_backend(first.folder, options)
         model: Any
         if backend == "torch":
             from greenadapt.models.adapters.multitask import open_tasks
@@ -131,19 +130,19 @@ class OpenedModel:
         encoder = encoders[first.name]
         pools = {folder.name: pool_of(folder, options) for folder in folders}
         pool: Pool = pools[first.name] if len(set(pools.values())) == 1 else "mean"  # which computes both views
-        run = Inference(options.max_tokens, encoder.special.pad, pool=pool, task=None if is_shared else first.name)
+        settings = Inference(options.max_tokens, encoder.special.pad, pool=pool, task=None if is_shared else first.name)
         runner: TorchRunner | GraphRunner
         if backend == "torch":
-            run = replace(run, autocast=machine.autocast)
+            settings = replace(settings, autocast=machine.autocast)
             if memory is not None:
                 host, general = model.model.encoder if names else model.model, memory.open()
                 general.attach(host, encoder, machine, seed=0)
                 read_memory(host, first.weights)
-                run = replace(run, memory=general.reader(encoder))
+                settings = replace(settings, memory=general.reader(encoder))
             runner = TorchRunner(model.model.to(machine.device), model.rows, is_shared=is_shared)
         else:
             runner = model
-        return cls({folder.name: folder for folder in folders}, encoders, pools, runner, run, options.margin)
+        return cls({folder.name: folder for folder in folders}, encoders, pools, runner, settings, options.margin)
 
     @property
     def task(self) -> Task[Any]:
@@ -161,20 +160,20 @@ class OpenedModel:
 
     def read(self, inputs: Iterable[Input], pool: Pool) -> Iterator[ViewOutputs]:
         """The only task's outputs of each input, in order, by the views that ``pool`` needs."""
-        return stream_task(self.runner, inputs, replace(self.run, pool=pool))
+        return stream_task(self.runner, inputs, replace(self.settings, pool=pool))
 
     def outputs(self, inputs: Iterable[Input]) -> Iterator[ViewOutputs]:
         """The only task's outputs of each input, in order, by each view that is needed; for a ``margin`` see
-        ``second_look``.
+        ``stream_with_margin``.
         """
-        if self.margin is None or self.run.pool != "mean" or not self.encoder.has_words:
-            return stream_task(self.runner, inputs, self.run)
-        return second_look(self.task, inputs, self.margin, self.read, self.runner.block_pieces)
+        if self.margin is None or self.settings.pool != "mean" or not self.encoder.has_words:
+            return stream_task(self.runner, inputs, self.settings)
+        return stream_with_margin(self.task, inputs, self.margin, self.read, self.runner.block_pieces)
 
     def logits(self, inputs: Iterable[Input]) -> Iterator[tuple[Any, Array]]:
         """The only task's example of each input with its pooled logits, (n_units, k) float32, in order."""
         for output in self.outputs(inputs):
-            yield output.example, pooled(output, self.run.pool)
+            yield output.example, pooled_output(output, self.settings.pool)
 
     def shared_logits(
         self, examples: Sequence[Mapping[str, Any]], counts: Mapping[str, Counter[str]]
@@ -188,8 +187,8 @@ class OpenedModel:
             for name, count in counts.items()
         }
         entries = (dict(zip(inputs, entry, strict=True)) for entry in zip(*inputs.values(), strict=True))
-        for outputs in streamed(self.runner, entries, self.run):
-            yield {name: (output.example, pooled(output, self.pools[name])) for name, output in outputs.items()}
+        for outputs in stream_tasks(self.runner, entries, self.settings):
+            yield {name: (output.example, pooled_output(output, self.pools[name])) for name, output in outputs.items()}
 
 
 def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
@@ -199,11 +198,11 @@ def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
 
 
 def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> None:
-    """Raise the errors of ``chosen``, and ``UsageError`` for a precision that the model does not compute in, or for a
-    margin if a model does not read both tokenizations or has no probabilities.
+    """Raise the errors of ``choose_backend``, and ``UsageError`` for a precision that the model does not compute in, or
+    for a margin if a model does not read both tokenizations or has no probabilities.
     """
     for folder in folders:
-        backend, quantize = chosen(folder.folder, options)
+        backend, quantize = choose_backend(folder.folder, options)
         if options.precision == "auto":
             continue
         if backend != "torch":
@@ -250,13 +249,13 @@ def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:
         )
 
 
-def one_process(command: str) -> None:
+def require_one_process(command: str) -> None:
     """Raise ``UsageError`` if a launcher started several processes, which would all do the same work."""
     if launched_processes()[1] > 1:
         raise UsageError(f"{command} runs in one process", "start it without a launcher, a part of the input each")
 
 
-def combined(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
+def ensemble_logits(logits: Sequence[Array], rule: EnsembleRule, head: str) -> Array:
     """The logits of an ensemble of models for one example, (n_units, k) float32, from those of each, (n_units, k).
 
     ``logits`` takes their mean; ``probabilities`` the logarithm of the mean of their probabilities (arXiv 2212.03613,

@@ -16,7 +16,7 @@ from greenadapt.config import EnsembleRule, ReadingOptions
 from greenadapt.corpus.opening import STDIN, is_read_once, require_source, source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
-from greenadapt.inference.models import OpenedModel, check_alike, check_reading, combined, one_process
+from greenadapt.inference.models import OpenedModel, check_alike, check_reading, ensemble_logits, require_one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
@@ -131,7 +131,7 @@ class Predictor:
     """
 
     def __init__(self, request: PredictionRequest) -> None:
-        one_process("predict")
+        require_one_process("predict")
         if request.source != STDIN:
             require_source(request.source)
         self._request = request
@@ -248,7 +248,7 @@ class Predictor:
 
         def predict(inputs: Sequence[Sequence[Input]]) -> Iterator[Json]:
             for pairs in zip(*map(OpenedModel.logits, members, inputs), strict=True):
-                yield task.decode(pairs[0][0], combined([logits for _, logits in pairs], rule, task.head))
+                yield task.decode(pairs[0][0], ensemble_logits([logits for _, logits in pairs], rule, task.head))
 
         def read(examples: Sequence[Any]) -> Callable[[], Iterator[Json]]:
             return partial(predict, [*map(list, map(OpenedModel.inputs, members, repeat(examples), self._cut))])

@@ -13,8 +13,8 @@ from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import Pool, ReadingOptions
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.graphs import chosen, open_graph
-from greenadapt.models.streaming import Inference, Runner, pooled, stream_task
+from greenadapt.models.graphs import choose_backend, open_graph
+from greenadapt.models.streaming import Inference, Runner, pooled_output, stream_task
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
 from greenadapt.tasks.base import Encoder, Feature, Input
@@ -34,21 +34,21 @@ class SentenceEncoder:
     runner: Runner
     encoder: Encoder
     modules: SentenceModules
-    run: Inference
+    settings: Inference
 
     @classmethod
     def open(cls, folder: Path, options: ReadingOptions = ReadingOptions(precision="float32")) -> "SentenceEncoder":  # noqa: B008
         """Load the encoder of a model's folder, adapted or not, compiled or not.
 
         Raises ``InputError`` if the folder lacks weights or has modules of sentence-transformers that are not known,
-        and what ``chosen`` raises.
+        and what ``choose_backend`` raises.
         """
-        backend, quantize = chosen(folder, options)
+        backend, quantize = choose_backend(folder, options)
         checkpoint, modules = Checkpoint.open(folder), SentenceModules.read(folder)
         encoder = Encoder.of(checkpoint)
         if modules.max_length is not None:
             encoder = replace(encoder, max_length=min(modules.max_length, encoder.max_length))
-        run = Inference(0, encoder.special.pad)
+        settings = Inference(0, encoder.special.pad)
         if backend == "torch":
             from greenadapt.models.forward import TorchRunner
             from greenadapt.models.machine import Machine
@@ -57,7 +57,7 @@ class SentenceEncoder:
             machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision)
             model, rows = open_sentence_model(checkpoint, modules)
             runner = TorchRunner(model.to(machine.device), rows)
-            return cls(runner, encoder, modules, replace(run, autocast=machine.autocast))
+            return cls(runner, encoder, modules, replace(settings, autocast=machine.autocast))
 
         def export() -> "Exported":
             from greenadapt.models.graph_export import Exported
@@ -69,7 +69,7 @@ class SentenceEncoder:
             raise UsageError(
                 f"{folder} was compiled for its task, not for sentence vectors", "compile the encoder itself"
             )
-        return cls(graph, encoder, modules, run)
+        return cls(graph, encoder, modules, settings)
 
     def vectors(self, texts: Sequence[str], view: Pool, batch_size: int, progress: Progress) -> FloatArray:
         """One vector for each text, (n_texts, dim) float32.
@@ -77,11 +77,11 @@ class SentenceEncoder:
         ``mean`` is the mean of both views, of length 1 if the model's vectors have length 1. At most ``batch_size``
         texts of full length go through the model at once, and more short ones.
         """
-        run = replace(self.run, pool=view, max_tokens=batch_size * self.encoder.max_length)
+        settings = replace(self.settings, pool=view, max_tokens=batch_size * self.encoder.max_length)
         vectors: FloatArray = np.empty((len(texts), 0), np.float32)
         with progress.bar("encode", len(texts), "texts") as bar:
-            for i, output in enumerate(stream_task(self.runner, self._inputs(texts), run)):
-                [vector] = pooled(output, view)
+            for i, output in enumerate(stream_task(self.runner, self._inputs(texts), settings)):
+                [vector] = pooled_output(output, view)
                 if not i:
                     vectors = np.empty((len(texts), len(vector)), np.float32)
                 vectors[i] = vector

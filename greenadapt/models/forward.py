@@ -27,9 +27,9 @@ HeadOutput = Mapping[str, torch.Tensor]
 """``logits``, (b, n, k) or (b, k), or ``start_logits`` and ``end_logits``, (b, n) each."""
 
 
-def outputs(model: Any, row_map: RowMap, inputs: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
-    """Put examples through ``model``, in evaluation mode, and yield each one's outputs, in order; see ``streamed``."""
-    return stream_task(TorchRunner(model, row_map), inputs, run)
+def outputs(model: Any, row_map: RowMap, inputs: Iterable[Input], settings: Inference) -> Iterator[ViewOutputs]:
+    """Put examples through ``model``, in evaluation mode, and yield their outputs in order; see ``stream_tasks``."""
+    return stream_task(TorchRunner(model, row_map), inputs, settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class TorchRunner:
 
     @contextmanager
     def opened(
-        self, block: Block, run: Inference
+        self, block: Block, settings: Inference
     ) -> Iterator[Callable[[tuple[str, ...], Features], Mapping[str, torch.Tensor]]]:
         """The model in evaluation mode, with the rows of the block."""
         was_training = self.model.training
@@ -85,22 +85,22 @@ class TorchRunner:
             row_of = np.zeros(block.ids[-1] + 1, np.int64)
             row_of[block.ids] = self.row_map.compact(block.ids)
             has_segments = takes_segments(self.model)
-            named = {} if run.task is None else {"task": run.task}
+            named = {} if settings.task is None else {"task": settings.task}
 
             def called(tasks: tuple[str, ...], inputs: Features) -> Mapping[str, torch.Tensor]:
-                arguments = _arguments(inputs, row_of, run.pad_id, has_segments=has_segments)
-                if run.memory is not None:
-                    arguments |= run.memory.read(inputs)
+                arguments = _arguments(inputs, row_of, settings.pad_id, has_segments=has_segments)
+                if settings.memory is not None:
+                    arguments |= settings.memory.read(inputs)
                 try:
                     moved = {name: _moved(tensor, self.device) for name, tensor in arguments.items()}
                     if not self.is_shared:
                         return {"": _rows(self.model(**moved, **named))}
-                    return {task: _rows(output) for task, output in self.model.each(tasks, **moved).items()}
+                    return {task: _rows(output) for task, output in self.model.forward_tasks(tasks, **moved).items()}
                 except torch.cuda.OutOfMemoryError:
                     lengths = inputs.lengths
-                    raise too_large(len(lengths), int(lengths[0]), run.max_tokens) from None
+                    raise too_large(len(lengths), int(lengths[0]), settings.max_tokens) from None
 
-            with _on(self.device), torch.inference_mode(), run.autocast():
+            with _on(self.device), torch.inference_mode(), settings.autocast():
                 yield called
         finally:
             self.model.train(was_training)
@@ -114,7 +114,7 @@ class TorchRunner:
         """Copy without waiting for a GPU."""
         torch.from_numpy(into).copy_(rows, non_blocking=self._is_gpu)
 
-    def waiter(self) -> Callable[[], None]:
+    def wait_function(self) -> Callable[[], None]:
         """What waits for the GPU."""
         if not self._is_gpu:
             return lambda: None

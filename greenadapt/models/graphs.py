@@ -90,7 +90,7 @@ class GraphRunner:
         """Copy at once."""
         into[:] = rows
 
-    def waiter(self) -> Callable[[], None]:
+    def wait_function(self) -> Callable[[], None]:
         """Nothing is left to wait for."""
         return lambda: None
 
@@ -109,7 +109,7 @@ def graph_inputs(checkpoint: Checkpoint) -> tuple[GraphInput, ...]:
     return tuple(names)
 
 
-def chosen(folder: Path, options: ReadingOptions) -> tuple[Backend, Quantize]:
+def choose_backend(folder: Path, options: ReadingOptions) -> tuple[Backend, Quantize]:
     """The backend that runs the model of ``folder``, and its numbers.
 
     Raises ``UsageError`` if a compiled model cannot be run so, or no model can, ``MissingError`` if what runs it is not

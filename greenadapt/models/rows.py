@@ -64,9 +64,11 @@ class Rows:
 
         Raises ``ValueError`` for any other id.
         """
-        positions, held = self.find(ids)
-        if not held.all():
-            raise ValueError(f"the model does not hold row {ids[~held].flat[0]}, one of {(~held).sum()} asked for")
+        positions, is_held = self.find(ids)
+        if not is_held.all():
+            raise ValueError(
+                f"the model does not hold row {ids[~is_held].flat[0]}, one of {(~is_held).sum()} asked for"
+            )
         return positions
 
     def find(self, ids: IntArray) -> tuple[IntArray, BoolArray]:
@@ -101,8 +103,8 @@ class RowTable:
             _release_pages(self.embedding)
         rows *= np.float32(self.shrink)
         if len(self.changed):
-            positions, held = self.changed.find(ids)
-            rows[held] = self.values[positions[held]]
+            positions, is_held = self.changed.find(ids)
+            rows[is_held] = self.values[positions[is_held]]
         return rows
 
     def blocks(self, n: int = 1 << 14) -> Iterator[Array]:

@@ -34,19 +34,19 @@ class ViewOutputs:
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class TaskInputs:
     """The examples of a block for one task."""
 
     examples: list[Input]
-    used: dict[str, list[list[int]]]
+    input_indices: dict[str, list[list[int]]]
     """View → the indices of the block's inputs that each example has, in order."""
 
     def outputs(self, logits: Mapping[int, Array]) -> list[ViewOutputs]:
         """The outputs of each example, from the logits of each of the block's inputs."""
         offsets = offsets_of(np.array([example.n_units for example in self.examples], np.int64))
         by_view: dict[str, list[Array]] = {}
-        for view, used in self.used.items():
-            values = [logits[i] for indices in used for i in indices]
+        for view, indices_of_examples in self.input_indices.items():
+            values = [logits[i] for indices in indices_of_examples for i in indices]
             units = [
                 np.where(feature.units >= 0, feature.units + offset, -1)
                 for offset, example in zip(offsets[:-1].tolist(), self.examples, strict=True)
@@ -54,9 +54,9 @@ class Read:
             ]
             by_view[view] = np.split(_largest(values, units, offsets[-1]), offsets[1:-1])
         results = []
-        for number, example in enumerate(self.examples):
-            base, expanded = (by_view[view][number] if view in by_view else None for view in ("base", "expanded"))
-            if len(by_view) == 2 and self.used["base"][number] == self.used["expanded"][number]:
+        for index, example in enumerate(self.examples):
+            base, expanded = (by_view[view][index] if view in by_view else None for view in ("base", "expanded"))
+            if len(by_view) == 2 and self.input_indices["base"][index] == self.input_indices["expanded"][index]:
                 expanded = base
             results.append(ViewOutputs(base, expanded, example.example))
         return results
@@ -71,10 +71,10 @@ def _largest(values: Sequence[Array], units: Sequence[IntArray], n_units: int) -
     all_values, all_units = np.concatenate(values), np.concatenate(units)
     order = np.argsort(all_units, kind="stable")
     order = order[np.searchsorted(all_units[order], 0) :]
-    spoken, begins = np.unique(all_units[order], return_index=True)
+    units_with_pieces, begins = np.unique(all_units[order], return_index=True)
     largest = np.full((n_units, all_values.shape[1]), -np.inf, np.float32)
-    if len(spoken):
-        largest[spoken] = np.maximum.reduceat(all_values[order], begins)
+    if len(units_with_pieces):
+        largest[units_with_pieces] = np.maximum.reduceat(all_values[order], begins)
     return largest
 
 
@@ -84,42 +84,42 @@ class Block:
 
     inputs: list[Feature]
     """The distinct inputs of the examples."""
-    read: dict[str, Read]
-    """By task."""
+    tasks: dict[str, TaskInputs]
+    """By the task's name."""
     ids: IntArray
     """All ids of the inputs and of the padding, ascending."""
 
     @classmethod
     def of(cls, entries: Sequence[Mapping[str, Input]], views: Sequence[str], pad_id: int) -> "Block":
         """Make a block of examples by task, in which equal inputs, also of several tasks, occur once."""
-        number: dict[tuple[bytes, bytes], int] = {}
+        index_of_input: dict[tuple[bytes, bytes], int] = {}
         inputs: list[Feature] = []
-        read = {}
+        tasks = {}
         for task in entries[0]:
             examples = [by_task[task] for by_task in entries]
-            used: dict[str, list[list[int]]] = {view: [[] for _ in examples] for view in views}
+            input_indices: dict[str, list[list[int]]] = {view: [[] for _ in examples] for view in views}
             for view in views:
-                for indices, example in zip(used[view], examples, strict=True):
+                for indices, example in zip(input_indices[view], examples, strict=True):
                     for feature in getattr(example, view):
-                        i = number.setdefault((feature.ids.tobytes(), feature.types.tobytes()), len(inputs))
+                        i = index_of_input.setdefault((feature.ids.tobytes(), feature.types.tobytes()), len(inputs))
                         if i == len(inputs):
                             inputs.append(feature)
                         indices.append(i)
-            read[task] = Read(examples, used)
+            tasks[task] = TaskInputs(examples, input_indices)
         occurs = np.zeros(max([pad_id, *(int(feature.ids.max()) for feature in inputs)]) + 1, bool)
         occurs[pad_id] = True
         for feature in inputs:
             occurs[feature.ids] = True
-        return cls(inputs, read, np.flatnonzero(occurs))
+        return cls(inputs, tasks, np.flatnonzero(occurs))
 
     def batches(self, max_tokens: int) -> Iterator[tuple[tuple[str, ...], list[int]]]:
         """The inputs that go through the model at once, the longest first, and the tasks that read all of them."""
-        tasks: list[list[str]] = [[] for _ in self.inputs]
-        for task, read in self.read.items():
-            for i in {i for of_examples in read.used.values() for indices in of_examples for i in indices}:
-                tasks[i].append(task)
+        tasks_of_input: list[list[str]] = [[] for _ in self.inputs]
+        for name, task in self.tasks.items():
+            for i in {i for by_example in task.input_indices.values() for indices in by_example for i in indices}:
+                tasks_of_input[i].append(name)
         groups: dict[tuple[str, ...], list[int]] = {}
-        for i, names in enumerate(tasks):
+        for i, names in enumerate(tasks_of_input):
             groups.setdefault(tuple(names), []).append(i)
         for group, members in groups.items():
             batch: list[int] = []
@@ -175,7 +175,7 @@ class Runner(Protocol):
         """Whether its work is started in a thread of its own while outputs are used."""
 
     def opened(
-        self, block: Block, run: Inference
+        self, block: Block, settings: Inference
     ) -> AbstractContextManager[Callable[[tuple[str, ...], Features], Mapping[str, Any]]]:
         """Within it: tasks and a batch of the block's inputs → for each task its rows, (b, n, k), or (b, 1, k) with one
         output per text, maybe not yet computed.
@@ -187,11 +187,11 @@ class Runner(Protocol):
     def copy(self, rows: Any, into: Array) -> None:
         """Copy the rows of a batch, maybe later."""
 
-    def waiter(self) -> Callable[[], None]:
+    def wait_function(self) -> Callable[[], None]:
         """What waits until all that was copied so far is there."""
 
 
-def pooled(outputs: ViewOutputs, pool: Pool) -> Array:
+def pooled_output(outputs: ViewOutputs, pool: Pool) -> Array:
     """One view's output, or the mean of both, equation 4 of arXiv 2004.03354: (n_units, k) float32."""
     views = {"base": [outputs.base], "expanded": [outputs.expanded], "mean": [outputs.base, outputs.expanded]}[pool]
     computed = [view for view in views if view is not None]
@@ -203,8 +203,8 @@ def pooled(outputs: ViewOutputs, pool: Pool) -> Array:
     return mean
 
 
-def streamed(
-    runner: Runner, examples: Iterable[Mapping[str, Input]], run: Inference
+def stream_tasks(
+    runner: Runner, examples: Iterable[Mapping[str, Input]], settings: Inference
 ) -> Generator[dict[str, ViewOutputs], None, None]:
     """Put examples of one or several tasks through a model, and yield their outputs in order.
 
@@ -215,35 +215,37 @@ def streamed(
 
     def size(by_task: Mapping[str, Input]) -> int:
         """The pieces of the task that has the most."""
-        return max(sum(len(part) for view in run.views for part in getattr(item, view)) for item in by_task.values())
+        return max(
+            sum(len(part) for view in settings.views for part in getattr(item, view)) for item in by_task.values()
+        )
 
-    groups = grouped(examples, size, run.block_pieces or runner.block_pieces, MOST_EXAMPLES)
-    with closing(ahead(Block.of(group, run.views, run.pad_id) for group in groups)) as blocks:
-        started = ((block, *_start(runner, block, run)) for block in blocks)
-        with closing(ahead(started) if runner.is_background else started) as running:
-            for block, logits, wait in running:
+    groups = grouped(examples, size, settings.block_pieces or runner.block_pieces, MOST_EXAMPLES)
+    with closing(ahead(Block.of(group, settings.views, settings.pad_id) for group in groups)) as blocks:
+        starting = ((block, *_start(runner, block, settings)) for block in blocks)
+        with closing(ahead(starting) if runner.is_background else starting) as started_blocks:
+            for block, logits, wait in started_blocks:
                 wait()
-                outputs = {task: read.outputs(logits[task]) for task, read in block.read.items()}
+                outputs = {name: task.outputs(logits[name]) for name, task in block.tasks.items()}
                 yield from (dict(zip(outputs, entry, strict=True)) for entry in zip(*outputs.values(), strict=True))
 
 
-def stream_task(runner: Runner, inputs: Iterable[Input], run: Inference) -> Iterator[ViewOutputs]:
-    """Put inputs of a single task through a model, and yield their outputs in order; see ``streamed``."""
-    with closing(streamed(runner, ({"": item} for item in inputs), run)) as entries:
+def stream_task(runner: Runner, inputs: Iterable[Input], settings: Inference) -> Iterator[ViewOutputs]:
+    """Put inputs of a single task through a model, and yield their outputs in order; see ``stream_tasks``."""
+    with closing(stream_tasks(runner, ({"": item} for item in inputs), settings)) as entries:
         for entry in entries:
             yield entry[""]
 
 
-def _start(runner: Runner, block: Block, run: Inference) -> tuple[dict[str, dict[int, Array]], Callable[[], None]]:
+def _start(runner: Runner, block: Block, settings: Inference) -> tuple[dict[str, dict[int, Array]], Callable[[], None]]:
     """Start the model on a block; returns by task the logits of each input, (n, k) with one output per piece, (1, k)
     with one per text, which are complete once the returned function was called.
     """
     lengths = [len(feature) for feature in block.inputs]
-    batches = [*block.batches(min(run.max_tokens, runner.batch_pieces or run.max_tokens))]
-    logits: dict[str, dict[int, Array]] = {task: {} for task in block.read}
+    batches = [*block.batches(min(settings.max_tokens, runner.batch_pieces or settings.max_tokens))]
+    logits: dict[str, dict[int, Array]] = {task: {} for task in block.tasks}
     # One array for all batches of a task: many would be strewn over the memory that each batch frees, which would grow.
     free: dict[str, Array] = {}
-    with runner.opened(block, run) as call:
+    with runner.opened(block, settings) as call:
         for tasks, batch in batches:
             for task, rows in call(tasks, Features.of([block.inputs[i] for i in batch])).items():
                 b, n, k = rows.shape
@@ -256,4 +258,4 @@ def _start(runner: Runner, block: Block, run: Inference) -> tuple[dict[str, dict
                 runner.copy(rows.reshape(b * n, k), into)
                 for i, of_input in zip(batch, into.reshape(b, n, k), strict=True):
                     logits[task][i] = of_input[: lengths[i]]
-        return logits, runner.waiter()
+        return logits, runner.wait_function()

@@ -47,11 +47,11 @@ class StreamedRows:
 
     def compact(self, ids: IntArray) -> IntArray:
         """Load the rows of ``ids`` and return the position of each, int64, in the shape of ``ids``."""
-        positions, held = self._rows.find(ids)
-        missing, inverse = np.unique(ids[~held], return_inverse=True)
+        positions, is_held = self._rows.find(ids)
+        missing, inverse = np.unique(ids[~is_held], return_inverse=True)
         if len(missing):
             self._load(missing)
-        positions[~held] = len(self._rows) + inverse
+        positions[~is_held] = len(self._rows) + inverse
         return positions
 
     def _load(self, ids: IntArray) -> None:

@@ -369,17 +369,17 @@ def _in_sentence(row: Json) -> Marked:
     start, end = (row[name] - row["sentence_start"] for name in ("start", "end"))
     sentence = row["sentence"]
     before, answer, after = map(printable, (sentence[:start], sentence[start:end], sentence[end:]))
-    return Marked(before, answer, after, _score_and_place(row))
+    return Marked(before, answer, after, _score_and_document(row))
 
 
 def _alone(label: str, answer: Json) -> Marked:
     """An answer without its sentence, but with its scores if it has any."""
     text = "no answer" if answer["start"] is None else _short(answer["answer"])
-    note = ", ".join(filter(None, (_score_and_place(answer), _measured(answer) if label else "")))
+    note = ", ".join(filter(None, (_score_and_document(answer), _measured(answer) if label else "")))
     return Marked("", text, note=note, label=label)
 
 
-def _score_and_place(answer: Json) -> str:
+def _score_and_document(answer: Json) -> str:
     """The probability of an answer, and its document."""
     if answer["logit"] is None:
         return "there is nothing to choose from"

@@ -154,8 +154,8 @@ class Endpoints:
         return questions, [(number, 0) for number in range(len(questions))], passages
 
     def _check_passages(self, n: int) -> None:
-        if n > (most := self._config.max_queue):
-            raise TooLargeError(f"{n:,} passages would be read, the most is {most:,}: ask for fewer")
+        if n > (limit := self._config.max_queue):
+            raise TooLargeError(f"{n:,} passages would be read, the most is {limit:,}: ask for fewer")
 
     def _check(self, name: str, sizes: Sequence[int]) -> None:
         longest = self._config.max_chars

@@ -234,8 +234,8 @@ def json_body(content: bytes, max_texts: int) -> Any:
             _check_names(path, value)
             if isinstance(value, list):
                 if len(value) > max_texts:
-                    n, most = f"{len(value):,}", f"{max_texts:,}"
-                    raise HTTPException(413, f"{path} has {n} entries, the most is {most}: send several requests")
+                    n, limit = f"{len(value):,}", f"{max_texts:,}"
+                    raise HTTPException(413, f"{path} has {n} entries, the most is {limit}: send several requests")
                 for i, entry in enumerate(value):
                     _check_names(path_text([name, i]), entry)
     return body

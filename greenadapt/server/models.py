@@ -17,13 +17,13 @@ from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.search.words import Words, words_of
-from greenadapt.models.streaming import pooled
+from greenadapt.models.streaming import pooled_output
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.server.guard import TooLargeError
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, expanded
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import AnswerCandidates, ranked, together
+from greenadapt.tasks.spans import AnswerCandidates, merge_candidates, ranked
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
@@ -192,7 +192,7 @@ class ServedModel:
     @property
     def view(self) -> Pool | None:
         """The view of predictions by default."""
-        return None if self.opened is None else self.opened.run.pool
+        return None if self.opened is None else self.opened.settings.pool
 
     def described(self) -> Json:
         """The model's description for clients."""
@@ -213,9 +213,9 @@ class ServedModel:
         """
         assert self.opened is not None
         encoder = self.opened.encoder
-        n, most = encoder.n_pieces(question), encoder.max_length // 2
-        if n > most:
-            raise TooLargeError(f"question has {n:,} pieces for {self.source.name}, the most is {most:,}: shorten it")
+        n, limit = encoder.n_pieces(question), encoder.max_length // 2
+        if n > limit:
+            raise TooLargeError(f"question has {n:,} pieces for {self.source.name}, the most is {limit:,}: shorten it")
 
     def example(self, record: str | Json, where: str) -> Example:
         """The example of the model's task in ``record``; raises ``InputError`` for anything else."""
@@ -228,12 +228,12 @@ class ServedModel:
         for views in dict.fromkeys(item.views for item in items):
             # The views of single tokenizations need every text read by both.
             margin = self.opened.margin if views == ("mean",) else None
-            run = replace(self.opened.run, pool=views[0] if len(views) == 1 else "mean")
-            opened = replace(self.opened, run=run, margin=margin)
+            settings = replace(self.opened.settings, pool=views[0] if len(views) == 1 else "mean")
+            opened = replace(self.opened, settings=settings, margin=margin)
             numbers = [i for i, item in enumerate(items) if item.views == views]
             outputs = opened.outputs(opened.inputs(items[i].example for i in numbers))
             for i, output in zip(numbers, outputs, strict=True):
-                results[i] = {view: self._result(output.example, pooled(output, view)) for view in views}
+                results[i] = {view: self._result(output.example, pooled_output(output, view)) for view in views}
         return [results[i] for i in range(len(items))]
 
     def _result(self, example: Example, logits: Any) -> Any:
@@ -245,13 +245,13 @@ class ServedModel:
         """The ``top`` best answers among the candidates of all texts, with the number of the ``document``.
 
         ``starts`` has the document of each text, and the character at which the text starts there. Raw logits are
-        compared, as for the windows of one document; see ``together``.
+        compared, as for the windows of one document; see ``merge_candidates``.
         """
         moved = [
             AnswerCandidates(tuple(item.moved(str(number), begin) for item in result.candidates), result.null)
             for (number, begin), result in zip(starts, results, strict=True)
         ]
-        best = ranked(together(moved, QaConfig.n_best), self._task.null_threshold)[:top]
+        best = ranked(merge_candidates(moved, QaConfig.n_best), self._task.null_threshold)[:top]
         return [
             {
                 **answer.candidate.as_dict(answer.score),

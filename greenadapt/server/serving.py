@@ -50,9 +50,9 @@ class ServeRequest:
 
     def __post_init__(self) -> None:
         self.retrieval.check_index(self.index)
-        passages, most = self.retrieval.n_passages, self.config.max_queue
-        if self.index is not None and passages > most:
-            raise UsageError(f"--passages is {passages} and --max-queue {most}: no question would ever fit")
+        passages, limit = self.retrieval.n_passages, self.config.max_queue
+        if self.index is not None and passages > limit:
+            raise UsageError(f"--passages is {passages} and --max-queue {limit}: no question would ever fit")
         if self.index is None and self.retrieval.passages is not None:
             require("search", "tantivy", by="a search")
 

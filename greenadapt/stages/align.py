@@ -52,7 +52,7 @@ def align(
         if model is None:
             raise UsageError("--vectors needs --model", "give the model whose space the vectors are mapped into")
         chosen = find_model(model)
-        source = _given_vectors(session, vectors, corpus)
+        source = _open_vectors(session, vectors, corpus)
     name = source.facts["corpus"]
     check_model(chosen, generative=True)
     check_align(session, name, chosen, config)
@@ -78,7 +78,7 @@ def trained_vectors(result: Result) -> VectorSource:
     return VectorSource(result.as_input(), facts, lambda: WordVectors.load(verified(result).folder), imported=False)
 
 
-def _given_vectors(session: Session, path: Path, corpus: str | None) -> VectorSource:
+def _open_vectors(session: Session, path: Path, corpus: str | None) -> VectorSource:
     """Vectors of a w2v result, or of a file, with any name as ``corpus``."""
     if path.is_dir():
         trained = open_result(path, W2V)

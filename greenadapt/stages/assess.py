@@ -12,7 +12,7 @@ from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, RowRecipe
 from greenadapt.corpus.lookup import Context, find_contexts
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import MissingError, require_torch
-from greenadapt.inference.models import one_process
+from greenadapt.inference.models import require_one_process
 from greenadapt.stages.align import fitted_vectors
 from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import CORPUS, EXPAND, W2V, OpenedBase, Session, model_of
@@ -48,7 +48,7 @@ def assess_rows(session: Session, model: str, config: AssessConfig) -> Json:
     Raises ``InputError`` or ``MissingError`` if ``model`` is not the folder of an expand result, or if an input that it
     was made from is missing or has changed.
     """
-    one_process("assess")
+    require_one_process("assess")
     expanded = open_result(Path(model), EXPAND)
     aligned = alignment_of(Path(model))
     base = OpenedBase(model_of(aligned))

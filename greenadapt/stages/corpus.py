@@ -9,7 +9,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.cluster import connected
 from greenadapt.config import CorpusConfig, TextLimits, TextOptions
 from greenadapt.corpus.download import REQUESTS_PER_ARTICLE, fetch_corpus, is_fetched, local_path
-from greenadapt.corpus.on_cluster import PARTS, prepare_on_cluster
+from greenadapt.corpus.on_cluster import FINISHED_PARTS, PARTS, prepare_on_cluster
 from greenadapt.corpus.opening import STDIN
 from greenadapt.corpus.prepared import HASHES_FILE, PreparedCorpus, prepare_corpus
 from greenadapt.corpus.pydocs import pydocs_versions
@@ -324,10 +324,9 @@ def run_prepare(
         return Outcome(counts, facts)
 
     change_message = "adding its new documents" if updated else Job.change_message
-    checkpoints = () if address is None else PARTS
-    return session.run(
-        place, Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, change_message=change_message)
-    )
+    checkpoints, scratch = ((), ()) if address is None else (FINISHED_PARTS, PARTS)
+    job = Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, scratch=scratch, change_message=change_message)
+    return session.run(place, job)
 
 
 def _limits(recipe: Recipe, arguments: dict[str, list[str]]) -> TextLimits:

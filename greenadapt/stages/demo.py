@@ -192,7 +192,7 @@ def _control(request: FinetuneRequest, ours: Result, base: Result) -> Json:
 
 CODE = "CODE"
 # Private use characters replace this mark-up, so that it survives the removal of other mark-up.
-_BEGIN, _END, _OTHER = "\ue000", "\ue001", "\ue002"
+_BEGIN, _END, _OTHER_MARKUP = "\ue000", "\ue001", "\ue002"
 _LETTERS = str.maketrans("0123456789abcdef", "ghijklmnopabcdef")
 _DIGITS = {letter: digit for digit, letter in _LETTERS.items()}
 _LITERAL = re.compile(r"(?<!`)``(?!\s)([^`\n]+)(?<!\s)``(?![`\\])")
@@ -207,7 +207,7 @@ _MARKED = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
 _SENTENCE_END = re.compile(rf"(?:(?<=[.!?])|(?<=[.!?]\)))(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)\s+(?=[(A-Z{_BEGIN}])")
 # A literal next to a letter or a quote would reveal the removed mark-up.
 _CLINGING = re.compile(rf"[^\s(\[{{,/–—-]{_BEGIN}|{_END}[^\s)\]}},;:.!?/–—-]")
-_NO_PROSE = re.compile(rf"[{_OTHER}`|]|>>>|://|\.\.\s")
+_NO_PROSE = re.compile(rf"[{_OTHER_MARKUP}`|]|>>>|://|\.\.\s")
 _FEWEST_WORDS, _MOST_WORDS = 5, 60
 _LARGEST_SHARE = 4
 """At most one in this many sentences of a part is from the same package."""
@@ -256,8 +256,8 @@ def labelled_sentences(docstring: str) -> Iterator[Sentence]:
     if "``" not in docstring:
         return
     text = _LITERAL.sub(_mark, docstring)
-    text = _EMPHASIS.sub(rf"{_OTHER}\g<0>", _BACKTICK.sub(_OTHER, text))
-    text = _COLUMNS.sub(rf"{_OTHER}\g<0>", text)
+    text = _EMPHASIS.sub(rf"{_OTHER_MARKUP}\g<0>", _BACKTICK.sub(_OTHER_MARKUP, text))
+    text = _COLUMNS.sub(rf"{_OTHER_MARKUP}\g<0>", text)
     for sentence in (part for paragraph in paragraphs(text) for part in _SENTENCE_END.split(paragraph)):
         if _is_usable(sentence):
             labelled = _labelled(sentence)
@@ -267,7 +267,7 @@ def labelled_sentences(docstring: str) -> Iterator[Sentence]:
 
 def _mark(literal: re.Match[str]) -> str:
     if not _CODE.fullmatch(literal[1]):
-        return _OTHER
+        return _OTHER_MARKUP
     # As letters, the code survives the removal of other mark-up, and looks like prose.
     return f"{_BEGIN}{literal[1].encode().hex().translate(_LETTERS)}{_END}"
 
@@ -315,8 +315,8 @@ def _parts(by_package: dict[str, list[Sentence]], sizes: dict[str, int]) -> dict
     chosen: dict[str, list[Sentence]] = {part: [] for part in sizes}
     for package in sorted(by_package, key=lambda name: (-len(by_package[name]), name)):
         part = min(sizes, key=lambda name: len(chosen[name]) / sizes[name])
-        most = max(1, sizes[part] // _LARGEST_SHARE)
-        chosen[part] += sorted(by_package[package], key=_digest)[:most]
+        max_sentences = max(1, sizes[part] // _LARGEST_SHARE)
+        chosen[part] += sorted(by_package[package], key=_digest)[:max_sentences]
     return {part: sorted(chosen[part], key=_digest)[:size] for part, size in sizes.items()}
 
 

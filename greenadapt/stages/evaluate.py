@@ -12,7 +12,7 @@ from greenadapt.checkpoints.layout import SCORES, read_seeds
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, PoolChoice, ReadingOptions
 from greenadapt.errors import InputError, UsageError, require
-from greenadapt.inference.models import OpenedModel, check_reading, one_process, pool_of
+from greenadapt.inference.models import OpenedModel, check_reading, pool_of, require_one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere, scores_folder
 from greenadapt.progress import Progress
@@ -71,7 +71,7 @@ def evaluate(request: EvaluateRequest, progress: Progress) -> list[Evaluated]:
     Raises ``MissingError`` or ``InputError`` if the model or a file is missing or invalid, ``MissingError`` if the
     package that runs the model or, for the scores of classes, scikit-learn is not installed.
     """
-    one_process("evaluate")
+    require_one_process("evaluate")
     folders = _folders(request)
     check_reading([*folders.values()], request.reading)
     check_memories(folders.values(), request.reading.memory)
@@ -124,9 +124,11 @@ def _with_fields(folder: TaskFolder, fields: Json) -> TaskFolder:
             f"--text-field and --label-field are for classification, the model is for {folder.task.name}",
             "leave them out",
         )
-    n_given, n_read = len(fields.get("text_fields", folder.task.text_fields)), len(folder.task.text_fields)
-    if n_given != n_read:
-        raise UsageError(f"--text-field is given {n_given} times, the model reads {n_read}", "give it as in training")
+    n_fields, n_expected = len(fields.get("text_fields", folder.task.text_fields)), len(folder.task.text_fields)
+    if n_fields != n_expected:
+        raise UsageError(
+            f"--text-field is given {n_fields} times, the model reads {n_expected}", "give it as in training"
+        )
     return replace(folder, task=replace(folder.task, **fields))
 
 

@@ -96,16 +96,16 @@ def index(session: Session, request: IndexRequest) -> Json:
 def _updated(current: IndexFacts, request: IndexRequest, folder: str) -> IndexFacts:
     """The facts of the updated index; raises ``ConflictError`` if it was made differently."""
     facts = request.facts()
-    keep_both = "keep both with another --out, or replace it with --force"
+    advice = "keep both with another --out, or replace it with --force"
     if settings := describe_difference(asdict(current.config), asdict(facts.config)):
         fix = ""
         if current.config.sample_by != facts.config.sample_by:
             fix = f"give --sample-by {current.config.sample_by}, or "
-        raise ConflictError(f"{folder} was made with other settings ({settings})", fix + keep_both)
+        raise ConflictError(f"{folder} was made with other settings ({settings})", fix + advice)
     if (current.model and current.model.sha256) != (facts.model and facts.model.sha256):
         old, new = ("none" if model is None else model.source for model in (current.model, facts.model))
         fix = f"give --model {old}" if current.model and not facts.model else "use the same"
-        raise ConflictError(f"{folder} was made with another model ({old}, now {new})", f"{fix}, or {keep_both}")
+        raise ConflictError(f"{folder} was made with another model ({old}, now {new})", f"{fix}, or {advice}")
     if current.documents.keys() != facts.documents.keys() and not request.update:
         raise ConflictError(
             f"{folder} was made from other documents ({', '.join(current.documents.values())})",

@@ -235,8 +235,8 @@ _pipes: dict[tuple[int, int], bytes] = {}
 """The content of each pipe of a shell, which can be read only once, by device and inode."""
 
 
-def read_small(path: Path, most: int = _MOST_TEXT, *, may_be_pipe: bool = False) -> bytes:
-    """The bytes of a regular file of at most ``most`` bytes, or of a pipe, such as a shell's ``<(…)``.
+def read_small(path: Path, max_bytes: int = _MOST_TEXT, *, may_be_pipe: bool = False) -> bytes:
+    """The bytes of a regular file of at most ``max_bytes`` bytes, or of a pipe, such as a shell's ``<(…)``.
 
     A pipe is read once, and its content remembered. Raises ``InputError`` for a larger file, another kind of file, or a
     pipe that does not end in time, and ``OSError`` as ``open``.
@@ -250,15 +250,15 @@ def read_small(path: Path, most: int = _MOST_TEXT, *, may_be_pipe: bool = False)
         if stat.S_ISFIFO(status.st_mode) and may_be_pipe:
             key = (status.st_dev, status.st_ino)
             if key not in _pipes:
-                _pipes[key] = _read_pipe(handle, path, most)
+                _pipes[key] = _read_pipe(handle, path, max_bytes)
             return _pipes[key]
         if not (stat.S_ISREG(status.st_mode) or path.samefile(os.devnull)):
             raise InputError(f"{path} is a pipe or a device", "give a file")
         content = bytearray()
-        while block := os.read(handle, min(most + 1 - len(content), _BLOCK)):
+        while block := os.read(handle, min(max_bytes + 1 - len(content), _BLOCK)):
             content += block
-            if len(content) > most:
-                raise _too_large(path, most)
+            if len(content) > max_bytes:
+                raise _too_large(path, max_bytes)
         return bytes(content)
     finally:
         os.close(handle)
@@ -275,24 +275,24 @@ def read_toml(path: Path, hint: str, *, may_be_pipe: bool = False) -> dict[str, 
         raise InputError(f"{path} is not TOML ({error})", hint) from None
 
 
-def _read_pipe(handle: int, path: Path, most: int) -> bytes:
+def _read_pipe(handle: int, path: Path, max_bytes: int) -> bytes:
     content, end = bytearray(), time.monotonic() + _PATIENCE
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     while (seconds := end - time.monotonic()) > 0:
         if not poll.poll(1000 * seconds):
             break
-        block = os.read(handle, min(most + 1 - len(content), _BLOCK))
+        block = os.read(handle, min(max_bytes + 1 - len(content), _BLOCK))
         content += block
-        if len(content) > most:
-            raise _too_large(path, most)
+        if len(content) > max_bytes:
+            raise _too_large(path, max_bytes)
         if not block:
             return bytes(content)
     raise InputError(f"{path} is a pipe that has not ended after {_PATIENCE:g} s", "write it to a file, and give that")
 
 
-def _too_large(path: Path, most: int) -> InputError:
-    return InputError(f"{path} is larger than {byte_size(most)}, which no such file is", "check the path")
+def _too_large(path: Path, max_bytes: int) -> InputError:
+    return InputError(f"{path} is larger than {byte_size(max_bytes)}, which no such file is", "check the path")
 
 
 Json = dict[str, Any]

@@ -71,8 +71,8 @@ class _TooLargeError(Exception):
     pass
 
 
-def _bounded(stream: Any, most: int) -> Any:
-    """The stream of an answer, which ends in an error beyond ``most`` bytes."""
+def _bounded(stream: Any, max_bytes: int) -> Any:
+    """The stream of an answer, which ends in an error beyond ``max_bytes`` bytes."""
     base: Any = type(stream)  # of httpx or its successor, whichever the hub's library uses
 
     class Bounded(base):  # type: ignore[misc]
@@ -83,7 +83,7 @@ def _bounded(stream: Any, most: int) -> Any:
             n = 0
             for block in stream:
                 n += len(block)
-                if n > most:
+                if n > max_bytes:
                     raise _TooLargeError
                 yield block
 

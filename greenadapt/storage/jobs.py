@@ -49,7 +49,7 @@ from greenadapt.storage.results import (
     Manifest,
     Result,
     damaged_files,
-    other_inputs,
+    differing_inputs,
     paths_of,
     read_manifest,
     refuse_overlap,
@@ -183,7 +183,7 @@ def plan_job(place: Place, job: Job, *, force: bool) -> Planned:
     current = place.current()
     why = "--force" if force else "no result yet"
     if current is not None and not force:
-        _refuse_other(place, job, current.manifest, manifest)
+        _refuse_difference(place, job, current.manifest, manifest)
         changed = _changed_inputs(job, current, manifest)
         if job.replaced_only_by_force:
             current = verified(current)
@@ -306,32 +306,34 @@ def check_place(place: Place, stage: str, config: Json, *, force: bool) -> None:
     _refuse_overlap(place, {})
     current = place.current()
     if current is not None and not force:
-        settings = _other_settings(place, current.manifest, Manifest(stage, plain(config), {}))
+        settings = _differing_settings(place, current.manifest, Manifest(stage, plain(config), {}))
         if settings:
-            raise ConflictError(f"{place.path} exists with another configuration ({settings})", _keep_both(place))
+            raise ConflictError(
+                f"{place.path} exists with another configuration ({settings})", _advice_to_keep_both(place)
+            )
     else:
         _refuse_irreplaceable(place)
 
 
-def _refuse_other(place: Place, job: Job, old: Manifest, new: Manifest) -> None:
+def _refuse_difference(place: Place, job: Job, old: Manifest, new: Manifest) -> None:
     """Raise ``ConflictError`` with the difference unless ``old`` is an earlier state of ``new``."""
-    settings = _other_settings(place, old, new)
-    inputs = other_inputs(old.inputs, new.inputs, place.path, linked=place.linked)
+    settings = _differing_settings(place, old, new)
+    inputs = differing_inputs(old.inputs, new.inputs, place.path, linked=place.linked)
     if settings or inputs:
         problem = "exists with another configuration" if settings else "was made from other inputs"
         changes = [settings] * bool(settings) + [f"{name}: {change}" for name, change in inputs.items()]
         hint = "" if settings else _advice(job, inputs)
-        raise ConflictError(f"{place.path} {problem} ({', '.join(changes)})", hint or _keep_both(place))
+        raise ConflictError(f"{place.path} {problem} ({', '.join(changes)})", hint or _advice_to_keep_both(place))
 
 
-def _other_settings(place: Place, old: Manifest, new: Manifest) -> str:
+def _differing_settings(place: Place, old: Manifest, new: Manifest) -> str:
     """The settings that differ, if any; raises ``ConflictError`` for a result of another stage."""
     if old.stage != new.stage:
         raise ConflictError(f"{place.path} holds a result of {old.stage}, not of {new.stage}", "use --force")
     return describe_difference(old.config, new.config)
 
 
-def _keep_both(place: Place) -> str:
+def _advice_to_keep_both(place: Place) -> str:
     return f"keep both with {'--variant NAME' if place.linked else 'another --out'}, or replace it with --force"
 
 

@@ -33,14 +33,14 @@ def lock(path: Path, result: Path | None = None, command: str | None = None) -> 
     new_folders = [folder for folder in path.parents if not folder.exists()]
     with creating(result):
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = _acquire(path, result, command)
+        file_lock = _acquire(path, result, command)
     try:
         yield
     finally:
-        if held.lock_counter == 1:
+        if file_lock.lock_counter == 1:
             with suppress(PermissionError):  # Windows removes no open file
                 path.unlink(missing_ok=True)
-        held.release()
+        file_lock.release()
         with suppress(OSError):  # unless something was written into them
             for folder in new_folders:
                 folder.rmdir()
@@ -72,16 +72,16 @@ def _content(path: Path) -> str:
 
 def _acquire(path: Path, result: Path, command: str | None) -> BaseFileLock:
     process = f"process {os.getpid()} on {socket.gethostname()}"
-    held = FileLock(path, _PATIENCE, is_singleton=True, preserve_lock_file=True, fallback_to_soft=False)
+    file_lock = FileLock(path, _PATIENCE, is_singleton=True, preserve_lock_file=True, fallback_to_soft=False)
     try:
-        held.acquire(poll_interval=_INTERVAL)
+        file_lock.acquire(poll_interval=_INTERVAL)
     except Timeout:
         owner = _owner(path)
         if owner.partition(" (")[0] == process:
             raise LockedError(f"another thread of this process is writing {result}", "wait until it ends") from None
         raise LockedError(f"{owner} is writing {result}", "wait until it ends, or stop it") from None
-    if held.lock_counter > 1:
-        return held
+    if file_lock.lock_counter > 1:
+        return file_lock
     try:
         if (content := _content(path)) and not _OWN.match(content):
             raise ConflictError(
@@ -90,6 +90,6 @@ def _acquire(path: Path, result: Path, command: str | None) -> BaseFileLock:
             )
         path.write_text(process + (f" ({command})" if command else ""), "utf-8", "surrogateescape")
     except BaseException:
-        held.release()
+        file_lock.release()
         raise
-    return held
+    return file_lock

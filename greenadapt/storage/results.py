@@ -43,7 +43,7 @@ def same_content(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return bool(old["sha256"] == new["sha256"] or ("content" in old and old["content"] == new.get("content")))
 
 
-def other_inputs(old: Inputs, new: Inputs, folder: Path, *, linked: bool) -> dict[str, str]:
+def differing_inputs(old: Inputs, new: Inputs, folder: Path, *, linked: bool) -> dict[str, str]:
     """``old → new`` by name for every input that is a different file, folder or data set, or was added or removed.
 
     Moved files with the same content count as the same input, and so does new content under the same path. Stages of

@@ -90,9 +90,9 @@ def macro_f1(sums: Array) -> Array:
     F1 = 2 TP / (gold + predicted); a class in neither does not count, as in scikit-learn.
     """
     hits, n_gold, n_predicted = np.moveaxis(sums.reshape(*sums.shape[:-1], 3, -1), -2, 0)
-    n_both = n_gold + n_predicted
-    f1: Array = np.divide(2 * hits, n_both, out=np.zeros_like(n_both), where=n_both > 0)
-    return np.asarray(f1.sum(-1) / np.maximum((n_both > 0).sum(-1), 1))
+    n_total = n_gold + n_predicted
+    f1: Array = np.divide(2 * hits, n_total, out=np.zeros_like(n_total), where=n_total > 0)
+    return np.asarray(f1.sum(-1) / np.maximum((n_total > 0).sum(-1), 1))
 
 
 def moments(gold: Sequence[float], predicted: Sequence[float]) -> Array:
@@ -483,5 +483,5 @@ def _class(text: Text) -> str:
 def _list_labels(labels: Iterable[str] | Mapping[str, int]) -> str:
     """The first few labels, with their counts if ``labels`` is a mapping."""
     names = [f"{label} ({labels[label]:,})" if isinstance(labels, Mapping) else label for label in labels]
-    n_others = len(names) - _MAX_LABELS_IN_MESSAGE
-    return ", ".join(names[:_MAX_LABELS_IN_MESSAGE]) + (f" and {n_others} more" if n_others > 0 else "")
+    n_more = len(names) - _MAX_LABELS_IN_MESSAGE
+    return ", ".join(names[:_MAX_LABELS_IN_MESSAGE]) + (f" and {n_more} more" if n_more > 0 else "")

@@ -332,20 +332,22 @@ class QuestionTask:
         for text, group in groupby(questions, key=attrgetter("context")):
             on_text = list(group)
             encodings = encoder.tokenizer.encode_batch([text, *(question.question for question in on_text)])
-            context, *asked = [[encoding.base, encoding.expanded][: 1 + encoder.has_words] for encoding in encodings]
+            context, *question_views = [
+                [encoding.base, encoding.expanded][: 1 + encoder.has_words] for encoding in encodings
+            ]
             units = word_units(text, self.word_unit)
             units_of_view = [find_units(pieces.spans[:, 0], units) for pieces in context]
             sizes = np.bincount(units_of_view[0][units_of_view[0] >= 0], minlength=len(units))
-            for question, pieces_of_view in zip(on_text, asked, strict=True):
+            for question, pieces_of_view in zip(on_text, question_views, strict=True):
                 views = []
-                for pieces, of_piece, whole in zip(context, units_of_view, pieces_of_view, strict=True):
-                    m, ids = len(pieces.ids), whole.ids[:room]
+                for pieces, unit_of_piece, question_pieces in zip(context, units_of_view, pieces_of_view, strict=True):
+                    m, ids = len(pieces.ids), question_pieces.ids[:room]
                     if self.stride is None:
                         sequence = merged(windows(m, len(ids), *limits))
                     else:
                         sequence = strided(m, len(ids), self.stride, *limits)
-                    is_cut = len(whole.ids) > room
-                    views.append(_View(encoder, pieces, of_piece, ids, is_cut, sequence or [_EMPTY], len(units)))
+                    is_cut = len(question_pieces.ids) > room
+                    views.append(_View(encoder, pieces, unit_of_piece, ids, is_cut, sequence or [_EMPTY], len(units)))
                 n_null = min(len(view.windows) for view in views) if self.has_null else 0
                 yield replace(question, words=units, sizes=sizes), [replace(view, n_null=n_null) for view in views]
 

@@ -83,7 +83,7 @@ class Ranked:
     score: float
 
 
-def together(predictions: Iterable[AnswerCandidates], n_best: int) -> AnswerCandidates:
+def merge_candidates(predictions: Iterable[AnswerCandidates], n_best: int) -> AnswerCandidates:
     """Merge the candidates for a question from several contexts.
 
     Logits are compared directly, as between the windows of a context; the logit of "no answer" is the lowest of all. Of

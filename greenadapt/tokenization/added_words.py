@@ -120,9 +120,9 @@ def _is_alone(words: Sequence[str], vocabulary: BaseVocabulary, *, marked: bool)
         before = "a "
     encodings = probe.encode_batch_fast([before + word for word in words], add_special_tokens=False)
     n_before = int(vocabulary.whole_texts)
-    alone = (encoding.ids[n_before:] == [ids[entry]] for encoding, entry in zip(encodings, entries, strict=True))
+    are_single = (encoding.ids[n_before:] == [ids[entry]] for encoding, entry in zip(encodings, entries, strict=True))
     no_words = (word in special_texts or word.isspace() or not _ASCII_WHITESPACE.isdisjoint(word) for word in words)
-    return np.array([is_single and not no_word for is_single, no_word in zip(alone, no_words, strict=True)], bool)
+    return np.array([is_single and not no_word for is_single, no_word in zip(are_single, no_words, strict=True)], bool)
 
 
 def _exportable(words: Sequence[str], tokenizer: Tokenizer) -> BoolArray:

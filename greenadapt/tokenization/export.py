@@ -30,7 +30,7 @@ from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer, t
 from greenadapt.tokenization.words import SPACE, UNSPACED, is_of_spaced_word
 
 _WHITE = r"\s+"
-_OF_ONE_TOKEN = r"^ (?=(\w+|<\w+>|\[\w+\])$)"
+_SINGLE_TOKEN = r"^ (?=(\w+|<\w+>|\[\w+\])$)"
 _WORD = f"(?:(?!{UNSPACED})[\\w\\x{{200C}}\\x{{200D}}])"
 _SECOND_SPACE = f"^ (?=[ {SPACE}])"
 
@@ -53,7 +53,7 @@ def with_words(base: Json, words: list[str], first_id: int) -> Json:
     normalizers = [{**step, "content": " "} if step.get("content") == SPACE else step for step in normalizers]
     if len(steps) > 1:  # WhitespaceSplit, which drops the spaces that tokens consume
         normalizers += [_replace(_WHITE, " "), {"type": "Strip", "strip_left": False, "strip_right": True}]
-    normalizers += [{"type": "Prepend", "prepend": " "}, _replace(_OF_ONE_TOKEN, ""), _replace(_SECOND_SPACE, "")]
+    normalizers += [{"type": "Prepend", "prepend": " "}, _replace(_SINGLE_TOKEN, ""), _replace(_SECOND_SPACE, "")]
     pre_tokenizer = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": True}
     return {**changed, "normalizer": {"type": "Sequence", "normalizers": normalizers}, "pre_tokenizer": pre_tokenizer}
 
@@ -71,15 +71,17 @@ def with_pre_tokens(base: Json, entries: Iterable[str]) -> Json:
             before_space.add(before)
         elif is_of_spaced_word(before) and not is_of_spaced_word(after):
             successors[before].add(after)
-    not_behind = f"(?<!{_one_of(before_space)})" if before_space else ""
-    not_before = "".join(f"(?!(?<={_one_of(before)}){_one_of(after)})" for before, after in sorted(successors.items()))
+    not_behind = f"(?<!{_character_class(before_space)})" if before_space else ""
+    not_before = "".join(
+        f"(?!(?<={_character_class(before)}){_character_class(after)})" for before, after in sorted(successors.items())
+    )
     pattern = f"{not_behind}{SPACE}{_WORD}+(?!{_WORD}){not_before}"
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     steps = [*_steps(base["pre_tokenizer"], "pretokenizers"), split]
     return {**base, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
 
 
-def _one_of(characters: Iterable[str]) -> str:
+def _character_class(characters: Iterable[str]) -> str:
     return "[" + "".join(f"\\x{{{ord(character):X}}}" for character in sorted(characters)) + "]"
 
 

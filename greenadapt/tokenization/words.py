@@ -105,7 +105,7 @@ class WordBounds:
     def of(cls, tokenizer: Tokenizer, unk_id: int | None) -> "WordBounds":
         """The bounds for a tokenizer's vocabulary; added tokens are words by themselves."""
         entries: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-        alone = tokenizer.get_added_tokens_decoder()
+        added_tokens = tokenizer.get_added_tokens_decoder()
         size = 1 + max(entries.values(), default=-1)
         bounds = bytearray(size), bytearray(size)
         has_bytes = getattr(tokenizer.model, "byte_fallback", unk_id is None)
@@ -116,7 +116,7 @@ class WordBounds:
             text = entry.lstrip(SPACE)
             if row in of_bytes:
                 ends = (_INNER if "\udc80" <= of_bytes[row] < "\udcc0" else _WORD), _WORD
-            elif row in alone:
+            elif row in added_tokens:
                 ends = _ALONE, _ALONE
             elif not text:
                 ends = _MARK, _MARK

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import Pool, PoolChoice
-from greenadapt.models.streaming import ViewOutputs, pooled
+from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
 from greenadapt.storage.files import Json
@@ -116,9 +116,9 @@ class Evaluation:
         for output in outputs:
             read_twice += output.base is not output.expanded
             for name in pools:
-                predictions[name].append(task.decode(output.example, pooled(output, name)))
+                predictions[name].append(task.decode(output.example, pooled_output(output, name)))
                 if keep_logits and name != "mean":
-                    logits.setdefault(name, []).append(pooled(output, name))
+                    logits.setdefault(name, []).append(pooled_output(output, name))
             bar.advance(1)
         scores: dict[str, Json] = {name: task.score(examples, predictions[name]) for name in pools}
 

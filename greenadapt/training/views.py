@@ -36,7 +36,7 @@ from greenadapt.training.batches import (
 
 _QUESTIONS = "QuestionAnswering"
 _NO_PARTNER = -1
-_NO_PLACES = np.zeros((2, 2, 0), np.int32)
+_NO_PIECES = np.zeros((2, 2, 0), np.int32)
 _IMPOSSIBLE = -1e30  # logit of probability 0; two of -inf would have a divergence of NaN
 
 
@@ -47,13 +47,13 @@ class PairedDataset:
     Pair j is ``pairs[j]`` (2,), the numbers of a base and an expanded input. They are equal if both views have the same
     pieces, which the model then reads once, with twice the loss; the second is -1 if an input (a window) has no
     partner. Item i has the pairs ``firsts[i]:firsts[i + 1]``. The predictions of pair j are compared at the units
-    ``offsets[j]:offsets[j + 1]``, whose first and last pieces are in ``places`` (view, first or last, m) int32.
+    ``offsets[j]:offsets[j + 1]``, whose first and last pieces are in ``unit_pieces`` (view, first or last, m) int32.
     """
 
     views: TaskDataset
     pairs: IntArray
     firsts: IntArray
-    places: IntArray
+    unit_pieces: IntArray
     offsets: IntArray
     weight: float
     """λ."""
@@ -65,7 +65,7 @@ class PairedDataset:
         Windows of a question with the answer are paired in order, and so are those without it.
         """
         pairs: list[list[int]] = []
-        places: list[IntArray] = []
+        unit_pieces: list[IntArray] = []
         counts = []
         _, firsts, _ = flattened(items)
         for item, (base, expanded) in zip(items, firsts.tolist(), strict=True):
@@ -78,14 +78,16 @@ class PairedDataset:
                 numbers += [] if j is None else [(base if is_same else expanded) + j]
                 pairs.append([*numbers, _NO_PARTNER][:2])
                 differ = i is not None and j is not None and not is_same
-                places.append(shared_places(item.base[i or 0], item.expanded[j or 0]) if differ else _NO_PLACES)
+                unit_pieces.append(
+                    shared_unit_pieces(item.base[i or 0], item.expanded[j or 0]) if differ else _NO_PIECES
+                )
             counts.append(len(pairs) - n_before)
-        sizes = np.array([part.shape[-1] for part in places], np.int64)
+        sizes = np.array([part.shape[-1] for part in unit_pieces], np.int64)
         return cls(
             views,
             np.array(pairs, np.int64).reshape(-1, 2),
             offsets_of(np.array(counts, np.int64)),
-            np.concatenate([_NO_PLACES, *places], axis=2),
+            np.concatenate([_NO_PIECES, *unit_pieces], axis=2),
             offsets_of(sizes),
             weight,
         )
@@ -139,12 +141,15 @@ class PairedDataset:
         is_unit = np.arange(sizes.max(initial=0)) < sizes[sizes > 0, None]  # (d, m)
         units = np.concatenate([np.zeros(0, np.int64), *(np.arange(*self.offsets[[j, j + 1]]) for j in compared)])
         n = 1 if self.head == "SequenceClassification" else batch.ids.shape[1]
-        places = np.full((2, 2, *is_unit.shape), _NO_PARTNER)
-        places[:, :, is_unit] = self.places[:, :, units] + np.repeat(rows * n, sizes[sizes > 0], axis=1)[:, None]
+        output_indices = np.full((2, 2, *is_unit.shape), _NO_PARTNER)
+        first_outputs = np.repeat(rows * n, sizes[sizes > 0], axis=1)[:, None]
+        output_indices[:, :, is_unit] = self.unit_pieces[:, :, units] + first_outputs
         return PairedBatch(
             **vars(batch),
             readings=torch.from_numpy(readings),
-            places=torch.from_numpy(places if self.head == _QUESTIONS else places[:, 0, is_unit]),
+            output_indices=torch.from_numpy(
+                output_indices if self.head == _QUESTIONS else output_indices[:, 0, is_unit]
+            ),
             weight=self.weight,
         )
 
@@ -160,11 +165,11 @@ class PairedDataset:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairedBatch(Batch):
-    """A batch of pairs of inputs, and the places where their outputs are compared."""
+    """A batch of pairs of inputs, and the indices of the outputs that are compared."""
 
     readings: torch.Tensor
     """(r,) int64: the input of each term of the loss; those that both views share are repeated."""
-    places: torch.Tensor
+    output_indices: torch.Tensor
     """(2, u) int64: for each view and each of the u compared units, the index of its output in the flattened batch; for
     windows (2, 2, d, m): by view the first and last pieces of at most m words in d pairs, -1 for none."""
     weight: float
@@ -190,24 +195,24 @@ class PairedBatch(Batch):
             logits = torch.stack([output["start_logits"], output["end_logits"]]).float().flatten(1)
             first, second = (
                 logits.gather(1, at.clamp(min=0).flatten(1)).view_as(at).masked_fill(at < 0, _IMPOSSIBLE)
-                for at in self.places
+                for at in self.output_indices
             )
             return divergence_sum(first, second) / 2
-        first, second = output["logits"].float().flatten(0, -2)[self.places]
+        first, second = output["logits"].float().flatten(0, -2)[self.output_indices]
         if self.targets.is_floating_point():
             return mse_loss(first, second, reduction="sum")
         return divergence_sum(first, second)
 
 
-def shared_places(first: Feature, second: Feature) -> IntArray:
+def shared_unit_pieces(first: Feature, second: Feature) -> IntArray:
     """The first and the last piece of each unit in both features, ascending: (view, first or last, n) int32."""
-    (units, places), (other_units, other_places) = _places(first), _places(second)
-    shared, i, j = np.intersect1d(units, other_units, assume_unique=True, return_indices=True)
+    (first_units, first_pieces), (second_units, second_pieces) = _unit_pieces(first), _unit_pieces(second)
+    shared, i, j = np.intersect1d(first_units, second_units, assume_unique=True, return_indices=True)
     is_unit = shared >= 0
-    return np.stack([places[:, i[is_unit]], other_places[:, j[is_unit]]]).astype(np.int32)
+    return np.stack([first_pieces[:, i[is_unit]], second_pieces[:, j[is_unit]]]).astype(np.int32)
 
 
-def _places(feature: Feature) -> tuple[IntArray, IntArray]:
+def _unit_pieces(feature: Feature) -> tuple[IntArray, IntArray]:
     """The units of a feature, ascending, (m,), and the first and the last piece of each, (2, m)."""
     units, begins = np.unique(feature.units, return_index=True)
     ends = len(feature) - 1 - np.unique(feature.units[::-1], return_index=True)[1]
@@ -225,8 +230,10 @@ def _partners(item: Input, head: str) -> Iterator[tuple[int | None, int | None]]
         yield from zip_longest(with_answer(item.base, answer), with_answer(item.expanded, answer))
 
 
-def unlabelled_inputs(data: TaskData, examples: Sequence[Any], labelled: Sequence[Input], most: int) -> list[Input]:
-    """The first ``most`` chunks or texts of ``examples`` whose views differ, as separate inputs.
+def unlabelled_inputs(
+    data: TaskData, examples: Sequence[Any], labelled: Sequence[Input], max_inputs: int
+) -> list[Input]:
+    """The first ``max_inputs`` chunks or texts of ``examples`` whose views differ, as separate inputs.
 
     Their targets are like those of the ``labelled`` inputs, but ignored. Raises ``InputError`` if no text differs.
     """
@@ -236,14 +243,14 @@ def unlabelled_inputs(data: TaskData, examples: Sequence[Any], labelled: Sequenc
         for base, expanded in zip(item.base, item.expanded, strict=True):
             if not np.array_equal(base.ids, expanded.ids):
                 inputs.append(Input([_without_label(base, target)], [_without_label(expanded, target)], item.n_units))
-        if len(inputs) >= most:
+        if len(inputs) >= max_inputs:
             break
     if not inputs:
         raise InputError(
             f"both tokenizations are the same in all {len(examples):,} texts of --unlabelled",
             "give text of the domain that the model was adapted to",
         )
-    return inputs[:most]
+    return inputs[:max_inputs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +277,7 @@ class TaughtBatch(PairedBatch):
 
     def loss_sum(self, head: str, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """μ (KL(t‖p) + KL(t‖q)), summed over the units, () float32; of a regression μ ((p - t)² + (q - t)²)."""
-        first, second = output["logits"].float().flatten(0, -2)[self.places]
+        first, second = output["logits"].float().flatten(0, -2)[self.output_indices]
         loss = squared_teaching_sum if self.targets.is_floating_point() else teaching_sum
         return self.weight * loss(first, second)
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import resource
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import pytest
 from greenadapt.cluster import Cluster, connected
 from greenadapt.config import CorpusConfig
 from greenadapt.corpus import on_cluster, prepared, readers
-from greenadapt.corpus.on_cluster import prepare_on_cluster
+from greenadapt.corpus.on_cluster import PARTS, prepare_on_cluster
 from greenadapt.corpus.prepared import MIN_MEMORY, prepare_corpus
 from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import find_recipe
@@ -92,6 +93,8 @@ def prepared_on_nodes(
     counts = prepare_on_cluster(
         cluster, read, tokenizer, folder, config, max_memory=200_000, progress=progress or Silent()
     )
+    [parts] = folder.glob(*PARTS)
+    shutil.rmtree(parts)
     return counts, read.counts, files(folder)
 
 

@@ -21,7 +21,7 @@ from experiments import gmap, green, pals
 from experiments.command import runs_of
 from experiments.recipe import FOLDER, Sets, read_recipe
 from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageError
-from greenadapt.inference.models import combined
+from greenadapt.inference.models import ensemble_logits
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.training.loop import Training
@@ -219,7 +219,7 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
     members = [TaskFolder.without_model(path) for path in sorted((tmp_path / "out/small/kept").iterdir())]
     task = members[0].task
     pairs = zip(*map(gmap.read_logits, members), strict=True)
-    labels = [task.labels[combined(pair, "probabilities", task.head).argmax()] for pair in pairs]
+    labels = [task.labels[ensemble_logits(pair, "probabilities", task.head).argmax()] for pair in pairs]
     gold = [row["label"] for row in lines(tmp_path / "data/chemprot/test.txt")]
     assert rows[-1]["scores"]["micro_f1"] == pytest.approx(f1_score(gold, labels, average="micro"))
     assert rows[-1]["seconds"] == rows[0]["seconds"] + rows[1]["seconds"]

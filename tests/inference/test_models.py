@@ -19,7 +19,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.cli import app
 from greenadapt.config import ReadingOptions, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.models import OpenedModel, averaged_over_seeds, combined, second_look
+from greenadapt.inference.models import OpenedModel, averaged_over_seeds, ensemble_logits, stream_with_margin
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
@@ -48,7 +48,7 @@ def logits(shape: tuple[int, ...]) -> st.SearchStrategy[np.ndarray]:
 
 def test_where_logits_and_probabilities_disagree() -> None:
     task = ClassificationTask(label_kind="classes", labels=("first", "second", "third"))
-    by_logits, by_probabilities = (combined([A, B], rule, task.head) for rule in ("logits", "probabilities"))
+    by_logits, by_probabilities = (ensemble_logits([A, B], rule, task.head) for rule in ("logits", "probabilities"))
     assert by_logits.tolist() == [[5, 5.75, 1.5]]
     assert (2 * np.exp(by_probabilities))[0] == pytest.approx([0.658, 0.637, 0.705], abs=5e-4)
     assert task.decode(None, by_logits)["label"] == "second"
@@ -64,7 +64,7 @@ def test_of_two_models_and_two_classes_both_choose_alike(pair: list[np.ndarray])
     gaps = [values.astype(np.float64)[:, 1] - values[:, 0] for values in pair]
     sure = np.abs(gaps[0] + gaps[1]) > 1e-4  # the other rows are ties, but for rounding
     sure &= np.minimum(np.abs(gaps[0]), np.abs(gaps[1])) < 12  # beyond that float32 has no sum but 1
-    chosen = [combined(pair, rule, "TokenClassification").argmax(-1) for rule in ("logits", "probabilities")]
+    chosen = [ensemble_logits(pair, rule, "TokenClassification").argmax(-1) for rule in ("logits", "probabilities")]
     np.testing.assert_array_equal(chosen[0][sure], chosen[1][sure])
 
 
@@ -76,23 +76,25 @@ def test_the_softmax_is_the_mean_of_the_softmaxes(head: str, axis: int, data: st
     k = 2 if head == "QuestionAnswering" else 4
     drawn = data.draw(st.lists(logits((5, k)), min_size=2, max_size=3))
     tensors = [torch.from_numpy(tensor).double() for tensor in drawn]
-    result = torch.from_numpy(combined(drawn, "probabilities", head)).double()
+    result = torch.from_numpy(ensemble_logits(drawn, "probabilities", head)).double()
     expected = torch.stack([torch.softmax(tensor, axis) for tensor in tensors]).mean(0)
     torch.testing.assert_close(torch.softmax(result, axis), expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(result.exp(), expected, atol=1e-5, rtol=1e-4)
-    mean = torch.from_numpy(combined(drawn, "logits", head)).double()
+    mean = torch.from_numpy(ensemble_logits(drawn, "logits", head)).double()
     torch.testing.assert_close(mean, torch.stack(tensors).mean(0), atol=1e-5, rtol=1e-5)
 
 
 def test_large_logits_do_not_overflow() -> None:
-    result = combined([A * 1e4, B * 1e4], "probabilities", "SequenceClassification")
+    result = ensemble_logits([A * 1e4, B * 1e4], "probabilities", "SequenceClassification")
     assert np.exp(result)[0].tolist() == pytest.approx([0.5, 0, 0.5])
     assert result[0, 1] == pytest.approx(np.log(0.5) - 5e3)
 
 
 def test_a_number_has_no_probabilities() -> None:
     for rule in ("logits", "probabilities"):
-        result = combined([np.array([[1.5]], np.float32), np.array([[2]], np.float32)], rule, "SequenceClassification")
+        result = ensemble_logits(
+            [np.array([[1.5]], np.float32), np.array([[2]], np.float32)], rule, "SequenceClassification"
+        )
         assert result.tolist() == [[1.75]]
 
 
@@ -102,7 +104,7 @@ def test_units_without_pieces(head: str) -> None:
     values = np.array([[1, 2], [3, 0], [0, 1]], np.float32)
     first, second = values.copy(), values.copy()
     first[1] = first[2] = second[2] = -np.inf
-    result = combined([first, second], "probabilities", head)
+    result = ensemble_logits([first, second], "probabilities", head)
     assert np.isneginf(result[2]).all()
     assert np.isfinite(result[:2]).all()
     if head == "QuestionAnswering":
@@ -114,7 +116,7 @@ def test_units_without_pieces(head: str) -> None:
         np.testing.assert_allclose(np.exp(result[1]) / np.exp(result[1]).sum(), softmax, rtol=1e-5)
     unknown = np.full((2, 2), -np.inf, np.float32)
     for rule in ("logits", "probabilities"):
-        np.testing.assert_array_equal(combined([unknown, unknown], rule, head), unknown)
+        np.testing.assert_array_equal(ensemble_logits([unknown, unknown], rule, head), unknown)
 
 
 def test_the_answers_of_two_models() -> None:
@@ -122,7 +124,7 @@ def test_the_answers_of_two_models() -> None:
     random, context = np.random.default_rng(0), "the heart rate of a patient with virus"
     outputs: list[Any] = [random.normal(scale=3, size=(8, 2)).astype(np.float32) for _ in range(2)]
     question = Question("1", "what rate", context, ())
-    answer = QuestionTask().decode(question, combined(outputs, "probabilities", "QuestionAnswering"))
+    answer = QuestionTask().decode(question, ensemble_logits(outputs, "probabilities", "QuestionAnswering"))
     shares = np.mean([np.exp(output.astype(float)) / np.exp(output.astype(float)).sum(0) for output in outputs], axis=0)
     products = np.triu(shares[:, :1] * shares[:, 1])
     first, last = divmod(int(products.argmax()), 8)
@@ -154,9 +156,9 @@ def test_a_folder_says_what_it_is_for(make: Callable[..., Path]) -> None:
         assert opened.task == QuestionTask(has_null=True)
         assert opened.weights == folder
     model = OpenedModel.open([opened], ReadingOptions())
-    assert (model.run.pool, model.encoder.max_length) == ("expanded", 32)
+    assert (model.settings.pool, model.encoder.max_length) == ("expanded", 32)
     model = OpenedModel.open([opened], ReadingOptions("base", max_length=16, max_tokens=99))
-    assert (model.run.pool, model.encoder.max_length, model.run.max_tokens) == ("base", 16, 99)
+    assert (model.settings.pool, model.encoder.max_length, model.settings.max_tokens) == ("base", 16, 99)
 
 
 def test_a_model_from_elsewhere_may_answer_questions(make: Callable[..., Path]) -> None:
@@ -164,7 +166,7 @@ def test_a_model_from_elsewhere_may_answer_questions(make: Callable[..., Path]) 
     folder = TaskFolder.open_questions(source)
     assert (folder.task, folder.settings) == (QuestionTask(), {})
     model = OpenedModel.open([folder], ReadingOptions())
-    assert (model.run.pool, model.encoder.max_length) == ("mean", 160)
+    assert (model.settings.pool, model.encoder.max_length) == ("mean", 160)
     with pytest.raises(UsageError, match=r"--seed 1, but finetune did not write .*Answering: leave out --seed"):
         TaskFolder.open_questions(source, 1)
     with pytest.raises(MissingError, match=r"is not a fine-tuned model: it has no task\.json: give the folder"):
@@ -288,7 +290,7 @@ def test_a_changed_run_is_that_of_the_model(make_model: Callable[..., Path]) -> 
     model, rounded = opened(folder, precision="float32"), opened(folder, precision="bfloat16")
     exact, expected, changed = (
         np.stack([logits for _, logits in reader.logits(reader.inputs(examples(TEXTS)))])
-        for reader in (model, rounded, replace(model, run=rounded.run))
+        for reader in (model, rounded, replace(model, settings=rounded.settings))
     )
     np.testing.assert_array_equal(changed, expected)
     assert np.abs(changed - exact).max() > 0
@@ -320,11 +322,11 @@ class Reading:
 def test_only_what_is_in_doubt_is_read_again(make_model: Callable[..., Path]) -> None:
     model = opened(make_model(TEXTS))
     inputs = list(model.inputs(examples(TEXTS)))
-    alone = [margins(output.expanded).item() for output in second_look(TEXTS, inputs, 0.0, model.read, N_PIECES)]
+    alone = [margins(output.expanded).item() for output in stream_with_margin(TEXTS, inputs, 0.0, model.read, N_PIECES)]
     has_word = [any(word in line for word in ("tachy", "corona", "dtypes", "eigen")) for line in LINES]
     reading = Reading(model)
     margin = float(np.median(alone))
-    outputs = list(second_look(TEXTS, inputs, margin, reading, N_PIECES))
+    outputs = list(stream_with_margin(TEXTS, inputs, margin, reading, N_PIECES))
     expected = [is_new and gap < margin for is_new, gap in zip(has_word, alone, strict=True)]
     assert [output.base is not output.expanded for output in outputs] == expected
     assert reading.read == {"expanded": [1] * len(LINES), "base": [1] * sum(expected)}
@@ -338,7 +340,7 @@ def test_of_long_contexts_only_windows_with_an_answer_are_read_again(make_model:
     inputs = list(model.inputs(questions))
     full = list(model.outputs(model.inputs(questions)))
     reading, margin = Reading(model), 0.05
-    outputs = list(second_look(task, inputs, margin, reading, N_PIECES))
+    outputs = list(stream_with_margin(task, inputs, margin, reading, N_PIECES))
     assert all(0 < n < len(output.base) for n, output in zip(reading.read["base"], inputs, strict=True))
     for output, whole, views in zip(outputs, full, inputs, strict=True):
         assert output.base is not None

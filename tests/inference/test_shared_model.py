@@ -77,7 +77,7 @@ def test_each_task_is_pooled_as_it_was_trained(trained: str) -> None:
         together = list(model.shared_logits(examples, {name: Counter() for name in names}))
         for name in names:
             alone = OpenedModel.open([folders[name]], ReadingOptions())
-            assert alone.run.pool == ("expanded" if name == "mood" else "mean")
+            assert alone.settings.pool == ("expanded" if name == "mood" else "mean")
             logits_alone = alone.logits(alone.inputs(example[name] for example in examples))
             for got, expected in zip(together, logits_alone, strict=True):
                 assert got[name][0] == expected[0]

@@ -17,7 +17,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.models.forward import outputs
 from greenadapt.models.rows import Rows, RowTable
-from greenadapt.models.streaming import Inference, ViewOutputs, pooled
+from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import StreamedRows, open_model
 from greenadapt.tasks.base import Feature, Input
 from tests.support.small_tasks import TASK_MODELS, TinyModel
@@ -240,7 +240,7 @@ def test_equal_inputs_are_computed_once(task: Task) -> None:
     assert sum(n for n, _ in shapes) == len(equal) + len(different.base) + len(different.expanded)
     for output in (got[0], got[2]):
         np.testing.assert_array_equal(output.base, output.expanded)
-        np.testing.assert_array_equal(pooled(output, "mean"), output.base)
+        np.testing.assert_array_equal(pooled_output(output, "mean"), output.base)
         assert np.isfinite(output.base).any()
 
 
@@ -264,7 +264,7 @@ def test_only_the_view_that_is_wanted_is_computed(task: Task, pool: str) -> None
         np.testing.assert_allclose(getattr(output, pool), getattr(reference, pool), atol=2e-6, rtol=0)
         for view in (missing, "mean"):
             with pytest.raises(ValueError, match=f"the {view} needs a view that was not computed"):
-                pooled(output, view)
+                pooled_output(output, view)
 
 
 logits = arrays(np.float32, (3, 4), elements=st.floats(-50, 50, width=32))
@@ -273,13 +273,13 @@ logits = arrays(np.float32, (3, 4), elements=st.floats(-50, 50, width=32))
 @given(logits, logits)
 def test_pooled_logits_are_the_mean(a: np.ndarray, b: np.ndarray) -> None:
     views = ViewOutputs(a, b)
-    mean = pooled(views, "mean")
+    mean = pooled_output(views, "mean")
     assert mean.dtype == np.float32
     np.testing.assert_array_equal(mean, (a + b) / 2)
-    np.testing.assert_array_equal(pooled(views, "base"), a)
-    np.testing.assert_array_equal(pooled(views, "expanded"), b)
-    np.testing.assert_array_equal(pooled(ViewOutputs(a, a.copy()), "mean"), a)
-    assert np.isneginf(pooled(ViewOutputs(np.full_like(a, -np.inf), np.full_like(a, -np.inf)), "mean")).all()
+    np.testing.assert_array_equal(pooled_output(views, "base"), a)
+    np.testing.assert_array_equal(pooled_output(views, "expanded"), b)
+    np.testing.assert_array_equal(pooled_output(ViewOutputs(a, a.copy()), "mean"), a)
+    assert np.isneginf(pooled_output(ViewOutputs(np.full_like(a, -np.inf), np.full_like(a, -np.inf)), "mean")).all()
 
 
 def test_training_goes_on_undisturbed(task: Task) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from greenadapt.tasks.spans import AnswerCandidates, Candidate, ranked, together
+from greenadapt.tasks.spans import AnswerCandidates, Candidate, merge_candidates, ranked
 
 LOGITS = st.lists(st.floats(-50, 50), max_size=30)
 
@@ -58,7 +58,7 @@ def test_no_answer_needs_a_logit_higher_by_the_threshold(null: float, threshold:
 @given(st.lists(LOGITS, min_size=1, max_size=5), st.integers(1, 8))
 def test_contexts_compare_by_raw_logits_whatever_the_order_of_merging(contexts: list[list[float]], n_best: int) -> None:
     parts = [candidates(logits, None, f"document {i} ") for i, logits in enumerate(contexts)]
-    at_once = together(parts, n_best)
+    at_once = merge_candidates(parts, n_best)
     every = [(logit, i) for i, logits in enumerate(contexts) for logit in sorted(logits, reverse=True)]
     every.sort(key=lambda pair: -pair[0])
     assert [(candidate.logit, candidate.document) for candidate in at_once.candidates] == [
@@ -66,13 +66,13 @@ def test_contexts_compare_by_raw_logits_whatever_the_order_of_merging(contexts: 
     ]
     in_turn = AnswerCandidates(())
     for part in parts:
-        in_turn = together([in_turn, part], n_best)
+        in_turn = merge_candidates([in_turn, part], n_best)
     assert in_turn == at_once
 
 
 def test_there_is_no_answer_only_where_every_context_says_so() -> None:
-    assert together([candidates([1.0], 5.0), candidates([0.0], -2.0), candidates([2.0])], 9).null == -2.0
-    assert together([candidates([1.0]), candidates([2.0])], 9).null is None
+    assert merge_candidates([candidates([1.0], 5.0), candidates([0.0], -2.0), candidates([2.0])], 9).null == -2.0
+    assert merge_candidates([candidates([1.0]), candidates([2.0])], 9).null is None
 
 
 def test_as_json() -> None:

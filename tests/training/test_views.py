@@ -35,7 +35,7 @@ from greenadapt.tasks.spans import find_units, word_units
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
-from greenadapt.training.views import PairedDataset, UnlabelledDataset, shared_places, unlabelled_inputs
+from greenadapt.training.views import PairedDataset, UnlabelledDataset, shared_unit_pieces, unlabelled_inputs
 from tests.conftest import WORDS, tiny_model_in
 from tests.support.small_inputs import assert_same, weights_of
 from tests.support.small_multitask import request as request_of_many
@@ -285,9 +285,9 @@ def test_the_words_of_a_sentence_are_compared(encoders: list[Encoder], words: li
     n_words = 0
     for item in task.training([Sentence(tuple(words), ("O",) * len(words))], encoder, 0, Silent()):
         features, pieces_of_view = (*item.base, *item.expanded), (encoding.base, encoding.expanded)
-        places = shared_places(*features)
-        assert places.shape == (2, 2, item.n_units)
-        for feature, pieces, (begins, ends) in zip(features, pieces_of_view, places, strict=True):
+        unit_pieces = shared_unit_pieces(*features)
+        assert unit_pieces.shape == (2, 2, item.n_units)
+        for feature, pieces, (begins, ends) in zip(features, pieces_of_view, unit_pieces, strict=True):
             assert begins.tolist() == ends.tolist() == np.flatnonzero(feature.target != -100).tolist()
             for word, begin in enumerate(begins.tolist(), n_words):
                 assert feature.ids[begin] == pieces.ids[np.searchsorted(pieces.input_words, word)]
@@ -311,12 +311,12 @@ def test_windows_are_compared_at_the_words_that_both_have_whole(
     encoding = encoder.tokenizer.encode(context)
     views = [(pieces.ids, find_units(pieces.spans[:, 0], spans)) for pieces in (encoding.base, encoding.expanded)]
     for features in product(item.base, item.expanded):
-        places = shared_places(*features)
-        shared = [feature.units[begins].tolist() for feature, (begins, _) in zip(features, places, strict=True)]
+        unit_pieces = shared_unit_pieces(*features)
+        shared = [feature.units[begins].tolist() for feature, (begins, _) in zip(features, unit_pieces, strict=True)]
         assert shared[0] == shared[1]
         assert shared[0][-1] == len(spans)
-        assert places[:, :, -1].tolist() == [[0, 0], [0, 0]]  # [CLS]
-        for feature, (ids, units), (begins, ends) in zip(features, views, places, strict=True):
+        assert unit_pieces[:, :, -1].tolist() == [[0, 0], [0, 0]]  # [CLS]
+        for feature, (ids, units), (begins, ends) in zip(features, views, unit_pieces, strict=True):
             for unit, begin, end in zip(shared[0][:-1], begins.tolist(), ends.tolist(), strict=False):
                 assert feature.ids[begin : end + 1].tolist() == ids[units == unit].tolist()
         if len(item.base) == len(item.expanded) == 1:
@@ -424,11 +424,11 @@ def test_no_gradient_goes_to_the_teacher(tmp_path: Path) -> None:
     batch = UnlabelledDataset.of(views, prepared.unlabelled, MU).batch(np.arange(len(prepared.unlabelled)))
     logits = torch.randn(len(batch.ids), 2, generator=torch.Generator().manual_seed(1), requires_grad=True)
     batch.loss_sum("SequenceClassification", {"logits": logits}).backward()
-    first, second = logits.detach().double()[batch.places].numpy()
+    first, second = logits.detach().double()[batch.output_indices].numpy()
     teacher = softmax((first + second) / 2, axis=-1)
     gradient = logits.grad.double().numpy()
-    for view, places in zip((first, second), batch.places, strict=True):
-        np.testing.assert_allclose(gradient[places], MU * (softmax(view, axis=-1) - teacher), atol=1e-5)
+    for view, indices in zip((first, second), batch.output_indices, strict=True):
+        np.testing.assert_allclose(gradient[indices], MU * (softmax(view, axis=-1) - teacher), atol=1e-5)
 
 
 def request(folder: Path, model: Path, text: str, **changes: Any) -> FinetuneRequest:

@@ -15,15 +15,15 @@ from greenadapt.cluster import Spread
 from greenadapt.config import Pool, QaConfig, ReadingOptions, RetrievalConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import UsageError
-from greenadapt.inference.models import OpenedModel, check_reading, one_process
+from greenadapt.inference.models import OpenedModel, check_reading, require_one_process
 from greenadapt.inference.qa.inquiry import InquirySources, OwnPassages, read_inquiry
 from greenadapt.inference.qa.lookups import (
     Lookup,
     QaModel,
-    collect,
     in_blocks,
     look_up,
     lookup_key,
+    merge_lookups,
     read_journal,
     warn_long,
 )
@@ -40,7 +40,7 @@ from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, ranked, score_answer
 
 MEASURES = ("em", "f1", "substr")
-BASE_MODEL, OURS = "base_model", "mean"
+BASE_MODEL, MODEL = "base_model", "mean"
 """Names of the answers of the base model, and of the model that is compared with it."""
 _N_SHOWN = 5
 
@@ -75,7 +75,7 @@ def compare_rows(rows: Sequence[Json], groups: Sequence[str], names: Mapping[str
     changed = [row for row in rows if row["answer"] != row["compared"][BASE_MODEL]["answer"]]
     compared = [name for name in (BASE_MODEL, "base", "expanded") if any(name in row["compared"] for row in rows)]
     models: list[Json] = [
-        {"name": name, "model": names[name if name == BASE_MODEL else OURS]} for name in (*compared, OURS) if rows
+        {"name": name, "model": names[name if name == BASE_MODEL else MODEL]} for name in (*compared, MODEL) if rows
     ]
     counts: Json = {"questions": len(labelled), "contexts": len({group for _, group in labelled})}
     counts["unlabelled"] = len(rows) - len(labelled)
@@ -137,7 +137,7 @@ def _mean_of(column: int) -> Callable[[Array], Array]:
 
 def _answer_of(row: Json, model: str) -> Json:
     # If the search found nothing, there are no answers of single tokenizations, and no model has an answer.
-    answer: Json = row if model == OURS else row["compared"].get(model, row["compared"][BASE_MODEL])
+    answer: Json = row if model == MODEL else row["compared"].get(model, row["compared"][BASE_MODEL])
     return answer
 
 
@@ -158,7 +158,7 @@ def _gains(changed: Sequence[Json]) -> Json:
 def _change(row: Json) -> Json:
     """A question with both models' answers, its gold answer and the gain in F1, if it has one."""
     base = row["compared"][BASE_MODEL]
-    change = {"id": row["id"], "question": row["question"], BASE_MODEL: base["answer"], OURS: row["answer"]}
+    change = {"id": row["id"], "question": row["question"], BASE_MODEL: base["answer"], MODEL: row["answer"]}
     return change | ({"gold": row["gold"], "gain": row["f1"] - base["f1"]} if "em" in row else {})
 
 
@@ -198,7 +198,7 @@ class Answerer:
     """
 
     def __init__(self, request: QaRequest, progress: Progress, spread: Spread | None = None) -> None:
-        one_process("qa")
+        require_one_process("qa")
         self._request = request
         self._progress = progress
         self._spread = spread
@@ -206,7 +206,7 @@ class Answerer:
         folders = [model.folder for model in self._models.values()]
         check_reading(folders, request.reading)
         check_memories(folders, request.reading.memory)
-        self.model: PretrainedModel = self._models[OURS].source
+        self.model: PretrainedModel = self._models[MODEL].source
         """The one that answers."""
         retrieval, finder = request.retrieval, None
         if request.sources.index is None and retrieval.passages is not None:
@@ -231,7 +231,7 @@ class Answerer:
         else:
             lookups = self._look_up_on_nodes(self._spread, pending, texts)
         lookups = chain(read_journal(journal), self._recorded(lookups, journal, len(finished)))
-        return map(self._row, collect(lookups, self.inquiry.n_lookups, request.config.n_best))
+        return map(self._row, merge_lookups(lookups, self.inquiry.n_lookups, request.config.n_best))
 
     def _look_up_on_nodes(
         self, spread: Spread, questions: Iterator[Question], texts: dict[str, str]
@@ -267,7 +267,7 @@ class Answerer:
         if impossible := self._impossible:
             self._progress.warn(
                 f"questions without any possible answer: {len(impossible):,}, such as {impossible[0]}; nothing was "
-                f"read for them, or its words have more than {self._models[OURS].task.max_answer_chars} characters, "
+                f"read for them, or its words have more than {self._models[MODEL].task.max_answer_chars} characters, "
                 "or the model gives no numbers"
             )
         groups = [self.inquiry.questions[row["id"]].context for row in self._scored]
@@ -279,7 +279,7 @@ class Answerer:
 
     def inputs(self) -> dict[str, Json]:
         """All that decides the answers, for a manifest."""
-        names = {OURS: "model", BASE_MODEL: "base model"}
+        names = {MODEL: "model", BASE_MODEL: "base model"}
         models = {names[name]: adapted_input(model.source) for name, model in self._models.items()}
         paths = self._request.sources.paths()
         if self._request.sources.index is not None:
@@ -290,16 +290,16 @@ class Answerer:
         sets = lookup.found or dict.fromkeys(self._models, AnswerCandidates(()))
         answers = {}
         for name, candidates in sets.items():
-            model = self._models.get(name, self._models[OURS])  # the sets of one tokenization are of our model
+            model = self._models.get(name, self._models[MODEL])  # the sets of one tokenization are of our model
             best = ranked(candidates, model.task.null_threshold)
             answers[name] = [answer.candidate.as_located(answer.score) for answer in best]
-        ours, candidates = answers.pop(OURS), sets[OURS]
+        model_answers, candidates = answers.pop(MODEL), sets[MODEL]
         question = self.inquiry.questions[lookup.id].question
-        row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, ours[0])}
-        if self._models[OURS].task.has_null:
+        row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, model_answers[0])}
+        if self._models[MODEL].task.has_null:
             is_known = candidates.null is not None and candidates.candidates
             row["null_odds"] = (candidates.null or 0.0) - candidates.candidates[0].logit if is_known else None
-        row["answers"] = ours[: self._request.config.top]
+        row["answers"] = model_answers[: self._request.config.top]
         if lookup.id in self._golds:
             row["gold"] = self._golds[lookup.id]
         if answers:
@@ -318,7 +318,7 @@ class Answerer:
 
 
 @dataclass(frozen=True)
-class _FoundModel:
+class _AnswerModel:
     """A model, and how its answers are chosen, by its folder and by the request."""
 
     source: PretrainedModel
@@ -326,7 +326,7 @@ class _FoundModel:
     task: QuestionTask
 
 
-def _find_models(request: QaRequest) -> dict[str, _FoundModel]:
+def _find_models(request: QaRequest) -> dict[str, _AnswerModel]:
     """The model that answers, and the one that it is compared with."""
     config, models = request.config, {}
     options = {
@@ -336,24 +336,24 @@ def _find_models(request: QaRequest) -> dict[str, _FoundModel]:
         "null_threshold": config.null_threshold,
     }
     changes: Json = {name: value for name, value in options.items() if value is not None}
-    for name, model in ((OURS, request.model), (BASE_MODEL, request.compare)):
+    for name, model in ((MODEL, request.model), (BASE_MODEL, request.compare)):
         if model is None:
             continue
         source = find_model(model)
-        folder = TaskFolder.open_questions(source, *((request.reading.seed, request.task) if name == OURS else ()))
+        folder = TaskFolder.open_questions(source, *((request.reading.seed, request.task) if name == MODEL else ()))
         trained: Any = folder.task
         task: QuestionTask = replace(trained, **changes)
-        if name == OURS and not task.has_null:
+        if name == MODEL and not task.has_null:
             if request.null_odds:
                 raise UsageError("--null-odds, but the model always answers", "give --no-answer")
             if config.null_threshold is not None:
                 raise UsageError("--null-threshold, but the model always answers", "give --no-answer")
-        models[name] = _FoundModel(source, replace(folder, task=task), task)
+        models[name] = _AnswerModel(source, replace(folder, task=task), task)
     return models
 
 
 def _open_models(
-    request: QaRequest, models: Mapping[str, _FoundModel], questions: dict[str, str], progress: Progress
+    request: QaRequest, models: Mapping[str, _AnswerModel], questions: dict[str, str], progress: Progress
 ) -> list[QaModel]:
     """The opened models; warns of the ``questions`` (text → id) that are too long."""
     is_compared = request.compare is not None
@@ -361,10 +361,10 @@ def _open_models(
     opened = []
     for name, model in models.items():
         opened_model = OpenedModel.open([model.folder], reading)
-        sets: dict[str, Pool] = {name: opened_model.run.pool}
-        if is_compared and name == OURS and opened_model.encoder.has_words:
-            sets |= {"base": "base", "expanded": "expanded"}
-        opened.append(QaModel(opened_model, model.task, sets))
+        pool_of_set: dict[str, Pool] = {name: opened_model.settings.pool}
+        if is_compared and name == MODEL and opened_model.encoder.has_words:
+            pool_of_set |= {"base": "base", "expanded": "expanded"}
+        opened.append(QaModel(opened_model, model.task, pool_of_set))
     warn_long(opened[0].model.encoder, questions, progress)
     return opened
 

@@ -12,14 +12,14 @@ from greenadapt.errors import InputError
 from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.qa.inquiry import Inquiry
 from greenadapt.inference.search.paragraphs import sentence_gaps
-from greenadapt.models.streaming import pooled
+from greenadapt.models.streaming import pooled_output
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.storage.own_json import parse_own_object
 from greenadapt.tasks.base import Encoder
 from greenadapt.tasks.qa import QuestionTask, longest_question
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import AnswerCandidates, Candidate, ranked, together
+from greenadapt.tasks.spans import AnswerCandidates, Candidate, merge_candidates, ranked
 
 MAX_CHARS = 300
 
@@ -112,7 +112,7 @@ class QaModel:
 
     model: OpenedModel
     task: QuestionTask
-    sets: Mapping[str, Pool]
+    pool_of_set: Mapping[str, Pool]
     """Name of the set → whose logits decide."""
 
 
@@ -120,11 +120,11 @@ def look_up(readers: Sequence[QaModel], questions: Iterator[Question], config: Q
     """Look each question up in its context with every model, in order."""
     for block in in_blocks(questions):
         outputs = [reader.model.outputs(reader.task.inference(block, reader.model.encoder)) for reader in readers]
-        for question, *of_models in zip(block, *outputs, strict=True):
+        for question, *model_outputs in zip(block, *outputs, strict=True):
             sets = {}
-            for reader, output in zip(readers, of_models, strict=True):
-                for name, pool in reader.sets.items():
-                    best = reader.task.find_candidates(output.example, pooled(output, pool), config.n_best)
+            for reader, output in zip(readers, model_outputs, strict=True):
+                for name, pool in reader.pool_of_set.items():
+                    best = reader.task.find_candidates(output.example, pooled_output(output, pool), config.n_best)
                     located = (
                         _located(candidate, question, has_sentence=rank < config.top)
                         for rank, candidate in enumerate(best.candidates)
@@ -176,13 +176,13 @@ def in_blocks(questions: Iterator[Question]) -> Iterator[Sequence[Question]]:
 
 def answers(model: QaModel, inquiry: Inquiry, config: QaConfig) -> Iterator[list[Json]]:
     """The ``top`` best answers of the model to each question, in order, see ``Candidate.as_dict``."""
-    for lookup in collect(look_up([model], inquiry.lookups(), config), inquiry.n_lookups, config.n_best):
+    for lookup in merge_lookups(look_up([model], inquiry.lookups(), config), inquiry.n_lookups, config.n_best):
         candidates = next(iter(lookup.found.values()), AnswerCandidates(()))  # of the model's only set
         best = ranked(candidates, model.task.null_threshold)[: config.top]
         yield [answer.candidate.as_dict(answer.score) for answer in best]
 
 
-def collect(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_best: int) -> Iterator[Lookup]:
+def merge_lookups(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_best: int) -> Iterator[Lookup]:
     """The ``n_best`` candidates for each question from all its contexts, in the order of ``n_lookups``, which has the
     number of contexts by the id of the question. A question comes as soon as it and all before it are complete.
 
@@ -193,9 +193,9 @@ def collect(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_best: int
     sets: dict[str, dict[str, AnswerCandidates]] = {}
     for lookup in chain(lookups, [None]):  # after the last lookup come questions without contexts
         if lookup is not None:
-            before = sets.get(lookup.id) or dict.fromkeys(lookup.found, AnswerCandidates(()))
+            earlier = sets.get(lookup.id) or dict.fromkeys(lookup.found, AnswerCandidates(()))
             sets[lookup.id] = {
-                name: together([before[name], candidates], n_best) for name, candidates in lookup.found.items()
+                name: merge_candidates([earlier[name], candidates], n_best) for name, candidates in lookup.found.items()
             }
             n_missing[lookup.id] -= 1
         while order and not n_missing[order[0]]:

@@ -237,7 +237,7 @@ class Builder:
         """
         if self._config.vectors:
             self._index.require_vectors()
-            self._index.vectors.remove_others()
+            self._index.vectors.remove_leftovers()
         writer = FolderWriter(self._index.store)
         is_empty = not len(self._index)
         try:
@@ -251,7 +251,7 @@ class Builder:
                     writer.commit()
                     bar.advance(sum(len(document.paragraphs) for document in batch))
             if not is_empty:
-                self._remove_others(seen, writer)
+                self._remove_unseen(seen, writer)
         finally:
             writer.close()
         self._drop_vectors()
@@ -278,13 +278,13 @@ class Builder:
 
     def _batches(self, seen: set[int], *, is_empty: bool) -> Iterator[list[_Document]]:
         """New and changed documents."""
-        most = _BATCH_WITH_VECTORS if self._config.vectors else _BATCH
+        batch_size = _BATCH_WITH_VECTORS if self._config.vectors else _BATCH
         documents = (
             self._document(text, key, is_new=change == "added")
             for text, key, change in self._compared(seen, is_empty=is_empty)
             if change != "unchanged"
         )
-        return grouped(documents, lambda document: len(document.paragraphs), most, most)
+        return grouped(documents, lambda document: len(document.paragraphs), batch_size, batch_size)
 
     def _document(self, document: NamedText, key: DocumentKey, *, is_new: bool) -> _Document:
         stored, texts = [], []
@@ -310,7 +310,7 @@ class Builder:
             vectors = index.encoder.vectors([*texts.values()], "mean", _ENCODED, Silent())
             index.vectors.add([*texts], vectors)
 
-    def _remove_others(self, seen: set[int], writer: FolderWriter) -> None:
+    def _remove_unseen(self, seen: set[int], writer: FolderWriter) -> None:
         for name in self._index.store.names():
             if int(name, 16) not in seen:
                 writer.remove(name)

@@ -66,16 +66,16 @@ Span = tuple[int, int]
 _BLANK_LINES, _LINE_BREAK, _SPACE = re.compile(r"\n[^\S\n]*\n\s*"), re.compile(r"\n\s*"), re.compile(r"\s+")
 
 
-def paragraphs(text: str, most: int) -> list[Span]:
-    """Where the paragraphs of ``text`` are, each of at most ``most`` characters, without the white space between them.
+def paragraphs(text: str, max_chars: int) -> list[Span]:
+    """The spans of the paragraphs of ``text``, of at most ``max_chars`` characters, without the white space between.
 
-    Text is cut at blank lines; what is longer than ``most`` then, at line breaks; what still is, between sentences,
-    then between words, and a longer word anywhere. Neighbouring parts that fit into ``most`` characters together are
-    one paragraph, so that headings stay with what follows them.
+    Text is cut at blank lines; what is longer than ``max_chars`` then, at line breaks; what still is, between
+    sentences, then between words, and a longer word anywhere. Neighbouring parts that fit into ``max_chars`` characters
+    together are one paragraph, so that headings stay with what follows them.
     """
     spans: list[Span] = []
-    for start, end in _parts(text, (0, len(text)), most, 0):
-        if spans and end - spans[-1][0] <= most:
+    for start, end in _parts(text, (0, len(text)), max_chars, 0):
+        if spans and end - spans[-1][0] <= max_chars:
             spans[-1] = (spans[-1][0], end)
         else:
             spans.append((start, end))
@@ -90,19 +90,19 @@ _GAPS = (_matches(_BLANK_LINES), _matches(_LINE_BREAK), sentence_gaps, _matches(
 """Where parts are cut, from the clearest place to the last resort."""
 
 
-def _parts(text: str, span: Span, most: int, level: int) -> Iterator[Span]:
-    """The parts of a span, each of at most ``most`` characters."""
+def _parts(text: str, span: Span, max_chars: int, level: int) -> Iterator[Span]:
+    """The parts of a span, each of at most ``max_chars`` characters."""
     start, end = _stripped(text, span)
-    if end - start <= most:
+    if end - start <= max_chars:
         if start < end:
             yield start, end
     elif level == len(_GAPS):
-        yield from ((i, min(i + most, end)) for i in range(start, end, most))
+        yield from ((i, min(i + max_chars, end)) for i in range(start, end, max_chars))
     else:
         for gap_start, gap_end in _GAPS[level](text, start, end):
-            yield from _parts(text, (start, gap_start), most, level + 1)
+            yield from _parts(text, (start, gap_start), max_chars, level + 1)
             start = gap_end
-        yield from _parts(text, (start, end), most, level + 1)
+        yield from _parts(text, (start, end), max_chars, level + 1)
 
 
 def _stripped(text: str, span: Span) -> Span:

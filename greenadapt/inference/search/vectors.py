@@ -135,7 +135,7 @@ class VectorFiles:
         marks = self._store.vector_marks()
         return dict.fromkeys(path.name for path in self._folder.glob(f"*{_SUFFIX}")) if marks is None else marks
 
-    def remove_others(self) -> None:
+    def remove_leftovers(self) -> None:
         """Remove what a killed process left: files that were noted, but are not, or no longer, in the record."""
         for path in [*self._folder.glob("*.part"), *self._folder.glob(f"*{_SUFFIX}")]:
             if path.name not in self._open and is_noted(path, self._store.folder):

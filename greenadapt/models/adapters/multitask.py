@@ -311,7 +311,7 @@ class MultitaskModel(nn.Module):
         output: TaskOutput = part(states, self.pooler)
         return output
 
-    def each(
+    def forward_tasks(
         self,
         tasks: Sequence[str],
         input_ids: Tensor,

@@ -69,9 +69,9 @@ def bars(name: str, title: str, rows: Rows, value: Axis, of: Axis, by: Axis | No
     if by is not None:
         encoding |= {"yOffset": {"field": by.field, "sort": None}, "color": _series(by)}
     n_bars = len({row[of.field] for row in rows})
-    n_each = len({row[by.field] for row in rows}) if by else 1
+    n_series = len({row[by.field] for row in rows}) if by else 1
     mark = _POINT if value.log else {"type": "bar"}
-    spec = {"mark": mark, "encoding": encoding, "height": max(60, n_bars * (14 * n_each + 12))}
+    spec = {"mark": mark, "encoding": encoding, "height": max(60, n_bars * (14 * n_series + 12))}
     return _plot(name, title, rows, [of, *([by] if by else []), value], spec)
 
 

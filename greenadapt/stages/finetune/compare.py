@@ -17,7 +17,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_local_model, fin
 from greenadapt.config import AssessConfig, MemoryConfig, Pool, ReadingOptions, UnlabelledConfig
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
-from greenadapt.inference.models import OpenedModel, one_process
+from greenadapt.inference.models import OpenedModel, require_one_process
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
@@ -156,7 +156,7 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     """
     require_torch("cross-validation")
     request = request.with_chosen_training(1 - 1 / config.folds)
-    one_process("assess")
+    require_one_process("assess")
     work = session.out or session.workspace.folds()
     refuse_overlap(work, {**request.sources(), "model": request.model}, is_replaced=False)
     if session.out is not None:
@@ -297,7 +297,7 @@ class _Run:
             reading = ReadingOptions(self.views[0], seed=seed, precision=precision, max_tokens=max_tokens)
             opened = OpenedModel.open([TaskFolder.open(str(result.path), seed)], reading)
             for view in self.views:
-                model = replace(opened, run=replace(opened.run, pool=view))
+                model = replace(opened, settings=replace(opened.settings, pool=view))
                 begin, predictions = time.perf_counter(), []
                 with self.session.progress.bar(f"seed {seed}, {view}", len(examples), "examples") as bar:
                     for example, logits in model.logits(model.inputs(examples)):

@@ -21,8 +21,8 @@ from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.qa.lookups import (
     Lookup,
     QaModel,
-    collect,
     look_up,
+    merge_lookups,
     read_journal,
     sentence_around,
     warn_long,
@@ -31,7 +31,7 @@ from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question
-from greenadapt.tasks.spans import AnswerCandidates, Candidate, together
+from greenadapt.tasks.spans import AnswerCandidates, Candidate, merge_candidates
 from tests.conftest import Notes
 from tests.support.small_tasks import TinyModel, adapted
 
@@ -167,13 +167,13 @@ def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null:
             n_ready = next((i for i, count in enumerate(n_missing.values()) if count), n)
             assert [answers.id for answers in complete] == [*questions][:n_ready]
 
-    for answers in collect(arriving(), dict.fromkeys(questions, m), 5):
+    for answers in merge_lookups(arriving(), dict.fromkeys(questions, m), 5):
         complete.append(answers)
     assert len(complete) == n
     for answers in complete:
         for name, best in answers.found.items():
             parts = [lookup.found[name] for lookup in lookups if lookup.id == answers.id]
-            assert best == together(parts, 5)
+            assert best == merge_candidates(parts, 5)
             assert best.null == (0.0 if has_null else None)
             by_logit = sorted((c for part in parts for c in part.candidates), key=lambda c: c.logit)
             highest = {(c.document, c.text): c.logit for c in by_logit}
@@ -184,7 +184,7 @@ def test_questions_come_in_order_once_found_everywhere(n: int, m: int, has_null:
 def test_fewer_or_more_lookups_than_contexts_are_refused(n_found: int) -> None:
     lookups = [Lookup("1", "a", {"mean": AnswerCandidates(())})] * n_found
     with pytest.raises(InputError, match="changed while they were read"):
-        [*collect(lookups, {"1": 2}, 20)]
+        [*merge_lookups(lookups, {"1": 2}, 20)]
 
 
 @pytest.fixture

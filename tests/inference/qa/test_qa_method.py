@@ -19,7 +19,7 @@ from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.models.forward import outputs
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference, ViewOutputs, pooled
+from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import open_task_model
 from greenadapt.progress import Silent
 from greenadapt.tasks.base import Encoder
@@ -94,7 +94,7 @@ def test_logits_and_answers_are_those_of_the_slow_reading(folder: Path, max_leng
     for item, output, pair in zip(questions, ours.outputs(questions), ASKED, strict=True):
         assert_close(output.base, theirs.word_logits(*pair, "base_tokenizer"))
         assert_close(output.expanded, theirs.word_logits(*pair, ""))
-        logits = pooled(output, "mean")
+        logits = pooled_output(output, "mean")
         assert_close(logits, theirs.mean(*pair))
         assert_same_answers(ours.task.answers(item, logits), theirs.answers(*pair), item.context)
     [first, *_] = ours.task.inference(questions, ours.encoder)
@@ -111,10 +111,10 @@ def test_a_question_that_just_fits_and_one_that_is_cut(folder: Path) -> None:
     counts = Counter[str]()
     [output] = ours.outputs([fits], counts)
     assert counts == {}
-    assert_close(pooled(output, "mean"), theirs.mean(fits.question, context))
+    assert_close(pooled_output(output, "mean"), theirs.mean(fits.question, context))
     [again] = ours.outputs([cut], counts)
     assert counts == {"cut": 1}
-    assert_close(pooled(again, "mean"), theirs.mean(cut.question, context))
+    assert_close(pooled_output(again, "mean"), theirs.mean(cut.question, context))
     np.testing.assert_array_equal(again.base, output.base)
 
 
@@ -264,7 +264,7 @@ def test_a_word_has_its_highest_logits_and_the_mean_over_the_tokenizers(tiny_mod
     [output] = outputs(model, Rows.all(vocabulary.size + 1), views, Inference(100, encoder.special.pad))
     assert output.base.tolist() == [[-1, -1], [5, 7]]
     assert output.expanded.tolist() == [[-1, -1], [8, 2]]
-    assert pooled(output, "mean").tolist() == [[-1, -1], [6.5, 4.5]]
+    assert pooled_output(output, "mean").tolist() == [[-1, -1], [6.5, 4.5]]
 
 
 @given(st.data(), st.integers(0, 400), st.integers(6, 600), st.integers(3, 4))

@@ -104,7 +104,7 @@ def test_each_is_every_task_by_itself(architecture: str) -> None:
     attach_memory(model.encoder, encoder(architecture, seed=1), MemoryConfig(), seed=0)  # type: ignore[arg-type]
     memory = batch([2, 8, 5], 1, PAD[architecture])
     arguments = {**inputs(architecture), "memory_ids": memory.ids, "memory_mask": memory.mask}
-    got = model.each(list(adapters), **arguments)
+    got = model.forward_tasks(list(adapters), **arguments)
     for task in adapters:
         assert torch.equal(got[task]["logits"], model(**arguments, task=task)["logits"]), task
 

@@ -119,21 +119,21 @@ def test_each_is_every_task_by_itself_and_runs_shared_layers_once(kind: str, rem
     assert min(map(model.n_untouched, tasks)) == n_shared
     expected = {task: model(INPUTS.ids, INPUTS.mask, task=task, **memory) for task in tasks}
     calls = counted(model)
-    got = model.each(tasks, INPUTS.ids, INPUTS.mask, **memory)
+    got = model.forward_tasks(tasks, INPUTS.ids, INPUTS.mask, **memory)
     assert calls == dict(enumerate(runs))
     assert list(got) == tasks
     for task in tasks:
         assert torch.equal(got[task]["logits"], expected[task]["logits"])
-    alone = model.each(tasks[1:2], INPUTS.ids, INPUTS.mask, **memory)
+    alone = model.forward_tasks(tasks[1:2], INPUTS.ids, INPUTS.mask, **memory)
     assert torch.equal(alone[tasks[1]]["logits"], expected[tasks[1]]["logits"])
 
 
 def test_each_without_padding_and_without_tasks() -> None:
     model = moved(multitask(EACH["top half"][0], encoder=shared_encoder(num_hidden_layers=4)))
-    got = model.each(["c", "a"], INPUTS.ids)
+    got = model.forward_tasks(["c", "a"], INPUTS.ids)
     assert list(got) == ["c", "a"]
     assert torch.equal(got["a"]["logits"], model(INPUTS.ids, task="a")["logits"])
-    assert model.each([], INPUTS.ids) == {}
+    assert model.forward_tasks([], INPUTS.ids) == {}
 
 
 @pytest.mark.parametrize("adapter", NAMES)

@@ -13,7 +13,7 @@ from greenadapt.config import AdapterConfig
 from greenadapt.models.adapters.multitask import MultitaskModel, TaskHeadSpec, open_multitask
 from greenadapt.models.forward import TorchRunner, outputs
 from greenadapt.models.rows import RowMap, Rows, RowTable
-from greenadapt.models.streaming import Inference, ViewOutputs, streamed
+from greenadapt.models.streaming import Inference, ViewOutputs, stream_tasks
 from greenadapt.models.weights import StreamedRows
 from greenadapt.tasks.base import Feature, Input
 from tests.support.small_tasks import TinyModel
@@ -59,7 +59,7 @@ class Shared:
 def shared_outputs(
     model: MultitaskModel, rows: RowMap, examples: Iterable[dict[str, Input]], run: Inference
 ) -> Iterator[dict[str, ViewOutputs]]:
-    return streamed(TorchRunner(model, rows, is_shared=True), examples, run)
+    return stream_tasks(TorchRunner(model, rows, is_shared=True), examples, run)
 
 
 def of_text(views: Input) -> Input:
