@@ -21,7 +21,7 @@ from greenadapt.errors import InputError, MissingError, ResourceError, is_instal
 from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, Streamed, offsets_of, write_arrays
 from greenadapt.storage.files import sync_file
-from greenadapt.vectors.engines import Engine, Stream, Weights, padded_width
+from greenadapt.vectors.engines import Engine, Stream, Weights, aligned_zeros, padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
@@ -197,11 +197,12 @@ def initial_weights(n_words: int, config: W2VConfig) -> Weights:
     """Input rows uniform in ±1/dim, as gensim draws them, and output rows zero."""
     assert config.dim is not None
     shape = (n_words, config.dim)
-    rows = np.random.default_rng(config.seed).random(shape, np.float32)
+    rows = aligned_zeros(shape)
+    np.random.default_rng(config.seed).random(dtype=np.float32, out=rows)
     rows *= 2
     rows -= 1
     rows /= shape[1]
-    return Weights(rows, np.zeros(shape, np.float32))
+    return Weights(rows, aligned_zeros(shape))
 
 
 def _identity(words: list[str], stream: Stream, config: W2VConfig, earlier: str) -> str:
@@ -270,7 +271,9 @@ class _Checkpoints:
             raise InputError(f"{path} belongs to another corpus, configuration or version of greenadapt")
         if any(name not in file or file.shape(name) != shape for name in Weights._fields):
             raise InputError(f"{path} does not hold two tables of {shape[0]} x {shape[1]}")
-        weights = Weights(*(np.array(file[name]) for name in Weights._fields))
+        weights = Weights(aligned_zeros(shape), aligned_zeros(shape))
+        for name, table in weights._asdict().items():
+            table[:] = file[name]
         return _State(weights, epochs, int(file.metadata.get("part", "0")))
 
 

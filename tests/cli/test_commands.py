@@ -492,9 +492,7 @@ def test_a_map_that_explains_nothing_is_a_warning(run: Run, tiny_model: Callable
     vectors = _vectors(tmp_path / "v.vec", words)
     align = ("align", "--vectors", vectors, "-m", tiny_model(), "-o")
     result = run(*align, tmp_path / "map")
-    assert re.search(
-        r"^warning: on \d+ held-out words R² is -.*, under 0: the map .* more text", result.stderr, re.M
-    )
+    assert re.search(r"^warning: on \d+ held-out words R² is -.*, under 0: the map .* more text", result.stderr, re.M)
     quality = (
         r"on \d+ held-out words: R² -\d\.\d+ \(under 0: it explains nothing\), cosine -?\d\.\d+, "
         r"own row first for \d+\.\d%"

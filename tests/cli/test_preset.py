@@ -75,7 +75,14 @@ def test_the_preset_of_adapt(
 
 def test_the_preset_in_python(run_alone: Run, adapt: tuple[object, ...], tmp_path: Path) -> None:
     run_alone(*adapt, "--rows", "map", "-o", "map")
-    settings: dict[str, Any] = {"dim": 16, "min_count": 1, "epochs": 1, "alpha": 0.025, "workers": 1, "engine": "gensim"}
+    settings: dict[str, Any] = {
+        "dim": 16,
+        "min_count": 1,
+        "epochs": 1,
+        "alpha": 0.025,
+        "workers": 1,
+        "engine": "gensim",
+    }
     settings |= {"model": adapt[4], "progress": False}
     for name, rows in (("paper", {}), ("norm", {"rows": "norm"})):
         with pytest.warns(UserWarning, match="explains nothing|no more than by chance"):

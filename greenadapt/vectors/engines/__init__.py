@@ -9,7 +9,7 @@ import numpy as np
 
 from greenadapt.config import W2VConfig
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array, row_blocks
+from greenadapt.storage.arrays import Array, FloatArray, row_blocks
 
 
 class Weights(NamedTuple):
@@ -172,14 +172,29 @@ def padded_width(dim: int) -> int:
     return -(-dim // PIECE) * PIECE
 
 
+_LINE = 64  # bytes of a line of the processor's cache
+
+
+def aligned_zeros(shape: tuple[int, int]) -> FloatArray:
+    """Zeros, float32, that begin on a line of the cache: in numpy's own arrays each load of 64 bytes straddles two."""
+    size = 4 * shape[0] * shape[1]
+    memory = np.zeros(size + _LINE, np.uint8)
+    begin = -memory.ctypes.data % _LINE
+    return memory[begin : begin + size].view(np.float32).reshape(shape)
+
+
 def padded(table: Array) -> Array:
     """Pad the rows of ``table`` (n, dim) with zeros to (n, padded_width); returns ``table`` if it needs no padding.
 
     Training with CBOW does not change columns of zeros.
     """
-    dim = table.shape[1]
+    n, dim = table.shape
     width = padded_width(dim)
-    return table if width == dim else np.pad(table, ((0, 0), (0, width - dim)))
+    if width == dim:
+        return table
+    wide = aligned_zeros((n, width))
+    wide[:, :dim] = table
+    return wide
 
 
 _LIMIT = 6  # of scores; at -6 and below, a word is almost impossible, and engines do not learn from it

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.errors import InputError
 from greenadapt.vectors import engines
-from greenadapt.vectors.cbow import memory_needed
+from greenadapt.vectors.cbow import initial_weights, memory_needed
 from greenadapt.vectors.engines import (
     PIECE,
     Stream,
     Weights,
+    aligned_zeros,
     cuts,
     keep_thresholds,
     noise_weights,
@@ -191,6 +192,20 @@ def test_a_frequent_word_is_kept_by_word2vecs_rule() -> None:
 @pytest.mark.parametrize(("dim", "width"), [(1, 64), (63, 64), (64, 64), (65, 128), (300, 320), (384, 384), (768, 768)])
 def test_widths(dim: int, width: int) -> None:
     assert padded_width(dim) == width
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 384), (1000, 300)])
+def test_tables_begin_on_a_line_of_the_cache(shape: tuple[int, int]) -> None:
+    tables = [aligned_zeros(shape) for _ in range(4)]
+    narrow = np.ones(shape, np.float32)
+    for table in (*tables, *(initial_weights(shape[0], W2VConfig(dim=shape[1])))):
+        assert table.shape == shape
+        assert table.dtype == np.float32
+        assert table.flags["C_CONTIGUOUS"]
+        assert table.ctypes.data % 64 == 0
+    if padded_width(shape[1]) != shape[1]:
+        assert padded(narrow).ctypes.data % 64 == 0
+    assert not any(table.any() for table in tables)
 
 
 def test_a_table_is_padded_with_zeros_or_is_itself() -> None:
