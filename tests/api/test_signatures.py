@@ -1,7 +1,7 @@
 """Public functions and methods name their arguments, and those that are options are as ``greenadapt.config`` says."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 import greenadapt
 from greenadapt.config import (
     AUTOMATIC,
+    CHOSEN_FOR_VECTORS,
     AdapterConfig,
     AlignConfig,
     ExpandConfig,
@@ -67,9 +68,9 @@ def annotation(field: Field) -> Any:
     return Union[*kinds, str] if field.option.parse is not None else kind
 
 
-def expected(field: Field, *, chooses: bool) -> tuple[Any, Any]:
-    """The type and the default of an argument; ``chooses``: the function chooses ``AUTOMATIC`` settings itself."""
-    if chooses and field.name in AUTOMATIC:
+def expected(field: Field, chosen: Collection[str]) -> tuple[Any, Any]:
+    """The type and the default of an argument; the function chooses the settings ``chosen`` itself."""
+    if field.name in chosen:
         return annotation(field) | None, None
     return annotation(field), field.default if field.option.default_text is None else field.option.default_text
 
@@ -83,8 +84,9 @@ def test_arguments_have_the_names_types_and_defaults_of_the_options(function: Ca
         fields.pop(name, None)
     assert parameters.keys() == fields.keys() | arguments
     actual = {name: (without_ranges(parameters[name].annotation), parameters[name].default) for name in fields}
-    chooses = TrainConfig in configs
-    assert actual == {name: expected(field, chooses=chooses) for name, field in fields.items()}
+    chosen = {TrainConfig: AUTOMATIC, W2VConfig: CHOSEN_FOR_VECTORS}
+    names = {name for config in configs for name in chosen.get(config, ())}
+    assert actual == {name: expected(field, names) for name, field in fields.items()}
 
 
 def public_calls() -> dict[str, Any]:
