@@ -69,12 +69,13 @@ def check_w2v(
     place = session.place(corpus, model.name, W2V)
     if config.dim is None:
         config = replace(config, dim=dim)
-    config = session.kept_settings(place, W2V, config, unnamed(config, named, *OF_MACHINES, "engine"))
+    chosen = () if named is None else CHOSEN_FOR_VECTORS - {*named}
     current = None if session.force else place.current()
     if current is not None and current.manifest.stage == W2V:
+        config, chosen = with_schedule(config, chosen, current.manifest.counts["tokens"]), ()
+        config = session.kept_settings(place, W2V, config, unnamed(config, named, *OF_MACHINES, "engine"))
         _note_workers(session, current, config)
     engine: ResolvedEngine | None = None if current is None else current.manifest.config.get("engine")
-    chosen = CHOSEN_FOR_VECTORS - {*named} if named is not None and current is None else ()
     resolved = ResolvedW2V(resolve_engine(config, engine, session.progress), config.engine == "auto", chosen)
     if session.cluster is not None and resolved.config.engine != "fast":
         raise UsageError(
@@ -85,15 +86,14 @@ def check_w2v(
     return resolved
 
 
-def with_schedule(resolved: ResolvedW2V, n_words: int) -> ResolvedW2V:
-    """The settings with rate and epochs chosen for a text of ``n_words`` words.
+def with_schedule(config: W2VConfig, chosen: Collection[str], n_words: int) -> W2VConfig:
+    """``config`` with its fields ``chosen``, rate and epochs or one of them, chosen for a text of ``n_words`` words.
 
     The rate is 0.05; the epochs are 20 · (10⁶ / n_words)^⅓, from 5 to 20. See ``benchmarks/results/word-vectors.md``.
     """
     epochs = min(20, max(5, round(20 * (1e6 / max(n_words, 1)) ** (1 / 3))))
     values = {"epochs": epochs, "alpha": 0.05}
-    config = replace(resolved.config, **{name: values[name] for name in resolved.chosen})
-    return replace(resolved, config=config, chosen=())
+    return replace(config, **{name: values[name] for name in chosen})
 
 
 def run_w2v(
@@ -101,8 +101,8 @@ def run_w2v(
 ) -> Result:
     """The stage itself; the caller holds the lock. ``update``: update existing vectors unless the text changed much."""
     corpus = prepared.manifest.facts["corpus"]
-    resolved = with_schedule(resolved, prepared.manifest.counts["tokens"])
-    config = resolved.config
+    config = with_schedule(resolved.config, resolved.chosen, prepared.manifest.counts["tokens"])
+    resolved = replace(resolved, config=config, chosen=())
     place = session.place(corpus, model.name, W2V)
     current = place.current() if update else None
 

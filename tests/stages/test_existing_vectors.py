@@ -66,7 +66,7 @@ def test_a_later_command_need_not_repeat_how_vectors_were_trained(
             "text.txt", model=corpus_and_model[-1], epochs=5, rows="norm", out=tmp_path / "b", progress=False
         )  # type: ignore[arg-type]
     assert folder.resolve() == target
-    assert rows(run_alone, "w2v", *corpus_and_model, "--force")["w2v"]["config"]["epochs"] == 5
+    assert rows(run_alone, "w2v", *corpus_and_model, "--force")["w2v"]["config"]["epochs"] == 20
 
 
 def test_a_result_says_how_many_trained_it(

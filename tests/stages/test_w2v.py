@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.config import CHOSEN_FOR_VECTORS, W2VConfig
-from greenadapt.stages.w2v import ResolvedW2V, with_schedule
+from greenadapt.stages.w2v import with_schedule
 from tests.conftest import WORDS, Run
 
 
@@ -15,11 +15,9 @@ from tests.conftest import WORDS, Run
     ("n_words", "epochs"), [(0, 20), (200_000, 20), (10**6, 20), (9 * 10**6, 10), (64 * 10**6, 5), (10**10, 5)]
 )
 def test_less_text_is_read_more_often(n_words: int, epochs: int) -> None:
-    chosen = with_schedule(ResolvedW2V(W2VConfig(), False, CHOSEN_FOR_VECTORS), n_words)
-    assert chosen == ResolvedW2V(W2VConfig(epochs=epochs, alpha=0.05), False)
-    named = with_schedule(ResolvedW2V(W2VConfig(alpha=0.1), False, {"epochs"}), n_words)
-    assert named.config == W2VConfig(epochs=epochs, alpha=0.1)
-    assert with_schedule(ResolvedW2V(W2VConfig(), False), n_words).config == W2VConfig()
+    assert with_schedule(W2VConfig(), CHOSEN_FOR_VECTORS, n_words) == W2VConfig(epochs=epochs, alpha=0.05)
+    assert with_schedule(W2VConfig(alpha=0.1), {"epochs"}, n_words) == W2VConfig(epochs=epochs, alpha=0.1)
+    assert with_schedule(W2VConfig(), (), n_words) == W2VConfig()
 
 
 @pytest.mark.slow
@@ -37,3 +35,6 @@ def test_what_the_user_sets_is_not_chosen(run_alone: Run, tmp_path: Path, tiny_m
     assert trained("--variant", "paper", "--preset", "paper") == (5, 0.025)
     assert trained("--variant", "mixed", "--preset", "paper", "--alpha", 0.1) == (5, 0.1)
     assert trained("--variant", "few") == (2, 0.05)  # kept
+    again = run_alone(*shared)
+    assert json.loads(again.stdout)["status"] == "up to date"
+    assert "keeps the settings" not in again.stderr  # what is chosen is what there is
