@@ -69,6 +69,7 @@ class SelfTraining:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        options.results.mkdir(parents=True, exist_ok=True)
         self.records = Records(options.results / "self-training.jsonl")
 
     def run(self, dataset: LabelledSet, arm: str, seed: int) -> list[Json]:
