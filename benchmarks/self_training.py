@@ -13,55 +13,52 @@ Finished runs are lines of ``self-training.jsonl`` in ``--results``, and are not
 import argparse
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from gain.sets import LabelledSet, find_set, texts_in
+from gain.sets import LabelledSet, domain_of, find_set, texts_in
 from records import Records, resumable
 from smart_open import open as smart_open
 
 import greenadapt
+from greenadapt.stages.demo import write_conll
 from greenadapt.storage.files import Json
+from greenadapt.tasks.conll import Sentence
 
 RESULTS = Path(__file__).parent / "results"
 ARMS = ("base", "both")
 _REPEATED, _MIN_SCORE = 5, 0.8
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9])")
-_WORD = re.compile(r"\w+(?:[.'_/-]\w+)*|[^\w\s]")
+_WORD, _TECHNICAL_WORD = re.compile(r"\w+|[^\w\s]"), re.compile(r"\w+(?:[.'_/-]\w+)*|[^\w\s]")
+"""Words as the labelled sets of biomedicine have them, and as those of other domains do."""
 _FEWEST, _MOST = 5, 60  # words of a sentence
 
 
-def sentences_of(text: Path, n: int, seed: int) -> list[list[str]]:
+def sentences_of(text: Path, word: re.Pattern[str], n: int, seed: int) -> list[list[str]]:
     """At least ``n`` sentences, as words, from lines of ``text`` in random order; all of them if there are fewer."""
     with smart_open(str(text), "rt", encoding="utf-8", errors="replace") as stream:
         lines = stream.readlines()
     random.Random(seed).shuffle(lines)
     sentences: list[list[str]] = []
     for line in lines:
-        words = map(_WORD.findall, _SENTENCE_END.split(line.strip()))
+        words = map(word.findall, _SENTENCE_END.split(line.strip()))
         sentences += [sentence for sentence in words if _FEWEST <= len(sentence) <= _MOST]
         if len(sentences) >= n:
             break
     return sentences
 
 
-def chosen(labelled: str, predictions: Sequence[Json], n: int, seed: int) -> list[Json]:
-    """About ``n`` predictions, as large a share with entities as in the CoNLL text ``labelled``, all of these sure."""
-    blocks = labelled.strip().split("\n\n")
-    share = sum("\tB-" in block for block in blocks) / len(blocks)
+def chosen(labelled: Sequence[Sentence], predictions: Sequence[Json], n: int, seed: int) -> list[Sentence]:
+    """About ``n`` predicted sentences, as large a share with entities as of ``labelled``, all of these sure."""
+    share = sum(any(tag != "O" for tag in sentence.tags or ()) for sentence in labelled) / len(labelled)
     sure = [row for row in predictions if row["entities"] and min(e["score"] for e in row["entities"]) >= _MIN_SCORE]
     empty = [row for row in predictions if not row["entities"]]
     draw = random.Random(seed)
     draw.shuffle(sure)
     draw.shuffle(empty)
     with_entities = sure[: round(n * share)]
-    return with_entities + empty[: round(len(with_entities) * (1 - share) / share) if share else n]
-
-
-def conll(predictions: Sequence[Json]) -> Iterator[str]:
-    """Each sentence in CoNLL's format, with the tags that were predicted."""
-    for row in predictions:
-        yield "".join(f"{word}\t{tag}\n" for word, tag in zip(row["words"], row["tags"], strict=True)) + "\n"
+    rows = with_entities + empty[: round(len(with_entities) * (1 - share) / share) if share else n]
+    return [Sentence(tuple(row["words"]), tuple(row["tags"])) for row in rows]
 
 
 class SelfTraining:
@@ -87,11 +84,12 @@ class SelfTraining:
             model = str(adapted.folder)
         train = dataset.drawn("train", options.budget, options.work / "sets", seed)
         first = self._train(model, train, work / "first", seed)
-        pool = [{"tokens": words} for words in sentences_of(text, options.pool, seed)]
-        labelled = train.read_text("utf-8").rstrip("\n") + "\n\n"
+        word = _WORD if domain_of(dataset.name) == "biomedicine" else _TECHNICAL_WORD
+        pool = [{"tokens": words} for words in sentences_of(text, word, options.pool, seed)]
+        labelled = dataset.read(train)
         predicted = chosen(labelled, first.predict(pool, tags=True), options.pseudo, seed)
         both = work / "labelled-and-predicted.tsv"
-        both.write_text(labelled * _REPEATED + "".join(conll(predicted)), "utf-8")
+        write_conll(both, [*labelled * _REPEATED, *predicted])
         second = self._train(model, both, work / "second", seed)
         return [
             self.records.add({
