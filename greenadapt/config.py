@@ -655,7 +655,7 @@ PAPER: dict[str, Any] = {
     name: field.option.paper for name, field in option_fields(TrainConfig).items() if field.option.paper is not None
 }
 """Settings of ``TrainConfig`` in arXiv 2004.03354."""
-AUTOMATIC = frozenset({"mix", "epochs", "learning_rate", "batch_size", "keep"})
+CHOSEN_FOR_TRAINING = frozenset({"mix", "epochs", "learning_rate", "batch_size", "keep"})
 """The settings of ``TrainConfig`` that ``finetune`` chooses for a single task if the user does not set them."""
 
 

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, get_args, get_origin
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.recipes import keep_records
 from greenadapt.errors import InputError, UsageError
-from greenadapt.fields import (
-    Field,
-    explicit_arguments,
-    option_fields,
-    refuse_without_effect,
-    without_ranges,
-)
+from greenadapt.fields import Field, explicit_arguments, option_fields, refuse_without_effect, without_ranges
 from greenadapt.progress import Progress, Silent
 from greenadapt.storage.files import Json
 

@@ -177,7 +177,7 @@ class _Command(_WithFullHelp, TyperCommand):
         preset = settings.get(PRESET)
         if named := values.get(PRESET):
             preset = Setting(named, f"--{PRESET} {named}", "", False)
-        if preset and preset.value == Preset.paper and key != "finetune":  # which has papers for one task and many
+        if preset and preset.value == Preset.paper:
             paper: dict[str, str] = getattr(self.callback, PAPER_VALUES)
             of_paper = {name: replace(preset, value=value, source=PRESET) for name, value in paper.items()}
             settings = of_paper | settings

@@ -8,7 +8,15 @@ import typer
 from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, basic, examples
-from greenadapt.config import AUTOMATIC, AssessConfig, Panel, RunConfig, SessionOptions, TaskConfig, TrainConfig
+from greenadapt.config import (
+    CHOSEN_FOR_TRAINING,
+    AssessConfig,
+    Panel,
+    RunConfig,
+    SessionOptions,
+    TaskConfig,
+    TrainConfig,
+)
 from greenadapt.errors import UsageError
 from greenadapt.fields import option_fields
 
@@ -24,7 +32,7 @@ Base = Annotated[
 ]
 _SPLIT = ("folds", "seeds", "seed")
 _NO_DEV = ("pool", "keep", "patience")
-_AUTOMATIC = AUTOMATIC - {*_NO_DEV}
+_CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}
 _SPREAD = ("cluster", "cores_each", "gpus_each")
 _RUN = ("max_tokens", "checkpoint_steps", "compile")
 _OF_LABELS = {
@@ -49,7 +57,7 @@ def assess(
     train: o.TrainFile = None,
     task: Annotated[Callable[..., TaskConfig], Pick(task=None)],
     base: Base = None,
-    training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(_AUTOMATIC))],
+    training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(_CHOSEN))],
     run: Annotated[RunConfig, Pick(*_RUN)],
     config: AssessConfig,
     options: Annotated[SessionOptions, Pick("workspace", "out", "force", *_SPREAD)],
@@ -92,7 +100,7 @@ def assess(
         start = adapted_model(session, corpus, model)
         seeds = tuple(range(config.seed, config.seed + config.seeds))
         request = FinetuneRequest.of_one(
-            start, tuple(train), task=task(), training=training, automatic=_AUTOMATIC - explicit, run=run, seeds=seeds
+            start, tuple(train), task=task(), training=training, automatic=_CHOSEN - explicit, run=run, seeds=seeds
         )
         assessment = cross_validate(session, request, base, config)
     if as_json:

@@ -10,7 +10,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, Preset, basic, examples, option
 from greenadapt.config import (
-    AUTOMATIC,
+    CHOSEN_FOR_TRAINING,
     PALS_PAPER,
     PAPER,
     AdapterConfig,
@@ -111,7 +111,7 @@ def finetune(
     whole_sentences: WholeSentences = False,
     save_logits: SaveLogits = False,
     preset: PresetOption = None,
-    training: Annotated[TrainConfig, Pick(**dict.fromkeys(AUTOMATIC))],
+    training: Annotated[TrainConfig, Pick(**dict.fromkeys(CHOSEN_FOR_TRAINING))],
     unlabelled: Unlabelled = None,
     unlabelled_config: UnlabelledConfig,
     seeds: Seeds = 1,

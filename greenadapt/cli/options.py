@@ -79,8 +79,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             if field.option.paper is not None and own_default is None:  # else the command follows another paper
                 paper[field.parameter] = field.option.paper
     fields = {field.parameter: field for _, _, picked in configs.values() for field in picked}
-    if any(parameters[name].default != value for name, value in paper.items()):
-        parameters.setdefault(PRESET, _PRESET)
+    if PRESET in parameters:  # the command's own
+        paper = {}
+    elif any(parameters[name].default != value for name, value in paper.items()):
+        parameters[PRESET] = _PRESET
 
     @wraps(command)
     def run(**values: Any) -> None:

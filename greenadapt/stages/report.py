@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -348,6 +348,7 @@ class _Report:
         self.names = {**_names(results), **(names or {})}
         self.adapted = [Adapted(result, self.names[result.folder]) for result in self._of(EXPAND)]
         self.missing: list[Missing] = []
+        self._read_vocabulary = cache(read_vocabulary)  # two sections have a corpus's words
 
     def _of(self, stage: str) -> list[Result]:
         return [result for result in self.results if result.manifest.stage == stage]
@@ -382,7 +383,7 @@ class _Report:
     def _pieces(self) -> list[Section]:
         pieces = []
         for result in self._of(CORPUS):
-            words, counts = read_vocabulary(result.folder / VOCABULARY)
+            words, counts = self._read_vocabulary(result.folder / VOCABULARY)
             pieces += [
                 model.piece_counts(words, counts)
                 for model in self.adapted
@@ -399,7 +400,7 @@ class _Report:
     def _corpora(self) -> list[Section]:
         corpora = []
         for result in self._of(CORPUS):
-            words, counts = read_vocabulary(result.folder / VOCABULARY)
+            words, counts = self._read_vocabulary(result.folder / VOCABULARY)
             about = result.manifest.facts.get("title", ""), result.manifest.facts.get("licence", "unknown")
             corpora.append(CorpusData(*about, result.manifest.counts, words[:100], counts))
         return [corpus_section(corpora)] if corpora else []

@@ -102,7 +102,7 @@ def run_w2v(
     """The stage itself; the caller holds the lock. ``update``: update existing vectors unless the text changed much."""
     corpus = prepared.manifest.facts["corpus"]
     config = with_schedule(resolved.config, resolved.chosen, prepared.manifest.counts["tokens"])
-    resolved = replace(resolved, config=config, chosen=())
+    resolved = replace(resolved, config=config)
     place = session.place(corpus, model.name, W2V)
     current = place.current() if update else None
 

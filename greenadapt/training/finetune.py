@@ -4,6 +4,7 @@ One task alone trains a plain model of transformers with a head. Several tasks, 
 (arXiv 1902.02671).
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -118,15 +119,16 @@ class _Record(RunRecord):
         return row
 
 
-class RunParts:
+class RunParts(ABC):
     """The model of a run, and the layout of its files."""
 
     def __init__(self, setup: FinetuneSetup, rows: Rows, seed: int) -> None:
         self._setup, self._rows = setup, rows
         self.model = self._open(seed)
 
+    @abstractmethod
     def _open(self, seed: int) -> Any:
-        raise NotImplementedError
+        """The model of the run, before training."""
 
     def _counts(self, data: TaskData, n_inputs: Mapping[str, int]) -> Json:
         sets = {

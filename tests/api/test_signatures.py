@@ -11,7 +11,7 @@ import pytest
 
 import greenadapt
 from greenadapt.config import (
-    AUTOMATIC,
+    CHOSEN_FOR_TRAINING,
     CHOSEN_FOR_VECTORS,
     AdapterConfig,
     AlignConfig,
@@ -84,7 +84,7 @@ def test_arguments_have_the_names_types_and_defaults_of_the_options(function: Ca
         fields.pop(name, None)
     assert parameters.keys() == fields.keys() | arguments
     actual = {name: (without_ranges(parameters[name].annotation), parameters[name].default) for name in fields}
-    chosen = {TrainConfig: AUTOMATIC, W2VConfig: CHOSEN_FOR_VECTORS}
+    chosen = {TrainConfig: CHOSEN_FOR_TRAINING, W2VConfig: CHOSEN_FOR_VECTORS}
     names = {name for config in configs for name in chosen.get(config, ())}
     assert actual == {name: expected(field, names) for name, field in fields.items()}
 

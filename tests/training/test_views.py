@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from scipy.special import log_softmax, softmax
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import AUTOMATIC, PretrainConfig, RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
+from greenadapt.config import CHOSEN_FOR_TRAINING, PretrainConfig, RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
@@ -489,10 +489,13 @@ def test_what_cannot_be_taught_is_refused(tiny_model: TinyModel, tmp_path: Path)
         )
     with pytest.raises(UsageError, match="one task alone"):
         request_of_many(tmp_path, model, training=BOTH_VIEWS, unlabelled="text.txt")
-    for changes in ({}, {"training": TrainConfig(), "automatic": AUTOMATIC}):  # the mix that is chosen is not both
+    for changes in (
+        {},
+        {"training": TrainConfig(), "automatic": CHOSEN_FOR_TRAINING},
+    ):  # the mix that is chosen is not both
         with pytest.raises(UsageError, match="has no added words"):
             finetune(session(tmp_path), request(tmp_path, Path(base), "a virus\n", **changes))
-    chosen = request(tmp_path, model, "a virus\n", training=TrainConfig(), automatic=AUTOMATIC)
+    chosen = request(tmp_path, model, "a virus\n", training=TrainConfig(), automatic=CHOSEN_FOR_TRAINING)
     assert chosen.with_chosen_training().training.mix == "both"
     for text, fact in (("", "empty"), ("the heart\n", "both tokenizations are the same")):
         with pytest.raises(InputError, match=fact):

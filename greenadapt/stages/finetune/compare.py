@@ -155,7 +155,6 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     ``session.out`` has other files, and what ``finetune`` raises, before any training.
     """
     require_torch("cross-validation")
-    request = request.with_chosen_training(1 - 1 / config.folds)
     require_one_process("assess")
     work = session.out or session.workspace.folds()
     refuse_overlap(work, {**request.sources(), "model": request.model}, is_replaced=False)
@@ -168,6 +167,7 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
     [entry] = request.tasks
     task = make_task(entry.config)
     examples = [example for source in entry.train for example in task.read(source, Silent())]
+    request = request.with_chosen_training(round((1 - 1 / config.folds) * len(examples)))
     task = task.fit(examples, session.progress)
     folds = [Fold(number, config.folds, config.seed) for number in range(config.folds)]
     left_out = [fold.split(examples)[1] for fold in folds]

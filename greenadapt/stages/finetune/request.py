@@ -15,7 +15,7 @@ from greenadapt.checkpoints.provenance import check_model, note_code, note_lower
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import (
-    AUTOMATIC,
+    CHOSEN_FOR_TRAINING,
     NOT_WITH_ADD_TO,
     AdapterConfig,
     MemoryConfig,
@@ -155,9 +155,9 @@ class FinetuneRequest:
         entry = TaskEntry("", task, train, dev_sets, {} if test is None else {"test": test}, None)
         return cls(model, (entry,), None, training=training, **fields)
 
-    def with_chosen_training(self, share: float = 1.0) -> "FinetuneRequest":
-        """The request with the ``automatic`` settings of a single task chosen, for training on a ``share`` of its
-        examples.
+    def with_chosen_training(self, n_examples: int | None = None) -> "FinetuneRequest":
+        """The request with the ``automatic`` settings of a single task chosen, for training on ``n_examples``;
+        ``None``: all examples of its files, which are read for that.
 
         Peak rate 2e-4 · min(1, 384 / hidden size), batches of 16, 600 steps and at least 4 readings of each example:
         too few steps leave a model untrained (arXiv 2006.04884). Rate and steps were chosen on development sets.
@@ -174,7 +174,7 @@ class FinetuneRequest:
         }
         training = replace(self.training, **{name: values[name] for name in values.keys() & {*self.automatic}})
         if "epochs" in self.automatic:
-            steps = _steps_per_epoch(training, round(share * _number_of_examples(entry)))
+            steps = _steps_per_epoch(training, _number_of_examples(entry) if n_examples is None else n_examples)
             epochs = max(ceil(_MIN_READINGS / _views(training)), ceil(_MIN_STEPS / steps))
             training = replace(training, epochs=epochs)
         return replace(self, training=training)
@@ -370,7 +370,7 @@ class FinetuneArguments:
         }
         if self.tasks is None:
             start = adapted_model(session, self.corpus, self.model)
-            task, automatic = self._task(), AUTOMATIC - {*self.explicit, *of_training}
+            task, automatic = self._task(), CHOSEN_FOR_TRAINING - {*self.explicit, *of_training}
             common |= {"save_logits": self.save_logits, "unlabelled": unlabelled, "unlabelled_config": self.unlabelled}
             return FinetuneRequest.of_one(start, train, dev, test, task, automatic=automatic, **common)
         is_added = self.add_to is not None

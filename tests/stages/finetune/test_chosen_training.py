@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import greenadapt
-from greenadapt.config import AUTOMATIC, PAPER, AssessConfig, TaskConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_TRAINING, PAPER, AssessConfig, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune import compare as comparing
 from greenadapt.stages.finetune.compare import compare, cross_validate
@@ -22,7 +22,7 @@ TASKS = {"ner": ner_file, "classification": texts_file, "qa": qa_file}
 def request(folder: Path, model: Path, n: int = 40, task: Any = "ner", **changes: Any) -> FinetuneRequest:
     """A request with ``n`` training examples that leaves all to greenadapt."""
     train = TASKS[task](folder / f"{task}-{n}", n)
-    settings = {"task": TaskConfig(task), "training": TrainConfig(), "automatic": AUTOMATIC, **changes}
+    settings = {"task": TaskConfig(task), "training": TrainConfig(), "automatic": CHOSEN_FOR_TRAINING, **changes}
     return FinetuneRequest.of_one(str(model), (str(train),), **settings)
 
 
@@ -68,7 +68,7 @@ def test_the_hidden_size_of_distilbert(tiny_model: TinyModel, tmp_path: Path) ->
 def test_a_development_set_chooses_the_epoch(tiny_model: TinyModel, tmp_path: Path) -> None:
     dev = str(ner_file(tmp_path / "dev.tsv"))
     assert chosen(tmp_path, tiny_model(), dev=dev)[0].keep == "best"
-    assert chosen(tmp_path, tiny_model(), dev=dev, automatic=AUTOMATIC - {"keep"})[0].keep == "last"
+    assert chosen(tmp_path, tiny_model(), dev=dev, automatic=CHOSEN_FOR_TRAINING - {"keep"})[0].keep == "last"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_development_set_chooses_the_epoch(tiny_model: TinyModel, tmp_path: Pa
 def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, settings: dict[str, Any]) -> None:
     notes = Notes()
     asked = request(
-        tmp_path, adapted(tiny_model), training=TrainConfig(**settings), automatic=AUTOMATIC - settings.keys()
+        tmp_path, adapted(tiny_model), training=TrainConfig(**settings), automatic=CHOSEN_FOR_TRAINING - settings.keys()
     ).with_chosen_training()
     asked.note_chosen(40, notes)
     training = asked.training
@@ -135,7 +135,7 @@ def test_the_papers_preset_leaves_nothing_to_choose(
     for name in ("train.finetune", "compare.compare"):
         monkeypatch.setattr(f"greenadapt.stages.finetune.{name}", stop)
     train = ner_file(tmp_path / "a.tsv")
-    for preset, automatic in (("paper", frozenset()), (None, AUTOMATIC)):
+    for preset, automatic in (("paper", frozenset()), (None, CHOSEN_FOR_TRAINING)):
         if way == "command":
             options = ("--preset", preset) if preset else ()
             run_alone("finetune", "-m", "any", "--task", "ner", "--train", train, *options, code=2)
