@@ -124,7 +124,7 @@ assert open(given["-train"]).read(), given
 print("Words in train file: 4000")
 for share in (20, 60, 99.5):
     print(f"\\rAlpha: 0.01  Progress: {{share:.2f}}%  Words/thread/sec: 1.00k  ", end="", flush=True)
-    time.sleep(0.05)
+    time.sleep(0.1)
 open(given["-output"], "w").write(given["-min-count"])
 """
 
