@@ -25,6 +25,7 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_the_cpu_half_is_imported_without_unix_and_without_gensim(run: Run) -> None:
     completed = run()
     assert completed.returncode == 0, completed.stderr

@@ -37,6 +37,7 @@ from greenadapt.workers import usable_cores
 from tests.conftest import Notes, Run, json_lines, tiny_model_in
 from tests.support.small_tasks import FAMILIES, TASK_MODELS, expand, sentences
 
+pytestmark = pytest.mark.slow  # a model is exported
 LABELS = ("O", "B-Disease", "I-Disease")
 NER = replace(make_task(TaskConfig(task="ner")), labels=LABELS)
 NEEDS_OPENVINO = pytest.mark.skipif(

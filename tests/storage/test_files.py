@@ -210,6 +210,7 @@ def test_files_of_settings_and_tasks_that_are_none_are_one_line(run_alone: Run, 
         assert "larger than" in last_line(run_alone(*command, code=1))
 
 
+@pytest.mark.slow
 def test_settings_come_from_a_pipe_of_the_shell_which_is_read_once(tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)

@@ -49,8 +49,11 @@ FOREIGN = {
 
 
 def uses(tree: ast.AST, *names: str) -> bool:
-    """Whether one of the functions is called, or given to another, such as ``map``."""
-    return any(ast.unparse(node) in names for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name))
+    """Whether one of the functions is called, or passed to another function such as ``map``."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)]
+    last_names = {name.rpartition(".")[2] for name in names}
+    candidates = [node for node in nodes if (node.id if isinstance(node, ast.Name) else node.attr) in last_names]
+    return any(ast.unparse(node) in names for node in candidates)
 
 
 def test_greenadapts_own_json_is_read_in_one_place() -> None:
