@@ -156,6 +156,7 @@ class ModelDescription(BaseModel):
     view: Pool | None
     views: list[Pool]
     neighbours: bool
+    example_word: str | None
 
 
 class ModelsResponse(BaseModel):

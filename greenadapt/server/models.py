@@ -24,7 +24,7 @@ from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, expanded
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, merge_candidates, ranked
-from greenadapt.tokenization.added_words import WORDS_FILE
+from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 from greenadapt.vectors.neighbours import near_names, nearest
@@ -92,6 +92,7 @@ class NearRows:
 
 WORDS = "words"
 """The kind of a model that has added words and no task."""
+_LETTERS = 5
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,12 @@ class ModelSource:
     def has_words(self) -> bool:
         """Whether it has neighbours of words, and two tokenizations."""
         return (self.folder / WORDS_FILE).is_file()
+
+    @cached_property
+    def example_word(self) -> str | None:
+        """The most frequent added word of five letters or more, if there is one."""
+        words = AddedWords.open(self.folder / WORDS_FILE).all_surfaces() if self.has_words else []
+        return next((word for word in words if len(word) >= _LETTERS and word.isalpha()), None)
 
 
 def find_models(models: Sequence[str], reading: ReadingOptions, task: str | None) -> tuple[ModelSource, ...]:
@@ -203,6 +210,7 @@ class ServedModel:
             "view": self.view,
             "views": list(VIEWS) if has_views else [],
             "neighbours": self.source.has_words,
+            "example_word": self.source.example_word,
         }
 
     def check_question(self, question: str) -> None:

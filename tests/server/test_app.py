@@ -191,6 +191,7 @@ def test_models_are_described_and_named(client: TestClient, models: Path, two_ta
         "squad": ("qa", views, True),
         "encoder": ("words", [], True),
     }
+    assert all(row["example_word"] in NEW for row in response["models"])
     assert not response["index"]
     with TestClient(application(two_tasks.parent, "many"), HOST) as several:
         for name in (row["name"] for row in several.get("/models").json()["models"]):

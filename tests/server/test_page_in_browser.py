@@ -87,6 +87,18 @@ def test_labels_answers_and_neighbours_show(browser: Any) -> None:
     assert all("coronavirus" in column for column in columns)
 
 
+@pytest.mark.parametrize("section", ["entities", "labels", "answers", "neighbours"])
+def test_an_example_is_tried_with_a_click(browser: Any, section: str) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.execute_script("document.querySelector(arguments[0]).replaceChildren()", f"#{section} [data-found]")
+    browser.find_element("css selector", f"#{section} [data-example]").click()
+    results_found = f"#{section} [data-found] > article"
+    WebDriverWait(browser, 60).until(lambda _: browser.find_elements("css selector", results_found))
+    field = "word" if section == "neighbours" else "text"
+    assert browser.execute_script(f"return document.querySelector('#{section} [name={field}]').value")
+
+
 def test_an_error_is_said_and_the_form_stays_usable(browser: Any) -> None:
     assert results(browser, "neighbours", word="xyzzy") == []
     message = browser.find_element("css selector", "#neighbours [role=status]")

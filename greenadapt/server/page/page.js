@@ -123,18 +123,21 @@ import { asked, byId, made, shown, whenTokenIsGiven } from "/shared.js";
   const ofText = (path, form, list) => predicted(path, { texts: [form.elements.text.value] }, list);
   const first = (found) => (found.predictions || found)[0];
   const inIndex = (form) => form.elements.where && form.elements.where.value === "index" && !form.querySelector("[data-where]").hidden;
+  const EXAMPLE = "A 54-year-old woman with hypertension was given 20 mg of propranolol daily. Her tachycardia subsided within a week.";
   const TASKS = {
     ner: { section: "entities", title: "Entities", ask: (form) => ofText("/predict", form, first), columns: entityColumns,
-      said: entitiesSaid },
+      said: entitiesSaid, example: () => ({ text: EXAMPLE }) },
     classification: { section: "labels", title: "Labels", ask: (form) => ofText("/predict", form, first),
-      columns: labelColumns, said: labelsSaid },
+      columns: labelColumns, said: labelsSaid, example: () => ({ text: EXAMPLE }) },
     qa: { section: "answers", title: "Answers", columns: answerColumns, said: answersSaid,
+      example: () => ({ question: "Which dose was given?", where: "text", text: EXAMPLE }),
       ask: (form) => {
         const { question, text } = form.elements;
         const body = { question: question.value, ...(inIndex(form) ? {} : { context: text.value }) };
         return predicted("/answer", body, (found) => found.answers || found);
       } },
     near: { section: "neighbours", title: "Neighbours", columns: nearColumns, said: () => "",
+      example: (models) => ({ word: models[0].example_word }),
       ask: (form) => async ({ name }) => {
         const word = form.elements.word.value.trim();
         return [{ model: name, found: await asked("/neighbours", { word, model: name }) }];
@@ -206,6 +209,14 @@ import { asked, byId, made, shown, whenTokenIsGiven } from "/shared.js";
       where.addEventListener("change", show);
       show();
     }
+    const example = task.example(models);
+    const tryExample = form.querySelector("[data-example]");
+    tryExample.hidden = Object.values(example).includes(null);
+    tryExample.addEventListener("click", () => {
+      for (const [name, value] of Object.entries(example)) form.elements[name].value = value;
+      if (where) where.dispatchEvent(new Event("change"));
+      form.requestSubmit();
+    });
     form.addEventListener("submit", (event) => { event.preventDefault(); submitted(form, task, models); });
     for (const box of form.querySelectorAll("textarea")) {
       box.addEventListener("keydown", (event) => {
