@@ -402,7 +402,7 @@ class _Report:
         for result in self._of(CORPUS):
             words, counts = self._read_vocabulary(result.folder / VOCABULARY)
             about = result.manifest.facts.get("title", ""), result.manifest.facts.get("licence", "unknown")
-            corpora.append(CorpusData(*about, result.manifest.counts, words[:100], counts))
+            corpora.append(CorpusData(*about, result.manifest.counts, words[:1000], counts))
         return [corpus_section(corpora)] if corpora else []
 
     def _words(self) -> list[Section]:

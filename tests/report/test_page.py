@@ -7,6 +7,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from lxml import etree
 from lxml import html as parser
@@ -26,6 +27,7 @@ from greenadapt.report.page.blocks import (
 )
 from greenadapt.report.page.charts import Axis, bars, intervals, lines, scatter
 from greenadapt.report.page.drawing import drawn, write_plots
+from greenadapt.report.page.sections import CorpusData, corpus_section
 from greenadapt.report.tables import Table
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -169,3 +171,11 @@ def test_plots_for_papers_have_their_own_colours(tmp_path: Any) -> None:
     assert etree.fromstring(svg.encode()).tag == "{http://www.w3.org/2000/svg}svg"
     assert "var(--" not in svg
     assert "var(--series-1)" in drawn(plot)
+
+
+def test_frequent_words_are_those_that_say_what_the_text_is_about() -> None:
+    words = ["the", ".", "which", "Virus", "don't", "heart", "rate"]
+    counts = np.array([90, 80, 70, 60, 50, 40, 30])
+    blocks = corpus_section([CorpusData("text", "none", {}, words, counts)]).blocks
+    [listed] = [block.text for block in blocks if isinstance(block, Paragraph)]
+    assert listed.partition(": ")[2] == "Virus (60 times), heart (40 times), rate (30 times)."

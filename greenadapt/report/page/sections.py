@@ -1,8 +1,8 @@
 """The sections of the page: corpus, words, vectors, tasks, examples and costs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,16 @@ _POINTS = 60  # of the plot of ranks
 _MOST_FREQUENT = 5  # pieces that are told apart, of the words of a corpus
 _MOST_WORDS = 8  # the same of added words
 _FREQUENT = 15  # words listed
+_FEWEST_LETTERS = 4  # of these words
+_STOP_WORDS = frozenset((
+    "about", "after", "also", "because", "been", "before", "being", "between", "both", "could", "does", "during",
+    "each", "either", "from", "have", "having", "here", "however", "into", "itself", "just", "like", "made", "many",
+    "more", "most", "much", "must", "only", "other", "over", "same", "should", "since", "some", "such", "than",
+    "that", "their", "them", "then", "there", "these", "they", "this", "those", "through", "under", "used", "uses",
+    "using", "very", "were", "what", "when", "where", "whether", "which", "while", "will", "with", "within",
+    "without", "would", "your",
+))  # fmt: skip
+"""English words of four letters or more that are in every text."""
 _EXAMPLES = 4  # added words of a number of pieces
 _LONGEST = 600  # characters of an example
 _BINS = 40  # of lengths of rows
@@ -77,10 +87,17 @@ def corpus_section(corpora: list[CorpusData]) -> Section:
             blocks.append(Heading(data.title))
         facts = [(name, f"{data.counts[key]:,}") for key, name in _NAMES.items() if data.counts.get(key) is not None]
         blocks += [Facts([("text", data.title), ("licence", data.licence), *facts]), _zipf(data, number)]
-        frequent = zip(data.words[:_FREQUENT], data.word_counts[:_FREQUENT].tolist(), strict=False)
-        frequent_words = [f"{word} ({count:,} times)" for word, count in frequent]
-        blocks.append(Paragraph(f"The most frequent words: {', '.join(frequent_words)}."))
+        frequent = ", ".join(f"{word} ({count:,} times)" for word, count in islice(_content_words(data), _FREQUENT))
+        if frequent:
+            blocks.append(Paragraph(f"The most frequent words, without short words and stop words: {frequent}."))
     return Section("corpus", "Corpus", blocks)
+
+
+def _content_words(data: CorpusData) -> Iterator[tuple[str, int]]:
+    """Words that say what a text is about, and their counts, most frequent first."""
+    for word, count in zip(data.words, data.word_counts.tolist(), strict=False):
+        if len(word) >= _FEWEST_LETTERS and word.isalpha() and word.lower() not in _STOP_WORDS:
+            yield word, count
 
 
 def _zipf(data: CorpusData, number: int) -> Block:
