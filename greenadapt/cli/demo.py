@@ -19,7 +19,13 @@ def demo(
     task: finding code identifiers in docstrings with the base and the adapted model.
     """
     from greenadapt.cli.output.console import print_json, print_lines, print_table
-    from greenadapt.cli.output.printing import print_comparison, print_costs, print_heldout, print_neighbours
+    from greenadapt.cli.output.printing import (
+        demo_summary,
+        print_comparison,
+        print_costs,
+        print_heldout,
+        print_neighbours,
+    )
     from greenadapt.stages.demo import demo as run
 
     report = run(o.make_session(options))
@@ -40,18 +46,14 @@ def demo(
     print_heldout(report.heldout, report.adapted.manifest.facts["rows"]["recipe"])
     if report.task is not None:
         train, test = (f"{report.task['sentences'][part]:,}" for part in ("train", "test"))
-        seeds = len(report.task["seeds"])
-        print_lines([f"A task, code identifiers in docstrings: F1, {seeds} seeds, {train} sentences, tested on {test}"])
+        print_lines([f"A task: code identifiers in docstrings, {train} sentences to train on, {test} to test on"])
         print_comparison(report.task["rows"])
-    costs = [{"stage": result.path.name, **result.manifest.cost} for result in report.results]
-    print_costs(costs)
-    counts = report.adapted.manifest.counts
+    print_costs([{"stage": result.path.name, **result.manifest.cost} for result in report.results])
+    folder = report.adapted.path
     print_lines(
         [
-            f"Adapted model, {counts['rows']:,} new rows and {counts['base_rows']:,} base rows: {report.adapted.path}",
+            f"Load the adapted model with AutoModel.from_pretrained({str(folder)!r}), and its tokenizer likewise.",
             "",
-            "  from transformers import AutoModel, AutoTokenizer",
-            f'  model = AutoModel.from_pretrained("{report.adapted.path}")',
-            f'  tokenizer = AutoTokenizer.from_pretrained("{report.adapted.path}")',
+            *demo_summary(report.task, [result.manifest.cost for result in report.results]),
         ]
     )

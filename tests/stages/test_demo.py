@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenadapt.cli.output.printing import demo_summary
 from greenadapt.corpus.pydocs import Package, find_packages
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
@@ -253,6 +254,11 @@ def test_the_demo_on_two_packages(folder: Path) -> None:
     for row in rows[1:]:
         assert row["difference"] == pytest.approx(rows[0]["score"] - row["score"])
         assert row["low"] <= row["difference"] <= row["high"]
+
+    base_line, adapted_line, cost = demo_summary(facts["task"], [*facts["cost"].values()])
+    assert base_line == f"base model: F1 {100 * rows[1]['score']:.2f}"
+    assert adapted_line.startswith(f"adapted model: F1 {100 * rows[0]['score']:.2f}, ")
+    assert f"{sum(facts['cost'][stage]['seconds'] for stage in stages):.0f} s" in cost
 
 
 @pytest.mark.slow

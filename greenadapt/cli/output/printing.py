@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from greenadapt.cli.output.console import output, print_json, print_lines, print_table, print_text
+from greenadapt.cost import total
 from greenadapt.errors import as_percent, byte_size, counted, duration
 from greenadapt.report.map_quality import MAP, new_words, r2
 from greenadapt.report.tables import (
@@ -519,6 +520,24 @@ def print_comparison(rows: Sequence[Json]) -> None:
     columns = ["model", "score", "std", f"{ours} minus it", "95 % interval"]
     print_table("Comparison on the test set, in percent", columns, table)
     print_text([*(_in_words(ours, row) for row in rows[1:]), *_gap(rows), ""])
+
+
+def demo_summary(task: Json | None, costs: Sequence[Json]) -> list[str]:
+    """What the demo ends with: the base model's score, the adapted model's with its gain, and what both cost.
+
+    ``costs`` are those of the four stages of ``adapt``, then of the task.
+    """
+    adapting, training = (total(part) for part in (costs[:4], costs[4:]))
+    cost = f"cost: {adapting.seconds:.0f} s and {_small(adapting.energy_kwh * 1000)} Wh to adapt the model"
+    if task is None:
+        return [cost]
+    adapted, base, _ = task["rows"]
+    return [
+        f"base model: F1 {figure(base['score'])}",
+        f"adapted model: F1 {figure(adapted['score'])}, {signed(base['difference'])} points "
+        f"(95 % interval {_interval(base)})",
+        f"{cost}, {training.seconds:.0f} s to fine-tune and test {2 * len(task['seeds'])} models",
+    ]
 
 
 def print_tables(tables: Iterable[Table]) -> None:

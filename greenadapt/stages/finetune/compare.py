@@ -58,7 +58,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str]) -
     plain = replace(request, memory=None, memory_config=MemoryConfig(), run=replace(request.run, cache_memory=False))
     requests = [request, *(for_model(plain, model) for model in models)]
     outs = _outs(session, requests)
-    names = [find_model(model_request.model).name for model_request in requests]
+    names = [starting_model(model_request.model).name for model_request in requests]
     # Of models with the same name, messages name the folders of results.
     names = [out.name if names.count(name) > 1 else name for name, out in zip(names, outs, strict=True)]
     runs = []
