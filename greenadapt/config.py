@@ -660,18 +660,6 @@ CHOSEN_FOR_TRAINING = frozenset({"mix", "epochs", "learning_rate", "batch_size",
 
 
 @dataclass(frozen=True)
-class UnlabelledConfig(Checked):
-    """How unlabelled texts take part in the training of a task."""
-
-    PANEL = Panel.TRAINING
-    NEEDS = "--unlabelled"
-    unlabelled_batch: Annotated[
-        Count, Option("Texts of --unlabelled per optimizer step, each in both tokenizations.")
-    ] = 16
-    unlabelled_weight: Annotated[Positive, Option("Weight of the loss on texts of --unlabelled.")] = 1.0
-
-
-@dataclass(frozen=True)
 class MemoryConfig(Checked):
     """How the domain model attends to the states of a general model (G-MAP, arXiv 2212.03613)."""
 

@@ -36,8 +36,8 @@ class Arm:
     """Of ``W2VConfig``."""
     training: Options = field(default_factory=dict)
     """Of ``TrainConfig``."""
-    unlabelled: Options | None = None
-    """Of ``UnlabelledConfig``; ``None``: the corpus is not read while fine-tuning."""
+    self_training: bool = False
+    """Whether a first model labels sentences of the corpus for a second one."""
     trial: str = ""
     """A change of the program, of ``TRIALS``."""
     peer: str = ""
@@ -68,7 +68,8 @@ ARMS: dict[str, Arm] = {
     "random-both": Arm({"rows": "pieces"}, training={"mix": "both"}, peer="random"),
     "dropout": Arm(training={"mix": "both"}, trial="dropout"),  # a second tokenization without any words
     "agree": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}),
-    "unlabelled": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, unlabelled={}),
+    "self-training": Arm({"rows": "form"}, training={"mix": "both"}, self_training=True),
+    "base-self-training": Arm(self_training=True),  # the control of self-training
     "slash": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, trial="slash"),
     "moving": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, trial="moving"),
     "identity": Arm({"rows": "map"}, map={"method": "identity"}),

@@ -18,7 +18,7 @@ from gain.trials import TRIALS
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
+from greenadapt.config import RunConfig, TaskConfig, TrainConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
 from greenadapt.models.streaming import ViewOutputs, pooled_output
@@ -196,8 +196,8 @@ class Lab:
             "seed": seed,
             "control": arm == CONTROL,
         }
-        if ARMS[arm].unlabelled is not None:
-            settings["unlabelled"] = {"text": hash_file(self._corpus(cell)), **ARMS[arm].unlabelled}
+        if ARMS[arm].self_training:
+            settings["self-training"] = hash_file(self._corpus(cell))
         if ARMS[arm].trial:
             settings["trial"] = ARMS[arm].trial
         return Run(cell, arm, seed, train_config, train, measured, dict(plain(settings)))
@@ -229,9 +229,6 @@ class Lab:
 
     def _finetune(self, run: Run) -> Result:
         cell, arm = run.cell, ARMS[run.arm]
-        options: Json = {"unlabelled_config": UnlabelledConfig(**(arm.unlabelled or {}))}
-        if arm.unlabelled is not None:
-            options["unlabelled"] = str(self._corpus(cell))
         request = FinetuneRequest.of_one(
             model=self._model(cell, run.arm),
             train=(str(run.train),),
@@ -241,7 +238,7 @@ class Lab:
             run=RunConfig(max_tokens=self.limits.max_tokens),
             seeds=(run.seed + OTHER_SEED * (run.arm == CONTROL),),
             save_logits=True,
-            **options,
+            unlabelled=str(self._corpus(cell)) if arm.self_training else None,
         )
         with TRIALS[arm.trial]():
             return finetune(replace(self.session, out=self.work / "running" / run.key), request)

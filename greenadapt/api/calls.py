@@ -54,7 +54,6 @@ from greenadapt.config import (
     TaskName,
     TextOptions,
     TrainConfig,
-    UnlabelledConfig,
     W2VConfig,
 )
 from greenadapt.corpus.recipes import why_no_fields
@@ -227,8 +226,6 @@ def finetune(
     precision: Precision = "auto",
     keep: Keep | None = None,
     patience: int | None = None,
-    unlabelled_batch: int = 16,
-    unlabelled_weight: float = 1.0,
     # Many tasks on one encoder
     adapter: AdapterName = "pals",
     adapter_size: int | None = None,
@@ -271,8 +268,8 @@ def finetune(
             ``tags``, classification ``text`` and ``label``, question answering ``question``, ``context``, ``answers``.
         dev: Examples to evaluate on after every epoch.
         test: Examples to evaluate on at the end.
-        unlabelled: Texts of the domain without labels, or their path: with ``mix="both"``, the mean prediction of both
-            tokenizations teaches each of them. For NER and classification.
+        unlabelled: Text of the domain without labels, or its path: a first model labels sentences of it, and the model
+            learns from these, too. For NER.
         tasks: A file (.toml) of tasks that share one encoder, instead of ``task``, ``train``, ``dev`` and ``test``.
         add_to: A shared encoder that the ``tasks`` are added to, instead of ``model``; it is not changed.
         memory: A general model whose states the trained one sees (G-MAP), or ``"base"``.
@@ -297,9 +294,7 @@ def finetune(
         >>> ner.scores["mean"]["f1"]
         0.87
     """
-    arguments = Arguments(
-        TaskConfig, TrainConfig, UnlabelledConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions
-    )
+    arguments = Arguments(TaskConfig, TrainConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions)
     session = make_session(arguments.make(SessionOptions), progress)
 
     from greenadapt.stages.finetune.add_task import add_tasks
@@ -322,7 +317,6 @@ def finetune(
         sampling=arguments.make(SamplingConfig),
         training=arguments.make(TrainConfig),
         preset=preset,
-        unlabelled=arguments.make(UnlabelledConfig),
         memory=None if memory is None else folder_of(memory),
         memory_config=memory_config,
         run=arguments.make(RunConfig),

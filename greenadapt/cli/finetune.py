@@ -21,7 +21,6 @@ from greenadapt.config import (
     SessionOptions,
     TaskConfig,
     TrainConfig,
-    UnlabelledConfig,
 )
 from greenadapt.errors import UsageError
 
@@ -38,8 +37,8 @@ Unlabelled = Annotated[
     str | None,
     option(
         "--unlabelled",
-        "Text of the domain without labels (one entry per line, JSON lines or CoNLL columns): with --mix both, "
-        "the mean prediction of both tokenizations teaches each of them. For NER and classification.",
+        "Text of the domain without labels: a first model labels sentences of it, and the model learns from these, "
+        "too. For NER.",
         Panel.DATA,
     ),
 ]
@@ -113,7 +112,6 @@ def finetune(
     preset: PresetOption = None,
     training: Annotated[TrainConfig, Pick(**dict.fromkeys(CHOSEN_FOR_TRAINING))],
     unlabelled: Unlabelled = None,
-    unlabelled_config: UnlabelledConfig,
     seeds: Seeds = 1,
     seed: FirstSeed = 0,
     tasks: TasksFile = None,
@@ -154,7 +152,6 @@ def finetune(
         sampling=sampling,
         training=training,
         preset=preset,
-        unlabelled=unlabelled_config,
         memory=memory,
         memory_config=memory_config,
         run=run,

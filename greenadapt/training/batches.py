@@ -27,22 +27,6 @@ def divergence_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2
 
 
-def teaching_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """KL(t‖p) + KL(t‖q) of the softmax p and q of two logits (n, k) and t of their mean, summed over n.
-
-    The teacher t receives no gradient. Returns () float32.
-    """
-    log_t = ((first + second).detach().float() / 2).log_softmax(-1)
-    views = torch.stack([first, second]).float().log_softmax(-1)
-    return (log_t.exp() * (log_t - views)).sum()
-
-
-def squared_teaching_sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """(p - t)² + (q - t)² of two predicted numbers (n, 1), t their mean without a gradient, summed over n."""
-    views = torch.stack([first, second]).float()
-    return (views - views.mean(dim=0).detach()).square().sum()
-
-
 def loss_sum(head: str, output: Mapping[str, torch.Tensor], targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Sum of the loss over its terms, () float32, for a model's output; ``mask`` as in ``Batch``.
 

@@ -9,7 +9,6 @@ All draws are counter-based: a draw is a function of its key and its index, so t
 processes and interruptions do not change it.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -34,7 +33,7 @@ class Purpose(IntEnum):
     MASKING = 4
     EVALUATION = 5
     TASK = 6
-    UNLABELLED = 7
+    SELF_TRAINING = 7
 
 
 def random_bits(n: int, *key: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":
@@ -78,7 +77,6 @@ def epoch_order(
     return items, draw_is_expanded(mix, seed, epoch, keys)
 
 
-_WARMUP_SHARE = 0.2  # share of the steps before the first one with unlabelled inputs
 _ANNEALING = 0.8  # decrease of the exponent from the first epoch to the last
 _MANTISSA_BITS = 53  # random bits of a float64 in [0, 1)
 
@@ -161,14 +159,8 @@ class Feed:
     plan: Plan
     sampling: SamplingConfig = SamplingConfig()  # noqa: RUF009  (it is frozen)
     """How the task of a step is chosen."""
-    unlabelled: Dataset | None = None
-    """Unlabelled inputs, in pairs, from which steps have a second draw."""
-    unlabelled_batch: int = 0
-    """The number of unlabelled inputs per step."""
     _orders: dict[int, tuple[int, IntArray, BoolArray]] = field(init=False, default_factory=dict)
     """Index of the dataset → its last pass, and the order of that."""
-    _unlabelled_orders: dict[int, IntArray] = field(init=False, default_factory=dict)
-    """The last pass → its order."""
 
     @property
     def steps_an_epoch(self) -> int:
@@ -202,29 +194,10 @@ class Feed:
         part = slice(position * size, (position + 1) * size)
         return Draw(dataset, items[part], expanded[part], n_passes)
 
-    def draw_unlabelled(self, step: int) -> Draw | None:
-        """The unlabelled inputs of a step, ``None`` in the first fifth of the steps; they are read in passes of random
-        order.
-        """
-        step -= math.ceil(_WARMUP_SHARE * self.n_steps)
-        if self.unlabelled is None or step < 0:
-            return None
-        n, size = self.unlabelled.n_items, self.unlabelled_batch
-        n_passes, position = divmod(step, -(-n // size))
-        if n_passes not in self._unlabelled_orders:
-            self._unlabelled_orders.clear()
-            bits = random_bits(n, self.plan.seed, Purpose.UNLABELLED, n_passes)
-            self._unlabelled_orders[n_passes] = np.argsort(bits, kind="stable")
-        items = self._unlabelled_orders[n_passes][position * size : (position + 1) * size]
-        return Draw(self.unlabelled, items, np.ones(len(items), bool), n_passes)
-
     def digest(self, update: Callable[[bytes], object]) -> None:
         """Pass the content of all datasets to ``update``, a method of a hash."""
         for dataset in self.datasets:
             dataset.digest(update)
-        if self.unlabelled is not None:
-            update(f"{self.unlabelled_batch} without labels".encode())
-            self.unlabelled.digest(update)
 
     @cached_property
     def schedule(self) -> IntArray:

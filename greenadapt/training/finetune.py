@@ -7,6 +7,7 @@ One task alone trains a plain model of transformers with a head. Several tasks, 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -17,7 +18,7 @@ from safetensors import safe_open
 
 from greenadapt.checkpoints.layout import HISTORY, LOGITS, PREDICTIONS, SCORES, TASKS
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import Pool, RunConfig, SamplingConfig, TrainConfig, UnlabelledConfig
+from greenadapt.config import Pool, RunConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.forward import outputs
@@ -25,7 +26,7 @@ from greenadapt.models.machine import Machine
 from greenadapt.models.memory.cache import MemoryReader
 from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
 from greenadapt.models.rows import Rows
-from greenadapt.models.streaming import Inference
+from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import (
     MemoryInput,
     TrainedRows,
@@ -36,7 +37,7 @@ from greenadapt.models.weights import (
     write_rows,
     write_tensors,
 )
-from greenadapt.progress import Progress
+from greenadapt.progress import Bar, Progress
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.storage.files import Json, write_json, write_lines
 from greenadapt.tasks.base import Encoder, Input, TaskData
@@ -45,8 +46,9 @@ from greenadapt.training.batches import Dataset, TaskDataset
 from greenadapt.training.evaluation import CachedInputs, Evaluation, stacked
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import RunRecord, Step, Training
-from greenadapt.training.views import PairedDataset, UnlabelledDataset, unlabelled_inputs
+from greenadapt.training.views import PairedDataset
 
+_REPEATED = 5  # times, beside predicted examples
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
 
@@ -67,8 +69,9 @@ class FinetuneSetup:
     adds: bool = False
     """Whether only the tasks' own weights are written, to add them to a folder that has the encoder."""
     unlabelled: Sequence[Any] = ()
-    """Examples without labels, for which both views learn their mean prediction; only with a single task."""
-    unlabelled_config: UnlabelledConfig = field(default_factory=UnlabelledConfig)
+    """Sentences without labels, which a first model labels; only for a single task."""
+    self_labelled: Sequence[Any] = ()
+    """Sentences that the first model has labelled; the training examples are repeated beside them."""
     general: GeneralModel | None = None
     """The general model that is the memory of the trained one."""
     states: Path | None = None
@@ -84,6 +87,12 @@ class FinetuneSetup:
     def reader(self) -> MemoryReader | None:
         """Makes the general model's inputs from those of the trained model."""
         return None if self.general is None else self.general.reader(self.first_encoder)
+
+    def training_examples(self, data: TaskData) -> Sequence[Any]:
+        """The examples that a task is trained on."""
+        return (
+            [*chain.from_iterable([data.train] * _REPEATED), *self.self_labelled] if self.self_labelled else data.train
+        )
 
     def inputs(self, data: TaskData, kind: str, name: str) -> CachedInputs:
         """The inputs of a set of ``kind`` ``dev`` or ``test``, tokenized once for all seeds.
@@ -185,7 +194,7 @@ class SharedTasks(RunParts):
         }
         return _float_scores({"average": self.score(tasks)}) | named
 
-    def counts(self, n_inputs: Mapping[str, int], n_unlabelled: int) -> Json:
+    def counts(self, n_inputs: Mapping[str, int]) -> Json:
         """The number of examples by task and set, of ``inputs`` of the training examples, and of ``rows``."""
         return {"tasks": {data.name: self._counts(data, n_inputs) for data in self._setup.tasks}, **self._n_rows}
 
@@ -232,10 +241,10 @@ class SingleTask(RunParts):
     def tracker_scores(self, tasks: Sets) -> dict[str, float]:
         return _float_scores(tasks[""]["dev"])
 
-    def counts(self, n_inputs: Mapping[str, int], n_unlabelled: int) -> Json:
+    def counts(self, n_inputs: Mapping[str, int]) -> Json:
         counts = self._counts(self._setup.tasks[0], n_inputs)
-        if self._setup.unlabelled:
-            counts["unlabelled"] = n_unlabelled
+        if self._setup.self_labelled:
+            counts["unlabelled"] = len(self._setup.self_labelled)
         return {**counts, **{kind: sum(counts[kind].values()) for kind in ("dev", "test")}, **self._n_rows}
 
     def predictions(self, folder: Path, task: str, name: str) -> Path:
@@ -261,13 +270,14 @@ class FinetuneRun:
         self.state = folder / ".state"
         self._old_best = folder / ".best.safetensors"  # as version 0.2.0 named it
         self.record = _Record()
-        items = {data.name: data.task.training(data.train, data.encoder, seed, setup.progress) for data in setup.tasks}
+        items = {
+            data.name: data.task.training(setup.training_examples(data), data.encoder, seed, setup.progress)
+            for data in setup.tasks
+        }
         if empty := [name for name, inputs in items.items() if name and not inputs]:
             raise InputError(f"task {empty[0]} has no examples to train on", "give training files that have some")
         measured = chain(self._inputs("dev"), self._inputs("test"))
-        unlabelled = self._unlabelled_inputs(items)
-        self.n_unlabelled = len(unlabelled)
-        self.rows = Rows.seen(chain(*items.values(), measured, unlabelled), setup.first_encoder.special)
+        self.rows = Rows.seen(chain(*items.values(), measured), setup.first_encoder.special)
         """The rows of the embedding that the model holds."""
         parts = SingleTask if setup.tasks[0].adapter is None else SharedTasks
         self._parts = parts(setup, self.rows, seed)
@@ -283,13 +293,8 @@ class FinetuneRun:
             dataset = replace(dataset, task=data.name or None, n_examples=len(data.train))
             self.n_inputs[data.name] = dataset.n_items
             datasets.append(PairedDataset.of(dataset, inputs, agreement) if agreement else dataset)
-        texts = None
-        if unlabelled:
-            [data] = setup.tasks
-            views = TaskDataset.of(unlabelled, self.rows, data.task.head, data.encoder.special.pad)
-            texts = UnlabelledDataset.of(views, unlabelled, setup.unlabelled_config.unlabelled_weight)
-        plan, size = Plan(setup.train, setup.run, seed), setup.unlabelled_config.unlabelled_batch
-        self.training = Training(self.model, Feed(datasets, plan, setup.sampling, texts, size), setup.machine)
+        feed = Feed(datasets, Plan(setup.train, setup.run, seed), setup.sampling)
+        self.training = Training(self.model, feed, setup.machine)
 
     def train(self) -> None:
         """Make the remaining steps; raises ``KeyboardInterrupt`` or ``SystemExit`` once the state is on disk."""
@@ -300,6 +305,20 @@ class FinetuneRun:
                 self._old_best.replace(self.best_file(self.record.best_epoch))
             setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
         self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
+
+    def label(self) -> list[Json]:
+        """The predictions of the trained model for the test set of a single task, which needs no labels."""
+        [data] = self.setup.tasks
+        if self.setup.train.keep == "best":
+            self._read_best()
+        pool = self.setup.train.pool
+        pool = "base" if not data.encoder.has_words else "mean" if pool == "best" else pool
+        with self._bar("sentences without labels", len(data.test["test"])) as bar:
+            predictions = []
+            for output in self._outputs(data, "test", "test"):
+                predictions.append(data.task.decode(output.example, pooled_output(output, pool)))
+                bar.advance(1)
+            return predictions
 
     def finish(self, first_seed_folder: Path, *, is_first_seed: bool) -> None:
         """Measure on the test sets, and write the scores, the predictions and the model: that of the first seed into
@@ -324,7 +343,7 @@ class FinetuneRun:
         self._write(TrainedRows(self.rows, shrink), first_seed_folder, is_first_seed=is_first_seed)
         # The scores are written last and atomically: they mark the seed as finished.
         part = self.folder / f".{SCORES}"
-        write_json(part, scores | {"counts": self._parts.counts(self.n_inputs, self.n_unlabelled)})
+        write_json(part, scores | {"counts": self._parts.counts(self.n_inputs)})
         part.replace(self.folder / SCORES)
 
     def _attach(self, items: Sequence[Input]) -> Memories:
@@ -355,6 +374,14 @@ class FinetuneRun:
         that of the settings.
         """
         setup, examples = self.setup, getattr(data, kind)[name]
+        with self._bar(data.label(kind, name), len(examples)) as bar:
+            pool_choice = (pool or setup.train.pool) if data.encoder.has_words else None
+            read = self._outputs(data, kind, name)
+            return Evaluation.of(data.task, examples, read, pool_choice, bar, keep_logits=keep_logits)
+
+    def _outputs(self, data: TaskData, kind: str, name: str) -> Iterator[ViewOutputs]:
+        """The outputs of the current model for a set of ``kind`` ``dev`` or ``test``."""
+        setup = self.setup
         inference = Inference(
             setup.run.max_tokens,
             data.encoder.special.pad,
@@ -362,28 +389,15 @@ class FinetuneRun:
             memory=self._memory[kind],
             task=data.name or None,
         )
-        read = outputs(self.model, self.rows, setup.inputs(data, kind, name), inference)
-        with setup.progress.bar(f"seed {self.seed}, {data.label(kind, name)}", len(examples), "examples") as bar:
-            pool_choice = (pool or setup.train.pool) if data.encoder.has_words else None
-            return Evaluation.of(data.task, examples, read, pool_choice, bar, keep_logits=keep_logits)
+        return outputs(self.model, self.rows, setup.inputs(data, kind, name), inference)
+
+    def _bar(self, label: str, n_examples: int) -> AbstractContextManager[Bar]:
+        return self.setup.progress.bar(f"seed {self.seed}, {label}", n_examples, "examples")
 
     def _inputs(self, kind: str) -> Iterator[Input]:
         """The inputs of the sets of ``kind`` ``dev`` or ``test``."""
         for data, name in self._sets(kind):
             yield from self.setup.inputs(data, kind, name)
-
-    def _unlabelled_inputs(self, items: Mapping[str, Sequence[Input]]) -> list[Input]:
-        """The inputs of the examples without labels, for the only task with its ``items``: as many as all steps read,
-        since each word that occurs needs memory.
-        """
-        train, examples = self.setup.train, self.setup.unlabelled
-        if not examples:
-            return []
-        [data] = self.setup.tasks
-        labelled = items[data.name]
-        steps = train.epochs * -(-2 * len(labelled) // train.batch_size)
-        steps = min(steps, train.max_steps or steps)
-        return unlabelled_inputs(data, examples, labelled, steps * self.setup.unlabelled_config.unlabelled_batch)
 
     def _sets(self, kind: str) -> Iterator[tuple[TaskData, str]]:
         for data in self.setup.tasks:

@@ -113,9 +113,9 @@ class _StepShare:
     """The share of a process in a step."""
 
     draw: Draw
-    """The labelled examples of the step."""
-    batches: list[tuple[Batch, float]]
-    """Batches with the weight of their loss in the gradient, which is 0 if the process has no example of its own."""
+    batches: list[Batch]
+    weight: float
+    """The weight of the batches' loss in the gradient, which is 0 if the process has no example of its own."""
     pieces: int
     """Pieces in all processes."""
 
@@ -212,7 +212,7 @@ class Training:
                     next_share = self._share(self.number + 1)  # prepared while the GPU computes
                 step = self._update(share, loss)
             except torch.cuda.OutOfMemoryError:
-                n_inputs, n_pieces = max((batch.ids.shape for batch, _ in share.batches), key=math.prod)
+                n_inputs, n_pieces = max((batch.ids.shape for batch in share.batches), key=math.prod)
                 raise too_large(n_inputs, n_pieces, self._plan.run.max_tokens) from None
             yield step
 
@@ -303,21 +303,18 @@ class Training:
 
     def _share(self, step: int) -> _StepShare:
         """This process's share of a step, from 0."""
-        machine, labelled = self._machine, self._feed.draw(step)
-        share = _StepShare(labelled, [], 0)
-        for draw in filter(None, (labelled, self._feed.draw_unlabelled(step))):
-            dataset, epoch = draw.dataset, draw.n_passes
-            inputs = dataset.inputs_of(draw.items, draw.expanded)
-            own_inputs = inputs[machine.rank :: machine.processes]  # they are sorted by length: shares are similar
-            has_inputs = len(own_inputs) > 0
-            if not has_inputs:  # processes synchronize gradients, so each needs a batch
-                own_inputs = inputs[:1]
-            # Gradients are averaged over processes, and the loss is the mean over the terms of all of them.
-            weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if has_inputs else 0.0
-            for part in self._cut.parts(dataset.lengths(own_inputs)):
-                share.batches.append((dataset.batch(own_inputs[part], epoch).to(machine.device), weight))
-            share.pieces += dataset.n_pieces(inputs)
-        return share
+        machine, draw = self._machine, self._feed.draw(step)
+        dataset, epoch = draw.dataset, draw.n_passes
+        inputs = dataset.inputs_of(draw.items, draw.expanded)
+        own_inputs = inputs[machine.rank :: machine.processes]  # they are sorted by length: shares are similar
+        has_inputs = len(own_inputs) > 0
+        if not has_inputs:  # processes synchronize gradients, so each needs a batch
+            own_inputs = inputs[:1]
+        # Gradients are averaged over processes, and the loss is the mean over the terms of all of them.
+        weight = machine.processes / max(dataset.n_terms(inputs, epoch), 1) if has_inputs else 0.0
+        parts = self._cut.parts(dataset.lengths(own_inputs))
+        batches = [dataset.batch(own_inputs[part], epoch).to(machine.device) for part in parts]
+        return _StepShare(draw, batches, weight, dataset.n_pieces(inputs))
 
     def _gradient(self, share: _StepShare) -> torch.Tensor:
         """Compute the gradient of a step's batches; return the loss, () on the device."""
@@ -327,12 +324,12 @@ class Training:
         torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=machine.device)
-        for number, (batch, weight) in enumerate(share.batches, 1):
+        for number, batch in enumerate(share.batches, 1):
             is_last = number == len(share.batches)
             with nullcontext() if is_last else machine.alone(self._forward_model):
                 with machine.autocast():
                     output = self._forward_model(**batch.inputs(self._has_segments), **task)
-                loss = batch.loss_sum(dataset.head, output) * weight
+                loss = batch.loss_sum(dataset.head, output) * share.weight
                 torch.autograd.backward(loss)
             total += loss.detach()
         return machine.total(total) / machine.processes

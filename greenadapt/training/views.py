@@ -1,38 +1,21 @@
-"""Both tokenizations of an example in a step: agreement of their predictions, and training on unlabelled texts.
+"""Both tokenizations of an example in a step, and the agreement of their predictions.
 
-As in MVR (arXiv 2103.08490) and R-Drop (arXiv 2106.14448), the loss is the mean of both cross-entropies plus λ times
-the symmetric KL divergence between both predictions.
-
-On unlabelled texts, the teacher t at each unit (the first piece of a word; a text) is the mean prediction of both
-views: the softmax of the mean of their logits, as with ``--pool mean``. The loss is KL(t‖p) + KL(t‖q), where p and q
-are the predictions of the views and t receives no gradient. After the first fifth of the steps, when the teacher is
-good enough, a step adds μ times the mean of this loss over the units to the loss on labelled examples.
-
-Views of a sentence teach each other in Cross-View Training (Clark et al., arXiv 1809.08370), and predictions for
-versions of an unlabelled sentence have to agree in UDA (Xie et al., arXiv 1904.12848). Tokenizations as views are from
-MVR (Wang et al., arXiv 2103.08490).
+As in MVR (Wang et al., arXiv 2103.08490) and R-Drop (arXiv 2106.14448), the loss is the mean of both cross-entropies
+plus λ times the symmetric KL divergence between both predictions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch.nn.functional import mse_loss
 
-from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array, BoolArray, IntArray, offsets_of
-from greenadapt.tasks.base import IGNORED, Feature, Input, TaskData, flattened
-from greenadapt.training.batches import (
-    Batch,
-    TaskDataset,
-    divergence_sum,
-    loss_sum,
-    squared_teaching_sum,
-    teaching_sum,
-)
+from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of
+from greenadapt.tasks.base import Feature, Input, flattened
+from greenadapt.training.batches import Batch, TaskDataset, divergence_sum, loss_sum
 
 _QUESTIONS = "QuestionAnswering"
 _NO_PARTNER = -1
@@ -228,60 +211,3 @@ def _partners(item: Input, head: str) -> Iterator[tuple[int | None, int | None]]
 
     for answer in (True, False):
         yield from zip_longest(with_answer(item.base, answer), with_answer(item.expanded, answer))
-
-
-def unlabelled_inputs(
-    data: TaskData, examples: Sequence[Any], labelled: Sequence[Input], max_inputs: int
-) -> list[Input]:
-    """The first ``max_inputs`` chunks or texts of ``examples`` whose views differ, as separate inputs.
-
-    Their targets are like those of the ``labelled`` inputs, but ignored. Raises ``InputError`` if no text differs.
-    """
-    target = np.asarray(labelled[0].base[0].target)
-    inputs: list[Input] = []
-    for item in data.task.inference(examples, data.encoder):
-        for base, expanded in zip(item.base, item.expanded, strict=True):
-            if not np.array_equal(base.ids, expanded.ids):
-                inputs.append(Input([_without_label(base, target)], [_without_label(expanded, target)], item.n_units))
-        if len(inputs) >= max_inputs:
-            break
-    if not inputs:
-        raise InputError(
-            f"both tokenizations are the same in all {len(examples):,} texts of --unlabelled",
-            "give text of the domain that the model was adapted to",
-        )
-    return inputs[:max_inputs]
-
-
-@dataclass(frozen=True, eq=False)
-class UnlabelledDataset(PairedDataset):
-    """A ``PairedDataset`` of ``unlabelled_inputs``; ``weight`` is μ."""
-
-    def n_terms(self, numbers: IntArray, epoch: int = 0) -> int:
-        """The number of compared units."""
-        return int((self.offsets[numbers + 1] - self.offsets[numbers]).sum())
-
-    def batch(self, numbers: IntArray, epoch: int = 0) -> "TaughtBatch":
-        """The inputs of pairs, each once."""
-        return TaughtBatch(**vars(super().batch(numbers, epoch)))
-
-    def digest(self, update: Callable[[bytes], object]) -> None:
-        """Pass the content of the dataset to ``update``, a method of a hash."""
-        update(repr(self.weight).encode())
-        super().digest(update)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TaughtBatch(PairedBatch):
-    """A batch of pairs of unlabelled inputs."""
-
-    def loss_sum(self, head: str, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """μ (KL(t‖p) + KL(t‖q)), summed over the units, () float32; of a regression μ ((p - t)² + (q - t)²)."""
-        first, second = output["logits"].float().flatten(0, -2)[self.output_indices]
-        loss = squared_teaching_sum if self.targets.is_floating_point() else teaching_sum
-        return self.weight * loss(first, second)
-
-
-def _without_label(feature: Feature, target: Array) -> Feature:
-    shape = (len(feature),) if target.ndim else ()
-    return replace(feature, target=np.full(shape, IGNORED, target.dtype))

@@ -23,7 +23,6 @@ from greenadapt.config import (
     TaskConfig,
     TextOptions,
     TrainConfig,
-    UnlabelledConfig,
     W2VConfig,
 )
 from greenadapt.errors import UsageError
@@ -31,7 +30,7 @@ from greenadapt.fields import Field, option_fields, without_ranges
 
 OF_COMMANDS = {"dry_run", "max_time", "nice"}
 """Options of commands alone: they print, or act on the whole process."""
-TRAINED = (TaskConfig, TrainConfig, UnlabelledConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions)
+TRAINED = (TaskConfig, TrainConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions)
 OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] = {
     greenadapt.adapt: (
         (W2VConfig, AlignConfig, ExpandConfig, TextOptions, SessionOptions),

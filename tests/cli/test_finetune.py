@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
+from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.storage.files import plain
@@ -176,13 +176,12 @@ def test_every_setting_of_training(requested: Requested, files: tuple[object, ..
         "precision": "bfloat16",
     }  # fmt: skip
     assert [name for name, default in asdict(TrainConfig()).items() if settings[name] == default] == []
-    unlabelled = {"unlabelled_batch": 3, "unlabelled_weight": 2.5}
-    options = as_options({**settings, **unlabelled, "save_logits": True, "seed": 3, "seeds": 2})
+    options = as_options({**settings, "save_logits": True, "seed": 3, "seeds": 2})
     request = requested(*files, "--dev", "test.tsv", "--unlabelled", "text.txt", *options)
     assert request.training == TrainConfig(**settings)
-    assert (request.unlabelled, request.unlabelled_config) == ("text.txt", UnlabelledConfig(3, 2.5))
+    assert request.unlabelled == "text.txt"
     assert (request.save_logits, request.seeds) == (True, (3, 4))
-    recorded = {**settings, **unlabelled, "save_logits": True, "seeds": [3, 4]}
+    recorded = {**settings, "save_logits": True, "seeds": [3, 4]}
     assert request.config() == {**TaskConfig().settings(), **recorded}
 
 

@@ -86,7 +86,6 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
         ("finetune --task ner -m m --train t.tsv --max-cache 1G", ("--max-cache", "--cache-memory")),
         ("finetune --task ner -m m --train t.tsv --strategy single", ("--strategy", "--memory")),
         ("finetune --task ner -m m --train t.tsv --unfreeze-memory", ("--unfreeze-memory", "--memory")),
-        ("finetune --task ner -m m --train t.tsv --unlabelled-weight 2", ("--unlabelled-weight", "--unlabelled")),
         ("pretrain -m m --text t.txt --head-steps 0 --head-learning-rate 1e-4",
          ("--head-learning-rate", "--head-steps")),
         ("qa -m m --context t.txt -q x --by dense", ("--by", "--index")),

@@ -1,9 +1,8 @@
 """Both views of an example in a step: which of their outputs are compared, what is learnt, and at which cost."""
 
-import gzip
 from dataclasses import replace
 from functools import partial
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,16 @@ from safetensors.torch import load_file
 from scipy.special import log_softmax, softmax
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import CHOSEN_FOR_TRAINING, PretrainConfig, RunConfig, TaskConfig, TrainConfig, UnlabelledConfig
+from greenadapt.config import PretrainConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import compare
-from greenadapt.stages.finetune.request import FinetuneRequest, read_unlabelled
-from greenadapt.stages.finetune.train import check_finetune, finetune, read_scores
+from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.stages.pretrain import PretrainRequest
-from greenadapt.tasks.base import Encoder, Feature, Input, TaskData, flattened, make_task
+from greenadapt.tasks.base import Encoder, Feature, flattened, make_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
@@ -35,7 +33,7 @@ from greenadapt.tasks.spans import find_units, word_units
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan
 from greenadapt.training.loop import Training
-from greenadapt.training.views import PairedDataset, UnlabelledDataset, shared_unit_pieces, unlabelled_inputs
+from greenadapt.training.views import PairedDataset, shared_unit_pieces
 from tests.conftest import WORDS, tiny_model_in
 from tests.support.small_inputs import assert_same, weights_of
 from tests.support.small_multitask import request as request_of_many
@@ -47,7 +45,6 @@ from tests.support.small_tasks import (
     ner_request,
     qa_file,
     read_json,
-    sentences,
     session,
     texts_file,
 )
@@ -57,8 +54,6 @@ NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 LAMBDA = 0.7
 BOTH = TrainConfig(mix="both", epochs=2, batch_size=4, learning_rate=1e-3)
 AGREEING = replace(BOTH, agreement=LAMBDA)
-MU = 3.0
-BOTH_VIEWS = TrainConfig(mix="both", epochs=5, batch_size=16, learning_rate=1e-3)
 KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "ner": (ner_file, "ner", {}),
     "classes": (texts_file, "classification", {}),
@@ -69,9 +64,9 @@ KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 
 
 class Prepared:
-    """A model, the training inputs of a task in both views, and with ``has_text`` inputs without labels."""
+    """A model, and the training inputs of a task in both views."""
 
-    def __init__(self, kind: str, folder: Path, n: int = 7, *, has_text: bool = False, **config: Any) -> None:
+    def __init__(self, kind: str, folder: Path, n: int = 7, **config: Any) -> None:
         write, name, options = KINDS[kind]
         self.checkpoint = Checkpoint.open(adapted(partial(tiny_model_in, folder), **config))
         encoder = Encoder.of(self.checkpoint, 64)
@@ -80,31 +75,16 @@ class Prepared:
         examples = task.read(str(write(folder / f"examples.{suffix}", n, **options)), Silent())
         self.task = task.fit(examples, Silent())
         self.items = self.task.training(examples, encoder, 0, Silent())
-        self.texts: list[Input] = []
-        self.unlabelled: list[Input] = []
-        if has_text:
-            file = folder / "text.txt"
-            file.write_text("".join(" ".join(words) + "\n" for words in sentences(12, seed=3)), "utf-8")
-            texts = read_unlabelled(self.task, str(file), Silent())
-            self.texts = list(self.task.inference(texts, encoder))
-            data = TaskData("", self.task, encoder, examples, {}, {}, None, "")
-            self.unlabelled = unlabelled_inputs(data, texts, self.items, 100)
-        self.rows = Rows.seen([*self.items, *self.unlabelled], encoder.special)
+        self.rows = Rows.seen(self.items, encoder.special)
 
     def model(self) -> Any:
         return open_model(self.checkpoint, self.task.head, self.task.head_config(), self.rows, seed=5)
 
-    def training(self, train: TrainConfig, max_tokens: int = 4096, *, batch: int = 0, weight: float = MU) -> Training:
-        """With ``batch`` inputs without labels a step."""
+    def training(self, train: TrainConfig, max_tokens: int = 4096) -> Training:
         dataset: Any = TaskDataset.of(self.items, self.rows, self.task.head, 0)
         if train.agreement:
             dataset = PairedDataset.of(dataset, self.items, train.agreement)
-        texts = None
-        if batch:
-            views = TaskDataset.of(self.unlabelled, self.rows, self.task.head, 0)
-            texts = UnlabelledDataset.of(views, self.unlabelled, weight)
-        plan = Plan(train, RunConfig(max_tokens=max_tokens), 5)
-        feed = Feed([dataset], plan, unlabelled=texts, unlabelled_batch=batch)
+        feed = Feed([dataset], Plan(train, RunConfig(max_tokens=max_tokens), 5))
         return Training(self.model(), feed, Machine.start("float32"))
 
     def logits(self, model: Any, feature: Feature) -> dict[str, np.ndarray]:
@@ -236,17 +216,9 @@ def test_a_batch_has_no_more_pieces_than_it_may(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "options", "refused"),
-    [
-        ("qa", {"train": AGREEING, "max_tokens": 60}, [{"train": replace(AGREEING, agreement=x)} for x in (0.0, 0.6)]),
-        ("ner", {"train": BOTH_VIEWS, "batch": 3}, [{"batch": 0}, {"batch": 2}, {"weight": 1.0}]),
-    ],
-)
-def test_a_resumed_run_has_the_same_bits_and_refuses_other_settings(
-    kind: str, options: dict[str, Any], refused: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    prepared = Prepared(kind, tmp_path, has_text="batch" in options)
+def test_a_resumed_run_has_the_same_bits_and_refuses_other_settings(tmp_path: Path) -> None:
+    options = {"train": AGREEING, "max_tokens": 60}
+    prepared = Prepared("qa", tmp_path)
     whole = prepared.training(**options)
     expected = list(whole.train_steps())
     interrupted = prepared.training(**options)
@@ -257,13 +229,9 @@ def test_a_resumed_run_has_the_same_bits_and_refuses_other_settings(
     assert resumed.restore(tmp_path / "state")
     assert first + list(resumed.train_steps()) == expected
     assert_same(weights_of(whole.model), weights_of(resumed.model))
-    for changes in refused:
+    for agreement in (0.0, 0.6):
         with pytest.raises(ConflictError):
-            prepared.training(**{**options, **changes}).restore(tmp_path / "state")
-    if prepared.unlabelled:
-        prepared.unlabelled.pop()
-        with pytest.raises(ConflictError):
-            prepared.training(**options).restore(tmp_path / "state")
+            prepared.training(replace(AGREEING, agreement=agreement), 60).restore(tmp_path / "state")
 
 
 @pytest.fixture(scope="session")
@@ -372,132 +340,3 @@ def test_many_tasks_and_a_memory_agree(memory: str | None, tiny_model: TinyModel
         weights.append(load_file(result.path / "model.safetensors"))
         assert read_json(result.path / "multitask.json")["mix"] == "both"
     assert any(not torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
-
-
-def unlabelled_by_hand(prepared: Prepared, model: Any) -> float:
-    """Mean over the words of all texts with an added word, or over the texts, of KL(t‖p) + KL(t‖q); of numbers the
-    squared distances to the mean; from the logits for one input at a time.
-    """
-    model.eval()
-    losses = []
-    for text in prepared.texts:
-        for features in zip(text.base, text.expanded, strict=True):
-            if features[0].ids.tolist() == features[1].ids.tolist():
-                continue
-            outputs = [prepared.logits(model, feature)["logits"] for feature in features]
-            views = [
-                logits[feature.units >= 0] if logits.ndim == 2 else logits[None]
-                for logits, feature in zip(outputs, features, strict=True)
-            ]
-            middle = (views[0] + views[1]) / 2
-            if prepared.task.head_config()["problem_type"] == "regression":
-                losses.append(sum((view - middle)[:, 0] ** 2 for view in views))
-                continue
-            teacher, log_teacher = softmax(middle, axis=-1), log_softmax(middle, axis=-1)
-            losses.append(sum((teacher * (log_teacher - log_softmax(view, axis=-1))).sum(-1) for view in views))
-    return float(np.concatenate(losses).mean())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ner", "classes", "numbers"])
-def test_the_loss_is_that_of_labels_and_the_distance_to_both_views_by_hand(kind: str, tmp_path: Path) -> None:
-    prepared = Prepared(kind, tmp_path, 8, has_text=True, **NO_DROPOUT)
-    n = len(prepared.unlabelled)
-    assert 0 < n < len(prepared.texts)  # those without an added word are left out
-    train = replace(BOTH_VIEWS, agreement=0.5, learning_rate=1e-9, warmup=0.0)
-    labelled = prepared.training(train)
-    first = labelled.n_steps // 5  # the teacher begins then
-    divergence = unlabelled_by_hand(prepared, labelled.model)
-    without = [step.loss for step in islice(labelled.train_steps(), first + 1)]
-    for max_tokens in (4096, 30):
-        training = prepared.training(train, max_tokens, batch=n, weight=1 / divergence)
-        with_texts = [step.loss for step in islice(training.train_steps(), first + 1)]
-        assert with_texts[:first] == pytest.approx(without[:first], abs=1e-5)
-        assert with_texts[first] == pytest.approx(without[first] + 1, rel=1e-3)
-
-
-@pytest.mark.slow
-def test_no_gradient_goes_to_the_teacher(tmp_path: Path) -> None:
-    """The gradient of KL(t‖p) + KL(t‖q) by the logits of a view is its probabilities less the teacher's."""
-    prepared = Prepared("classes", tmp_path, has_text=True)
-    views = TaskDataset.of(prepared.unlabelled, prepared.rows, prepared.task.head, 0)
-    batch = UnlabelledDataset.of(views, prepared.unlabelled, MU).batch(np.arange(len(prepared.unlabelled)))
-    logits = torch.randn(len(batch.ids), 2, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    batch.loss_sum("SequenceClassification", {"logits": logits}).backward()
-    first, second = logits.detach().double()[batch.output_indices].numpy()
-    teacher = softmax((first + second) / 2, axis=-1)
-    gradient = logits.grad.double().numpy()
-    for view, indices in zip((first, second), batch.output_indices, strict=True):
-        np.testing.assert_allclose(gradient[indices], MU * (softmax(view, axis=-1) - teacher), atol=1e-5)
-
-
-def request(folder: Path, model: Path, text: str, **changes: Any) -> FinetuneRequest:
-    file = folder / "text.txt"
-    file.write_text(text, "utf-8")
-    training = replace(BOTH_VIEWS, epochs=2)
-    return ner_request(folder, model, **{"training": training, "unlabelled": str(file), **changes})
-
-
-@pytest.mark.slow
-def test_a_base_model_to_compare_with_reads_labels_alone(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = adapted(tiny_model)
-    text = "".join(" ".join(words) + "\n" for words in sentences(30, seed=3))
-    config = UnlabelledConfig(unlabelled_batch=1)
-    training = replace(BOTH_VIEWS, epochs=2, max_steps=1000)
-    ours = request(tmp_path, model, text, unlabelled_config=config, training=training)
-    taught, base = compare(session(tmp_path), ours, [str(model.parent / "base")]).results
-    assert taught.manifest.config == base.manifest.config | {"unlabelled_batch": 1, "unlabelled_weight": 1.0}
-    assert taught.manifest.counts["unlabelled"] == 10  # the steps: no more are read
-    assert "unlabelled" not in base.manifest.inputs
-    card = (taught.path / "README.md").read_text("utf-8")
-    assert "1809.08370" in card
-    assert f"| unlabelled | text.txt | {taught.manifest.counts['unlabelled']} |" in card
-    plain = finetune(session(tmp_path, "plain"), replace(ours, unlabelled=None, unlabelled_config=UnlabelledConfig()))
-    weights = [load_file(result.path / "model.safetensors") for result in (plain, taught)]
-    assert any(not torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
-    (tmp_path / "text.txt").write_text(text + "more\n", "utf-8")
-    assert check_finetune(session(tmp_path), ours).job(None).inputs != taught.manifest.inputs
-
-
-def test_texts_are_drawn_at_random_the_same_ones_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenadapt.stages.finetune.request._MOST_UNLABELLED", 50)
-    file = tmp_path / "text.txt.gz"
-    with gzip.open(file, "wt") as stream:
-        stream.writelines(f"word{number}\n" for number in range(1000))
-    read = read_unlabelled(make_task(TaskConfig(task="ner")), str(file), Silent())
-    numbers = [int(text.words[0][4:]) for text in read]
-    assert len({*numbers}) == 50
-    assert 300 < np.mean(numbers) < 700
-    assert numbers != sorted(numbers)
-    assert read == read_unlabelled(make_task(TaskConfig(task="ner")), str(file), Silent())
-
-
-def test_what_cannot_be_taught_is_refused(tiny_model: TinyModel, tmp_path: Path) -> None:
-    model = adapted(tiny_model)
-    base = str(model.parent / "base")
-    for changes, fact in (
-        ({"training": replace(BOTH_VIEWS, mix="sample")}, "--mix both"),
-        ({"memory": base}, "memory"),
-        ({"unlabelled": None, "unlabelled_config": UnlabelledConfig(unlabelled_weight=2.0)}, "--unlabelled FILE"),
-    ):
-        with pytest.raises(UsageError, match=r"unlabelled|without labels") as error:
-            request(tmp_path, model, "a virus\n", **changes)
-        assert fact in str(error.value)
-    with pytest.raises(UsageError, match="question answering"):
-        FinetuneRequest.of_one(
-            str(model), ("x",), task=TaskConfig(task="qa"), training=BOTH_VIEWS, unlabelled="text.txt"
-        )
-    with pytest.raises(UsageError, match="one task alone"):
-        request_of_many(tmp_path, model, training=BOTH_VIEWS, unlabelled="text.txt")
-    for changes in (
-        {},
-        {"training": TrainConfig(), "automatic": CHOSEN_FOR_TRAINING},
-    ):  # the mix that is chosen is not both
-        with pytest.raises(UsageError, match="has no added words"):
-            finetune(session(tmp_path), request(tmp_path, Path(base), "a virus\n", **changes))
-    chosen = request(tmp_path, model, "a virus\n", training=TrainConfig(), automatic=CHOSEN_FOR_TRAINING)
-    assert chosen.with_chosen_training().training.mix == "both"
-    for text, fact in (("", "empty"), ("the heart\n", "both tokenizations are the same")):
-        with pytest.raises(InputError, match=fact):
-            finetune(session(tmp_path), request(tmp_path, model, text))
-    assert not (tmp_path / "run" / "model.safetensors").exists()

@@ -14,7 +14,7 @@ import numpy as np
 from greenadapt.checkpoints.layout import PREDICTIONS, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.provenance import model_input, read_facts, starting_model
 from greenadapt.checkpoints.source import PretrainedModel, find_local_model, find_model
-from greenadapt.config import AssessConfig, MemoryConfig, Pool, ReadingOptions, UnlabelledConfig
+from greenadapt.config import AssessConfig, MemoryConfig, Pool, ReadingOptions
 from greenadapt.corpus.opening import source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.inference.models import OpenedModel, require_one_process
@@ -74,10 +74,12 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str]) -
 
 
 def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
-    """The request for another ``model``, without what needs two tokenizations if the model has only one."""
+    """The request for another ``model``; with a single tokenization without what needs two, and without self-training,
+    which gains nothing there.
+    """
     if not has_added_words(starting_model(model).folder):
         training = replace(request.training, agreement=0.0)
-        request = replace(request, training=training, unlabelled=None, unlabelled_config=UnlabelledConfig())
+        request = replace(request, training=training, unlabelled=None)
     return replace(request, model=model)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from statistics import fmean, stdev
@@ -24,13 +25,13 @@ from greenadapt.config import (
     SamplingConfig,
     TaskConfig,
     TrainConfig,
-    UnlabelledConfig,
     preset_settings,
 )
 from greenadapt.corpus.opening import refuse_read_once, require_source
 from greenadapt.errors import InputError, UsageError, counted
 from greenadapt.fields import check_value, option_fields
 from greenadapt.inference.entries import read_entries
+from greenadapt.inference.search.paragraphs import sentence_gaps
 from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import PrefixedProgress, Progress, Silent
 from greenadapt.stages.session import Session, adapted_model
@@ -133,8 +134,7 @@ class FinetuneRequest:
     save_logits: bool = False
     """Whether to keep the logits of both views on the test set; for a single task only."""
     unlabelled: str | None = None
-    """A file of texts without labels, to train on besides; for a single task only."""
-    unlabelled_config: UnlabelledConfig = field(default_factory=UnlabelledConfig)
+    """A file of text without labels, for self-training; for NER only."""
     memory: str | None = None
     """The general model whose states the trained one sees (G-MAP, arXiv 2212.03613), or ``base``."""
     memory_config: MemoryConfig = field(default_factory=MemoryConfig)
@@ -198,8 +198,8 @@ class FinetuneRequest:
         for seed in self.seeds:
             if not 0 <= seed < 2**32:
                 raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
-        self._check_unlabelled()
         self._check_adapter()
+        self._check_unlabelled()
         if not self.tasks:
             raise UsageError("no tasks", "give a file with tasks with --tasks")
         if not all(entry.train for entry in self.tasks):
@@ -234,17 +234,11 @@ class FinetuneRequest:
 
     def _check_unlabelled(self) -> None:
         if self.unlabelled is None:
-            if self.unlabelled_config != UnlabelledConfig():
-                raise UsageError(
-                    "there are no texts without labels", "give --unlabelled FILE, or leave out its batch and weight"
-                )
             return
-        if self.training.mix != "both" and "mix" not in self.automatic:
-            raise UsageError("--unlabelled has both tokenizations of a text teach each other", "add --mix both")
         if self.memory is not None:
             raise UsageError("--unlabelled does not go with a memory", "leave out one of them")
-        if any(entry.config.task == "qa" for entry in self.tasks):
-            raise UsageError("--unlabelled is for NER and classification, this is question answering", "leave it out")
+        if any(entry.config.task != "ner" for entry in self.tasks):
+            raise UsageError(f"--unlabelled is for NER, this is {self.tasks[0].config.task}", "leave it out")
 
     @property
     def is_plain(self) -> bool:
@@ -262,8 +256,6 @@ class FinetuneRequest:
         if self.adapter is None:
             first = self.tasks[0]
             config = first.config.settings() | self.training.settings() | seeds | {"save_logits": self.save_logits}
-            if self.unlabelled is not None:
-                config |= asdict(self.unlabelled_config)
             return config if first.fold is None else config | {"fold": asdict(first.fold)}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
@@ -295,7 +287,7 @@ _OF_MANY_TASKS = ("add_to", *_parameters(AdapterConfig, SamplingConfig))
 """Arguments that only training on many tasks has."""
 _OF_ONE_TASK = (
     *("task", "train", "dev", "test", *_parameters(TaskConfig), "whole_sentences"),
-    *("unlabelled", *_parameters(UnlabelledConfig), "save_logits", "compare", "reference"),
+    *("unlabelled", "save_logits", "compare", "reference"),
 )
 """Arguments that only training on one task has."""
 
@@ -323,7 +315,6 @@ class FinetuneArguments:
     sampling: SamplingConfig
     training: TrainConfig
     preset: str | None
-    unlabelled: UnlabelledConfig
     memory: str | None
     memory_config: MemoryConfig
     run: RunConfig
@@ -371,7 +362,7 @@ class FinetuneArguments:
         if self.tasks is None:
             start = adapted_model(session, self.corpus, self.model)
             task, automatic = self._task(), CHOSEN_FOR_TRAINING - {*self.explicit, *of_training}
-            common |= {"save_logits": self.save_logits, "unlabelled": unlabelled, "unlabelled_config": self.unlabelled}
+            common |= {"save_logits": self.save_logits, "unlabelled": unlabelled}
             return FinetuneRequest.of_one(start, train, dev, test, task, automatic=automatic, **common)
         is_added = self.add_to is not None
         start = str(self.add_to) if is_added else adapted_model(session, self.corpus, self.model)
@@ -418,7 +409,9 @@ def _number_of_examples(entry: TaskEntry) -> int:
     return sum(len(task.read(source, Silent())) for source in entry.train)
 
 
-_MOST_UNLABELLED = 20_000
+_UNLABELLED_PER_LABELLED, _MOST_UNLABELLED = 40, 20_000
+_FEWEST_WORDS, _MOST_WORDS = 5, 60
+"""Words of a sentence without labels."""
 _SHOWN = 5  # labels in a warning
 
 
@@ -463,22 +456,41 @@ def read_task_data(
         )
 
 
-def read_unlabelled(task: Task[Any], source: str, progress: Progress) -> list[Any]:
-    """Examples without labels from text, JSON lines or CoNLL columns, as ``predict`` reads them, in random order.
+def read_unlabelled(data: TaskData, source: str, progress: Progress) -> list[Any]:
+    """Sentences of 5 to 60 words from text, JSON lines or CoNLL columns, as ``predict`` reads them, in random order.
 
-    Of a file with more than 20,000 lines or sentences, a random sample of 20,000, the same in every run. Raises
-    ``InputError`` for an empty file.
+    Text is cut into sentences. A random sample of 40 for each training example, the same in every run. Raises
+    ``InputError`` if there is none.
     """
+    n = min(_UNLABELLED_PER_LABELLED * len(data.train), _MOST_UNLABELLED)
     sample: list[tuple[str | Json, str]] = []
     random = np.random.default_rng(0)
-    for number, entry in enumerate(read_entries(_Raw(task.name), source, None, progress)):
-        if number < _MOST_UNLABELLED:
+    for number, entry in enumerate(read_entries(_Raw(data.task.name), source, None, progress)):
+        if number < n:
             sample.append(entry.example)
-        elif (row := int(random.integers(number + 1))) < _MOST_UNLABELLED:  # Vitter's algorithm R
+        elif (row := int(random.integers(number + 1))) < n:  # Vitter's algorithm R
             sample[row] = entry.example
-    if not sample:
-        raise InputError(f"--unlabelled {source} is empty", "give a file with text")
-    return [task.example(*sample[i]) for i in random.permutation(len(sample)).tolist()]
+    sentences: list[Any] = []
+    for i in random.permutation(len(sample)).tolist():
+        record, where = sample[i]
+        examples = (data.task.example(sentence, where) for sentence in _sentences(record))
+        sentences += [example for example in examples if _FEWEST_WORDS <= len(example.words) <= _MOST_WORDS]
+        if len(sentences) >= n:
+            break
+    if not sentences:
+        raise InputError(
+            f"--unlabelled {source} has no sentence of {_FEWEST_WORDS} to {_MOST_WORDS} words", "give a file with text"
+        )
+    return sentences[:n]
+
+
+def _sentences(record: str | Json) -> list[str | Json]:
+    """The sentences of a text; tokens are left as they are."""
+    text = record if isinstance(record, str) else record.get("text")
+    if not isinstance(text, str) or "tokens" in record:
+        return [record]
+    gaps = [(0, 0), *sentence_gaps(text, 0, len(text)), (len(text), len(text))]
+    return [text[begin:end] for (_, begin), (end, _) in pairwise(gaps)]
 
 
 @dataclass(frozen=True)

@@ -206,14 +206,11 @@ class Finetuning:
     """Whether a task is added to a folder whose encoder does not change."""
 
     def __post_init__(self) -> None:
-        request = self.request
-        options = {"--agreement": request.training.agreement, "--unlabelled": request.unlabelled}
-        for option, value in options.items():
-            if value and not has_added_words(self.start.model.folder):
-                raise UsageError(
-                    f"{option} is for two tokenizations, and {self.start.model.name} has no added words",
-                    "give an adapted model, or leave it out",
-                )
+        if self.request.training.agreement and not has_added_words(self.start.model.folder):
+            raise UsageError(
+                f"--agreement is for two tokenizations, and {self.start.model.name} has no added words",
+                "give an adapted model, or leave it out",
+            )
 
     def config(self) -> Json:
         """The settings that determine the result, without the content of files."""
@@ -235,7 +232,7 @@ class Finetuning:
             self.config(),
             self.inputs(),
             build,
-            checkpoints=(f"{SEEDS}/*/.state/*", f"{SEEDS}/*/{SCORES}"),
+            checkpoints=(f"{SEEDS}/*/.state/*", f"{SEEDS}/*/.first/.state/*", f"{SEEDS}/*/{SCORES}"),
             card=self.card,
             replaced_only_by_force=True,
             advice=advice,
@@ -275,7 +272,8 @@ class Finetuning:
         for seed in request.seeds:
             folder = work / SEEDS / str(seed)
             if not is_finished(work, seed):
-                _train_seed(setup, work, seed, request.seeds[0], sum(seed_scores["steps"] for seed_scores in finished))
+                steps_before = sum(seed_scores["steps"] for seed_scores in finished) * (2 if setup.unlabelled else 1)
+                _train_seed(setup, work, seed, request.seeds[0], steps_before)
             if machine.is_first:
                 remove_state(folder)
             finished.append(read_described(folder / SCORES))
@@ -384,7 +382,7 @@ class Finetuning:
         start.report(tasks[0].encoder, session.progress)
         request.note_chosen(len(tasks[0].train), session.progress)
         file = request.unlabelled
-        unlabelled = [] if file is None else read_unlabelled(tasks[0].task, file, session.progress)
+        unlabelled = [] if file is None else read_unlabelled(tasks[0], file, session.progress)
         machine = open_machine()
         from greenadapt.training.finetune import FinetuneSetup
 
@@ -399,7 +397,6 @@ class Finetuning:
             save_logits=request.save_logits,
             adds=self.adds,
             unlabelled=unlabelled,
-            unlabelled_config=request.unlabelled_config,
             general=None if start.memory is None else start.memory.open(),
             states=session.workspace.memory_cache() if request.run.cache_memory else None,
         )
@@ -469,7 +466,13 @@ def _train_seed(setup: "FinetuneSetup", work: Path, seed: int, first: int, steps
     """
     from greenadapt.training.finetune import FinetuneRun
 
-    run = FinetuneRun(setup, seed, work / SEEDS / str(seed), steps_before)
+    folder = work / SEEDS / str(seed)
+    if setup.unlabelled:
+        from greenadapt.training.self_training import second_setup
+
+        setup = second_setup(setup, seed, folder, steps_before)
+        steps_before += setup.train.max_steps or 0
+    run = FinetuneRun(setup, seed, folder, steps_before)
     run.train()
     if seed == first or is_finished(work, first):
         run.finish(work, is_first_seed=seed == first)
