@@ -11,7 +11,7 @@ The own row is looked for among all rows of the model, by cosine. A small text h
 and they are the frequent ones: ``same words`` are those that the smallest part has, too, so that only these columns can
 be compared between sizes. R² is that of the rows before they get the norm of the model's.
 
-Finished runs are lines of ``growth.jsonl`` in ``--work``, and are not made again.
+Finished runs are lines of ``growth.jsonl`` in ``--results``, and are not made again.
 """
 
 import argparse
@@ -46,6 +46,7 @@ from greenadapt.vectors.quality import KnownWords
 from greenadapt.vectors.rows import fit_form, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 
+RESULTS = Path(__file__).parent / "results"
 N_FOLDS = 5
 _BLOCK = 512  # words compared with all rows at a time
 ALL = float("inf")
@@ -55,10 +56,11 @@ ALL = float("inf")
 class Growth:
     """The folder of the runs: parts of the texts, and a line for each run."""
 
-    def __init__(self, work: Path, corpora: dict[str, Path], model: str, workers: int) -> None:
+    def __init__(self, work: Path, results: Path, corpora: dict[str, Path], model: str, workers: int) -> None:
         work.mkdir(parents=True, exist_ok=True)
+        results.mkdir(parents=True, exist_ok=True)
         self.work, self.corpora, self.model, self.workers = work, corpora, find_model(model), workers
-        self.records = Records(work / "growth.jsonl")
+        self.records = Records(results / "growth.jsonl")
         self.vocabulary = BaseVocabulary(load_tokenizer(self.model.folder))
         self.table = np.asarray(Checkpoint.open(self.model.folder).embedding()[: self.vocabulary.size], np.float32)
         self.norm = wordpiece_norm(self.table, self.vocabulary.size, self.vocabulary.special_ids)
@@ -187,48 +189,33 @@ def table(records: list[Json]) -> str:
 
 
 def plot(records: list[Json], folder: Path) -> None:
-    """Write ``growth-words.svg`` and ``growth-epochs.svg``: the share among ten by size of the text, and by epochs."""
+    """Write ``growth-words.svg``: the share among ten of rows from form, by size of the text, rate and epochs."""
     from vl_convert import vegalite_to_svg  # in the extra "report"
 
     folder.mkdir(parents=True, exist_ok=True)
-    usual = {"epochs": W2VConfig.epochs, "dim": records[0]["dim"]}
-    by_size = [record for record in records if usual == {name: record[name] for name in usual}]
-    by_epochs = [record for record in records if record["millions"] is None and record["dim"] == usual["dim"]]
-    for name, title, chosen in (("words", "million words", by_size), ("epochs", "epochs", by_epochs)):
-        (folder / f"growth-{name}.svg").write_text(vegalite_to_svg(_curves(name, title, chosen)), "utf-8")
-
-
-def _curves(x: str, title: str, records: list[Json]) -> Json:
-    """A plot in Vega-Lite: a column for each text, a line for each rate and recipe."""
     points = [
-        {"text": row["corpus"], "rate": str(row["alpha"]), "words": row["tokens"] / 1e6, "epochs": row["epochs"],
-         "recipe": recipe, "found": row[recipe]["same"]["p10"]}
-        for row in records for recipe in ("norm", "form")
+        {"text": row["corpus"], "schedule": f"{row['alpha']:g}, {row['epochs']}", "words": row["tokens"] / 1e6,
+         "share": row["form"]["same"]["p10"]}
+        for row in records if row["dim"] == records[0]["dim"]
     ]  # fmt: skip
-    lines = {
-        "width": 260,
-        "height": 220,
-        "encoding": {
-            "x": {"field": x, "type": "quantitative", "title": title,
-                  "scale": {"type": "log", "nice": False, "padding": 12}},
-            "y": {"field": "found", "type": "quantitative", "title": "own row among the ten nearest",
-                  "axis": {"format": ".0%"}},
-            "color": {"field": "rate", "type": "nominal", "title": "rate (--alpha)"},
-        },
-        "layer": [
-            {"mark": "line", "encoding": {"strokeDash": {"field": "recipe", "type": "nominal", "title": "rows"}}},
-            {"mark": {"type": "point", "filled": True},
-             "encoding": {"detail": {"field": "recipe", "type": "nominal"}}},
-        ],
-    }  # fmt: skip
-    return {
+    x = {"field": "words", "type": "quantitative", "title": "million words",
+         "scale": {"type": "log", "nice": False, "padding": 12}}  # fmt: skip
+    y = {"field": "share", "type": "quantitative", "title": "own row among the ten nearest",
+         "axis": {"format": ".0%"}, "scale": {"zero": False}}  # fmt: skip
+    color = {"field": "schedule", "type": "nominal", "title": "rate, epochs"}
+    plot = {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
         "data": {"values": points},
         "facet": {"column": {"field": "text", "type": "nominal", "title": None}},
-        "spec": lines,
-        "resolve": {"scale": {"x": "independent"}},
+        "spec": {
+            "width": 240,
+            "height": 220,
+            "mark": {"type": "line", "point": True},
+            "encoding": {"x": x, "y": y, "color": color},
+        },
     }
+    (folder / "growth-words.svg").write_text(vegalite_to_svg(plot), "utf-8")
 
 
 def _named(text: str) -> tuple[str, Path]:
@@ -241,6 +228,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", nargs="+", type=_named, required=True, metavar="[NAME=]FILE", help="lines of text")
     parser.add_argument("--work", type=Path, required=True, help="where all of it is kept")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where records are kept")
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--words", nargs="*", type=float, default=[0.5, 2], help="millions, besides all of a text")
     parser.add_argument("--rates", nargs="+", type=float, default=[0.025, 0.05, 0.1])
@@ -250,7 +238,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--plots", type=Path, help="write plots to this folder, as SVG")
     options = parser.parse_args(arguments)
-    growth = Growth(options.work, dict(options.corpus), options.model, options.workers)
+    growth = Growth(options.work, options.results, dict(options.corpus), options.model, options.workers)
     smallest = min([*options.words, ALL])
     records = []
     for name in growth.corpora:

@@ -26,8 +26,8 @@ def test_parts_of_a_text_are_compared_on_the_same_words(
     model, text, work = worded_model(tiny_model), tmp_path / "text.txt", tmp_path / "work"
     text.write_text(known_text())
     main = benchmark_module("growth").main
-    options = ["--corpus", f"own={text}", "--work", work, "--model", model, "--words", 0.0006, "--rates", 0.05,
-             "--epochs", 1, "--dim", 8, "--widths", 4]  # fmt: skip
+    options = ["--corpus", f"own={text}", "--work", work, "--results", work, "--model", model, "--words", 0.0006,
+             "--rates", 0.05, "--epochs", 1, "--dim", 8, "--widths", 4]  # fmt: skip
     main([*map(str, options)])
     runs = [json.loads(line) for line in (work / "growth.jsonl").read_text().splitlines()]
     whole = W2VConfig(dim=8, alpha=0.05, engine="fast")
