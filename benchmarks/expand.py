@@ -86,7 +86,7 @@ def expand_form(arguments: argparse.Namespace) -> float:
     out.mkdir()
     expansion = Expansion(base.checkpoint, base.vocabulary, vectors, alignment, ExpandConfig(rows="form"))
     write_adapted(expansion, out)
-    assert expansion.figures["form"].n_heldout
+    assert expansion.heldout_figures["form"].n_heldout
     return time.perf_counter() - begin
 
 

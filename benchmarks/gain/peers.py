@@ -49,7 +49,7 @@ def omp(model: Adapted) -> Array:
         torch.from_numpy(np.array(matrix, np.float32))
         for matrix in (vectors.matrix[known_rows], base.checkpoint.embedding()[ids])
     )
-    word_vectors = np.array(vectors.matrix[expansion.chosen[expansion.entries.word]], np.float32)
+    word_vectors = np.array(vectors.matrix[expansion.new_word_indices[expansion.entries.word]], np.float32)
     combined = []
     for targets in torch.from_numpy(word_vectors).split(_OMP_BATCH):
         chosen, weights = batch_omp(targets, donor, min(_OMP_K, *donor.shape))

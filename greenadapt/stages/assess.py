@@ -121,7 +121,7 @@ def _substitute(
         return None, {}
     sample = np.sort(np.random.default_rng(_SEED).permutation(len(predicted.heldout))[:n_words])
     heldout = predicted.heldout[sample]
-    words = [predicted.overlap.words[i] for i in heldout.tolist()]
+    words = [predicted.known.words[i] for i in heldout.tolist()]
     texts = {} if corpus is None else find_contexts(corpus, words, _CONTEXTS, _WIDTH)
 
     from greenadapt.inference.substitution import Occurrence, state_cosines
@@ -131,7 +131,7 @@ def _substitute(
     encoder, vocabulary = Encoder.of(base.checkpoint), base.vocabulary
     occurrences = []
     for number, word in enumerate(words):
-        in_pieces = list(predicted.overlap.pieces[heldout[number]])
+        in_pieces = list(predicted.known.pieces[heldout[number]])
         for context in texts.get(word) or [Context([word], 0)]:
             pieces = vocabulary.pieces(context.words)
             row = pieces[context.position]
@@ -145,8 +145,8 @@ def _substitute(
         cosines = state_cosines(model, occurrences, sampled_rows, encoder.special.pad, bar)
     of_word = np.array([occurrence.word for occurrence in occurrences])
     n_texts = np.bincount(of_word, minlength=len(words))
-    counts = predicted.overlap.counts[heldout]
-    count_bands = bands(counts) if has_counts(predicted.overlap.counts) else []
+    counts = predicted.known.counts[heldout]
+    count_bands = bands(counts) if has_counts(predicted.known.counts) else []
     states = {}
     for recipe, of_texts in cosines.items():
         means = np.bincount(of_word, of_texts, len(words)) / n_texts

@@ -121,9 +121,10 @@ def run_expand(
         expansion = Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)
         recipe = expansion.recipe
         if recipe.name != config.rows and config.rows == "form":
+            n_known = len(expansion.overlap_with_pieces.rows)
             session.progress.warn(
                 f"rows from form need {MIN_OVERLAP} known words that can be spelled in pieces, and the text has "
-                f"{len(expansion.spelled.rows)}: the new rows are the mean of the words' pieces; use more text"
+                f"{n_known}: the new rows are the mean of the words' pieces; use more text"
             )
         if base.checkpoint.architecture.is_generative and recipe.needs_map:
             session.progress.warn(
@@ -141,7 +142,7 @@ def run_expand(
             "changed_entries": len(report.changed_entries),
         }
         facts = {name: aligned.manifest.facts[name] for name in ("corpus", "title", "licence", "model")}
-        figures: Json = {name: asdict(heldout) for name, heldout in expansion.figures.items()}
+        figures: Json = {name: asdict(heldout) for name, heldout in expansion.heldout_figures.items()}
         if recipe.name == MAP and (map_figures := aligned.manifest.facts["heldout"]["figures"]):
             figures = {MAP: map_figures}
         facts["rows"] = {"recipe": recipe.name, "heldout": figures}

@@ -75,14 +75,14 @@ def train(  # noqa: PLR0913
     work.mkdir(parents=True, exist_ok=True)
     stream, text = Stream(corpus.ids, corpus.lines, counts), corpus.stream_file
     if earlier is not None:
-        config, text = earlier.config(config), work / "text.safetensors"
+        config, text = earlier.update_config(config), work / "text.safetensors"
         stream = earlier.stream(corpus, counts, config.seed, text)
     checkpoints = _Checkpoints(work, _identity(words, stream, config, earlier.digest if earlier else ""), progress)
     state = checkpoints.latest(shape)
     if state is None:
         state = _State(initial_weights(n_words, config))
         if earlier is not None:
-            earlier.fill(words, state.weights)
+            earlier.copy_rows_into(words, state.weights)
 
     if state.epochs < config.epochs and stream.total:
         if cluster is None:
@@ -175,20 +175,20 @@ def vocabulary_size(counts: Array, config: W2VConfig) -> int:
     return min(frequent, config.max_vocab or frequent)
 
 
-def memory_needed(trained: int, words: int, dim: int, engine: ResolvedEngine) -> int:
-    """Approximate bytes to train ``trained`` of the ``words`` words of a corpus at width ``dim``."""
+def memory_needed(n_trained: int, words: int, dim: int, engine: ResolvedEngine) -> int:
+    """Approximate bytes to train ``n_trained`` of the ``words`` words of a corpus at width ``dim``."""
     width = padded_width(dim)
     numbers = dim + width if engine == "fast" and width > dim else dim
-    return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * numbers)
+    return _FIXED_BYTES[engine] + words * _BYTES_A_WORD + n_trained * (_BYTES_A_TRAINED_WORD + 2 * 4 * numbers)
 
 
-def _require_memory(trained: int, words: int, dim: int, engine: ResolvedEngine, limit: int) -> None:
-    needed, base = (memory_needed(n, words, dim, engine) for n in (trained, 0))
+def _require_memory(n_trained: int, words: int, dim: int, engine: ResolvedEngine, limit: int) -> None:
+    needed, base = (memory_needed(n, words, dim, engine) for n in (n_trained, 0))
     if needed > limit:
-        fitting = (limit - base) * trained // (needed - base)
+        fitting = (limit - base) * n_trained // (needed - base)
         advice = f"use --max-vocab {fitting}, a higher --min-count or" if fitting > 0 else "use"
         raise ResourceError(
-            f"{trained} words of {dim} dimensions need about {needed >> 20} MB, and --max-memory is {limit >> 20} MB",
+            f"{n_trained} words of {dim} dimensions need about {needed >> 20} MB, and --max-memory is {limit >> 20} MB",
             f"{advice} a higher --max-memory",
         )
 
@@ -240,11 +240,11 @@ class _Checkpoints:
     def save(self, state: _State) -> None:
         """Save a state atomically, and remove older states."""
         path = self.folder / f"epoch-{state.epochs}.safetensors"
-        part = path.with_suffix(".part")
+        part_path = path.with_suffix(".part")
         facts = {"run": self._identity, "part": str(state.part)}
-        write_arrays(part, state.weights._asdict(), facts)
-        sync_file(part)
-        part.replace(path)
+        write_arrays(part_path, state.weights._asdict(), facts)
+        sync_file(part_path)
+        part_path.replace(path)
         for older in self.folder.glob("epoch-*.safetensors"):
             if older != path:
                 older.unlink()
@@ -295,11 +295,11 @@ class EarlierVectors:
     digest: str
     """Hash of the vectors."""
 
-    def config(self, config: W2VConfig) -> W2VConfig:
+    def update_config(self, config: W2VConfig) -> W2VConfig:
         """``config`` with the initial learning rate of an update."""
         return replace(config, alpha=max(RATE * config.alpha, config.min_alpha))
 
-    def fill(self, words: list[str], weights: Weights) -> None:
+    def copy_rows_into(self, words: list[str], weights: Weights) -> None:
         """Copy the rows of existing words among ``words`` into ``weights``."""
         rows = np.array([self.vectors.index.get(word, -1) for word in words], np.int64)
         existing = np.flatnonzero(rows >= 0)

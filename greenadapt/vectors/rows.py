@@ -62,7 +62,7 @@ def wordpiece_norm(embedding: Array, n_tokens: int, special_ids: Collection[int]
     return float(lengths.mean(dtype=np.float64))
 
 
-_FORM_BLOCK = 4096  # words whose features are in memory at once
+_BLOCK = 4096  # words whose features or new rows are in memory at once
 GATE = 50
 """Occurrences at which contexts count as much as form."""
 
@@ -122,8 +122,8 @@ def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, 
 
 def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, norm: float) -> Iterator[FloatArray]:
     """φ of each word, in blocks (b, n_features), float32."""
-    for begin in range(0, len(vectors), _FORM_BLOCK):
-        block = slice(begin, begin + _FORM_BLOCK)
+    for begin in range(0, len(vectors), _BLOCK):
+        block = slice(begin, begin + _BLOCK)
         ids = pieces[block]
         units = unit_rows(vectors[block])
         gate = (counts[block] / (counts[block] + GATE)).astype(np.float32)[:, None]
@@ -132,9 +132,6 @@ def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array,
             np.asarray(embedding[[word_ids[i] for word_ids in ids]], np.float32) / np.float32(norm) for i in (0, -1)
         )
         yield np.hstack([gate * units, (1 - gate) / 2 * units, means, (1 - gate) * means, first / 2, last / 2])
-
-
-_BLOCK = 4096  # new rows in memory at once
 
 
 def select(
@@ -154,8 +151,8 @@ def select(
     """
     order: Int64Array = np.argsort(-np.asarray(counts, np.int64), kind="stable")
     order = order[counts[order] >= config.min_count]
-    fits = [words[i] not in base and (allowed is None or words[i] in allowed) for i in order.tolist()]
-    order = order[np.array(fits, bool)]
+    is_allowed = [words[i] not in base and (allowed is None or words[i] in allowed) for i in order.tolist()]
+    order = order[np.array(is_allowed, bool)]
     if config.min_pieces > 1:
         n_pieces = np.array(list(map(len, vocabulary.pieces([words[i] for i in order.tolist()]))), np.int64)
         order = order[n_pieces >= config.min_pieces]
@@ -188,13 +185,13 @@ class RowFormula:
         """Whether ``rows`` reads the mapped vectors."""
         return self.name in ("map", "norm", "blend")
 
-    def fitted(self, overlap: KnownWords, words: Int64Array) -> "RowFormula":
-        """The recipe fitted on some ``words`` of the ``overlap``: with the map of ``form``."""
+    def fitted(self, known: KnownWords, words: Int64Array) -> "RowFormula":
+        """The recipe fitted on some ``words`` of the ``known`` ones: with the map of ``form``."""
         if self.name != "form":
             return self
-        pieces = [overlap.pieces[i] for i in words.tolist()]
-        vectors, counts, targets = overlap.vectors[words], overlap.counts[words], overlap.targets(words)
-        return replace(self, form=fit_form(vectors, counts, pieces, overlap.base, targets, self.norm))
+        pieces = [known.pieces[i] for i in words.tolist()]
+        vectors, counts, targets = known.vectors[words], known.counts[words], known.targets(words)
+        return replace(self, form=fit_form(vectors, counts, pieces, known.base, targets, self.norm))
 
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
         """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
@@ -219,11 +216,11 @@ class RowFormula:
 class NewRows:
     """The embedding rows of ``words`` in blocks, computed in each iteration, so that they are never all in memory.
 
-    Word i has row ``rows[i]`` of ``vectors``.
+    Word i has row ``vector_indices[i]`` of ``vectors``.
     """
 
     words: Sequence[str]
-    rows: Int64Array
+    vector_indices: Int64Array
     vectors: WordVectors
     vocabulary: BaseVocabulary
     recipe: RowFormula
@@ -231,10 +228,10 @@ class NewRows:
     def __iter__(self) -> Iterator[FloatArray]:
         for begin in range(0, len(self.words), _BLOCK):
             block = slice(begin, begin + _BLOCK)
-            rows = self.rows[block]
+            indices = self.vector_indices[block]
             needs_pieces = self.recipe.name not in ("map", "norm")
             pieces = self.vocabulary.pieces(self.words[block]) if needs_pieces else ()
-            yield self.recipe.rows(self.vectors.matrix[rows], self.vectors.counts[rows], pieces)
+            yield self.recipe.rows(self.vectors.matrix[indices], self.vectors.counts[indices], pieces)
 
 
 def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Alignment) -> dict[int, FloatArray]:
@@ -250,9 +247,9 @@ def replacements(vectors: WordVectors, base: Mapping[str, int], alignment: Align
 
 @dataclass(frozen=True, eq=False)
 class PredictedRows:
-    """Rows of held-out words, each predicted from a fit on the other words of ``overlap``."""
+    """Rows of held-out words, each predicted from a fit on the other words of ``known``."""
 
-    overlap: KnownWords
+    known: KnownWords
     heldout: Int64Array
     """Indices of the held-out words, (n_heldout,)."""
     rows: dict[RowRecipe, FloatArray]
@@ -260,36 +257,37 @@ class PredictedRows:
 
     def measure(self, rows: FloatArray) -> HeldOut:
         """How near any ``rows`` (n_heldout, dim) of the held-out words are to the model's."""
-        return measure(rows, self.overlap, self.heldout)
+        return measure(rows, self.known, self.heldout)
 
     def random(self, norm: float, seed: int) -> FloatArray:
         """As a baseline, random rows (n_heldout, dim) of the length ``norm``, drawn by the mean and deviation of the
         rows of the words that are not held out.
         """
-        targets = self.overlap.targets(np.setdiff1d(np.arange(len(self.overlap.rows)), self.heldout))
+        targets = self.known.targets(np.setdiff1d(np.arange(len(self.known.rows)), self.heldout))
         drawn = np.random.default_rng(seed).standard_normal((len(self.heldout), targets.shape[1]), np.float32)
         return rescaled(targets.mean(axis=0) + targets.std(axis=0) * drawn, norm)
 
 
-def predict_rows(overlap: KnownWords, recipes: Sequence[RowFormula], config: AlignConfig) -> PredictedRows:
+def predict_rows(known: KnownWords, recipes: Sequence[RowFormula], config: AlignConfig) -> PredictedRows:
     """Rows of the ``recipes``, fitted on the same words as ``fit_and_measure`` does.
 
     Raises ``InputError`` for fewer than 50 words.
     """
-    n = len(overlap.rows)
+    n = len(known.rows)
     if n < MIN_OVERLAP:
         raise InputError(
             f"{n} of the words in both vocabularies can be spelled without their row, held-out figures need "
             f"{MIN_OVERLAP}",
             "use a larger corpus, or --rows norm",
         )
-    held, fitted = split(n, config)
-    alignment = fit(overlap.vectors[fitted], overlap.targets(fitted), config)
-    words = overlap.vectors[held], overlap.counts[held], [overlap.pieces[i] for i in held.tolist()]
+    heldout, fitted = split(n, config)
+    alignment = fit(known.vectors[fitted], known.targets(fitted), config)
+    vectors, counts = known.vectors[heldout], known.counts[heldout]
+    pieces = [known.pieces[i] for i in heldout.tolist()]
     rows = {}
     for recipe in recipes:
-        rows[recipe.name] = replace(recipe, alignment=alignment).fitted(overlap, fitted).rows(*words)
-    return PredictedRows(overlap, held, rows)
+        rows[recipe.name] = replace(recipe, alignment=alignment).fitted(known, fitted).rows(vectors, counts, pieces)
+    return PredictedRows(known, heldout, rows)
 
 
 AUTO_RECIPES: tuple[RowRecipe, ...] = ("norm", "pieces", "form")
@@ -338,14 +336,14 @@ class Expansion:
         if self.config.rows != "auto":
             name = self.config.rows
         else:
-            name = max(self.figures, key=lambda name: self.figures[name].cosine)
-        n = len(self.spelled.rows) if name == "form" else 0
+            name = max(self.heldout_figures, key=lambda name: self.heldout_figures[name].cosine)
+        n = len(self.overlap_with_pieces.rows) if name == "form" else 0
         if name != "form" or n < MIN_OVERLAP:
             return self.formula("pieces" if name == "form" else name)
-        return self.formula(name).fitted(self.spelled, np.arange(n))
+        return self.formula(name).fitted(self.overlap_with_pieces, np.arange(n))
 
     @cached_property
-    def figures(self) -> dict[RowRecipe, HeldOut]:
+    def heldout_figures(self) -> dict[RowRecipe, HeldOut]:
         """Held-out figures of the recipe, or of all recipes of ``--rows auto``; empty for ``map``, which ``align``
         measures, and if there are too few words.
 
@@ -354,14 +352,14 @@ class Expansion:
         if self.config.rows == "map":
             return {}
         names: tuple[RowRecipe, ...] = AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,)
-        if self.config.rows != "auto" and len(self.spelled.rows) < MIN_OVERLAP:
+        if self.config.rows != "auto" and len(self.overlap_with_pieces.rows) < MIN_OVERLAP:
             return {}
         predicted = self.predicted(names)
         return {name: predicted.measure(rows) for name, rows in predicted.rows.items()}
 
     def predicted(self, names: Sequence[RowRecipe]) -> PredictedRows:
         """Rows of held-out words by these recipes; raises ``InputError`` if the words are too few."""
-        return predict_rows(self.spelled, list(map(self.formula, names)), self.fitting)
+        return predict_rows(self.overlap_with_pieces, list(map(self.formula, names)), self.fitting)
 
     def formula(self, name: RowRecipe) -> RowFormula:
         """The recipe ``name``, not fitted yet."""
@@ -374,7 +372,7 @@ class Expansion:
         return wordpiece_norm(self.table, self.vocabulary.size, self.vocabulary.special_ids)
 
     @cached_property
-    def spelled(self) -> KnownWords:
+    def overlap_with_pieces(self) -> KnownWords:
         """The overlapping words that the model could spell without their rows."""
         vocabulary = self.vocabulary
         words, rows, ids = overlap(self.vectors, vocabulary)
@@ -383,7 +381,7 @@ class Expansion:
         rows = rows[spelled]
         return KnownWords(
             np.asarray(self.vectors.matrix[rows], np.float32),
-            self._weighed.counts[rows],
+            self._vectors_with_counts.counts[rows],
             ids[spelled],
             self.table[: vocabulary.size],
             [pieces[i] for i in spelled.tolist()],
@@ -392,20 +390,20 @@ class Expansion:
         )
 
     @cached_property
-    def _weighed(self) -> WordVectors:
+    def _vectors_with_counts(self) -> WordVectors:
         """The vectors; vectors without counts get the count at which contexts weigh as much as form."""
         counts = self.vectors.counts
         return self.vectors if has_counts(counts) else replace(self.vectors, counts=np.full_like(counts, GATE))
 
     @cached_property
-    def _forms(self) -> Array:
+    def _surface_forms(self) -> Array:
         return new_forms(self.vectors.words, self.vocabulary)
 
     @cached_property
-    def chosen(self) -> Array:
+    def new_word_indices(self) -> Array:
         """Rows of ``vectors`` whose words get a row of their own, most frequent first, int64 ``(n_new,)``."""
         words = self.vectors.words
-        existing = {word for word, is_new in zip(words, addable(self._forms).tolist(), strict=True) if not is_new}
+        existing = {words[i] for i in np.flatnonzero(~addable(self._surface_forms)).tolist()}
         allowed = None
         if self.config.restrict_to:
             files = [Path(path) for path in self.config.restrict_to]
@@ -415,23 +413,23 @@ class Expansion:
     @cached_property
     def entries(self) -> NewEntries:
         """The new vocabulary strings, one per new row; raises ``InputError`` if there are none."""
-        if not len(self.chosen):
+        if not len(self.new_word_indices):
             raise InputError(
                 f"none of the {len(self.vectors.words):,} words gets a row (the model or the options exclude them)",
                 "lower --min-count, --min-pieces, or use a larger corpus",
             )
-        words = [self.vectors.words[row] for row in self.chosen.tolist()]
-        return new_entries(words, self.vocabulary, self.config.oov, self._forms[self.chosen])
+        words = [self.vectors.words[row] for row in self.new_word_indices.tolist()]
+        return new_entries(words, self.vocabulary, self.config.oov, self._surface_forms[self.new_word_indices])
 
     @property
     def hidden_occurrences(self) -> int:
         """How often words that only DualTokenizer finds occur in the corpus; 0 for vectors without counts."""
         counts = self.vectors.counts
         hidden = np.unique(self.entries.word[~self.entries.exported])
-        return int(counts[self.chosen[hidden]].sum()) if has_counts(counts) else 0
+        return int(counts[self.new_word_indices[hidden]].sum()) if has_counts(counts) else 0
 
     def rows(self, recipe: RowFormula) -> Streamed:
         """The new entries' rows by ``recipe``, (n, dim), float32."""
-        surfaces, rows = self.entries.surfaces(), self.chosen[self.entries.word]
-        blocks = NewRows(surfaces, rows, self._weighed, self.vocabulary, recipe)
+        surfaces, rows = self.entries.surfaces(), self.new_word_indices[self.entries.word]
+        blocks = NewRows(surfaces, rows, self._vectors_with_counts, self.vocabulary, recipe)
         return Streamed((len(rows), recipe.embedding.shape[1]), np.dtype(np.float32), blocks)

@@ -231,7 +231,7 @@ def test_it_is_a_ridge_regression_on_the_documented_features(case: Any) -> None:
 def test_blocks_change_nothing_but_rounding(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, counts, pieces, embedding, targets = case
     whole = fit_form(vectors, counts, pieces, embedding, targets, NORM)
-    monkeypatch.setattr(rows, "_FORM_BLOCK", 7)
+    monkeypatch.setattr(rows, "_BLOCK", 7)
     cut = fit_form(vectors, counts, pieces, embedding, targets, NORM)
     for name in ("weights", "offset"):
         np.testing.assert_allclose(getattr(cut, name), getattr(whole, name), atol=1e-5)

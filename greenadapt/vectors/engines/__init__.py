@@ -203,10 +203,10 @@ _FEW = 100
 _SAMPLE = 4000  # words; takes 0.1 seconds
 
 
-def require_learning(epoch: int, learned: int, lost: int) -> None:
-    """Raise ``InputError`` if too many of ``learned`` words are ``lost``, with scores of -6 or less."""
-    if lost > max(_LOST_SHARE * learned, _FEW):
-        raise _diverged(epoch, f"{lost:,} of {learned:,} words are almost impossible in their own context")
+def require_learning(epoch: int, learned: int, n_lost: int) -> None:
+    """Raise ``InputError`` if too many of ``learned`` words, ``n_lost``, are lost, with scores of -6 or less."""
+    if n_lost > max(_LOST_SHARE * learned, _FEW):
+        raise _diverged(epoch, f"{n_lost:,} of {learned:,} words are almost impossible in their own context")
 
 
 def require_finite(epoch: int, table: Array) -> None:
@@ -220,20 +220,21 @@ def sample_lost(stream: Stream, weights: Weights, config: W2VConfig) -> tuple[in
 
     For an engine that does not count them during training. Contexts are whole windows.
     """
-    learned, lost = 0, 0
+    learned, n_lost = 0, 0
     positions = np.linspace(0, len(stream.ids) - 1, min(_SAMPLE, len(stream.ids))).astype(np.int64)
     lines = np.searchsorted(stream.lines, positions, side="right")
-    for at, line in zip(positions.tolist(), lines.tolist(), strict=True):
-        begin, end = max(stream.lines[line - 1], at - config.window), min(stream.lines[line], at + config.window + 1)
-        context = np.delete(stream.ids[begin:end], at - begin)
+    for position, line in zip(positions.tolist(), lines.tolist(), strict=True):
+        begin = max(stream.lines[line - 1], position - config.window)
+        end = min(stream.lines[line], position + config.window + 1)
+        context = np.delete(stream.ids[begin:end], position - begin)
         context = context[context < stream.n_words]
-        if stream.ids[at] < stream.n_words and len(context):
+        if stream.ids[position] < stream.n_words and len(context):
             learned += 1
             with np.errstate(over="ignore", invalid="ignore"):
                 hidden = weights.input[context].sum(axis=0, dtype=np.float64)
-                score = hidden @ weights.output[stream.ids[at]].astype(np.float64)
-            lost += not score > -_LIMIT * (len(context) if config.cbow_mean else 1)
-    return learned, lost
+                score = hidden @ weights.output[stream.ids[position]].astype(np.float64)
+            n_lost += not score > -_LIMIT * (len(context) if config.cbow_mean else 1)
+    return learned, n_lost
 
 
 def _diverged(epoch: int, why: str) -> InputError:
