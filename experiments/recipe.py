@@ -20,9 +20,8 @@ from greenadapt.corpus.recipes import Source, check_keys
 from greenadapt.errors import InputError, MissingError, UsageError, byte_size, counted
 from greenadapt.fields import by_option
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, own_folder, read_toml
+from greenadapt.storage.files import Json, own_folder, parse_own, read_toml
 from greenadapt.storage.outputs import replacing
-from greenadapt.storage.own_json import parse_own
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 
 FOLDER = Path(__file__).parent

@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.report.page.blocks import Plot
-from greenadapt.report.page.charts import Axis, lines
-from greenadapt.report.page.drawing import write_plots
+from greenadapt.report.page.charts import Axis, lines, write_plots
 from greenadapt.storage.files import Json
 from torture.campaign import Part
 from torture.outcomes import Outcome

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from greenadapt.config import Backend, Length, Pool, Quantize
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.storage.arrays import ArrayFile
-from greenadapt.storage.files import Json, write_json
-from greenadapt.storage.own_json import read_own, read_own_object
+from greenadapt.storage.files import Json, read_own, read_own_object, write_json
 from greenadapt.storage.results import ModelName
 
 FACTS_FILE = "greenadapt.json"

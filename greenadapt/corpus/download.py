@@ -33,8 +33,7 @@ from greenadapt.corpus.recipes import LISTING, PMC, Recipe, Source, file_name, r
 from greenadapt.errors import ConflictError, InputError, ResourceError, byte_size, counted, require
 from greenadapt.progress import Bar, Progress, Silent
 from greenadapt.storage.arrays import Int64Array
-from greenadapt.storage.files import Json, naming, write_json
-from greenadapt.storage.own_json import read_own_object
+from greenadapt.storage.files import Json, naming, read_own_object, write_json
 from greenadapt.storage.ownership import is_noted, is_own, new_folder, note_files, noted_files, write_noted
 
 if TYPE_CHECKING:

@@ -47,8 +47,7 @@ from greenadapt.corpus.splitting import (
 from greenadapt.errors import counted
 from greenadapt.progress import Progress, Silent, SilentBar
 from greenadapt.storage.arrays import ArrayFile, Int32Array, Int64Array, UInt64Array, write_arrays
-from greenadapt.storage.files import Json, hash_json, naming, write_json
-from greenadapt.storage.own_json import read_own_object
+from greenadapt.storage.files import Json, hash_json, naming, read_own_object, write_json
 from greenadapt.tokenization.vocabulary import WordSplitter, tokenizer_json
 
 TOKENIZER = "tokenizer.json"

@@ -32,9 +32,8 @@ from greenadapt.models.memory.choice import MemoryChoice, check_memory
 from greenadapt.progress import Progress
 from greenadapt.stages.finetune.train import Build, run_together, start_machine
 from greenadapt.stages.session import PRETRAIN, Session, commands_of, data_name
-from greenadapt.storage.files import Json, hash_json, write_json
+from greenadapt.storage.files import Json, hash_json, read_own_object, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
-from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.added_words import WORDS_FILE

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from greenadapt.checkpoints.source import find_model
+from greenadapt.checkpoints.source import find_model, hub_answers
 from greenadapt.errors import (
     ConflictError,
     GreenadaptError,
@@ -20,7 +20,6 @@ from greenadapt.progress import Progress
 from greenadapt.report.cards import with_pictures
 from greenadapt.report.page.blocks import Plot
 from greenadapt.storage.files import Json, require_utf8
-from greenadapt.storage.hub import hub_answers
 from greenadapt.storage.results import CARD, MANIFEST, Result, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions.jsonl", "predictions-*.jsonl", "logits.safetensors", "logits-*.safetensors")
@@ -112,7 +111,7 @@ def _illustrated(
     result: Result, request: PushRequest, files: Mapping[str, Path | bytes], plots: CardPlots, progress: Progress
 ) -> dict[str, bytes]:
     """The card with plots, and the plots; empty if there are none."""
-    from greenadapt.report.page.drawing import png_of
+    from greenadapt.report.page.charts import png_of
 
     try:
         all_plots = plots(result, request.repo.split("/")[1])

@@ -12,9 +12,8 @@ from greenadapt.corpus.opening import input_name, is_read_once
 from greenadapt.errors import UsageError
 from greenadapt.inference.qa.answering import Answerer, QaRequest
 from greenadapt.stages.session import QA, Session
-from greenadapt.storage.files import Json, write_json
+from greenadapt.storage.files import Json, read_own_lines, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.own_json import read_own_lines
 from greenadapt.storage.results import Result, refuse_overlap
 
 ANSWERS = "answers.jsonl"

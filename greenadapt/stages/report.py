@@ -26,7 +26,7 @@ from greenadapt.errors import GreenadaptError, MissingError, require
 from greenadapt.progress import Silent
 from greenadapt.report.map_quality import MAP
 from greenadapt.report.page.blocks import Example, Missing, Page, Plot, Section, html
-from greenadapt.report.page.drawing import Drawing, write_plots
+from greenadapt.report.page.charts import Drawing, write_plots
 from greenadapt.report.page.sections import (
     AddedData,
     CorpusData,
@@ -55,9 +55,8 @@ from greenadapt.stages.machine import paper_costs
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
 from greenadapt.stages.status import with_sources
 from greenadapt.storage.arrays import Array, FloatArray
-from greenadapt.storage.files import Json, short
+from greenadapt.storage.files import Json, read_own_lines, short
 from greenadapt.storage.outputs import check_file, open_file
-from greenadapt.storage.own_json import read_own_lines
 from greenadapt.storage.results import MANIFEST, Result, read_manifest, refuse_overlap
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import contexts_of, interval, paired, resampled

@@ -9,14 +9,15 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
-from greenadapt.errors import ConflictError, InputError, MissingError, UsageError, byte_size
+from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError, byte_size
 from greenadapt.storage.ownership import added_files, is_result, remove_folder, require_own
 
 _LONGEST = 100  # bytes
@@ -351,7 +352,7 @@ def read_bounded(path: Path, hint: str = AGAIN) -> bytes:
 
 
 def read_json(path: Path, hint: str = AGAIN) -> Any:
-    """The JSON value in ``path``, a file of another program; for greenadapt's own see ``own_json``.
+    """The JSON value in ``path``, a file of another program; for greenadapt's own see ``read_own``.
 
     Raises ``InputError`` if it holds anything else.
     """
@@ -389,3 +390,95 @@ def described_in(file: Path | str, hint: str = AGAIN) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else repr(error)
         raise InputError(f"{file} is broken ({reason})", hint) from None
+
+
+T = TypeVar("T")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+"""A surrogate as JSON writes it in ASCII: Python accepts a lone one as text, pydantic does not."""
+_LONGEST_VALUE = 80
+"""Characters of a wrong value in a message."""
+
+
+def read_own(path: Path, kind: type[T], owner: str, hint: str = AGAIN) -> T:
+    """The content of ``path``, a file that every ``owner`` (such as "search index") has, as a ``kind``.
+
+    ``kind`` is a dataclass, or another type that pydantic knows. Types are strict: ``"1"`` is no number. Raises
+    ``MissingError`` if there is no such file, ``InputError`` with the file, the key and the expected value.
+    """
+    return parse_own(_content(path, owner, hint), kind, path, hint)
+
+
+def read_own_object(path: Path, kind: type[Any], owner: str, hint: str = AGAIN) -> Json:
+    """``read_own`` as an ``OwnObject`` with all of its keys; those of ``kind`` are checked."""
+    return parse_own_object(_content(path, owner, hint), kind, path, hint)
+
+
+def read_own_lines(path: Path, hint: str = AGAIN) -> Iterator[Json]:
+    """The objects in a file of JSON lines; raises ``InputError`` naming a line that holds anything else."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            yield parse_own_object(line, dict[str, Any], f"{path}, line {number}", hint)
+
+
+def parse_own(content: bytes | str, kind: type[T], source: Path | str, hint: str = AGAIN) -> T:
+    """``read_own`` of the text of ``source``."""
+    from pydantic import ValidationError
+
+    try:
+        value: T = _adapter(cast("Hashable", kind)).validate_json(content, strict=True)
+    except ValidationError as error:
+        raise InputError(f"{source}{_described(error, content)}", hint) from None
+    except GreenadaptError as error:  # of a configuration, which checks more than types
+        raise InputError(f"{source}: {error.message}", hint) from None
+    return value
+
+
+def parse_own_object(content: bytes | str, kind: type[Any], source: Path | str, hint: str = AGAIN) -> Json:
+    """``read_own_object`` of the text of ``source``."""
+    encoded = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    parse_own(_SURROGATE.sub(rb"\\u003f", encoded), kind, source, hint)
+    value: Json = json.loads(content, object_pairs_hook=lambda pairs: OwnObject(pairs, str(source), hint))
+    return value
+
+
+class OwnObject(dict[str, Any]):
+    """A JSON object whose missing keys raise ``InputError`` with the name of the file."""
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]] = (), source: str = "", hint: str = "") -> None:
+        super().__init__(pairs)
+        self._source, self._hint = source, hint
+
+    def __missing__(self, key: str) -> Any:
+        raise InputError(f"{self._source} has no {key}", self._hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OwnObject, ([*self.items()], self._source, self._hint)
+
+
+def _content(path: Path, owner: str, hint: str) -> bytes:
+    try:
+        return read_bounded(path, hint)
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingError(f"{path.parent} is not a {owner}: it has no {path.name}", hint) from None
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _described(error: Any, content: bytes | str) -> str:
+    """The first error, in words that follow the name of the file."""
+    [first, *_] = error.errors(include_url=False, include_context=False)
+    key, message = ".".join(map(str, first["loc"])), str(first["msg"])
+    if first["type"] == "json_invalid":
+        return f" is not JSON ({message.removeprefix('Invalid JSON: ')})" if content.strip() else " is empty"
+    if first["type"] == "missing":
+        return f" has no {key}"
+    must_be = message.replace("Input should be", "must be")
+    if not key:
+        return f" is not a JSON object ({must_be})"
+    value = json.dumps(first["input"], default=str)
+    return f": {key} is {value if len(value) <= _LONGEST_VALUE else f'{value[:_LONGEST_VALUE]}…'}, {must_be}"

@@ -28,10 +28,10 @@ from greenadapt.storage.files import (
     plain,
     publish_folder,
     publish_version,
+    read_own,
     require_link,
     write_json,
 )
-from greenadapt.storage.own_json import read_own
 from greenadapt.storage.ownership import (
     MARK,
     NEW_CARD,

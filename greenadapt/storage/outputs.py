@@ -26,12 +26,12 @@ from greenadapt.storage.files import (
     creating,
     naming,
     publish_folder,
+    read_own,
     real_folder,
     replace_json,
     sync_file,
 )
 from greenadapt.storage.locks import lock
-from greenadapt.storage.own_json import read_own
 from greenadapt.storage.ownership import MARK, new_folder, remove_folder, require_own
 from greenadapt.storage.results import refuse_overlap
 

@@ -18,8 +18,7 @@ from greenadapt import __version__
 from greenadapt.cost import total
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage import ownership
-from greenadapt.storage.files import Json, expanded, hash_file, hash_json, read_bounded
-from greenadapt.storage.own_json import parse_own, parse_own_object
+from greenadapt.storage.files import Json, expanded, hash_file, hash_json, parse_own, parse_own_object, read_bounded
 
 Inputs = Mapping[str, Mapping[str, Any]]
 """As in a manifest: by name, ``sha256`` and ``path`` or ``source``."""

@@ -18,10 +18,9 @@ from typing import Literal
 from greenadapt import __version__
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.storage.arrays import read_metadata
-from greenadapt.storage.files import beside, expanded, hash_file, replace_json, require_utf8
+from greenadapt.storage.files import beside, expanded, hash_file, read_own_object, replace_json, require_utf8
 from greenadapt.storage.jobs import Attempts, Place, is_work, mark_beside
 from greenadapt.storage.locks import holder, lock
-from greenadapt.storage.own_json import read_own_object
 from greenadapt.storage.ownership import added_files, is_noted, is_own, is_result, noted_files
 from greenadapt.storage.results import MANIFEST, Result
 

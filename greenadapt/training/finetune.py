@@ -23,8 +23,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.forward import outputs
 from greenadapt.models.machine import Machine
-from greenadapt.models.memory.cache import MemoryReader
-from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
+from greenadapt.models.memory.general_model import GeneralModel, MemoryReader, StatesOnDisk
 from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import (

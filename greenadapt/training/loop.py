@@ -20,8 +20,7 @@ from greenadapt.errors import ConflictError, InputError
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
-from greenadapt.storage.files import Json, beside, described_in, publish_folder, write_json
-from greenadapt.storage.own_json import read_own_object
+from greenadapt.storage.files import Json, beside, described_in, publish_folder, read_own_object, write_json
 from greenadapt.storage.ownership import MARK
 from greenadapt.training.batches import Batch, Cut
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits

@@ -13,8 +13,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import PretrainConfig, RunConfig, TrainConfig
 from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
-from greenadapt.models.memory.cache import MemoryReader
-from greenadapt.models.memory.general_model import GeneralModel
+from greenadapt.models.memory.general_model import GeneralModel, MemoryReader
 from greenadapt.models.mlm import OpenedMaskedLM, open_masked_lm, write_masked_lm
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import begin_memory

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from greenadapt.report.page.charts import Axis, bars
-from greenadapt.report.page.drawing import drawn, png_of, write_plots
+from greenadapt.report.page.charts import Axis, bars, drawn, png_of, write_plots
 
 NASTY = [
     *("a\x1b[31mred", "a\0b", "\x07", "a\nb", "a\r\nb", "a\tb", "a\u2028b", "a\x85b", "a\u202eb", "a\ud800b", "\udfff"),

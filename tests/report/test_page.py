@@ -25,8 +25,7 @@ from greenadapt.report.page.blocks import (
     Section,
     html,
 )
-from greenadapt.report.page.charts import Axis, bars, intervals, lines, scatter
-from greenadapt.report.page.drawing import drawn, write_plots
+from greenadapt.report.page.charts import Axis, bars, drawn, intervals, lines, scatter, write_plots
 from greenadapt.report.page.sections import CorpusData, corpus_section
 from greenadapt.report.tables import Table
 

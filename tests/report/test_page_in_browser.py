@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from greenadapt.report.page.blocks import html
-from greenadapt.report.page.drawing import drawn
+from greenadapt.report.page.charts import drawn
 from tests.report.test_page import HOSTILE, QUOTES, hostile_page
 from tests.support.chromium import NEEDS_CHROMIUM, chromium, fits_a_phone
 

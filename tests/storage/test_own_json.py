@@ -14,14 +14,12 @@ import pytest
 from greenadapt.checkpoints.layout import Compiled, read_described, read_seeds
 from greenadapt.checkpoints.provenance import read_facts
 from greenadapt.errors import GreenadaptError, InputError, MissingError
-from greenadapt.storage.files import LARGEST_JSON, read_json
-from greenadapt.storage.own_json import read_own, read_own_lines, read_own_object
+from greenadapt.storage.files import LARGEST_JSON, read_json, read_own, read_own_lines, read_own_object
 from greenadapt.storage.results import read_manifest
 
 PACKAGE = Path(__file__).parents[2] / "greenadapt"
 OTHERS = {
-    "storage/files.py": "the functions that read a file of another program",
-    "storage/own_json.py": "the functions that read greenadapt's own",
+    "storage/files.py": "the functions that read a file of another program, and greenadapt's own",
     "storage/arrays.py": "headers of safetensors",
     "storage/workspace.py": "a number in the header of safetensors",
     "storage/ownership.py": "whether a file is greenadapt's own, which decides nothing else",
@@ -60,8 +58,8 @@ def test_greenadapts_own_json_is_read_in_one_place() -> None:
     trees = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
     parse = {name for name, tree in trees.items() if uses(tree, "json.loads", "json.load", "json.JSONDecoder")}
     read = {name for name, tree in trees.items() if uses(tree, "read_json", "read_object")}
-    assert parse == OTHERS.keys(), "read greenadapt's own JSON with storage/own_json.py"
-    assert read == FOREIGN.keys(), "read greenadapt's own JSON with storage/own_json.py"
+    assert parse == OTHERS.keys(), "read greenadapt's own JSON with read_own of storage/files.py"
+    assert read == FOREIGN.keys(), "read greenadapt's own JSON with read_own of storage/files.py"
 
 
 @dataclass(frozen=True)

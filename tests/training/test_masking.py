@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.models.memory.cache import MemoryReader
+from greenadapt.models.memory.general_model import MemoryReader
 from greenadapt.models.rows import Rows
 from greenadapt.tasks.base import Encoder
 from greenadapt.training.masking import MaskedDataset, Masking

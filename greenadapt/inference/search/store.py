@@ -35,13 +35,14 @@ from greenadapt.storage.files import (
     expanded,
     hash_file,
     hash_json,
+    parse_own,
+    parse_own_object,
     publish_folder,
     read_bounded,
     read_object,
     replace_json,
     write_json,
 )
-from greenadapt.storage.own_json import parse_own, parse_own_object
 from greenadapt.storage.ownership import (
     INDEX,
     INDEX_FILE,

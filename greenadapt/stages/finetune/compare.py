@@ -25,10 +25,9 @@ from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
 from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, run_finetuning
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
-from greenadapt.storage.files import Json, beside, described_in, plain, sync_file
+from greenadapt.storage.files import Json, beside, described_in, parse_own, plain, read_own_lines, sync_file
 from greenadapt.storage.jobs import Outcome, Place
 from greenadapt.storage.locks import lock
-from greenadapt.storage.own_json import parse_own, read_own_lines
 from greenadapt.storage.ownership import remove_if_own
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import Fold, Task, load_task, make_task

@@ -30,9 +30,8 @@ from greenadapt.errors import (
 from greenadapt.progress import Bar, Silent, SilentBar
 from greenadapt.stages.finetune.train import Finetuning, is_finished
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import replace_json
+from greenadapt.storage.files import read_own, replace_json
 from greenadapt.storage.jobs import Begun, Outcome, begin_job
-from greenadapt.storage.own_json import read_own
 from greenadapt.workers import launched_processes
 
 _PROGRESS, _LOG = ".progress.json", ".log"

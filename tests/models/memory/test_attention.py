@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from greenadapt.errors import UsageError
-from greenadapt.models.memory.attention import NAME, Memory, use_memory_attention
+from greenadapt.models.memory.fusion import NAME, Memory, use_memory_attention
 from tests.support.small_encoders import (
     ARCHITECTURES,
     PAD,

@@ -18,14 +18,14 @@ from transformers import AutoTokenizer
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import ConflictError, InputError, ResourceError, UsageError
-from greenadapt.models.memory.cache import (
+from greenadapt.models.memory.fusion import GeneralMemory, attach_logits_fusion, attach_memory
+from greenadapt.models.memory.general_model import (
     CachedMemory,
     DistinctTexts,
     GeneralStates,
     MemoryReader,
     open_cache,
 )
-from greenadapt.models.memory.fusion import GeneralMemory, attach_logits_fusion, attach_memory
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import Encoder, Features
