@@ -301,7 +301,7 @@ class AdaptedModel(EncoderModel):
             >>> adapted.alignment.precision_at_10
             0.41
         """
-        from greenadapt.report.map_quality import MAP, figures_of
+        from greenadapt.report.tables import MAP, figures_of
         from greenadapt.storage.results import read_manifest
 
         facts = read_manifest(self.folder).facts

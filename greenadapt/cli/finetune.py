@@ -176,8 +176,8 @@ def _train(
     """``compared_models`` are the base model and the reference to compare with, if any."""
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import describe, print_comparison, print_results, print_scores
-    from greenadapt.stages.finetune.add_task import add_tasks
     from greenadapt.stages.finetune.compare import compare
+    from greenadapt.stages.finetune.tasks import add_tasks
     from greenadapt.stages.finetune.train import finetune as train
     from greenadapt.stages.finetune.train import read_scores
     from greenadapt.workers import launched_processes

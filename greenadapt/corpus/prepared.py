@@ -528,3 +528,53 @@ def prepare_corpus(  # noqa: PLR0913
         "words": len(new_number),
         **counts_of_update,
     }
+
+
+_SEARCHED_AT_ONCE = 1 << 16  # tokens
+
+
+@dataclass(frozen=True)
+class Context:
+    """The words around an occurrence; the word itself is ``words[position]``."""
+
+    words: list[str]
+    position: int
+
+
+def find_contexts(
+    corpus: PreparedCorpus, words: Sequence[str], max_contexts: int, width: int
+) -> dict[str, list[Context]]:
+    """Find each word's first occurrences in different lines, at most ``max_contexts``, with ``width`` words of context.
+
+    The lines of a prepared corpus are in random order, so the first occurrences are a random sample. A word that does
+    not occur has an empty list.
+    """
+    numbers = {word: number for number, word in enumerate(corpus.words)}
+    positions: dict[int, dict[int, int]] = {numbers[word]: {} for word in words if word in numbers}  # line → position
+    is_pending = np.zeros(len(corpus.words), bool)
+    is_pending[list(positions)] = True
+    for begin in range(0, corpus.n_tokens, _SEARCHED_AT_ONCE):
+        ids = np.asarray(corpus.ids[begin : begin + _SEARCHED_AT_ONCE])
+        offsets = np.flatnonzero(is_pending[ids])
+        lines = np.searchsorted(corpus.lines, offsets + begin, side="right") - 1
+        for offset, line in zip(offsets.tolist(), lines.tolist(), strict=True):
+            lines_of_word = positions[int(ids[offset])]
+            if len(lines_of_word) < max_contexts:
+                lines_of_word.setdefault(line, begin + offset)
+        complete = [number for number, lines_of_word in positions.items() if len(lines_of_word) == max_contexts]
+        is_pending[complete] = False
+        if not is_pending.any():
+            break
+    return {
+        word: [
+            _context(corpus, line, offset, width) for line, offset in positions.get(numbers.get(word, -1), {}).items()
+        ]
+        for word in words
+    }
+
+
+def _context(corpus: PreparedCorpus, line: int, position: int, width: int) -> Context:
+    begin, end = corpus.lines[line : line + 2].tolist()
+    begin = max(begin, min(position - width // 2, end - width))
+    ids = corpus.ids[begin : min(begin + width, end)].tolist()
+    return Context([corpus.words[i] for i in ids], position - begin)

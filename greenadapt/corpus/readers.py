@@ -6,6 +6,7 @@ pieces; documents keep the order of the pieces.
 
 import hashlib
 import shlex
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -21,6 +22,7 @@ from greenadapt.corpus.download import check_local, is_fetched, local_path
 from greenadapt.corpus.opening import (
     SEPARATORS,
     STDIN,
+    data_suffix,
     input_errors,
     is_compressed,
     is_hidden,
@@ -38,6 +40,8 @@ from greenadapt.corpus.text import Decoder, Document, LineRange, tar_members
 from greenadapt.errors import InputError, MissingError, counted, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
+from greenadapt.tokenization.vocabulary import WordSplitter
+from greenadapt.tokenization.words import WORD_CATEGORIES
 
 _LINEWISE = ("text", "jsonl")
 """Formats in which a line is a document, so that any range of lines can be read alone."""
@@ -482,3 +486,55 @@ _READERS: dict[str, _Reader] = {
 }
 _TEXT_READERS: dict[SampleBy, _Reader] = {"line": _read_lines, "paragraph": _read_paragraphs, "document": _read_text}
 _VERBATIM = (_read_json_lines, _read_paragraphs, _read_text)
+
+
+def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:
+    """Collect the words of the files' texts.
+
+    In JSON and JSON lines (by suffix) every string is text; in other files every line, including tags, since extra
+    words do no harm and missing ones would. Raises ``InputError`` if a file cannot be read.
+    """
+    words: set[str] = set()
+    boundaries = _Boundaries()
+    for path in paths:
+        for text in _texts(str(path)):
+            words.update(splitter.split(text))
+            # Transformers alone matches added tokens at the boundaries of \\w, not at the tokenizer's words.
+            words.update(splitter.normalize(text).translate(boundaries).split())
+    return words
+
+
+class _Boundaries(dict[int, int]):
+    """Maps every character that no exported word contains to a space."""
+
+    def __missing__(self, character: int) -> int:
+        self[character] = character if unicodedata.category(chr(character)) in WORD_CATEGORIES else ord(" ")
+        return self[character]
+
+
+def _texts(path: str) -> Iterator[str]:
+    suffix = data_suffix(path)
+    with input_errors(path), open_binary(path) as stream:
+        decoder = Decoder()
+        if suffix == ".json":
+            yield from _strings(parse_json(decoder.joined(decoder.lines(stream, path), path), path))
+            return
+        for number, line in decoder.lines(stream, path):
+            if suffix not in (".jsonl", ".ndjson"):
+                yield line
+            elif line.strip():
+                yield from _strings(parse_json(line, path, number))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    stack = [value]  # not recursive: json.loads accepts deeper nesting than the recursion limit
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            # A list of strings is a sentence split into tokens.
+            is_text = value and all(isinstance(item, str) for item in value)
+            stack.extend([" ".join(value)] if is_text else value)

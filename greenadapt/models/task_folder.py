@@ -1,5 +1,7 @@
 """The task in the folder of a fine-tuned model, and the folders of the weights of a seed."""
 
+import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 from greenadapt.checkpoints.layout import (
     MULTITASK_FILE,
+    SEEDS,
     TASK_FILE,
     TASKS,
     WEIGHTS_FILE,
@@ -25,6 +28,9 @@ from greenadapt.storage.files import Json, described_in
 from greenadapt.storage.results import MANIFEST, read_manifest
 from greenadapt.tasks.base import Task, load_task
 from greenadapt.tasks.qa import QuestionTask
+
+_MOVED = re.compile(r"\..+-[0-9a-f]{8}\.removed")
+"""The name of a removed task's folder until it is deleted; it is random, so that no other folder has it."""
 
 
 @dataclass(frozen=True)
@@ -180,3 +186,11 @@ class TaskFolder:
                 "give a model that finetune --task qa wrote",
             )
         return opened
+
+
+def end_removals(folder: Path) -> None:
+    """Delete the folders of removed tasks, also those of killed removals; the caller holds the folder's lock."""
+    for base in (folder, *(folder / SEEDS).glob("*")):
+        for hidden in (base / TASKS).glob(".*"):
+            if _MOVED.fullmatch(hidden.name):
+                shutil.rmtree(hidden)

@@ -15,8 +15,7 @@ from greenadapt import __version__
 from greenadapt.config import ADAPTERS, AdapterConfig
 from greenadapt.corpus.opening import hub_data_set
 from greenadapt.errors import as_percent, counted, harmless, one_line
-from greenadapt.report.map_quality import ADVICE
-from greenadapt.report.tables import VIEW_NAMES, Table, loss_tables, score_tables, set_name
+from greenadapt.report.tables import ADVICE, VIEW_NAMES, Table, loss_tables, score_tables, set_name
 from greenadapt.storage.files import Json, short
 from greenadapt.tasks.tasks_file import TaskEntry
 

@@ -214,12 +214,12 @@ def make_app(endpoints: Endpoints, metrics: Metrics, max_texts: int) -> FastAPI:
     def numbers() -> Response:
         return Response(metrics.exposed(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    pages = Environment(loader=PackageLoader("greenadapt.server", "page"), autoescape=True, trim_blocks=True)
-    for path, (package, name, kind) in PAGES.items():
+    pages = Environment(loader=PackageLoader("greenadapt", "."), autoescape=True, trim_blocks=True)
+    for path, (name, kind) in PAGES.items():
         if name.endswith(".j2"):
             content = pages.get_template(name).render()
         else:
-            content = files(package).joinpath(name).read_text("utf-8")
+            content = files("greenadapt").joinpath(name).read_text("utf-8")
         app.get(path, include_in_schema=False)(_file(content, kind))
     _add_handlers(app)
     return app

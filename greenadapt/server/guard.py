@@ -67,17 +67,17 @@ class Metrics:
 Scope = Any
 _SCRIPT, _STYLE = "text/javascript", "text/css"
 PAGES = {
-    "/": ("greenadapt.server.page", "page.html.j2", "text/html"),
-    "/page.js": ("greenadapt.server.page", "page.js", _SCRIPT),
-    "/docs": ("greenadapt.server.page", "docs.html.j2", "text/html"),
-    "/docs.js": ("greenadapt.server.page", "docs.js", _SCRIPT),
-    "/shared.js": ("greenadapt.server.page", "shared.js", _SCRIPT),
-    "/scheme.js": ("greenadapt.report.page", "scheme.js", _SCRIPT),
-    "/page.css": ("greenadapt.server.page", "page.css", _STYLE),
-    "/look.css": ("greenadapt.report.page", "page.css", _STYLE),
-    "/icon.svg": ("greenadapt.server.page", "icon.svg", "image/svg+xml"),
+    "/": ("server/page/page.html.j2", "text/html"),
+    "/page.js": ("server/page/page.js", _SCRIPT),
+    "/docs": ("server/page/docs.html.j2", "text/html"),
+    "/docs.js": ("server/page/docs.js", _SCRIPT),
+    "/shared.js": ("server/page/shared.js", _SCRIPT),
+    "/scheme.js": ("report/page/scheme.js", _SCRIPT),
+    "/page.css": ("server/page/page.css", _STYLE),
+    "/look.css": ("report/page/page.css", _STYLE),
+    "/icon.svg": ("server/page/icon.svg", "image/svg+xml"),
 }
-"""Address → package, file and type; the pages share their style with the page of ``report``."""
+"""Address → file of the package and type; the pages share their style with the page of ``report``."""
 _BEARER = HTTPBearer(auto_error=False)
 _OPEN = (*PAGES, "/health")
 """Addresses that need no token."""

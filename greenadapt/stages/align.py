@@ -11,7 +11,7 @@ from greenadapt.checkpoints.provenance import check_model, model_facts
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.config import AlignConfig
 from greenadapt.errors import MissingError, UsageError
-from greenadapt.report import map_quality
+from greenadapt.report.tables import rows_warning
 from greenadapt.stages.session import ALIGN, W2V, OpenedBase, Session, model_of, require_made_for
 from greenadapt.storage.files import Json, hash_file, path_name, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
@@ -151,7 +151,7 @@ def run_align(
 
 def _warning(facts: Json) -> str:
     """A warning if the map explains nothing."""
-    return map_quality.warning(facts["heldout"]["figures"])
+    return rows_warning(facts["heldout"]["figures"])
 
 
 def fitted_vectors(aligned: Result) -> VectorSource:

@@ -9,8 +9,7 @@ import numpy as np
 
 from greenadapt.checkpoints.provenance import check_model
 from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, RowRecipe
-from greenadapt.corpus.lookup import Context, find_contexts
-from greenadapt.corpus.prepared import PreparedCorpus
+from greenadapt.corpus.prepared import Context, PreparedCorpus, find_contexts
 from greenadapt.errors import MissingError, require_torch
 from greenadapt.inference.models import require_one_process
 from greenadapt.stages.align import fitted_vectors

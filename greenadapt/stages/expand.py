@@ -22,9 +22,8 @@ from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.cost import total
 from greenadapt.errors import ConflictError, MissingError
-from greenadapt.report import map_quality
 from greenadapt.report.cards import AdaptedCard
-from greenadapt.report.map_quality import MAP
+from greenadapt.report.tables import MAP, rows_warning
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of, unnamed
 from greenadapt.storage.files import Json, expanded, hash_file, short, write_json
@@ -158,7 +157,7 @@ def run_expand(
 def _warning(facts: Json) -> str:
     """A warning if rows predict nothing."""
     rows: Json | None = facts.get("rows")
-    return map_quality.warning(rows["heldout"].get(rows["recipe"]), rows["recipe"]) if rows else ""
+    return rows_warning(rows["heldout"].get(rows["recipe"]), rows["recipe"]) if rows else ""
 
 
 def write_adapted(expansion: Expansion, work: Path) -> ExportReport:

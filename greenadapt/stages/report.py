@@ -24,7 +24,6 @@ from greenadapt.corpus.opening import source_input
 from greenadapt.corpus.prepared import read_vocabulary
 from greenadapt.errors import GreenadaptError, MissingError, require
 from greenadapt.progress import Silent
-from greenadapt.report.map_quality import MAP
 from greenadapt.report.page.blocks import Example, Missing, Page, Plot, Section, html
 from greenadapt.report.page.charts import Drawing, write_plots
 from greenadapt.report.page.sections import (
@@ -48,7 +47,7 @@ from greenadapt.report.page.sections import (
     tasks_section,
     words_section,
 )
-from greenadapt.report.tables import task_name
+from greenadapt.report.tables import MAP, task_name
 from greenadapt.stages.finetune.compare import read_predictions, statistics_of
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.machine import paper_costs

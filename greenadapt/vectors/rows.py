@@ -18,7 +18,7 @@ from scipy.linalg import solve
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
-from greenadapt.corpus.lookup import words_in_files
+from greenadapt.corpus.readers import words_in_files
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, FloatArray, Int64Array, Streamed, row_blocks
 from greenadapt.tokenization.added_words import NewEntries, addable, new_entries, new_forms

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import greenadapt.corpus.lookup as module
-from greenadapt.corpus.lookup import find_contexts, words_in_files
-from greenadapt.corpus.prepared import PreparedCorpus
+import greenadapt.corpus.prepared as module
+from greenadapt.corpus.prepared import PreparedCorpus, find_contexts
+from greenadapt.corpus.readers import words_in_files
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, MissingError
 from greenadapt.tokenization.vocabulary import WordSplitter
@@ -39,7 +39,7 @@ def _by_hand(corpus: PreparedCorpus, word: str) -> list[tuple[list[str], int]]:
 
 
 def test_the_first_lines_with_a_word(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK", 37)  # lines that lie in two blocks
+    monkeypatch.setattr(module, "_SEARCHED_AT_ONCE", 37)  # lines that lie in two blocks
     contexts = find_contexts(corpus, ["w0", "w7", "w39", "none"], 3, 100)
     for word in ("w0", "w7", "w39"):
         expected = _by_hand(corpus, word)[:3]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.report.map_quality import figures_of, new_words, warning
+from greenadapt.report.tables import figures_of, new_word_sentences, rows_warning
 
 
 def assessed(ours: list[float | None], split: list[float | None]) -> dict[str, Any]:
@@ -30,13 +30,13 @@ def assessed(ours: list[float | None], split: list[float | None]) -> dict[str, A
 )
 def test_up_to_which_count_words_are_better_in_pieces(ours: list[float | None], least: str | None) -> None:
     figures = assessed(ours, [0.5, 0.5, 0.5, 0.5])
-    text, *advice = new_words(figures)
+    text, *advice = new_word_sentences(figures)
     assert "7.2%" in text
     assert "70% of the 100" in text
     assert len(advice) == (least is not None)
     assert least is None or least in advice[0]
-    assert new_words({**figures, "substitution": None}) == [text]  # without torch
-    assert new_words({**figures, "added": None}) == []  # without counts
+    assert new_word_sentences({**figures, "substitution": None}) == [text]  # without torch
+    assert new_word_sentences({**figures, "added": None}) == []  # without counts
 
 
 def figures(r2: float, ten: float, n_candidates: int = 1000) -> dict[str, Any]:
@@ -55,8 +55,10 @@ def test_the_figures_are_those_of_the_rows_that_were_written() -> None:
 
 
 def test_rows_of_other_lengths_are_judged_by_what_they_find() -> None:
-    assert "under 0: the map explains nothing" in warning(figures(-0.1, 0.2))
-    assert warning(figures(0.1, 0.0)) == warning(None) == warning(None, "form") == ""
-    assert warning(figures(-0.3, 0.2), "norm") == ""
-    assert re.search("90 rows by --rows form .* 1.0% .*no more than by chance", warning(figures(0.1, 0.01), "form"))
-    assert "6.3%" in warning(figures(0.1, 0.0625, n_candidates=100), "form")
+    assert "under 0: the map explains nothing" in rows_warning(figures(-0.1, 0.2))
+    assert rows_warning(figures(0.1, 0.0)) == rows_warning(None) == rows_warning(None, "form") == ""
+    assert rows_warning(figures(-0.3, 0.2), "norm") == ""
+    assert re.search(
+        "90 rows by --rows form .* 1.0% .*no more than by chance", rows_warning(figures(0.1, 0.01), "form")
+    )
+    assert "6.3%" in rows_warning(figures(0.1, 0.0625, n_candidates=100), "form")

@@ -11,8 +11,7 @@ import pytest
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AlignConfig, AssessConfig, ExpandConfig, TextOptions, W2VConfig
-from greenadapt.corpus.lookup import find_contexts
-from greenadapt.corpus.prepared import PreparedCorpus
+from greenadapt.corpus.prepared import PreparedCorpus, find_contexts
 from greenadapt.errors import InputError, MissingError
 from greenadapt.stages.adapt import AdaptRequest, adapt
 from greenadapt.stages.align import align

@@ -11,8 +11,8 @@ from typing import Any
 from greenadapt.cli.output.console import output, print_json, print_lines, print_table, print_text
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, byte_size, counted, duration
-from greenadapt.report.map_quality import MAP, new_words, r2
 from greenadapt.report.tables import (
+    MAP,
     VIEW_NAMES,
     AnswerLines,
     Table,
@@ -22,6 +22,8 @@ from greenadapt.report.tables import (
     changes,
     comparison_tables,
     figure,
+    new_word_sentences,
+    r2_text,
     score_tables,
     scores_table,
     signed,
@@ -82,7 +84,7 @@ def counts_in_words(counts: dict[str, Any]) -> str:
 def _quality(figures: dict[str, Any]) -> str:
     base = figures["base_rows"]["cosine"]
     return (
-        f"  on {figures['n_heldout']:,} held-out words: {r2(figures)}, cosine {figures['cosine']:.3f}, "
+        f"  on {figures['n_heldout']:,} held-out words: {r2_text(figures)}, cosine {figures['cosine']:.3f}, "
         f"own row first for {as_percent(base['precision_at_1'])}, among ten for {as_percent(base['precision_at_10'])}"
     )
 
@@ -374,7 +376,7 @@ def print_rows(scores: Json) -> None:
         "",
     ])  # fmt: skip
     _print_states(scores, counts)
-    if remarks := new_words(scores):
+    if remarks := new_word_sentences(scores):
         print_text([*remarks, ""])
 
 

@@ -9,10 +9,17 @@ import numpy as np
 
 from greenadapt.cost import total
 from greenadapt.errors import as_percent, counted
-from greenadapt.report.map_quality import explains_nothing
 from greenadapt.report.page.blocks import Block, Example, Examples, Facts, Heading, Paragraph, Search, Section
 from greenadapt.report.page.charts import Axis, Rows, bars, intervals, lines, scatter
-from greenadapt.report.tables import Table, loss_tables, parts_over_seeds, score_name, score_tables, signed
+from greenadapt.report.tables import (
+    Table,
+    explains_nothing,
+    loss_tables,
+    parts_over_seeds,
+    score_name,
+    score_tables,
+    signed,
+)
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json
 from greenadapt.tasks.classification import Text

@@ -1,14 +1,16 @@
-"""List the tasks that share a folder's encoder, and remove one."""
+"""The tasks that share a folder's encoder: list and remove them, and train further ones that leave it unchanged."""
 
-import re
-import shutil
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
 from greenadapt.checkpoints.layout import (
+    MULTITASK_FILE,
     SCORES,
     SEEDS,
+    TASK_FILE,
     TASKS,
     WEIGHTS_FILE,
     n_weights,
@@ -17,16 +19,24 @@ from greenadapt.checkpoints.layout import (
     require_tasks,
     task_names,
 )
+from greenadapt.checkpoints.provenance import check_model, encoder_input, starting_model
 from greenadapt.checkpoints.source import require_whole
-from greenadapt.errors import ConflictError
-from greenadapt.models.task_folder import read_task, scores_folder
-from greenadapt.storage.files import Json, beside, described_in, real_folder, replace_json
+from greenadapt.config import AdapterConfig, SamplingConfig
+from greenadapt.errors import ConflictError, UsageError, require_torch
+from greenadapt.models.memory.choice import MemoryChoice
+from greenadapt.models.task_folder import end_removals, read_task, scores_folder
+from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
+from greenadapt.stages.finetune.request import FinetuneRequest, Start, described
+from greenadapt.stages.finetune.train import Finetuning, is_other, run_together
+from greenadapt.stages.session import Session
+from greenadapt.storage.files import Json, beside, described_in, plain, real_folder, replace_json, write_json
+from greenadapt.storage.jobs import Job, Place, describe_difference
 from greenadapt.storage.locks import lock
 from greenadapt.storage.ownership import added_files
-from greenadapt.storage.results import MANIFEST, read_manifest
+from greenadapt.storage.results import MANIFEST, Result, read_manifest
 
-_MOVED = re.compile(r"\..+-[0-9a-f]{8}\.removed")
-"""The name of a removed task's folder until it is deleted; it is random, so that no other folder has it."""
+if TYPE_CHECKING:
+    from greenadapt.training.finetune import FinetuneSetup
 
 
 @dataclass(frozen=True)
@@ -84,14 +94,6 @@ def remove_task(folder: Path, name: str) -> None:
         end_removals(folder)
 
 
-def end_removals(folder: Path) -> None:
-    """Delete the folders of removed tasks, also those of killed removals; the caller holds the folder's lock."""
-    for base in (folder, *(folder / SEEDS).glob("*")):
-        for hidden in (base / TASKS).glob(".*"):
-            if _MOVED.fullmatch(hidden.name):
-                shutil.rmtree(hidden)
-
-
 def _listed(folder: Path, name: str) -> ListedTask:
     described = read_task(folder, name)
     task_folder = folder / TASKS / name
@@ -131,3 +133,71 @@ def _forget_files(folder: Path, removed: list[Path]) -> None:
     prefixes = tuple(f"{path.relative_to(folder).as_posix()}/" for path in removed)
     files = {name: entry for name, entry in manifest.files.items() if not name.startswith(prefixes)}
     replace_json(folder / MANIFEST, asdict(replace(manifest, files=files)))
+
+
+def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[Result]:
+    """Train further tasks on the encoder of ``folder``, each separately, and add them to the folder.
+
+    The encoder, its memory and the other tasks do not change. Every task is a result of its own, which is up to date
+    or resumed like any result. ``request.model`` and the order of the tasks have no effect. Raises ``UsageError`` for
+    a folder without a shared encoder and for a memory, ``ConflictError`` for a task that the folder already has.
+    """
+    require_torch("fine-tuning")
+    folder = real_folder(folder)
+    require_multitask(folder)
+    if request.memory is not None:
+        raise UsageError("added tasks use the encoder's memory, if it has one", "leave out --memory")
+    if request.adapter is not None and request.adapter.share_projections:
+        raise UsageError(
+            "added tasks are trained alone, and --share-projections is for tasks trained together",
+            "leave out --share-projections",
+        )
+    model = starting_model(str(folder))
+    check_model(model, whole=True)
+    start = Start(model, MemoryChoice.of_settings(read_described(folder / MULTITASK_FILE), folder, folder))
+    session = replace(session, out=folder)
+    request = replace(
+        request,
+        model=str(folder),
+        adapter=replace(request.adapter or AdapterConfig(), freeze_encoder=True),
+        sampling=SamplingConfig(steps_per_epoch=request.sampling.steps_per_epoch),
+    )
+    added = [
+        _Added(session, Place(folder / TASKS / entry.name, linked=False), replace(request, tasks=(entry,)), start)
+        for entry in request.tasks
+    ]
+    failures = Failures() if session.cluster is None else train_on_cluster(session, added)
+    results = session.run_each(
+        partial(run_together, task_run) for number, task_run in enumerate(added) if number not in failures.runs
+    )
+    failures.require_all()
+    return results
+
+
+class _Added(Finetuning):
+    """One added task; only its own files are written."""
+
+    adds: ClassVar[bool] = True
+
+    def model_input(self) -> Json:
+        return encoder_input(self.start.model)
+
+    def check(self, job: Job) -> None:
+        path = self.place.path
+        folder, name = path.parent.parent, path.name
+        namesake = next((task for task in task_names(folder) if task.lower() == name.lower()), None)
+        if namesake is None:
+            return
+        hint = f"give the new task another name, or first run greenadapt tasks FOLDER --remove {namesake}"
+        current = self.place.current()
+        if namesake != name or current is None or not read_task(folder, name).is_added:
+            raise ConflictError(f"{folder} has a task {namesake} already", hint)
+        if is_other(current, job) and not self.session.force:
+            difference = describe_difference(current.manifest.config, plain(job.config)) or "other files"
+            raise ConflictError(
+                f"{folder} has a task {name} already, added with other settings or files ({difference})", hint
+            )
+
+    def describe(self, setup: "FinetuneSetup", work: Path) -> None:
+        (data,) = setup.tasks
+        write_json(work / TASK_FILE, {**described(data), **self.prediction_settings(setup, work), "added": True})

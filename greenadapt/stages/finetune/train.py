@@ -27,7 +27,7 @@ from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
-from greenadapt.models.task_folder import read_task, scores_folder
+from greenadapt.models.task_folder import end_removals, read_task, scores_folder
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.request import (
     FinetuneRequest,
@@ -39,7 +39,6 @@ from greenadapt.stages.finetune.request import (
     read_unlabelled,
     summary,
 )
-from greenadapt.stages.finetune.tasks import end_removals
 from greenadapt.stages.session import FINETUNE, Session, commands_of, data_name, join_names
 from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place

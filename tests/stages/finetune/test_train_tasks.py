@@ -12,8 +12,7 @@ from sklearn.metrics import f1_score
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.stages.finetune.add_task import add_tasks
-from greenadapt.stages.finetune.tasks import list_tasks, remove_task
+from greenadapt.stages.finetune.tasks import add_tasks, list_tasks, remove_task
 from greenadapt.stages.finetune.train import finetune, read_scores
 from greenadapt.storage.results import verified
 from tests.support.processes import digests

@@ -1,1 +1,0 @@
-"""The pages that ``serve`` shows: static files, without code of others."""
