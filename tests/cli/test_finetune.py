@@ -232,18 +232,12 @@ def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...])
         (("--seeds", 0), "--seeds is 0, must be from 1 to 1000"),
         (("--seed", -1), "--seed is -1, must be from 0 to 4294967295"),
         (("--reference", "x"), "--reference needs --compare"),
-        (("--keep", "best"), "--keep best needs a development set"),
-        (("--patience", 1), "--patience needs a development set"),
         (("--epochs", 0), "--epochs is 0, must be at least 1"),
         (("--lr", 0), "--learning-rate is 0.0, must be above 0"),
         (("--lr", "nan"), "--learning-rate is nan"),
         (("--chunk", 0), "--chunk is 0, must be at least 1"),
         (("--chunk", 30, "--whole-sentences"), "--chunk and --whole-sentences exclude each other"),
-        (("--negatives", 9), "--negatives belongs to --task qa, this is ner"),
-        (("--max-length", 200), "--max-length is 200, but"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
-        (("--report-to", "nothing"), "--report-to nothing is not a tracker"),
-        (("--cache-memory",), "--cache-memory, but no memory"),
         (("--memory", "base"), "--memory base, but "),
         (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
         (("--memory", "bertmodel", "--memory-layers", "x"), "--memory-layers is 'x', must be numbers such as 6,12"),
@@ -279,16 +273,6 @@ def test_wrong_usage(
 )
 def test_options_that_do_not_go_with_a_file_of_tasks(run_alone: Run, options: Any, message: str) -> None:
     assert message in last_line(run_alone("finetune", "--tasks", "tasks.toml", *options, code=2))
-
-
-@pytest.mark.parametrize(("width", "message"), [(64, "64 wide and the domain model 32"), (32, "cannot use memory")])
-def test_models_that_do_not_go_together(
-    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, width: int, message: str
-) -> None:
-    kind = "BertModel" if width == 64 else "AlbertModel"
-    general, model = tiny_model(kind, name="general", width=width), tiny_model(kind, name="domain")
-    result = run_alone("finetune", "-m", model, *files, *QUICK, "--memory", general, "-o", "run", code=2)
-    assert message in last_line(result)
 
 
 def test_a_head_that_transformers_does_not_have(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:

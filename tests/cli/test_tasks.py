@@ -93,15 +93,11 @@ def test_from_training_to_removal(run_alone: Run, shared: Path, tmp_path: Path) 
     assert "finetune: up to date" in run_alone(*command).stdout
 
 
-def test_what_cannot_be(run_alone: Run, shared: Path, tmp_path: Path, tiny_model: TinyModel) -> None:
+def test_what_cannot_be(run_alone: Run, shared: Path) -> None:
     for name in ("nothing", "../tasks/ner", str(shared / "tasks" / "ner")):
         message = last_line(run_alone("tasks", "many", "--remove", name, code=1))
         assert message.endswith(f"many has no task {name!r}: it has ner, ill.1")
-    message = last_line(run_alone("tasks", tiny_model(), code=2))
-    assert "has no tasks that share an encoder: give the folder that finetune --tasks wrote" in message
     assert "nowhere does not exist" in last_line(run_alone("tasks", "nowhere", code=1))
-    addition = ("finetune", "--tasks", toml(tmp_path, "ner"), "--add-to", "many", *ADAPTER)
-    assert "has a task ner already: give the new task another name" in last_line(run_alone(*addition, code=1))
     file = shared / "tasks" / "ner" / "weights.safetensors"
     file.write_bytes(b"broken")
     assert "ner/weights.safetensors is not a safetensors file" in last_line(run_alone("tasks", "many", code=1))

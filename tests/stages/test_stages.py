@@ -250,28 +250,6 @@ def test_too_few_words_to_fit_or_choose_rows_by(session: Session, notes: Notes, 
     assert not expand.expand(replace(session, variant="form"), corpus, None, ExpandConfig()).fresh
 
 
-@pytest.mark.slow
-def test_restricting_gives_the_same_logits_on_those_files(
-    session: Session, results: list[Result], corpus: str, tmp_path: Path
-) -> None:
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
-    task = tmp_path / "task.txt"
-    task.write_text("the tachycardia of a patient\ncoronavirus isolated\n")
-    full = results[-1]
-    config = replace(PLAN.expand, restrict_to=(str(task),))
-    small = expand.expand(replace(session, variant="task"), corpus, None, config)
-    assert (full.manifest.counts["words"], small.manifest.counts["words"]) == (4, 2)
-    outputs = []
-    for folder in (full.path, small.path):
-        tokenizer, adapted = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-        with torch.no_grad():
-            batch = tokenizer(task.read_text().splitlines(), return_tensors="pt", padding=True)
-            outputs.append(adapted(**batch).last_hidden_state)
-    torch.testing.assert_close(*outputs, atol=1e-6, rtol=0)
-
-
 def test_held_out_documents_are_not_trained_on(session: Session, corpus: str, model: str) -> None:
     lines = set(Path(corpus).read_text().splitlines())
     prepared = corpus_stage.prepare(session, corpus, model, TextOptions(heldout=0.2))
@@ -336,19 +314,6 @@ def test_neighbours_normalise_the_asked_words_and_name_near_ones(session: Sessio
     assert all(len(row.neighbours) == 3 for row in rows)
     with pytest.raises(MissingError, match=r"'tachycardya'.*near: tachycardia"):
         neighbours.neighbours(session, corpus, None, ["tachycardya"], 3)
-
-
-@pytest.mark.slow
-def test_byte_level_models_go_through_the_same_stages(session: Session, corpus: str, tiny_model: TinyModel) -> None:
-    from transformers import AutoModel, AutoTokenizer
-
-    expanded = adapt(session, corpus, str(tiny_model("RobertaModel")), PLAN)[-1]
-    tokenizer = AutoTokenizer.from_pretrained(expanded.path)
-    assert AutoModel.from_pretrained(expanded.path).config.vocab_size == len(tokenizer)
-    dual = DualTokenizer.load(expanded.folder)
-    text = "the tachycardia of eigenvalues"
-    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert dual.encode(text).expanded.ids.tolist() == plain
 
 
 @pytest.mark.slow

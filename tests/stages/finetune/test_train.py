@@ -405,34 +405,21 @@ def _broken(tmp_path: Path, name: str, content: str) -> str:
     return str(tmp_path / name)
 
 
-QUESTION = '{"id": "7", "question": "what", "answers": [{"text": "heart", "answer_start": 4}]}'
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("o.tsv", "a\tO\nb\tO\n", "no word of 1 training sentences is part of an entity"),
         ("empty.tsv", "", "--train has no examples"),
         ("blank.tsv", "\n\n", "--train has no examples"),
-        ("one.tsv", "heart\tB-X\nvirus\n", r"one\.tsv, line 2: one column"),
-        ("tag.tsv", "heart\tB-X\nvirus\tQ-X\n", r"tag\.tsv, line 2, column 2: 'Q-X' is not a tag"),
         ("one.jsonl", '{"text": "a", "label": 1}\n' * 3, "all 3 training examples have the same label, 1"),
-        ("empty.jsonl", "", "empty.jsonl has no rows"),
-        ("cut.jsonl", '{"text": "a", "label": 1}\n{"text"', r"cut\.jsonl, line 2, column 8 is not JSON"),
-        ("none.json", '{"data": []}', r"none\.json has no questions"),
-        (
-            "twice.json",
-            '{"data": [{"paragraphs": [{"context": "the heart", "qas": [%s, %s]}]}]}' % ((QUESTION,) * 2),
-            r"twice\.json: data\[0\].*qas\[1\] has the id '7', as .*twice\.json: .*qas\[0\] has",
-        ),
     ],
 )
 def test_training_files_that_are_refused(
     tiny_model: TinyModel, tmp_path: Path, name: str, content: str, message: str
 ) -> None:
-    kinds: dict[str, Any] = {".tsv": "ner", ".jsonl": "classification", ".json": "qa"}
+    kind = "ner" if name.endswith(".tsv") else "classification"
     source = _broken(tmp_path, name, content)
-    request = FinetuneRequest.of_one(str(tiny_model()), (source,), task=replace(SHORT, task=kinds[Path(source).suffix]))
+    request = FinetuneRequest.of_one(str(tiny_model()), (source,), task=replace(SHORT, task=kind))
     with pytest.raises(InputError, match=message):
         finetune(session(tmp_path), request)
     assert not (tmp_path / "run").exists()
