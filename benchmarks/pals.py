@@ -124,7 +124,7 @@ class Bench:
         name = "-".join([method, *(tasks if METHODS[method].is_separate else ()), str(seed)])
         self.session.progress.note(name)
         result = finetune(replace(self.session, out=self.options.work / "runs" / f"{name}-{key[:8]}"), request)
-        scores = read_scores(result)
+        scores = read_scores(result.folder)
         fields: Json = {"method": method, "seed": seed, "key": key}
         fields["scores"] = {task: scores["tasks"][task]["test"]["test"]["mean"] for task in tasks}
         fields |= {"parameters": parameters(result), "steps": scores["seeds"][0]["steps"]}

@@ -144,7 +144,7 @@ class Experiment:
 
 def scores_of(result: Result) -> Json:
     """All numbers of a fine-tuned model's only seed, on the test set or, of many tasks, by task and on average."""
-    scores = read_scores(result)
+    scores = read_scores(result.folder)
     if "tasks" in scores:
         averages = {kind: average["mean"] for kind, average in scores["average"].items()}
         return {"average": averages.get("test", averages.get("dev")), "tasks": scores["tasks"]}

@@ -109,9 +109,9 @@ class TaskModel(ModelFolder):
             0.87
         """
         from greenadapt.checkpoints.layout import SCORES
-        from greenadapt.stages.finetune.train import scores_in
+        from greenadapt.stages.finetune.train import read_scores
 
-        return scores_in(self.folder, self.task_name) if (self.folder / SCORES).is_file() else {}
+        return read_scores(self.folder, self.task_name) if (self.folder / SCORES).is_file() else {}
 
     @checked_call
     def predict(self, data: Data | Mapping[str, Any], *, tags: bool = False, progress: bool | Progress = False) -> Any:

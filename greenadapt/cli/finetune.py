@@ -191,7 +191,7 @@ def _train(
     if launched_processes()[0] > 0:
         return  # the first process prints
     for result in scored:
-        scores = read_scores(result)
+        scores = read_scores(result.folder)
         if as_json:
             print_json({**describe(result), "scores": scores, **comparison})
         else:

@@ -84,7 +84,7 @@ def pretrain(
     result = train(session, request)
     if launched_processes()[0] > 0:
         return  # the first process prints
-    scores = read_losses(result)
+    scores = read_losses(result.folder)
     if as_json:
         print_json({**describe(result), "scores": scores})
         return

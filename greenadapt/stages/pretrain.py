@@ -163,11 +163,6 @@ def pretrain(session: Session, request: PretrainRequest) -> Result:
     return run_together(_Pretraining(session, place, request, start))
 
 
-def read_losses(result: Result) -> Json:
-    """``scores.json`` of a pre-trained model."""
-    return _read_scores(result.folder)
-
-
 def _config(request: PretrainRequest, start: _Start) -> Json:
     """The settings that determine the result, without the content of files."""
     training = {name: value for name, value in request.training.settings().items() if name not in _TASK_ONLY}
@@ -204,7 +199,7 @@ class _Pretraining:
                 texts=request.texts,
                 memory=None if start.memory is None else start.memory.as_settings()["general"],
                 config=config,
-                scores=_read_scores(work),
+                scores=read_losses(work),
                 counts=outcome.counts,
                 is_expanded=(work / WORDS_FILE).is_file(),
                 cost=cost,
@@ -255,7 +250,7 @@ class _Pretraining:
             copy_side_files(start.model.folder, work)
             write_json(work / FACTS_FILE, _facts(request, start))
         machine.end()
-        losses = _read_scores(work)["losses"] if machine.is_first else {}
+        losses = read_losses(work)["losses"] if machine.is_first else {}
         return Outcome(run.counts(), {"model": model_facts(start.model), "losses": losses})
 
 
@@ -267,7 +262,8 @@ class _LossFile:
     max_length: int = 0
 
 
-def _read_scores(folder: Path) -> Json:
+def read_losses(folder: Path) -> Json:
+    """``scores.json`` of the pre-trained model in ``folder``."""
     return read_own_object(folder / SCORES, _LossFile, "pre-trained model", "make it again with --force")
 
 

@@ -444,7 +444,9 @@ class _Report:
             return []
         from greenadapt.stages.pretrain import read_losses
 
-        models = [(self.names[result.folder], read_losses(result), read_history(result.folder)) for result in results]
+        models = [
+            (self.names[result.folder], read_losses(result.folder), read_history(result.folder)) for result in results
+        ]
         return [pretrain_section(models)]
 
 
@@ -471,7 +473,9 @@ def read_history(folder: Path) -> list[Json]:
 def _group(results: list[Result], names: dict[Path, str], number: int) -> TaskGroup:
     # The base model, with which the others are compared, comes first.
     results = sorted(results, key=lambda result: (result.folder / WORDS_FILE).is_file())
-    models = [TunedModel(names[model.folder], read_scores(model), read_history(model.folder)) for model in results]
+    models = [
+        TunedModel(names[model.folder], read_scores(model.folder), read_history(model.folder)) for model in results
+    ]
     first = results[0]
     if is_multitask(first.folder):
         return TaskGroup(f"Several tasks: {models[0].name}", str(number), models)

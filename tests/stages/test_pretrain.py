@@ -57,7 +57,7 @@ def test_finetune_and_plain_transformers_work_on_the_result(tiny_model: TinyMode
     # Pre-trained again, on the task's own texts, and fine-tuned: the names of base and corpus are still known.
     texts = texts_file(tmp_path / "task.jsonl")
     again = pretrain(session(tmp_path, "tapt"), request(tmp_path, folder, texts=(str(texts),), fields=("text",)))
-    assert read_losses(again)["new_head_steps"] is None
+    assert read_losses(again.folder)["new_head_steps"] is None
     assert len(read_json(again.folder / "greenadapt.json")["pretrained"]) == 2
     tuned = finetune(session(tmp_path, "ner"), ner_request(tmp_path, again.folder))
     assert tuned.manifest.facts["model"]["name"] == "tiny-medicine"
@@ -72,7 +72,7 @@ def test_a_model_without_added_words(tiny_model: TinyModel, tmp_path: Path) -> N
     (model / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "evil.Evil"}}))
     in_run = session(tmp_path)
     result = pretrain(in_run, plain_request)
-    losses = read_losses(result)["losses"]
+    losses = read_losses(result.folder)["losses"]
     assert set(losses["heldout"]["after"]) == {"base"}
     notes = in_run.progress.notes  # type: ignore[attr-defined]
     assert "left out auto_map of" in notes[0]
@@ -191,7 +191,7 @@ def test_models_and_texts_that_do_not_go(tiny_model: TinyModel, tmp_path: Path) 
 def test_all_text_can_be_trained_on(tiny_model: TinyModel, tmp_path: Path) -> None:
     config = replace(CONFIG, heldout=0.0)
     result = pretrain(session(tmp_path), request(tmp_path, adapted(tiny_model), config=config))
-    assert read_losses(result)["losses"] == {}
+    assert read_losses(result.folder)["losses"] == {}
     assert result.manifest.counts["documents"] == 60
     assert "heldout" not in lines(result.folder / "history.jsonl")[0]
 
@@ -212,7 +212,7 @@ def test_the_usual_length_is_what_the_model_reads_at_most(tiny_model: TinyModel,
     short = tiny_model(name="short", max_position_embeddings=40)
     for model, length in ((tiny_model(), 128), (short, 40)):
         result = pretrain(session(tmp_path, f"run{length}"), request(tmp_path, model, config=config))
-        assert read_losses(result)["max_length"] == length
+        assert read_losses(result.folder)["max_length"] == length
 
 
 @pytest.mark.slow

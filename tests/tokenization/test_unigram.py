@@ -206,7 +206,7 @@ def opened(folder: Path, head: str) -> tuple[Any, Callable[..., Any]]:
 @pytest.mark.usefixtures("one_thread")
 def test_entities(model: Path, tmp_path: Path) -> None:
     result = finetune(session(tmp_path), ner_request(tmp_path, model, task=LONG, training=replace(TRAIN, epochs=6)))
-    (seed,) = read_scores(result)["seeds"]
+    (seed,) = read_scores(result.folder)["seeds"]
     assert set(seed["test"]["views"]) == {"base"}
     assert seed["test"]["f1"] > 0
     task_model, tokenizer = opened(result.path, "TokenClassification")
@@ -253,7 +253,7 @@ def test_answers(model: Path, tmp_path: Path) -> None:
     result = finetune(
         session(tmp_path), FinetuneRequest.of_one(str(model), (str(train),), None, str(test), task, training)
     )
-    assert read_scores(result)["seeds"][0]["test"]["f1"] >= 0
+    assert read_scores(result.folder)["seeds"][0]["test"]["f1"] >= 0
     contexts = [SENTENCE, f"{SENTENCE} In 2, not. {SENTENCE}", "a\xa0heart\u2003rate--[1],(...) 日本x virus", "cell"]
     file = tmp_path / "questions.jsonl"
     rows = [{"question": "what heart?", "context": context} for context in contexts]

@@ -322,7 +322,7 @@ def test_a_base_model_to_compare_with_is_trained_on_its_only_view(tiny_model: Ti
     request = ner_request(tmp_path, model, training=AGREEING)
     ours, base = compare(session(tmp_path), request, [str(model.parent / "base")]).results
     assert ours.manifest.config == {**base.manifest.config, "agreement": LAMBDA}
-    assert [read_scores(result)["seeds"][0]["steps"] for result in (ours, base)] == [40, 40]
+    assert [read_scores(result.folder)["seeds"][0]["steps"] for result in (ours, base)] == [40, 40]
     assert "0.7 times the divergence" in (ours.path / "README.md").read_text("utf-8")
 
 

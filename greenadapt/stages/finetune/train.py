@@ -177,13 +177,10 @@ def default_out(request: FinetuneRequest, start: PretrainedModel) -> Path:
     return Path("runs") / f"tasks-{start.name}-{join_names(entry.name for entry in request.tasks)}{strategy}"
 
 
-def read_scores(result: Result) -> Json:
-    """``scores.json`` of a fine-tuned model, without the tasks that were removed."""
-    return scores_in(result.folder)
-
-
-def scores_in(folder: Path, task: str | None = None) -> Json:
-    """The scores in a model's folder, or those of one of its tasks, which may be an added one."""
+def read_scores(folder: Path, task: str | None = None) -> Json:
+    """``scores.json`` of the model in ``folder``, without tasks that were removed; or the scores of one of its tasks,
+    which may be an added one.
+    """
     if not is_multitask(folder):
         return read_described(folder / SCORES)
     if task is not None:

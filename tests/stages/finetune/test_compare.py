@@ -81,7 +81,7 @@ def test_three_models(tiny_model: TinyModel, tmp_path: Path) -> None:
     assert not [label for label in bars.labels if label.startswith("seed ")]
     assert [result.fresh for result in compared.results] == [True] * 3
     assert len({result.path for result in compared.results}) == 3
-    scores = [read_scores(result) for result in compared.results]
+    scores = [read_scores(result.folder) for result in compared.results]
     for row, score, result in zip(compared.rows, scores, compared.results, strict=True):
         assert [row["score"], row["std"]] == pytest.approx([score["mean"]["f1"], score["std"]["f1"]])
         assert row["folder"] == str(result.path)
@@ -178,7 +178,7 @@ def test_a_correlation_that_is_not_defined_counts_as_none(tiny_model: TinyModel,
     task = TaskConfig("classification", max_length=64)
     request = FinetuneRequest.of_one(str(model), (str(train),), None, str(test), task, QUICK)
     compared = compare(session(tmp_path), request, [str(model.parent / "base")])
-    assert read_scores(compared.results[0])["seeds"][0]["test"]["pearson"] is None
+    assert read_scores(compared.results[0].folder)["seeds"][0]["test"]["pearson"] is None
     assert [row["score"] for row in compared.rows] == [0, 0]
     assert compared.rows[1]["difference"] == 0
 

@@ -72,7 +72,7 @@ def test_the_best_epoch_is_that_of_the_best_pool(tiny_model: TinyModel, tmp_path
     training = replace(BEST, keep="best")
     dev = str(tmp_path / "dev.tsv")
     result = finetune(session(tmp_path), ner_request(tmp_path, adapted(tiny_model), dev=dev, training=training))
-    [seed] = read_scores(result)["seeds"]
+    [seed] = read_scores(result.folder)["seeds"]
     history = lines(result.folder / "seeds" / "0" / "history.jsonl")
     best = max(history, key=lambda row: row["dev"]["f1"])
     assert (seed["epoch"], seed["dev"]) == (best["epoch"], best["dev"])

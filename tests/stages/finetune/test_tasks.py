@@ -37,7 +37,7 @@ def test_a_task_is_removed_and_the_others_stay(tiny_model: TinyModel, tmp_path: 
     assert isinstance(notes, Notes)
     assert notes.warnings[-1].endswith("many had ner, too, until removed: train it again with --force")
     assert files_of(folder) == after
-    scores = read_scores(again)
+    scores = read_scores(again.folder)
     assert [*scores["tasks"]] == ["ill.1"]
     assert scores["average"]["test"] == scores["tasks"]["ill.1"]["test"]["test"]
     assert [seed["average"]["test"] for seed in scores["seeds"]] == [

@@ -64,7 +64,7 @@ def plain(folder: Path, head: str) -> tuple[Any, Any]:
 
 def check_folder(result: Result, request: FinetuneRequest, labels: list[str]) -> Json:
     """What every task's folder has; returns its scores."""
-    folder, scores = verified(result).folder, read_scores(result)
+    folder, scores = verified(result).folder, read_scores(result.folder)
     hidden = [path.name for path in folder.rglob("*") if path.name.startswith(".")]
     assert hidden == []
     config = transformers.AutoConfig.from_pretrained(folder)
@@ -233,9 +233,9 @@ def test_a_second_run_does_nothing_and_another_configuration_is_refused(tiny_mod
         ConflictError, match=r"\(epochs: 3 → 1, seeds: \[0\] → \[0, 1\]\): keep both with another --out"
     ):
         finetune(session(tmp_path), changed)
-    assert read_scores(first)["seeds"][0]["epochs"] == 3
+    assert read_scores(first.folder)["seeds"][0]["epochs"] == 3
     forced = finetune(session(tmp_path, force=True), changed)
-    assert [seed["epochs"] for seed in read_scores(forced)["seeds"]] == [1, 1]
+    assert [seed["epochs"] for seed in read_scores(forced.folder)["seeds"]] == [1, 1]
     ner_file(tmp_path / "train.tsv", 30, seed=5)
     with pytest.raises(ConflictError, match="is finished, but train 1 changed since: train it again with --force"):
         finetune(session(tmp_path), changed)
@@ -268,7 +268,7 @@ def test_a_finished_model_is_not_replaced_by_one_of_other_data(tiny_model: TinyM
 def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
     request = ner_request(tmp_path, adapted(tiny_model), seeds=(4, 5, 6), dev=str(tmp_path / "dev.tsv"))
     result = finetune(session(tmp_path), request)
-    scores = read_scores(result)
+    scores = read_scores(result.folder)
     assert [seed["seed"] for seed in scores["seeds"]] == [4, 5, 6]
     for part, summary in (("test", scores), ("dev", scores["dev"])):
         for name in ("f1", "precision", "recall"):
@@ -291,7 +291,7 @@ def test_several_seeds(tiny_model: TinyModel, tmp_path: Path) -> None:
         predicted(result.path, source, seed=7)
     # A seed of several is what it is alone.
     alone = finetune(session(tmp_path, "alone"), replace(request, seeds=(5,)))
-    assert read_scores(alone)["seeds"] == scores["seeds"][1:2]
+    assert read_scores(alone.folder)["seeds"] == scores["seeds"][1:2]
 
 
 @pytest.mark.slow
@@ -340,12 +340,12 @@ def test_several_training_files_and_a_model_without_added_words(tiny_model: Tiny
     notes = Notes()
     result = finetune(noted(tmp_path, notes), ner_request(tmp_path, model, train=files, test=None))
     assert result.manifest.counts["train"] == 30
-    scores = read_scores(result)
+    scores = read_scores(result.folder)
     assert "mean" not in scores
     assert "test" not in scores["seeds"][0]
     assert any("has no added words: both tokenizations are the same" in note for note in notes.notes)
     tested = finetune(session(tmp_path, "tested"), ner_request(tmp_path, model))
-    assert set(read_scores(tested)["seeds"][0]["test"]["views"]) == {"base"}
+    assert set(read_scores(tested.folder)["seeds"][0]["test"]["views"]) == {"base"}
     assert not (tested.folder / "words.safetensors").exists()
 
 
@@ -448,7 +448,7 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     request = ner_request(tmp_path, adapted(tiny_model), test=test, dev=dev, training=training)
     result = finetune(noted(tmp_path, notes), request)
     assert any("types that no training sentence has (Plant): they count as missed" in w for w in notes.warnings)
-    (seed,) = read_scores(result)["seeds"]
+    (seed,) = read_scores(result.folder)["seeds"]
     assert seed["test"]["support"] == 3
     assert seed["test"]["by_type"]["Plant"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 2}
     assert (seed["dev"]["support"], seed["dev"]["f1"], seed["epoch"]) == (0, 0.0, 1)
@@ -460,7 +460,7 @@ def test_unusual_test_files(tiny_model: TinyModel, tmp_path: Path) -> None:
     request = FinetuneRequest.of_one(
         request.model, (str(train),), None, texts, replace(SHORT, task="classification"), TRAIN
     )
-    (seed,) = read_scores(finetune(noted(tmp_path, notes, "texts"), request))["seeds"]
+    (seed,) = read_scores(finetune(noted(tmp_path, notes, "texts"), request).folder)["seeds"]
     assert seed["test"]["unseen_labels"] == 1
     assert any("labels that no training example has" in warning for warning in notes.warnings)
 

@@ -32,7 +32,7 @@ def test_all_kinds_of_tasks(tiny_model: TinyModel, tmp_path: Path) -> None:
     of_all_kinds = replace(of_all_kinds, tasks=(of_all_kinds.tasks[0], chosen, *of_all_kinds.tasks[2:]))
     in_folder = session(tmp_path, "many")
     result = finetune(in_folder, of_all_kinds)
-    folder, scores = verified(result).folder, read_scores(result)
+    folder, scores = verified(result).folder, read_scores(result.folder)
     assert not list(folder.rglob(".*"))
     for name in NAMES:
         for seed in (4, 9):
@@ -117,7 +117,7 @@ def test_other_stages_take_the_encoder_and_what_is_trained_on_it(two_tasks: Path
     assert TaskFolder.open(str(alone.folder)).name is None
     further = finetune(session(tmp_path, "more"), request(tmp_path, two_tasks, ("number",)))
     assert [task.name for task in list_tasks(further.folder)] == ["number"]
-    assert read_scores(further)["metrics"] == {"number": "pearson"}
+    assert read_scores(further.folder)["metrics"] == {"number": "pearson"}
 
 
 @pytest.mark.slow
