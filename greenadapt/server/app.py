@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from importlib.resources import files
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -214,10 +215,10 @@ def make_app(endpoints: Endpoints, metrics: Metrics, max_texts: int) -> FastAPI:
     def numbers() -> Response:
         return Response(metrics.exposed(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    pages = Environment(loader=PackageLoader("greenadapt", "."), autoescape=True, trim_blocks=True)
+    pages = Environment(loader=PackageLoader("greenadapt", "server/page"), autoescape=True, trim_blocks=True)
     for path, (name, kind) in PAGES.items():
         if name.endswith(".j2"):
-            content = pages.get_template(name).render()
+            content = pages.get_template(Path(name).name).render()
         else:
             content = files("greenadapt").joinpath(name).read_text("utf-8")
         app.get(path, include_in_schema=False)(_file(content, kind))
