@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.cli import app
-from greenadapt.config import ReadingOptions, TaskConfig
+from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.models import OpenedModel, averaged_over_seeds, ensemble_logits, stream_with_margin
 from greenadapt.inference.predictor import PredictionRequest
@@ -29,7 +29,7 @@ from greenadapt.progress import Silent
 from greenadapt.server.models import ModelSource, PredictionItem, ServedModel
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
 from greenadapt.storage.arrays import write_arrays
-from greenadapt.tasks.base import make_task, margins
+from greenadapt.tasks.base import margins
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
@@ -132,7 +132,6 @@ def test_the_answers_of_two_models() -> None:
     assert answer["logit"] == pytest.approx(np.log(products.max()), abs=1e-4)
 
 
-NER = replace(make_task(TaskConfig(task="ner")), labels=("O", "B-X"))
 QA = "BertForQuestionAnswering"
 
 
@@ -180,9 +179,6 @@ def test_models_of_other_tasks_are_refused(make: Callable[..., Path]) -> None:
         OpenedModel.open([folder], ReadingOptions())
     with pytest.raises(InputError, match="holds a BertModel, no task model"):
         OpenedModel.open([TaskFolder.open_questions(find_model(str(make("BertModel"))))], ReadingOptions())
-    (tagger / "task.json").write_text(json.dumps(NER.settings()))
-    with pytest.raises(InputError, match="is for ner, not for question answering"):
-        TaskFolder.open_questions(find_model(str(tagger)))
 
 
 @pytest.mark.parametrize(
