@@ -3,12 +3,15 @@
 import re
 from collections.abc import Callable, Iterator
 
-_BREAK = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-_BREAKS = re.compile(rf"\r\n|{_BREAK}")
+_BREAK = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_BREAKS = re.compile(rf"\r\n|[{_BREAK}]")
 _GAP = re.compile(
-    rf"""(?:(?P<stop>[.!?…।؟]["'”’»)\]]*)(?=\s)|(?P<wide>[。！？][」』”’）]*)|(?={_BREAK}))(?P<gap>\s*)"""
+    rf"""[.!?…।؟。！？{_BREAK}](?:(?<=[.!?…।؟])["'”’»)\]]*(?P<stop>\s+)|(?<=[。！？])[」』”’）]*(?P<wide>\s*)|(?<=[{_BREAK}])\s*)"""
 )
-"""Where a sentence may end: a full stop before white space, one of a script that has no spaces, or a line break."""
+"""Where a sentence may end: a full stop before white space, one of a script that has no spaces, or a line break.
+
+It begins with a set of characters, which Python searches for about ten times as fast as for alternatives.
+"""
 _QUOTES = frozenset("\"'“‘«„「『")
 _OPENING = "\"'“‘«([{"
 _NEVER_LAST = frozenset(
@@ -32,14 +35,16 @@ def sentence_gaps(context: str, first: int, last: int) -> Iterator[tuple[int, in
     abbreviations such as ``e.g.``, and ``al.`` before a number, do not.
     """
     for match in _GAP.finditer(context, first, last):
-        begin, end = match.span("gap")
+        kind = match.lastgroup
+        begin, end = match.span(kind or 0)
         following = context[end] if end < len(context) else ""
-        n_breaks = len(_BREAKS.findall(match["gap"]))
+        gap = context[begin:end]
+        n_breaks = 0 if gap == " " else len(_BREAKS.findall(gap))
         if (
             n_breaks > 1
             or (n_breaks and not following.islower())
-            or match["wide"]
-            or (match["stop"] and _begins(following) and not _is_abbreviation(context, match, following))
+            or kind == "wide"
+            or (kind and _begins(following) and not _is_abbreviation(context, match.start(), begin, following))
         ):
             yield begin, end
 
@@ -49,13 +54,15 @@ def _begins(following: str) -> bool:
     return following in _QUOTES or (following.isalnum() and not following.islower())
 
 
-def _is_abbreviation(context: str, match: "re.Match[str]", following: str) -> bool:
-    """Whether the full stop belongs to the word before it, and ``following`` is in the same sentence."""
-    if match["stop"] != ".":
+def _is_abbreviation(context: str, start: int, end: int, following: str) -> bool:
+    """Whether the full stop at ``start`` belongs to the word before it, and ``following`` is in the same sentence.
+
+    Up to ``end`` there may be other signs after it.
+    """
+    if context[start:end] != ".":
         return False
-    before = context[max(0, match.start() - _LOOK_BACK) : match.start()]
-    words = before.split()
-    word = words[-1].lstrip(_OPENING) if words and not before[-1].isspace() else ""
+    before = context[max(0, start - _LOOK_BACK) : start]
+    word = "" if not before or before[-1].isspace() else before.split()[-1].lstrip(_OPENING)
     if len(word) == 1 and word.isupper():  # the initial of a name
         return True
     return word.lower() in _NEVER_LAST or (following.isdigit() and word.lower() in _BEFORE_NUMBER)
@@ -92,7 +99,7 @@ _GAPS = (_matches(_BLANK_LINES), _matches(_LINE_BREAK), sentence_gaps, _matches(
 
 def _parts(text: str, span: Span, max_chars: int, level: int) -> Iterator[Span]:
     """The parts of a span, each of at most ``max_chars`` characters."""
-    start, end = _stripped(text, span)
+    start, end = _stripped(text, *span)
     if end - start <= max_chars:
         if start < end:
             yield start, end
@@ -105,6 +112,6 @@ def _parts(text: str, span: Span, max_chars: int, level: int) -> Iterator[Span]:
         yield from _parts(text, (start, end), max_chars, level + 1)
 
 
-def _stripped(text: str, span: Span) -> Span:
-    part = text[slice(*span)]
-    return span[0] + len(part) - len(part.lstrip()), span[0] + len(part.rstrip())
+def _stripped(text: str, start: int, end: int) -> Span:
+    part = text[start:end]
+    return start + len(part) - len(part.lstrip()), start + len(part.rstrip())
