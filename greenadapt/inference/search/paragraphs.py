@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 _BREAK = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _BREAKS = re.compile(rf"\r\n|[{_BREAK}]")
@@ -80,8 +81,11 @@ def paragraphs(text: str, max_chars: int) -> list[Span]:
     sentences, then between words, and a longer word anywhere. Neighbouring parts that fit into ``max_chars`` characters
     together are one paragraph, so that headings stay with what follows them.
     """
+    first, last = _stripped(text, 0, len(text))
+    if last - first <= max_chars:
+        return [(first, last)] if first < last else []
     spans: list[Span] = []
-    for start, end in _parts(text, (0, len(text)), max_chars, 0):
+    for start, end in _parts(text, first, last, max_chars, 0):
         if spans and end - spans[-1][0] <= max_chars:
             spans[-1] = (spans[-1][0], end)
         else:
@@ -97,19 +101,18 @@ _GAPS = (_matches(_BLANK_LINES), _matches(_LINE_BREAK), sentence_gaps, _matches(
 """Where parts are cut, from the clearest place to the last resort."""
 
 
-def _parts(text: str, span: Span, max_chars: int, level: int) -> Iterator[Span]:
-    """The parts of a span, each of at most ``max_chars`` characters."""
-    start, end = _stripped(text, *span)
-    if end - start <= max_chars:
-        if start < end:
-            yield start, end
-    elif level == len(_GAPS):
+def _parts(text: str, start: int, end: int, max_chars: int, level: int) -> Iterator[Span]:
+    """The parts, each of at most ``max_chars`` characters, of a longer span."""
+    if level == len(_GAPS):
         yield from ((i, min(i + max_chars, end)) for i in range(start, end, max_chars))
-    else:
-        for gap_start, gap_end in _GAPS[level](text, start, end):
-            yield from _parts(text, (start, gap_start), max_chars, level + 1)
-            start = gap_end
-        yield from _parts(text, (start, end), max_chars, level + 1)
+        return
+    for gap_start, gap_end in chain(_GAPS[level](text, start, end), [(end, end)]):
+        first, last = _stripped(text, start, gap_start)
+        if last - first > max_chars:
+            yield from _parts(text, first, last, max_chars, level + 1)
+        elif first < last:
+            yield first, last
+        start = gap_end
 
 
 def _stripped(text: str, start: int, end: int) -> Span:
