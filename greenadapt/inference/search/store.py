@@ -117,7 +117,10 @@ class IndexFacts:
 
     def sealed(self) -> "IndexFacts":
         """The facts with their ``seal``."""
-        return replace(self, seal=hash_json(asdict(replace(self, seal=None))))
+        values = asdict(replace(self, seal=None))
+        if self.sources is None:  # as in indexes that were made before there were sources
+            del values["sources"]
+        return replace(self, seal=hash_json(values))
 
 
 Change = Literal["added", "changed", "unchanged"]
@@ -207,6 +210,8 @@ class FolderStore:
         self._words = self.folder / WORDS
         self._commit = (0, 0)
         self._searcher: tantivy.Searcher | None = None
+        self._parsed: tuple[tuple[int, int], IndexFacts] | None = None
+        """The facts that were read last, and the version of their file, which is never changed but replaced."""
         self._checked: IndexFacts | None = None
         self._marks: dict[str, FileMark] = {}
         """Marks of tantivy's files, of which most never change, so that they are read once."""
@@ -238,11 +243,15 @@ class FolderStore:
 
     def _read(self) -> IndexFacts | None:
         file = self.folder / INDEX_FILE
-        if not file.is_file():
+        version = _version(file)
+        if version == (0, 0):
             return None
-        if not is_index(self.folder):
-            raise InputError(f"{self.folder} is no index: greenadapt did not write its {INDEX_FILE}", "check the path")
-        return IndexFacts.of(read_bounded(file, AGAIN), str(file))
+        if self._parsed is None or version != self._parsed[0]:
+            if not is_index(self.folder):
+                hint = "check the path"
+                raise InputError(f"{self.folder} is no index: greenadapt did not write its {INDEX_FILE}", hint)
+            self._parsed = version, IndexFacts.of(read_bounded(file, AGAIN), str(file))
+        return self._parsed[1]
 
     def _differences(self, facts: IndexFacts, *, whole: bool) -> list[str]:
         marks = (facts.files or {}).items()
@@ -324,6 +333,7 @@ class FolderStore:
 
     def _write(self, facts: IndexFacts) -> None:
         replace_json(self.folder / INDEX_FILE, asdict(facts.sealed()))
+        self._parsed = None
 
     def _marks_of_words(self) -> dict[str, FileMark]:
         marks = {}
@@ -422,9 +432,7 @@ class FolderStore:
 
     def _refreshed(self) -> "tantivy.Searcher":
         """A searcher of all that was committed until now."""
-        file = self._words / _COMMITTED
-        status = file.stat() if file.is_file() else None
-        commit = (status.st_mtime_ns, status.st_ino) if status else (0, 0)
+        commit = _version(self._words / _COMMITTED)
         if self._searcher is None or commit != self._commit:
             index = self.index
             with self.reading():
@@ -479,6 +487,15 @@ class FolderStore:
         query = tantivy.Query.term_query(self.index.schema, field, value, "basic")
         result: Any = searcher.search(query, 1)  # the stubs lack ``count``
         return int(result.count) > 0
+
+
+def _version(file: Path) -> tuple[int, int]:
+    """Changes when a file is replaced; zeros without a file."""
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, 0
+    return status.st_mtime_ns, status.st_ino
 
 
 def _is_refused(error: BaseException) -> bool:
