@@ -228,7 +228,9 @@ class Triangle:
     def residual(self, transposed: Float64Array) -> float:
         """Σ‖W x − y‖² for Wᵀ ``(d_source, d_target)``."""
         difference = self.source @ transposed - self.target
-        return max(0.0, self.squares - float(np.vdot(self.target, self.target)) + float(np.vdot(difference, difference)))
+        return max(
+            0.0, self.squares - float(np.vdot(self.target, self.target)) + float(np.vdot(difference, difference))
+        )
 
 
 def _solve(triangle: Triangle, n: int, config: AlignConfig) -> tuple[Float64Array, int, float | None]:
