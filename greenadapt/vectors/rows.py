@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import assert_never
 
 import numpy as np
-from scipy.linalg import blas, cho_factor, cho_solve
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
@@ -132,6 +131,8 @@ class FormSums:
         self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float
     ) -> None:
         """Add words; for the arguments see ``fit_form``."""
+        from scipy.linalg import blas
+
         begin = 0
         for block in _features(vectors, counts, pieces, embedding, norm):
             features = block.astype(np.float64)
@@ -145,6 +146,8 @@ class FormSums:
 
     def fit(self, norm: float) -> FormMap:
         """The map of all words that were added."""
+        from scipy.linalg import blas, cho_factor, cho_solve
+
         mean, row_mean = self.features / self.n, self.targets / self.n
         gram = blas.dsyr(-self.n, mean, a=self.gram)
         gram[np.diag_indices(len(gram))] += np.trace(gram) / len(gram) or 1.0  # without spread every W is as good
