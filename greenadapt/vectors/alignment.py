@@ -218,9 +218,10 @@ class Triangle:
         if before is not None:
             X, Y = np.vstack([before.source, X]), np.vstack([before.target, Y])
         with suppress(np.linalg.LinAlgError):
-            R = np.linalg.cholesky(X.T @ X, upper=True)
+            R: Array = np.linalg.cholesky(X.T @ X, upper=True)
             if np.linalg.cond(R, 1) < _MAX_CONDITION:
-                return cls(R, np.linalg.solve(R.T, X.T @ Y), squares)
+                projected: Array = np.linalg.solve(R.T, X.T @ Y)
+                return cls(R, projected, squares)
         from scipy import linalg  # here, since its import takes as long as most fits
 
         # 2 s for 30,000 × 768 on two cores where numpy.linalg.qr needs 20 and scipy.linalg.lstsq 3
