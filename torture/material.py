@@ -295,7 +295,7 @@ def write_index(folder: Path) -> None:
     (folder / INDEX_ANSWERS).write_text(json.dumps(index_answers(folder / INDEX)))
     shutil.copytree(folder / INDEX, folder / OLD_INDEX)
     values = json.loads((folder / OLD_INDEX / "index.json").read_text("utf-8"))
-    for name in ("files", "seal", "normal_form"):
+    for name in ("files", "sources", "seal", "normal_form"):
         del values[name]
     (folder / OLD_INDEX / "index.json").write_text(json.dumps(values))
 

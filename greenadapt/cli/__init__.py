@@ -242,8 +242,9 @@ def main() -> None:
     """Run the command line."""
     from greenadapt.cli.output.console import warn_in_words
 
-    # Read when torch is imported. A thread that spins while it waits takes a busy machine's cores from the others.
+    # Read when torch and numpy are imported. A thread that spins while it waits takes the cores from others.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2⁴ cycles
     exit_on_sigterm()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -201,6 +201,7 @@ class Names:
 
     taken: set[str] = field(default_factory=set)
     _repeats: Counter[str] = field(default_factory=Counter)
+    _decoder: Decoder = field(default_factory=Decoder)
     lines: Counter[str] = field(default_factory=Counter)
     """By source, lines of plain text that are documents by default."""
 
@@ -218,8 +219,8 @@ class Names:
         """The document's own id; where another has that, or it has none, its place, such as ``a.jsonl:3``; and where
         another has that too, such as the second article of an XML file, its place and ``#2``.
         """
-        names = [Decoder().without_surrogates(name, name) for name in (document.id, document.name)]
-        name, where = next((name for name in names if name and name not in self.taken), ""), names[1]
+        own, where = (self._decoder.without_surrogates(name, name) for name in (document.id, document.name))
+        name = own if own and own not in self.taken else where
         while not name or name in self.taken:
             self._repeats[where] += 1
             name = f"{where}#{self._repeats[where] + 1}"

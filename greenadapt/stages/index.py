@@ -3,17 +3,18 @@
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from greenadapt import __version__
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import IndexConfig, SampleBy
-from greenadapt.corpus.opening import input_name, is_read_once, refuse_twice, require_names
+from greenadapt.corpus.opening import input_name, is_read_once, path_sha256, refuse_twice, require_names
 from greenadapt.cost import Meter
 from greenadapt.errors import ConflictError, MissingError, UsageError, require_torch
 from greenadapt.inference.search.index import Builder, Index
 from greenadapt.inference.search.store import FolderStore, IndexFacts, IndexModel, IndexSettings
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json, real_folder
+from greenadapt.storage.files import Json, hash_json, real_folder
 from greenadapt.storage.jobs import describe_difference
 from greenadapt.storage.results import refuse_overlap
 
@@ -61,7 +62,8 @@ class IndexRequest:
 
 def index(session: Session, request: IndexRequest) -> Json:
     """Make an index in the session's ``out``, or update it: new and changed documents are indexed, missing documents
-    are removed. ``force`` empties the index first. The next run resumes a killed one after its last commit.
+    are removed. ``force`` empties the index first. The next run resumes a killed one after its last commit. Documents
+    are not read if all bytes of their files are those of the last ``index``.
 
     Returns ``stage``, ``status``, ``folder``, ``config``, ``counts``, ``seconds`` and ``peak_memory_bytes``. Raises
     ``ConflictError`` if the folder is not an index, or is an index of other settings or, without ``update``, of other
@@ -82,9 +84,13 @@ def index(session: Session, request: IndexRequest) -> Json:
         if current is None:
             tokenizer = None if request.model is None else find_model(request.model).folder
             store.create(facts, tokenizer)
-        store.write_facts(replace(facts, counts=None))
-        counts = Builder(Index(store.place), session.progress, request.sample_by).build()
-        store.write_facts(replace(facts, counts=counts))
+        sources = hash_json([__version__, [[path, path_sha256(Path(path))] for path in facts.documents]])
+        if facts.counts is not None and facts == current and sources == current.sources:
+            counts = facts.counts | {"added": 0, "changed": 0, "removed": 0, "unchanged": facts.counts["documents"]}
+        else:
+            store.write_facts(replace(facts, counts=None, sources=None))
+            counts = Builder(Index(store.place), session.progress, request.sample_by).build()
+            store.write_facts(replace(facts, counts=counts, sources=sources))
     is_changed = any(counts[name] for name in ("added", "changed", "removed"))
     is_same = current is not None and current.counts is not None and not is_changed
     status = "up to date" if is_same else "done"

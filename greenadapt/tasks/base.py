@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, get_args
 
 import numpy as np
-from scipy.special import softmax
 
 from greenadapt.architectures.base import Architecture
 from greenadapt.checkpoints.layout import set_label
@@ -345,6 +344,8 @@ class TaskData:
 
 def margins(logits: Array) -> Array:
     """(n, k) logits → (n,) float64: the difference between the two highest probabilities; 1 if k is 1."""
+    from scipy.special import softmax  # here, since its import takes a tenth of a second
+
     if logits.shape[1] < 2:
         return np.ones(len(logits))
     highest = np.partition(softmax(logits.astype(np.float64), axis=1), -2, axis=1)

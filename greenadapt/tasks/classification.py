@@ -12,7 +12,6 @@ from itertools import chain, islice
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import softmax
 
 from greenadapt.config import LabelKind, TableFormat, TaskConfig
 from greenadapt.errors import InputError, json_kind
@@ -367,6 +366,8 @@ class ClassificationTask:
         """``label``, ``score`` (its probability) and ``probabilities`` of the 100 most probable classes from logits
         (1, k); for numbers ``value``, in the range of the labels.
         """
+        from scipy.special import softmax
+
         if self._is_regression:
             return {"value": self._in_range(float(logits[0, 0]))}
         probabilities = softmax(logits[0].astype(np.float64))

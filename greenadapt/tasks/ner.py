@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
 import numpy as np
-from scipy.special import softmax
 
 from greenadapt.config import TaskConfig
 from greenadapt.corpus.opening import JSON_SUFFIXES, data_suffix, is_hub_id
@@ -217,6 +216,8 @@ class NerTask:
         of its words' labels. Outside of labelled files it also has ``text`` and its ``start`` and ``end`` (characters
         from 0, ``end`` exclusive) in the raw text, or in the ``tokens`` joined by single spaces.
         """
+        from scipy.special import softmax
+
         if not example.words:
             return {"tags": [], "entities": []}
         scores = logits[:, : len(self.labels)].astype(np.float64)

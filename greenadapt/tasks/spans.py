@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
-from scipy.special import softmax
 
 from greenadapt.config import WordUnit
 from greenadapt.storage.arrays import Array, IntArray
@@ -105,6 +104,8 @@ def ranked(prediction: AnswerCandidates, null_threshold: float = 0.0) -> list[Ra
     "No answer" is first if its logit exceeds the best candidate's by more than ``null_threshold``, as in common code
     for SQuAD 2. Without any candidate it is the only answer, with a score of 0.
     """
+    from scipy.special import softmax
+
     if not prediction.candidates and prediction.null is None:
         return [Ranked(Candidate("", None, None, -np.inf), 0.0)]
     shifted = [(candidate.logit, candidate) for candidate in prediction.candidates]

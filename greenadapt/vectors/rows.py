@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import assert_never
 
 import numpy as np
-from scipy.linalg import solve
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
 from greenadapt.corpus.readers import words_in_files
 from greenadapt.errors import InputError
-from greenadapt.storage.arrays import Array, FloatArray, Int64Array, Streamed, row_blocks
+from greenadapt.storage.arrays import Array, Float64Array, FloatArray, Int64Array, Streamed, row_blocks
 from greenadapt.tokenization.added_words import NewEntries, addable, new_entries, new_forms
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 from greenadapt.vectors.alignment import Alignment, fit, overlap
@@ -99,25 +98,62 @@ def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, 
     λ is the mean over the features of Σ(φ − φ̄)². ``pieces`` are the pieces of each word without its row, as of a new
     word; for the other arguments see ``FormMap.rows``. Computed in float64, a block of words at a time.
     """
-    n, dim = targets.shape
-    size = 2 * vectors.shape[1] + 4 * dim
-    gram, cross = np.zeros((size, size)), np.zeros((size, dim))
-    features_sum, targets_sum = np.zeros(size), np.zeros(dim)
-    begin = 0
-    for block in _features(vectors, counts, pieces, embedding, norm):
-        features = block.astype(np.float64)
-        rows = np.asarray(targets[begin : begin + len(block)], np.float64)
-        gram += features.T @ features
-        cross += features.T @ rows
-        features_sum += features.sum(axis=0)
-        targets_sum += rows.sum(axis=0)
-        begin += len(block)
-    mean, row_mean = features_sum / n, targets_sum / n
-    gram -= n * np.outer(mean, mean)
-    cross -= n * np.outer(mean, row_mean)
-    gram[np.diag_indices(size)] += np.trace(gram) / size or 1.0  # without spread every W is as good
-    weights = solve(gram, cross, assume_a="pos", overwrite_a=True, overwrite_b=True)
-    return FormMap(weights.astype(np.float32), (row_mean - mean @ weights).astype(np.float32), norm)
+    sums = FormSums.zeros(vectors.shape[1], targets.shape[1])
+    sums.add(vectors, counts, pieces, embedding, targets, norm)
+    return sums.fit(norm)
+
+
+@dataclass(eq=False)
+class FormSums:
+    """What ``fit_form`` sums up over the words, in float64; more words can be added."""
+
+    gram: Float64Array
+    """Σ φ φᵀ, (n_features, n_features), the upper triangle."""
+    cross: Float64Array
+    """Σ φ yᵀ, (n_features, dim)."""
+    features: Float64Array
+    """Σ φ, (n_features,)."""
+    targets: Float64Array
+    """Σ y, (dim,)."""
+    n: int = 0
+
+    @classmethod
+    def zeros(cls, source_dim: int, dim: int) -> "FormSums":
+        """The sums over no words."""
+        size = 2 * source_dim + 4 * dim
+        return cls(np.zeros((size, size), order="F"), np.zeros((size, dim)), np.zeros(size), np.zeros(dim))
+
+    def copy(self) -> "FormSums":
+        """A copy, to which words can be added."""
+        return FormSums(self.gram.copy("F"), self.cross.copy(), self.features.copy(), self.targets.copy(), self.n)
+
+    def add(
+        self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float
+    ) -> None:
+        """Add words; for the arguments see ``fit_form``."""
+        from scipy.linalg import blas
+
+        begin = 0
+        for block in _features(vectors, counts, pieces, embedding, norm):
+            features = block.astype(np.float64)
+            rows = np.asarray(targets[begin : begin + len(block)], np.float64)
+            self.gram = blas.dsyrk(1, features.T, beta=1, c=self.gram, overwrite_c=True)
+            self.cross += features.T @ rows
+            self.features += features.sum(axis=0)
+            self.targets += rows.sum(axis=0)
+            begin += len(block)
+        self.n += begin
+
+    def fit(self, norm: float) -> FormMap:
+        """The map of all words that were added."""
+        from scipy.linalg import blas, cho_factor, cho_solve
+
+        mean, row_mean = self.features / self.n, self.targets / self.n
+        gram = blas.dsyr(-self.n, mean, a=self.gram)
+        gram[np.diag_indices(len(gram))] += np.trace(gram) / len(gram) or 1.0  # without spread every W is as good
+        factor = cho_factor(gram, overwrite_a=True, check_finite=False)
+        weights = cho_solve(factor, self.cross - self.n * np.outer(mean, row_mean), overwrite_b=True)
+        return FormMap(weights.astype(np.float32), (row_mean - mean @ weights).astype(np.float32), norm)
 
 
 def _features(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, norm: float) -> Iterator[FloatArray]:
@@ -185,13 +221,16 @@ class RowFormula:
         """Whether ``rows`` reads the mapped vectors."""
         return self.name in ("map", "norm", "blend")
 
-    def fitted(self, known: KnownWords, words: Int64Array) -> "RowFormula":
-        """The recipe fitted on some ``words`` of the ``known`` ones: with the map of ``form``."""
+    def fitted(self, known: KnownWords, words: Int64Array, sums: FormSums) -> "RowFormula":
+        """The recipe fitted on some ``words`` of the ``known`` ones: with the map of ``form``, whose ``sums`` they are
+        added to.
+        """
         if self.name != "form":
             return self
         pieces = [known.pieces[i] for i in words.tolist()]
         vectors, counts, targets = known.vectors[words], known.counts[words], known.targets(words)
-        return replace(self, form=fit_form(vectors, counts, pieces, known.base, targets, self.norm))
+        sums.add(vectors, counts, pieces, known.base, targets, self.norm)
+        return replace(self, form=sums.fit(self.norm))
 
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
         """Rows (n, dim), float32, of words with these ``vectors`` (n, source_dim), ``counts`` (n,) and ``pieces``."""
@@ -254,6 +293,8 @@ class PredictedRows:
     """Indices of the held-out words, (n_heldout,)."""
     rows: dict[RowRecipe, FloatArray]
     """Recipe → its rows of them, (n_heldout, dim)."""
+    sums: FormSums
+    """Over the other words, if ``form`` is among the recipes."""
 
     def measure(self, rows: FloatArray) -> HeldOut:
         """How near any ``rows`` (n_heldout, dim) of the held-out words are to the model's."""
@@ -281,13 +322,13 @@ def predict_rows(known: KnownWords, recipes: Sequence[RowFormula], config: Align
             "use a larger corpus, or --rows norm",
         )
     heldout, fitted = split(n, config)
-    alignment = fit(known.vectors[fitted], known.targets(fitted), config)
-    vectors, counts = known.vectors[heldout], known.counts[heldout]
-    pieces = [known.pieces[i] for i in heldout.tolist()]
-    rows = {}
-    for recipe in recipes:
-        rows[recipe.name] = replace(recipe, alignment=alignment).fitted(known, fitted).rows(vectors, counts, pieces)
-    return PredictedRows(known, heldout, rows)
+    sums = FormSums.zeros(known.vectors.shape[1], known.base.shape[1])
+    if any(recipe.needs_map for recipe in recipes):
+        alignment = fit(known.vectors[fitted], known.targets(fitted), config)
+        recipes = [replace(recipe, alignment=alignment) for recipe in recipes]
+    words = known.vectors[heldout], known.counts[heldout], [known.pieces[i] for i in heldout.tolist()]
+    rows = {recipe.name: recipe.fitted(known, fitted, sums).rows(*words) for recipe in recipes}
+    return PredictedRows(known, heldout, rows, sums)
 
 
 AUTO_RECIPES: tuple[RowRecipe, ...] = ("norm", "pieces", "form")
@@ -340,7 +381,8 @@ class Expansion:
         n = len(self.overlap_with_pieces.rows) if name == "form" else 0
         if name != "form" or n < MIN_OVERLAP:
             return self.formula("pieces" if name == "form" else name)
-        return self.formula(name).fitted(self.overlap_with_pieces, np.arange(n))
+        predicted = self._predicted
+        return self.formula(name).fitted(self.overlap_with_pieces, predicted.heldout, predicted.sums.copy())
 
     @cached_property
     def heldout_figures(self) -> dict[RowRecipe, HeldOut]:
@@ -351,11 +393,13 @@ class Expansion:
         """
         if self.config.rows == "map":
             return {}
-        names: tuple[RowRecipe, ...] = AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,)
         if self.config.rows != "auto" and len(self.overlap_with_pieces.rows) < MIN_OVERLAP:
             return {}
-        predicted = self.predicted(names)
-        return {name: predicted.measure(rows) for name, rows in predicted.rows.items()}
+        return {name: self._predicted.measure(rows) for name, rows in self._predicted.rows.items()}
+
+    @cached_property
+    def _predicted(self) -> PredictedRows:
+        return self.predicted(AUTO_RECIPES if self.config.rows == "auto" else (self.config.rows,))
 
     def predicted(self, names: Sequence[RowRecipe]) -> PredictedRows:
         """Rows of held-out words by these recipes; raises ``InputError`` if the words are too few."""

@@ -43,20 +43,22 @@ def test_a_non_square_map_is_recovered() -> None:
 
 
 def _double_matrix(monkeypatch: pytest.MonkeyPatch, X: Any, Y: Any, config: AlignConfig) -> Any:
-    """W in float64, as it is before ``fit`` rounds it: caught where the residual is computed from it."""
+    """W in float64, as it is before ``fit`` rounds it."""
     import greenadapt.vectors.alignment as module
 
-    seen = []
-    monkeypatch.setattr(module, "_residual", lambda _X, _Y, transposed: seen.append(transposed.T) or 0.0)
+    seen, solve = [], module._solve
+    monkeypatch.setattr(module, "_solve", lambda *arguments: seen.append(solve(*arguments)) or seen[-1])
     fit(X, Y, config)
-    return seen[0]
+    return seen[0][0].T
 
 
+@pytest.mark.parametrize("smallest", [1, 1e-3, 1e-6])  # of well and badly conditioned vectors
 @pytest.mark.parametrize(("n", "d_source", "d_target"), [(500, 40, 40), (300, 20, 33), (60, 50, 7)])
 def test_least_squares_equals_scipy_and_numpy(
-    monkeypatch: pytest.MonkeyPatch, n: int, d_source: int, d_target: int
+    monkeypatch: pytest.MonkeyPatch, n: int, d_source: int, d_target: int, smallest: float
 ) -> None:
-    X = (random(n, d_source) * np.geomspace(1, 1e-3, d_source)).astype(np.float32)
+    rotation = ortho_group.rvs(d_source, random_state=3)
+    X = (random(n, d_source) * np.geomspace(1, smallest, d_source) @ rotation).astype(np.float32)
     Y = random(n, d_target, seed=1).astype(np.float32)
     ours = _double_matrix(monkeypatch, X, Y, LSTSQ).T
     np.testing.assert_allclose(ours, linalg.lstsq(X.astype(float), Y.astype(float))[0], rtol=1e-8, atol=1e-8)

@@ -1,8 +1,10 @@
 """An index of documents: how it is made and brought up to date, and the search in it."""
 
+import json
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
 from os import PathLike
@@ -23,6 +25,7 @@ from greenadapt.inference.search.store import (
     FolderStore,
     FolderWriter,
     Passage,
+    StoredDocument,
     StoredParagraph,
 )
 from greenadapt.inference.search.vectors import VectorFiles
@@ -197,27 +200,18 @@ def _fused(rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
     return [replace(passages[key], score=scores[key]) for key in best]
 
 
-_BATCH, _BATCH_WITH_VECTORS = 1 << 12, 1 << 10
-"""Paragraphs in a commit: about a second of work, and some tens of seconds."""
-_BLOCK, _BLOCK_CHARACTERS = 256, 1 << 22
+_BATCH, _BATCH_WITH_VECTORS = 1 << 6, 1 << 10
+"""Paragraphs that are put into the index at once: few, which stay in the cache, and some tens of seconds of work."""
+COMMIT_SECONDS = 20.0
+"""Time between commits: a killed run loses so much work, but no vectors."""
+_BLOCK, _BLOCK_CHARACTERS = 64, 1 << 22
 """Documents that are compared with the index at once, and their characters."""
 _ENCODED = 32
 """Texts of full length that the model reads at once."""
 
 
-@dataclass(frozen=True)
-class _Document:
-    """A document that is new or changed."""
-
-    key: DocumentKey
-    paragraphs: list[StoredParagraph]
-    texts: list[str]
-    """For the vectors: each paragraph's text, with the title before it."""
-    is_new: bool
-
-
 class Builder:
-    """Brings an index up to date, in batches that are committed one by one.
+    """Brings an index up to date, in batches; a commit follows at times, and at the end.
 
     A document is identified by its name; if its text or its title changed, its paragraphs are replaced. Documents that
     are gone are removed, once all others have been read. ``sample_by`` is the user's option for plain text; the index
@@ -240,18 +234,23 @@ class Builder:
             self._index.vectors.remove_leftovers()
         writer = FolderWriter(self._index.store)
         is_empty = not len(self._index)
+        committed = time.monotonic()
         try:
             with self._progress.bar("index", None, "paragraphs") as bar:
                 seen: set[int] = set()
                 for batch in self._batches(seen, is_empty=is_empty):
                     if self._config.vectors:
                         self._encode(batch)  # first, so that every paragraph that is committed has its vector
-                    for document in batch:
-                        writer.put(document.key, document.paragraphs, is_new=document.is_new)
-                    writer.commit()
-                    bar.advance(sum(len(document.paragraphs) for document in batch))
+                    writer.put(document for document, _ in batch)
+                    if time.monotonic() - committed >= COMMIT_SECONDS:
+                        writer.commit()
+                        committed = time.monotonic()
+                    bar.advance(sum(len(document.paragraphs) for document, _ in batch))
             if not is_empty:
-                self._remove_unseen(seen, writer)
+                for name in self._index.store.names_except(seen):
+                    writer.remove(name)
+                    self._counts["removed"] += 1
+            writer.commit()
         finally:
             writer.close()
         self._drop_vectors()
@@ -263,59 +262,53 @@ class Builder:
         by = self._sample_by if config.sample_by == "line" else config.sample_by
         for path, prefix in self._index.facts.documents.items():
             for text in read_texts(path, self._progress, config.format, config.fields, names, by):
-                is_path = text.name.startswith(path)
-                yield replace(text, name=prefix + text.name.removeprefix(path)) if is_path else text
+                is_renamed = path != prefix and text.name.startswith(path)
+                yield replace(text, name=prefix + text.name.removeprefix(path)) if is_renamed else text
         names.note_lines(self._progress)
 
     def _compared(self, seen: set[int], *, is_empty: bool) -> Iterator[tuple[NamedText, DocumentKey, Change]]:
         """Every document with its difference to the index; in ``seen`` the hashed names of all."""
         for block in grouped(self._texts(), lambda text: len(text.text), _BLOCK_CHARACTERS, _BLOCK):
-            keys = [DocumentKey(_hash(text.name), _hash(text.name, text.title, text.text)) for text in block]
+            keys = [_key(text) for text in block]
             seen.update(int(key.name, 16) for key in keys)
             changes: list[Change] = ["added"] * len(keys) if is_empty else self._index.store.changes(keys)
             self._counts.update(changes)
             yield from zip(block, keys, changes, strict=True)
 
-    def _batches(self, seen: set[int], *, is_empty: bool) -> Iterator[list[_Document]]:
-        """New and changed documents."""
+    def _batches(self, seen: set[int], *, is_empty: bool) -> Iterator[list[tuple[StoredDocument, list[str]]]]:
+        """New and changed documents, with the text of each paragraph for its vector, which begins with the title."""
         batch_size = _BATCH_WITH_VECTORS if self._config.vectors else _BATCH
         documents = (
             self._document(text, key, is_new=change == "added")
             for text, key, change in self._compared(seen, is_empty=is_empty)
             if change != "unchanged"
         )
-        return grouped(documents, lambda document: len(document.paragraphs), batch_size, batch_size)
+        return grouped(documents, lambda pair: len(pair[1]), batch_size, batch_size)
 
-    def _document(self, document: NamedText, key: DocumentKey, *, is_new: bool) -> _Document:
-        stored, texts = [], []
+    def _document(self, document: NamedText, key: DocumentKey, *, is_new: bool) -> tuple[StoredDocument, list[str]]:
+        stored, texts, words = [], [], self._index.words
+        names = f'{{"document": {_json(document.name)}, "title": {_json(document.title)}'
         for start, end in paragraphs(document.text, self._config.paragraph_chars):
             text = document.text[start:end]
-            passage = Passage(document.name, document.title, start, end, text)
+            passage = f'{names}, "start": {start}, "end": {end}, "text": {_json(text)}}}'
             if document.title and not text.startswith(document.title):
                 text = f"{document.title}\n{text}"
-            number = int(_hash(document.name, str(start), text), 16) >> 65  # 63 bits, as tantivy reads them from Python
-            stored.append(StoredParagraph(number, passage, " ".join(self._index.words(text))))
+            number = _number(document.name, start, text) if self._config.vectors else None
+            stored.append(StoredParagraph(number, passage.encode(), words(text)))
             texts.append(text)
-        return _Document(key, stored, texts, is_new)
+        return StoredDocument(key, stored, is_new), texts
 
-    def _encode(self, batch: Sequence[_Document]) -> None:
+    def _encode(self, batch: Iterable[tuple[StoredDocument, list[str]]]) -> None:
         index = self._index
-        texts = {
+        missing = {
             paragraph.key: text
-            for document in batch
-            for paragraph, text in zip(document.paragraphs, document.texts, strict=True)
-            if paragraph.key not in index.vectors
+            for document, texts in batch
+            for paragraph, text in zip(document.paragraphs, texts, strict=True)
+            if paragraph.key is not None and paragraph.key not in index.vectors
         }
-        if texts:
-            vectors = index.encoder.vectors([*texts.values()], "mean", _ENCODED, Silent())
-            index.vectors.add([*texts], vectors)
-
-    def _remove_unseen(self, seen: set[int], writer: FolderWriter) -> None:
-        for name in self._index.store.names():
-            if int(name, 16) not in seen:
-                writer.remove(name)
-                self._counts["removed"] += 1
-        writer.commit()
+        if missing:
+            vectors = index.encoder.vectors([*missing.values()], "mean", _ENCODED, Silent())
+            index.vectors.add([*missing], vectors)
 
     def _drop_vectors(self) -> None:
         """Drop the vectors of removed paragraphs, once they are a quarter of all."""
@@ -331,10 +324,24 @@ class Builder:
             index.vectors.drop(is_stored)
 
 
-def _hash(*texts: str) -> str:
+_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _key(document: NamedText) -> DocumentKey:
+    name = _framed(document.name)
+    return DocumentKey(_hash(name), _hash(name + _framed(document.title) + _framed(document.text)))
+
+
+def _number(name: str, start: int, text: str) -> int:
+    """The key of a paragraph: 63 bits, as tantivy reads them from Python."""
+    return int(_hash(_framed(name) + _framed(str(start)) + _framed(text)), 16) >> 65
+
+
+def _framed(text: str) -> bytes:
+    data = text.encode("utf-8", "replace")
+    return len(data).to_bytes(8, "little") + data
+
+
+def _hash(framed: bytes) -> str:
     """128 bits, hexadecimal."""
-    digest = blake2b(digest_size=16)
-    for text in texts:
-        data = text.encode("utf-8", "replace")
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
+    return blake2b(framed, digest_size=16).hexdigest()

@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 
-_BREAK = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-_BREAKS = re.compile(rf"\r\n|{_BREAK}")
+_BREAK = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_BREAKS = re.compile(rf"\r\n|[{_BREAK}]")
 _GAP = re.compile(
-    rf"""(?:(?P<stop>[.!?…।؟]["'”’»)\]]*)(?=\s)|(?P<wide>[。！？][」』”’）]*)|(?={_BREAK}))(?P<gap>\s*)"""
+    rf"""[.!?…।؟。！？{_BREAK}](?:(?<=[.!?…।؟])["'”’»)\]]*(?P<stop>\s+)|(?<=[。！？])[」』”’）]*(?P<wide>\s*)|(?<=[{_BREAK}])\s*)"""
 )
-"""Where a sentence may end: a full stop before white space, one of a script that has no spaces, or a line break."""
+"""Where a sentence may end: a full stop before white space, one of a script that has no spaces, or a line break.
+
+It begins with a set of characters, which Python searches for about ten times as fast as for alternatives.
+"""
 _QUOTES = frozenset("\"'“‘«„「『")
 _OPENING = "\"'“‘«([{"
 _NEVER_LAST = frozenset(
@@ -32,14 +36,16 @@ def sentence_gaps(context: str, first: int, last: int) -> Iterator[tuple[int, in
     abbreviations such as ``e.g.``, and ``al.`` before a number, do not.
     """
     for match in _GAP.finditer(context, first, last):
-        begin, end = match.span("gap")
+        kind = match.lastgroup
+        begin, end = match.span(kind or 0)
         following = context[end] if end < len(context) else ""
-        n_breaks = len(_BREAKS.findall(match["gap"]))
+        gap = context[begin:end]
+        n_breaks = 0 if gap == " " else len(_BREAKS.findall(gap))
         if (
             n_breaks > 1
             or (n_breaks and not following.islower())
-            or match["wide"]
-            or (match["stop"] and _begins(following) and not _is_abbreviation(context, match, following))
+            or kind == "wide"
+            or (kind and _begins(following) and not _is_abbreviation(context, match.start(), begin, following))
         ):
             yield begin, end
 
@@ -49,13 +55,15 @@ def _begins(following: str) -> bool:
     return following in _QUOTES or (following.isalnum() and not following.islower())
 
 
-def _is_abbreviation(context: str, match: "re.Match[str]", following: str) -> bool:
-    """Whether the full stop belongs to the word before it, and ``following`` is in the same sentence."""
-    if match["stop"] != ".":
+def _is_abbreviation(context: str, start: int, end: int, following: str) -> bool:
+    """Whether the full stop at ``start`` belongs to the word before it, and ``following`` is in the same sentence.
+
+    Up to ``end`` there may be other signs after it.
+    """
+    if context[start:end] != ".":
         return False
-    before = context[max(0, match.start() - _LOOK_BACK) : match.start()]
-    words = before.split()
-    word = words[-1].lstrip(_OPENING) if words and not before[-1].isspace() else ""
+    before = context[max(0, start - _LOOK_BACK) : start]
+    word = "" if not before or before[-1].isspace() else before.split()[-1].lstrip(_OPENING)
     if len(word) == 1 and word.isupper():  # the initial of a name
         return True
     return word.lower() in _NEVER_LAST or (following.isdigit() and word.lower() in _BEFORE_NUMBER)
@@ -73,8 +81,11 @@ def paragraphs(text: str, max_chars: int) -> list[Span]:
     sentences, then between words, and a longer word anywhere. Neighbouring parts that fit into ``max_chars`` characters
     together are one paragraph, so that headings stay with what follows them.
     """
+    first, last = _stripped(text, 0, len(text))
+    if last - first <= max_chars:
+        return [(first, last)] if first < last else []
     spans: list[Span] = []
-    for start, end in _parts(text, (0, len(text)), max_chars, 0):
+    for start, end in _parts(text, first, last, max_chars, 0):
         if spans and end - spans[-1][0] <= max_chars:
             spans[-1] = (spans[-1][0], end)
         else:
@@ -90,21 +101,20 @@ _GAPS = (_matches(_BLANK_LINES), _matches(_LINE_BREAK), sentence_gaps, _matches(
 """Where parts are cut, from the clearest place to the last resort."""
 
 
-def _parts(text: str, span: Span, max_chars: int, level: int) -> Iterator[Span]:
-    """The parts of a span, each of at most ``max_chars`` characters."""
-    start, end = _stripped(text, span)
-    if end - start <= max_chars:
-        if start < end:
-            yield start, end
-    elif level == len(_GAPS):
+def _parts(text: str, start: int, end: int, max_chars: int, level: int) -> Iterator[Span]:
+    """The parts, each of at most ``max_chars`` characters, of a longer span."""
+    if level == len(_GAPS):
         yield from ((i, min(i + max_chars, end)) for i in range(start, end, max_chars))
-    else:
-        for gap_start, gap_end in _GAPS[level](text, start, end):
-            yield from _parts(text, (start, gap_start), max_chars, level + 1)
-            start = gap_end
-        yield from _parts(text, (start, end), max_chars, level + 1)
+        return
+    for gap_start, gap_end in chain(_GAPS[level](text, start, end), [(end, end)]):
+        first, last = _stripped(text, start, gap_start)
+        if last - first > max_chars:
+            yield from _parts(text, first, last, max_chars, level + 1)
+        elif first < last:
+            yield first, last
+        start = gap_end
 
 
-def _stripped(text: str, span: Span) -> Span:
-    part = text[slice(*span)]
-    return span[0] + len(part) - len(part.lstrip()), span[0] + len(part.rstrip())
+def _stripped(text: str, start: int, end: int) -> Span:
+    part = text[start:end]
+    return start + len(part) - len(part.lstrip()), start + len(part.rstrip())

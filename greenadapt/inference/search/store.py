@@ -4,15 +4,14 @@ The words, the texts and the states of documents all lie in it, so that nothing 
 killed process leaves the last commit.
 """
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from greenadapt.config import IndexConfig, SampleBy
 from greenadapt.errors import (
@@ -100,6 +99,8 @@ class IndexFacts:
     """Size and checksums of the files in the folder, by path; ``None`` in indexes of version 0.2.0. Those of the words
     are there only while no ``index`` is at work.
     """
+    sources: str | None = None
+    """Hash of greenadapt's version and of the documents' files at that ``index``; ``None`` before, and in 0.2.0."""
     seal: str | None = None
     """Hash of all other fields, if ``files`` are known."""
 
@@ -117,7 +118,10 @@ class IndexFacts:
 
     def sealed(self) -> "IndexFacts":
         """The facts with their ``seal``."""
-        return replace(self, seal=hash_json(asdict(replace(self, seal=None))))
+        values = asdict(replace(self, seal=None))
+        if self.sources is None:  # as in indexes that were made before there were sources
+            del values["sources"]
+        return replace(self, seal=hash_json(values))
 
 
 Change = Literal["added", "changed", "unchanged"]
@@ -141,23 +145,30 @@ class Passage:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class StoredParagraph:
+class StoredParagraph(NamedTuple):
     """A paragraph as it is stored."""
 
-    key: int
-    """63 bits: the id of the paragraph and of its vector."""
-    passage: Passage
+    key: int | None
+    """63 bits: the id of the paragraph and of its vector, if it has one."""
+    passage: bytes
+    """A ``Passage`` without its score, in JSON."""
     words: str
     """The words of title and paragraph, separated by spaces."""
 
 
-@dataclass(frozen=True)
-class DocumentKey:
+class DocumentKey(NamedTuple):
     """Hexadecimal hashes of a document: of its name, and of its name with its content."""
 
     name: str
     state: str
+
+
+class StoredDocument(NamedTuple):
+    """A document that is new or changed."""
+
+    key: DocumentKey
+    paragraphs: Sequence[StoredParagraph]
+    is_new: bool
 
 
 WORDS, VECTORS, TOKENIZER = "words", "vectors", "tokenizer.json"
@@ -200,6 +211,8 @@ class FolderStore:
         self._words = self.folder / WORDS
         self._commit = (0, 0)
         self._searcher: tantivy.Searcher | None = None
+        self._parsed: tuple[tuple[int, int], IndexFacts] | None = None
+        """The facts that were read last, and the version of their file, which is never changed but replaced."""
         self._checked: IndexFacts | None = None
         self._marks: dict[str, FileMark] = {}
         """Marks of tantivy's files, of which most never change, so that they are read once."""
@@ -231,11 +244,15 @@ class FolderStore:
 
     def _read(self) -> IndexFacts | None:
         file = self.folder / INDEX_FILE
-        if not file.is_file():
+        version = _version(file)
+        if version == (0, 0):
             return None
-        if not is_index(self.folder):
-            raise InputError(f"{self.folder} is no index: greenadapt did not write its {INDEX_FILE}", "check the path")
-        return IndexFacts.of(read_bounded(file, AGAIN), str(file))
+        if self._parsed is None or version != self._parsed[0]:
+            if not is_index(self.folder):
+                hint = "check the path"
+                raise InputError(f"{self.folder} is no index: greenadapt did not write its {INDEX_FILE}", hint)
+            self._parsed = version, IndexFacts.of(read_bounded(file, AGAIN), str(file))
+        return self._parsed[1]
 
     def _differences(self, facts: IndexFacts, *, whole: bool) -> list[str]:
         marks = (facts.files or {}).items()
@@ -317,6 +334,7 @@ class FolderStore:
 
     def _write(self, facts: IndexFacts) -> None:
         replace_json(self.folder / INDEX_FILE, asdict(facts.sealed()))
+        self._parsed = None
 
     def _marks_of_words(self) -> dict[str, FileMark]:
         marks = {}
@@ -335,8 +353,8 @@ class FolderStore:
         """How many paragraphs were committed."""
         return int(self._refreshed().num_docs)
 
-    def search(self, words: Iterable[str], top: int) -> list[Passage]:
-        """The ``top`` best by BM25 (k1 1.2, b 0.75), best first; each word counts once."""
+    def search(self, words: str, top: int) -> list[Passage]:
+        """The ``top`` best by BM25 (k1 1.2, b 0.75) for words with spaces between, best first; each counts once."""
         searcher = self._refreshed()
         with self.reading():
             hits = best(self.index, searcher, words, top)
@@ -359,20 +377,24 @@ class FolderStore:
 
     def changes(self, documents: Sequence[DocumentKey]) -> list[Change]:
         """The difference of each document to what was committed."""
-        return [
-            "unchanged" if self._has("state", key.state) else "changed" if self._has("name", key.name) else "added"
-            for key in documents
-        ]
-
-    def names(self) -> Iterator[str]:
-        """The hashed names of all documents."""
         searcher = self._refreshed()
-        for first in _HEX:  # a part at a time, to bound memory
-            with self.reading():
-                terms = searcher.terms_with_prefix("name", first)
-            for name, _ in terms:
-                if self._has("name", name):  # terms of removed documents stay until segments are merged
-                    yield name
+        with self.reading():
+            return [
+                "unchanged"
+                if self._has(searcher, "state", key.state)
+                else "changed"
+                if self._has(searcher, "name", key.name)
+                else "added"
+                for key in documents
+            ]
+
+    def names_except(self, seen: Set[int]) -> Iterator[str]:
+        """The hashed names of the documents whose names, as numbers, are not in ``seen``."""
+        searcher = self._refreshed()
+        with self.reading():
+            for first in _HEX:  # a part at a time, to bound memory
+                names = (name for name, _ in searcher.terms_with_prefix("name", first) if int(name, 16) not in seen)
+                yield from (name for name in names if self._has(searcher, "name", name))
 
     @cached_property
     def index(self) -> "tantivy.Index":
@@ -411,9 +433,7 @@ class FolderStore:
 
     def _refreshed(self) -> "tantivy.Searcher":
         """A searcher of all that was committed until now."""
-        file = self._words / _COMMITTED
-        status = file.stat() if file.is_file() else None
-        commit = (status.st_mtime_ns, status.st_ino) if status else (0, 0)
+        commit = _version(self._words / _COMMITTED)
         if self._searcher is None or commit != self._commit:
             index = self.index
             with self.reading():
@@ -459,14 +479,24 @@ class FolderStore:
         numbers = searcher.fast_field_values("key", addresses)
         return {int(number or 0): address for number, address in zip(numbers, addresses, strict=True)}
 
-    def _has(self, field: str, value: str) -> bool:
+    def _has(self, searcher: "tantivy.Searcher", field: str, value: str) -> bool:
+        """Whether a paragraph has that value; terms of removed ones stay until segments are merged."""
         import tantivy
 
+        if not searcher.doc_freq(field, value):
+            return False
         query = tantivy.Query.term_query(self.index.schema, field, value, "basic")
-        searcher = self._refreshed()
-        with self.reading():
-            result: Any = searcher.search(query, 1)  # the stubs lack ``count``
-            return int(result.count) > 0
+        result: Any = searcher.search(query, 1)  # the stubs lack ``count``
+        return int(result.count) > 0
+
+
+def _version(file: Path) -> tuple[int, int]:
+    """Changes when a file is replaced; zeros without a file."""
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, 0
+    return status.st_mtime_ns, status.st_ino
 
 
 def _is_refused(error: BaseException) -> bool:
@@ -482,27 +512,25 @@ class FolderWriter:
 
         store.forget_deletions()
         self._store = store
-        self._schema = store.index.schema
         self._document = tantivy.Document
         with store.reading():
             self._writer = store.index.writer(_WRITER_MEMORY, 1)
 
-    def put(self, document: DocumentKey, paragraphs: Sequence[StoredParagraph], *, is_new: bool) -> None:
-        """Put a document's paragraphs in place of those that it has, if it is not new."""
-        if not is_new:
-            self.remove(document.name)
-        for paragraph in paragraphs:
-            passage = paragraph.passage.as_dict()
-            del passage["score"]
-            fields = {
-                "name": document.name,
-                "state": document.state,
-                "key": paragraph.key,
-                "words": paragraph.words,
-                "passage": json.dumps(passage, ensure_ascii=False).encode(),
-            }
-            with self._written():
-                self._writer.add_document(self._document.from_dict(fields, self._schema))
+    def put(self, documents: Iterable[StoredDocument]) -> None:
+        """Put the paragraphs of documents in place of those that they have."""
+        with self._written():
+            for document in documents:
+                if not document.is_new:
+                    self.remove(document.key.name)
+                for paragraph in document.paragraphs:
+                    fields = self._document()
+                    fields.add_text("name", document.key.name)
+                    fields.add_text("state", document.key.state)
+                    if paragraph.key is not None:
+                        fields.add_unsigned("key", paragraph.key)
+                    fields.add_text("words", paragraph.words)
+                    fields.add_bytes("passage", paragraph.passage)
+                    self._writer.add_document(fields)
 
     def remove(self, name: str) -> None:
         """Take out all paragraphs that were added before of the document of this hashed name."""
@@ -586,7 +614,7 @@ class TextSearch:
         prepare(index)
         writer = index.writer(_MEMORY, 1)
         for number, passage in enumerate(self.passages):
-            fields = {"number": number, "words": " ".join(self._words(passage.text))}
+            fields = {"number": number, "words": self._words(passage.text)}
             writer.add_document(tantivy.Document.from_dict(fields, schema))
         writer.commit()
         writer.wait_merging_threads()

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 
 _PLAIN = re.compile(r"\w+")
+_ASCII = {ord(char): char.lower() if _PLAIN.match(char) else " " for char in map(chr, range(128))}
 _CACHED, _CACHED_CHARACTERS = 1 << 17, 40
 """Pieces of text between spaces whose words are cached, and the longest of them: a server must not keep texts."""
 _FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
-Words = Callable[[str], list[str]]
+Words = Callable[[str], str]
+"""Returns the words of a text, with spaces between."""
 
 
-def raw_words(text: str) -> list[str]:
+def raw_words(text: str) -> str:
     """Runs of letters, digits and underscores, in lower case."""
-    return _PLAIN.findall(text.lower())
+    return text.translate(_ASCII) if text.isascii() else " ".join(_PLAIN.findall(text.lower()))
 
 
 def in_normal_form(words: Words) -> Words:
@@ -35,7 +37,7 @@ def in_normal_form(words: Words) -> Words:
 
 def in_any_form(words: Words) -> Words:
     """``words`` of the text as it is, in NFC and in NFD."""
-    return lambda text: [*words(text), *(word for form in _FORMS for word in words(unicodedata.normalize(form, text)))]
+    return lambda text: " ".join([words(text), *(words(unicodedata.normalize(form, text)) for form in _FORMS)])
 
 
 def model_words(tokenizer: Tokenizer) -> Words:
@@ -48,19 +50,19 @@ def model_words(tokenizer: Tokenizer) -> Words:
     except InputError:
         return raw_words
 
-    def lowered(words: list[str]) -> list[str]:
-        return [word.lower() for word in words if any(map(str.isalnum, word))]
+    def lowered(words: list[str]) -> str:
+        return " ".join(word.lower() for word in words if any(map(str.isalnum, word)))
 
     if not splitter.chunkwise:
         return lambda text: lowered(splitter.split(text))
 
-    def split_chunk(chunk: str) -> list[str]:
+    def split_chunk(chunk: str) -> str:
         return lowered(splitter.split_chunk(chunk))
 
     cached = lru_cache(_CACHED)(split_chunk)
-    return lambda text: [
-        word for chunk in text.split() for word in (cached if len(chunk) <= _CACHED_CHARACTERS else split_chunk)(chunk)
-    ]
+    return lambda text: " ".join(
+        cached(chunk) if len(chunk) <= _CACHED_CHARACTERS else split_chunk(chunk) for chunk in text.split()
+    )
 
 
 def words_of(model: Path) -> Words:
@@ -84,7 +86,7 @@ def prepare(index: "tantivy.Index") -> None:
 
 
 def best(
-    index: "tantivy.Index", searcher: "tantivy.Searcher", words: Iterable[str], top: int
+    index: "tantivy.Index", searcher: "tantivy.Searcher", words: str, top: int
 ) -> "list[tuple[float, tantivy.DocAddress]]":
     """The ``top`` best by Okapi BM25 with k1 1.2 and b 0.75, best first; each word counts once.
 
@@ -92,7 +94,11 @@ def best(
     """
     import tantivy
 
-    terms = [tantivy.Query.term_query(index.schema, _FIELD, word, _OPTION) for word in dict.fromkeys(words)]
+    terms = [
+        tantivy.Query.term_query(index.schema, _FIELD, word, _OPTION)
+        for word in dict.fromkeys(words.split(" "))
+        if word
+    ]
     query = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
     top = min(top, max(1, searcher.num_docs))  # tantivy reserves memory for ``top`` hits
     return searcher.search(query, top, count=False).hits

@@ -50,7 +50,7 @@ def folder(
 def as_of_0_2_0(index: Path) -> None:
     """Take away what version 0.2.0 did not write."""
     values = json.loads((index / "index.json").read_text())
-    for name in ("files", "seal", "normal_form"):
+    for name in ("files", "sources", "seal", "normal_form"):
         del values[name]
     del values["config"]["sample_by"]
     (index / "index.json").write_text(json.dumps(values))

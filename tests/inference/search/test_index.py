@@ -136,6 +136,19 @@ def test_the_same_command_takes_what_is_new_or_changed_and_removes_what_is_gone(
     assert [passage.text for passage in opened.search("aardvarks")] == ["Three aardvarks."]
 
 
+def test_only_changed_bytes_are_read_again(papers: Path, index: Callable[..., Json]) -> None:
+    index("px", "--documents", "papers")
+    before = Path("px", "index.json").stat().st_ino
+    assert changes(index("px", "--documents", "papers")) == (0, 0, 0, 4)
+    assert Path("px", "index.json").stat().st_ino == before
+    file = papers / "0.txt"
+    times, text = file.stat(), file.read_text()
+    file.write_text("aardvark".ljust(len(text), "."))
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert changes(index("px", "--documents", "papers")) == (0, 1, 0, 3)
+    assert [passage.document for passage in Index("px").search("aardvark")] == ["papers/0.txt"]
+
+
 def test_what_would_surprise_is_refused(papers: Path, run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     run_alone("index", *WHOLE, "--documents", papers, "-o", "px")
     for options, message in (
@@ -329,6 +342,7 @@ _WAITING = """
 import time
 from contextlib import contextmanager
 from pathlib import Path
+import greenadapt.inference.search.index
 from greenadapt.progress import Silent
 from greenadapt.stages.index import IndexRequest, index
 from greenadapt.stages.session import Session
@@ -343,6 +357,7 @@ class Waiting(Silent):
         Path("committed").touch()
         time.sleep(300)
 
+greenadapt.inference.search.index.COMMIT_SECONDS = 0
 index(Session(Workspace(Path("ws")), Waiting(), out=Path("px")), IndexRequest(("all.jsonl",), sample_by="document"))
 """
 """Makes an index, and waits after the first commit."""
