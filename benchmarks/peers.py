@@ -17,7 +17,7 @@ whose ratios mean nothing. Linux only.
 - ``search-bm25s``, ``search-tantivy``: ten paragraphs for each query
 - ``qa``: answers from windows of long contexts, in a plain loop (``plain_loop.py``)
 - ``serve``: texts over HTTP, beside FastAPI with a pipeline, eight clients; CPU seconds of the server
-- ``align``: the map, with numpy; ``expand``: new rows, with ``add_tokens`` and ``resize_token_embeddings``
+- ``align``: the map, with numpy; ``expand``: imports and new rows, with ``add_tokens`` and ``resize_token_embeddings``
 """
 
 import argparse
@@ -82,6 +82,7 @@ class Setting:
 
 
 def w2v_own(setting: Setting, dim: int) -> Iterator[Work]:
+    """Prepare the text and train; compiled before."""
     from greenadapt.config import CorpusConfig, W2VConfig
     from greenadapt.corpus.prepared import PreparedCorpus, prepare_corpus
     from greenadapt.corpus.readers import open_corpus
@@ -108,6 +109,7 @@ def w2v_own(setting: Setting, dim: int) -> Iterator[Work]:
 
 
 def w2v_gensim(setting: Setting, dim: int) -> Iterator[Work]:
+    """Split the lines into lists of words and train."""
     from gensim.models import Word2Vec
     from plain_words import plain
 
@@ -123,6 +125,7 @@ def w2v_gensim(setting: Setting, dim: int) -> Iterator[Work]:
 
 
 def predict_own(setting: Setting, folder: str = "ner") -> Iterator[Work]:
+    """Entities of texts by greenadapt's model."""
     import greenadapt
 
     model, texts = greenadapt.load(setting.work / folder), setting.lines(setting.n(1000, 20))
@@ -140,12 +143,14 @@ def _pipeline(folder: Path) -> Any:
 
 
 def predict_pipeline(setting: Setting) -> Iterator[Work]:
+    """Entities of texts by a pipeline."""
     pipeline, texts = _pipeline(setting.work / "ner"), setting.lines(setting.n(1000, 20))
     pipeline(texts[:BATCH])
     yield lambda: pipeline(texts)
 
 
 def compile_own(setting: Setting, backend: str) -> Iterator[Work]:
+    """Entities of texts by a compiled model."""
     folder = setting.work / backend
     if not folder.is_dir():
         _greenadapt(setting, "compile", "--model", setting.work / "ner", "--backend", backend, "-o", folder)
@@ -153,6 +158,7 @@ def compile_own(setting: Setting, backend: str) -> Iterator[Work]:
 
 
 def compile_optimum(setting: Setting, module: str, kind: str) -> Iterator[Work]:
+    """Entities of texts by a pipeline whose model optimum exports."""
     from importlib import import_module
 
     import transformers
@@ -237,6 +243,7 @@ class Training:
 
 
 def finetune_own(setting: Setting) -> Iterator[Work]:
+    """An epoch of greenadapt's loop."""
     training = Training.read(setting.work / "model", setting.work / "train.tsv").own()
 
     def run() -> None:
@@ -247,6 +254,7 @@ def finetune_own(setting: Setting) -> Iterator[Work]:
 
 
 def finetune_trainer(setting: Setting) -> Iterator[Work]:
+    """An epoch of the Trainer."""
     training = Training.read(setting.work / "model", setting.work / "train.tsv")
     trainer = training.trainer(setting.work / "trainer", use_cpu=True)
 
@@ -261,6 +269,7 @@ def _queries(setting: Setting) -> list[str]:
 
 
 def search_own(setting: Setting) -> Iterator[Work]:
+    """Ten paragraphs for each query, from an index on disk."""
     from greenadapt.inference.search.index import Index
 
     index, queries = Index(setting.work / "index"), _queries(setting)
@@ -269,6 +278,7 @@ def search_own(setting: Setting) -> Iterator[Work]:
 
 
 def search_bm25s(setting: Setting) -> Iterator[Work]:
+    """Ten paragraphs for each query, from an index in memory."""
     import bm25s
 
     lines, queries = setting.lines(setting.n(50_000, 200)), _queries(setting)
@@ -284,6 +294,7 @@ def search_bm25s(setting: Setting) -> Iterator[Work]:
 
 
 def search_tantivy(setting: Setting) -> Iterator[Work]:
+    """Ten paragraphs for each query, from an index in memory."""
     import tantivy
 
     schema = tantivy.SchemaBuilder().add_text_field("text", stored=True).build()
@@ -303,6 +314,7 @@ def search_tantivy(setting: Setting) -> Iterator[Work]:
 
 
 def qa_own(setting: Setting) -> Iterator[Work]:
+    """Answers as ``greenadapt qa`` finds them, in the base tokenization."""
     from qa_speed import Ours
 
     from greenadapt.config import ReadingOptions
@@ -316,6 +328,7 @@ def qa_own(setting: Setting) -> Iterator[Work]:
 
 
 def qa_loop(setting: Setting) -> Iterator[Work]:
+    """Answers of the plain loop."""
     import torch
     from plain_loop import Plain, PlainSetting, quiet
 
@@ -337,11 +350,13 @@ def _questions(setting: Setting) -> str:
 
 
 def serve_own(setting: Setting) -> Iterator[Work]:
+    """Texts to ``greenadapt serve``."""
     command = ["-m", "greenadapt", "serve", "--model", str(setting.work / "ner"), "--port", "0", "--workers", "1"]
     yield from _served(setting, command)
 
 
 def serve_fastapi(setting: Setting) -> Iterator[Work]:
+    """Texts to FastAPI."""
     yield from _served(setting, [__file__, "--serve", "--work", str(setting.work)])
 
 
@@ -423,7 +438,7 @@ class Task:
 
 
 def _optimum(backend: str, module: str, kind: str, *packages: str) -> Task:
-    own, other = lambda s: compile_own(s, backend), lambda s: compile_optimum(s, module, kind)  # noqa: E731
+    own, other = lambda s: compile_own(s, backend), lambda s: compile_optimum(s, module, kind)
     return Task("optimum", own, other, packages)
 
 
@@ -460,7 +475,7 @@ def prepare(setting: Setting, text: Path | None, model: str) -> None:
     _write_text(setting, text)
     if not (work / "model").exists():
         if setting.small:
-            _small_model(find_model(model).folder, work / "model")
+            small_model(find_model(model).folder, work / "model")
         else:
             (work / "model").symlink_to(find_model(model).folder.resolve())
     _write_labels(setting)
@@ -478,7 +493,9 @@ def prepare(setting: Setting, text: Path | None, model: str) -> None:
 def _write_text(setting: Setting, text: Path | None) -> None:
     lines: Iterator[str]
     if text is None:
-        words = [f"{a}{b}{c}" for a in ("ka", "lo", "mi", "su") for b in ("ren", "tap", "vil") for c in ("ox", "um", "")]
+        words = [
+            f"{a}{b}{c}" for a in ("ka", "lo", "mi", "su") for b in ("ren", "tap", "vil") for c in ("ox", "um", "")
+        ]
         draw = np.random.default_rng(SEED).zipf(1.3, (400, 30)) % len(words)
         lines = (" ".join(words[i] for i in row) + ".\n" for row in draw)
     else:
@@ -504,12 +521,13 @@ def _write_labels(setting: Setting) -> None:
     (setting.work / "questions.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), "utf-8")
 
 
-def _small_model(source: Path, target: Path) -> None:
+def small_model(source: Path, target: Path, **others: Any) -> None:
+    """Write a model of random weights, of two narrow layers or of the sizes in ``others``."""
     import transformers
 
     from greenadapt.tokenization.export import copy_tokenizers
 
-    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 64}
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 64, **others}
     config = transformers.AutoConfig.from_pretrained(source, **sizes)
     transformers.AutoModel.from_config(config).save_pretrained(target)
     copy_tokenizers(source, target)
@@ -517,7 +535,7 @@ def _small_model(source: Path, target: Path) -> None:
 
 def _greenadapt(setting: Setting, *arguments: Any) -> None:
     command = [sys.executable, "-m", "greenadapt", *map(str, arguments), "-q"]
-    subprocess.run(command, check=True, cwd=setting.work)  # where the workspace is made
+    subprocess.run(command, check=True, cwd=setting.work, stdout=subprocess.DEVNULL)  # where the workspace is made
 
 
 def environment(work: Path, packages: Sequence[str]) -> str | None:
@@ -534,7 +552,7 @@ def environment(work: Path, packages: Sequence[str]) -> str | None:
         (site / "parent.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")) + "\n")
         (folder / "constraints.txt").write_text(f"torch=={version('torch')}\n")  # left open, it takes one with CUDA
         command = [python, "-m", "pip", "install", "-q", "-c", folder / "constraints.txt", *missing]
-        done = subprocess.run(command, stdout=sys.stderr)
+        done = subprocess.run(command, capture_output=True)
         (folder / "ready").write_text("" if done.returncode == 0 else "failed")
     return None if (folder / "ready").read_text() else str(python)
 
@@ -570,9 +588,7 @@ def measure(options: argparse.Namespace, python: str, task: str, side: str) -> J
     threads = {f"{name}_NUM_THREADS": str(options.threads) for name in names}
     command = [python, __file__, "--work", str(options.work), "--threads", str(options.threads), "--side", task, side]
     command += ["--small"] if options.small else []
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **threads}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **threads})
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
     result: Json = json.loads(done.stdout.splitlines()[-1])
