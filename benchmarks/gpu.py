@@ -311,7 +311,7 @@ def make(lease: Lease, text: Path | None) -> None:
         if not (lease.work / name).exists():
             small_model(tokenizer, lease.work / name, **sizes)
     lines = lease.setting.lines(lease.n(2000, 200))
-    rows = [{"text": line, "label": ("odd", "even")[len(line) % 2]} for line in lines]
+    rows = [{"text": line, "label": ("odd", "even")[ord(line[0]) % 2]} for line in lines if line]
     (lease.work / "train.txt").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 

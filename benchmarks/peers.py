@@ -7,8 +7,8 @@ TEXT has a document a line. Each side runs in a process of its own, alone, with 
 another order each time. Opening models, starting servers, compiling and exporting are not timed. A ratio is how many
 times the peer's seconds are greenadapt's: its median over turns, with the lowest and highest pair. CPU seconds change
 less than those by the clock where other programs run. A peer that is no dependency of greenadapt is installed into an
-environment in ``--work``, on top of this one; if that fails, its row says so. Each pair is a line of ``records.jsonl``
-in ``--work``, and the same command goes on where it was stopped. ``--small`` makes up a text and a model of two layers,
+environment in ``--work``, on top of this one. A side that fails has its error in the table. Any other pair is a line of
+``records.jsonl`` in ``--work``, and the same command goes on where it was stopped. ``--small`` makes up a text and a model of two layers,
 whose ratios mean nothing. Linux only.
 
 - ``w2v-384``, ``w2v-768``: text to vectors with gensim, an epoch, the words split by the tokenizer in a plain loop
@@ -429,17 +429,18 @@ def _of_expand(name: str) -> Callable[[Setting], Iterator[Work]]:
 
 @dataclass(frozen=True)
 class Task:
-    """Two sides, and the packages of the peer that greenadapt does not need."""
+    """Two sides, and what they need beyond the dependencies of greenadapt."""
 
     peer: str
     own: Callable[[Setting], Iterator[Work]]
     other: Callable[[Setting], Iterator[Work]]
     packages: tuple[str, ...] = ()
+    own_packages: tuple[str, ...] = ()
 
 
-def _optimum(backend: str, module: str, kind: str, *packages: str) -> Task:
+def _optimum(backend: str, own_package: str, module: str, kind: str, *packages: str) -> Task:
     own, other = lambda s: compile_own(s, backend), lambda s: compile_optimum(s, module, kind)
-    return Task("optimum", own, other, packages)
+    return Task("optimum", own, other, packages, (own_package,))
 
 
 TASKS = {
@@ -448,10 +449,10 @@ TASKS = {
     "predict": Task("pipeline", predict_own, predict_pipeline),
     "finetune": Task("Trainer", finetune_own, finetune_trainer, ("accelerate",)),
     "compile-onnx": _optimum(
-        "onnx", "optimum.onnxruntime", "ORTModelForTokenClassification", "optimum-onnx[onnxruntime]"
+        "onnx", "onnxruntime", "optimum.onnxruntime", "ORTModelForTokenClassification", "optimum-onnx[onnxruntime]"
     ),
     "compile-openvino": _optimum(
-        "openvino", "optimum.intel", "OVModelForTokenClassification", "optimum-intel[openvino]"
+        "openvino", "openvino", "optimum.intel", "OVModelForTokenClassification", "optimum-intel[openvino]"
     ),
     "search-bm25s": Task("bm25s", search_own, search_bm25s, ("bm25s",)),
     "search-tantivy": Task("tantivy", search_own, search_tantivy, ("tantivy",)),
@@ -553,6 +554,8 @@ def environment(work: Path, packages: Sequence[str]) -> str | None:
         (folder / "constraints.txt").write_text(f"torch=={version('torch')}\n")  # left open, it takes one with CUDA
         command = [python, "-m", "pip", "install", "-q", "-c", folder / "constraints.txt", *missing]
         done = subprocess.run(command, capture_output=True)
+        if (site / "torchvision").is_dir():  # of optimum-intel, which needs none; it is for another build of torch
+            subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "torchvision"], check=True)
         (folder / "ready").write_text("" if done.returncode == 0 else "failed")
     return None if (folder / "ready").read_text() else str(python)
 
@@ -597,13 +600,16 @@ def measure(options: argparse.Namespace, python: str, task: str, side: str) -> J
 
 def pair(options: argparse.Namespace, task: str, turn: int) -> Json:
     """A turn of both sides."""
-    python = environment(options.work, TASKS[task].packages)
     peer = TASKS[task].peer
-    if python is None:
-        return {peer: {"error": "did not install"}, OWN: {}}
-    pythons = {OWN: sys.executable, peer: python}
+    packages = {OWN: TASKS[task].own_packages, peer: TASKS[task].packages}
+    pythons = {side: environment(options.work, needed) for side, needed in packages.items()}
     order = [OWN, peer] if turn % 2 == 0 else [peer, OWN]
-    return {side: measure(options, pythons[side], task, side) for side in order}
+    return {
+        side: {"error": "did not install"}
+        if (python := pythons[side]) is None
+        else measure(options, python, task, side)
+        for side in order
+    }
 
 
 def row(task: str, turns: Sequence[Json]) -> list[str]:
@@ -611,7 +617,7 @@ def row(task: str, turns: Sequence[Json]) -> list[str]:
     peer = TASKS[task].peer
     errors = [side["error"] for turn in turns for side in turn.values() if "error" in side]
     if errors:
-        return [task, peer, errors[0], *[""] * 3]
+        return [task, peer, "; ".join(dict.fromkeys(errors)), *[""] * 3]
     seconds = [f"{statistics.median(turn[side]['cpu'] for turn in turns):.2f}" for side in (OWN, peer)]
     ratios = []
     for kind in ("cpu", "wall"):
@@ -643,8 +649,12 @@ def _compare(options: argparse.Namespace, setting: Setting) -> None:
         for turn in range(options.turns):
             key = hash_json({"task": task, "turn": turn, "from": made_from})
             if key not in records.by_key:
-                records.add({"key": key, "task": task, "turn": turn, "sides": pair(options, task, turn)})
+                sides = pair(options, task, turn)
                 print(f"{task}, turn {turn + 1}", file=sys.stderr, flush=True)
+                if any("error" in side for side in sides.values()):
+                    turns.append(sides)
+                    break
+                records.add({"key": key, "task": task, "turn": turn, "sides": sides})
             turns.append(records.by_key[key]["sides"])
         rows.append(row(task, turns))
     print(machine_line(["torch", "transformers", "numpy"]))
