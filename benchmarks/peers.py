@@ -8,8 +8,8 @@ another order each time. Opening models, starting servers, compiling and exporti
 times the peer's seconds are greenadapt's: its median over turns, with the lowest and highest pair. CPU seconds change
 less than those by the clock where other programs run. A peer that is no dependency of greenadapt is installed into an
 environment in ``--work``, on top of this one. A side that fails has its error in the table. Any other pair is a line of
-``records.jsonl`` in ``--work``, and the same command goes on where it was stopped. ``--small`` makes up a text and a model of two layers,
-whose ratios mean nothing. Linux only.
+``records.jsonl`` in ``--work``, and the same command goes on where it was stopped. ``--small`` makes up a text and a
+model of two layers, whose ratios mean nothing. Linux only.
 
 - ``w2v-384``, ``w2v-768``: text to vectors with gensim, an epoch, the words split by the tokenizer in a plain loop
 - ``predict``: entities of texts by a pipeline of transformers; ``compile-onnx``, ``compile-openvino``: by optimum
@@ -415,6 +415,7 @@ def _of_expand(name: str) -> Callable[[Setting], Iterator[Work]]:
 
     def side(setting: Setting) -> Iterator[Work]:
         import expand
+        from scipy import linalg  # noqa: F401  (the fit imports it)
 
         for folder in ("ours", "transformers"):
             shutil.rmtree(setting.work / "expand" / folder, ignore_errors=True)
