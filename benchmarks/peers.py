@@ -50,7 +50,7 @@ from tables import aligned
 
 from greenadapt.storage.files import Json, hash_file, hash_json
 
-SEED, BATCH, CLIENTS = 0, 32, 8
+SEED, BATCH, RATE, CLIENTS = 0, 32, 5e-5, 8
 OWN = "greenadapt"
 Work = Callable[[], Any]
 """What is timed; it may return the CPU seconds of another process."""
@@ -197,7 +197,7 @@ class Training:
         task = task.fit(sentences, silent)
         return cls(folder, task, encoder, task.training(sentences, encoder, SEED, silent))
 
-    def own(self, batch_size: int = BATCH, precision: Any = "auto", rate: float = 5e-5, epochs: int = 1) -> Any:
+    def own(self) -> Any:
         """greenadapt's loop."""
         from greenadapt.checkpoints.reader import Checkpoint
         from greenadapt.config import RunConfig, TrainConfig
@@ -210,11 +210,11 @@ class Training:
 
         rows = Rows.seen(self.items, self.encoder.special)
         model = open_model(Checkpoint.open(self.folder), self.task.head, self.task.head_config(), rows, SEED)
-        train = TrainConfig(mix="base", epochs=epochs, batch_size=batch_size, learning_rate=rate)
+        train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE)
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)
-        return Loop(model, Feed([table], Plan(train, RunConfig(), SEED)), Machine.start(precision))
+        return Loop(model, Feed([table], Plan(train, RunConfig(), SEED)), Machine.start("auto"))
 
-    def trainer(self, folder: Path, batch_size: int = BATCH, **options: Any) -> Any:
+    def trainer(self, folder: Path, **options: Any) -> Any:
         """transformers' Trainer, with its defaults."""
         import torch
         import transformers
@@ -230,7 +230,7 @@ class Training:
         transformers.utils.logging.disable_progress_bar()
         model = transformers.AutoModelForTokenClassification.from_pretrained(self.folder, **self.task.head_config())
         settings = transformers.TrainingArguments(
-            str(folder), num_train_epochs=1, per_device_train_batch_size=batch_size, learning_rate=5e-5,
+            str(folder), num_train_epochs=1, per_device_train_batch_size=BATCH, learning_rate=RATE,
             warmup_steps=0.1, save_strategy="no", report_to="none", disable_tqdm=True, logging_strategy="no",
             dataloader_pin_memory=torch.cuda.is_available(), **options,
         )  # fmt: skip
@@ -465,8 +465,7 @@ TASKS = {
 
 
 def prepare(setting: Setting, text: Path | None, model: str) -> None:
-    """Make what the tasks read, if it is not there."""
-    import expand
+    """Make texts, labels, questions and models, if they are not there."""
     from qa_speed import with_head
 
     from greenadapt.checkpoints.source import find_model
@@ -486,10 +485,19 @@ def prepare(setting: Setting, text: Path | None, model: str) -> None:
         (work / "qa").symlink_to(questions)
     options = ["--task", "ner", "--max-steps", "2", "--mix", "base", "--train", work / "train.tsv"]
     _greenadapt(setting, "finetune", "--model", work / "model", *options, "-o", work / "ner")
-    _greenadapt(setting, "index", "--documents", work / "paragraphs.txt", "-o", work / "index")
-    (work / "expand").mkdir(exist_ok=True)
-    expand.make_input(setting.numbers)
     (work / "prepared").touch()
+
+
+def _prepare_others(setting: Setting) -> None:
+    """Make an index, and the words and vectors that ``expand.py`` reads."""
+    import expand
+
+    if (setting.work / "indexed").exists():
+        return
+    _greenadapt(setting, "index", "--documents", setting.work / "paragraphs.txt", "-o", setting.work / "index")
+    (setting.work / "expand").mkdir(exist_ok=True)
+    expand.make_input(setting.numbers)
+    (setting.work / "indexed").touch()
 
 
 def _write_text(setting: Setting, text: Path | None) -> None:
@@ -498,7 +506,7 @@ def _write_text(setting: Setting, text: Path | None) -> None:
         words = [
             f"{a}{b}{c}" for a in ("ka", "lo", "mi", "su") for b in ("ren", "tap", "vil") for c in ("ox", "um", "")
         ]
-        draw = np.random.default_rng(SEED).zipf(1.3, (400, 30)) % len(words)
+        draw = np.random.default_rng(SEED).zipf(1.3, (setting.n(20_000, 400), 30)) % len(words)
         lines = (" ".join(words[i] for i in row) + ".\n" for row in draw)
     else:
         opener = gzip.open if text.suffix == ".gz" else open
@@ -642,6 +650,7 @@ def main() -> None:
 def _compare(options: argparse.Namespace, setting: Setting) -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     prepare(setting, options.text, options.model)
+    _prepare_others(setting)
     records = Records(options.work / "records.jsonl")
     made_from = [options.small, options.threads, options.model, hash_file(setting.work / "text.txt")]
     rows = [["task", "peer", f"{OWN}, CPU s", "peer, CPU s", "ratio, CPU", "ratio, clock"]]
