@@ -195,7 +195,8 @@ def pretrain(lease: Lease) -> Json:
     """Steps of masked words by the command."""
     arguments = ["pretrain", "--model", lease.work / "base", "--text", lease.work / "text.txt", "--force"]
     begin = time.perf_counter()
-    output = _command(lease, [*arguments, "--max-steps", lease.n(100, 2), "-o", lease.work / "pretrained"])
+    arguments += ["--max-steps", lease.n(100, 2), "--head-steps", lease.n(20, 1), "--eval-inputs", 100]
+    output = _command(lease, [*arguments, "-o", lease.work / "pretrained"])
     return {"seconds of the command": time.perf_counter() - begin, "output": json.loads(output)}
 
 
@@ -241,11 +242,11 @@ PARTS = {
     "trainer": Part(trainer, 60),
     "rows-own": Part(rows_own, 60),
     "rows-every": Part(rows_every, 45),
-    "gmap": Part(gmap, 60),
+    "gmap": Part(gmap, 45),
     "pals": Part(pals, 45),
     "qa": Part(qa, 75),
     "predict": Part(predict, 30),
-    "pretrain": Part(pretrain, 30),
+    "pretrain": Part(pretrain, 45),
     "two-processes": Part(two_processes, 30),
     "resumption": Part(resumption, 30),
 }
