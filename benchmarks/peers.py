@@ -439,9 +439,12 @@ class Task:
     own_packages: tuple[str, ...] = ()
 
 
-def _optimum(backend: str, own_package: str, module: str, kind: str, *packages: str) -> Task:
+_BACKENDS = {"onnx": ("onnxruntime", "onnx", "onnxscript"), "openvino": ("openvino", "nncf")}
+
+
+def _optimum(backend: str, module: str, kind: str, *packages: str) -> Task:
     own, other = lambda s: compile_own(s, backend), lambda s: compile_optimum(s, module, kind)
-    return Task("optimum", own, other, packages, (own_package,))
+    return Task("optimum", own, other, packages, _BACKENDS[backend])
 
 
 TASKS = {
@@ -450,10 +453,10 @@ TASKS = {
     "predict": Task("pipeline", predict_own, predict_pipeline),
     "finetune": Task("Trainer", finetune_own, finetune_trainer, ("accelerate",)),
     "compile-onnx": _optimum(
-        "onnx", "onnxruntime", "optimum.onnxruntime", "ORTModelForTokenClassification", "optimum-onnx[onnxruntime]"
+        "onnx", "optimum.onnxruntime", "ORTModelForTokenClassification", "optimum-onnx[onnxruntime]"
     ),
     "compile-openvino": _optimum(
-        "openvino", "openvino", "optimum.intel", "OVModelForTokenClassification", "optimum-intel[openvino]"
+        "openvino", "optimum.intel", "OVModelForTokenClassification", "optimum-intel[openvino]"
     ),
     "search-bm25s": Task("bm25s", search_own, search_bm25s, ("bm25s",)),
     "search-tantivy": Task("tantivy", search_own, search_tantivy, ("tantivy",)),
