@@ -56,12 +56,9 @@ dist: ## build wheel and source archive into dist, and run the wheel in a fresh 
 	build/fresh/bin/greenadapt --version
 	build/fresh/bin/greenadapt doctor
 
-bench: .venv/installed ## benchmarks of the pipeline beside other programs: make bench DATA=abstracts.txt.gz (a document per line)
+bench: .venv/installed ## each task beside other programs, in turns: make bench DATA=abstracts.txt.gz (again: goes on; in build/peers)
 	@test -n "$(DATA)" || { echo "make bench needs DATA=FILE, a text corpus with one document per line" >&2; exit 2; }
-	$(BIN)/python benchmarks/corpus.py $(DATA)
-	$(BIN)/python benchmarks/w2v.py --corpus $(DATA)
-	$(BIN)/python benchmarks/expand.py
-	$(BIN)/python benchmarks/rows.py --work build/rows
+	$(BIN)/python benchmarks/peers.py $(DATA) --work build/peers
 
 audit: .venv/installed ## licences, known vulnerabilities (needs the network), and all parts in build/sbom.json
 	$(BIN)/python torture/supply.py licences hashes

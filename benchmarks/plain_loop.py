@@ -1,4 +1,4 @@
-"""The peer of ``qa_speed.py``: questions on long contexts with transformers, as one writes it by hand."""
+"""The peer of ``qa_speed.py`` and ``peers.py``: questions on long contexts, as one writes it by hand."""
 
 import multiprocessing
 from collections.abc import Sequence

@@ -86,7 +86,7 @@ class Ours:
 
     @classmethod
     def open(cls, folder: Path, arguments: argparse.Namespace) -> "Ours":
-        options = ReadingOptions("base", None, arguments.precision, arguments.max_tokens)
+        options = ReadingOptions("base", precision=arguments.precision, max_tokens=arguments.max_tokens)
         ours = cls(OpenedModel.open([TaskFolder.open_questions(find_model(str(folder)))], options))
         ours.clock.watch(ours.opened.runner.model)
         return ours

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from greenadapt.storage.arrays import Array
+from greenadapt.vectors.engines import aligned_zeros
 
 
 def _arithmetic() -> tuple[Any, str]:
@@ -355,17 +356,6 @@ def _outputs(room: Any, output: Any, i: int) -> None:
             store(output, next_negative, q, add(load(output, next_negative, q), b))
 
 
-def _group(room: Any, tables: Any, words: Any, span: Any, draws: Any, group: Any) -> Any:
-    """Train on a group, except the input rows; returns the counts of ``_means``."""
-    (_, output), (i, stride, rate), (_, settings, _) = tables, group, draws
-    counts = find_means(room, tables, words, span, draws, group)
-    score_group(room, output, i)
-    find_slopes(room, i, rate * _f32(settings.weight))
-    find_gradients(room, output, i, stride)
-    step_outputs(room, output, i)
-    return counts
-
-
 def _edges(room: Any, n: int, n_rows: int) -> None:
     """Sort the begins and ends of the windows of ``n`` positions by row."""
     upto = room.upto
@@ -404,7 +394,7 @@ def _write(room: Any, table: Any, words: Any, span: Any) -> None:
 
 def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any) -> Any:
     """Train on up to ``CHUNK`` positions; returns the numbers of ``_means``."""
-    (words, lines), (first_position, n), (table, _), (noise, settings, state) = buffer, span, tables, draws
+    (words, lines), (first_position, n), (table, output), (noise, settings, state) = buffer, span, tables, draws
     low, high = draw_windows(room, lines, first_position, n, settings, state)
     stride = (n + GROUP - 1) // GROUP
     draw_negatives(room, stride, noise, state)
@@ -412,37 +402,20 @@ def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any
     learned, likely = 0, 0
     for i in range(stride):
         ask_ahead(room, tables, words, span, i, stride)
-        learned_here, likely_here = train_group(room, tables, words, span, draws, (i, stride, rate))
+        learned_here, likely_here = find_means(room, tables, words, span, draws, (i, stride, rate))
         learned, likely = learned + learned_here, likely + likely_here
+        score_group(room, output, i)
+        find_slopes(room, i, rate * _f32(settings.weight))
+        find_gradients(room, output, i, stride)
+        step_outputs(room, output, i)
     sort_edges(room, n, high - low)
     write_rows(room, table, words, (first_position, n, low, high))
     return learned, likely
 
 
-def _train(text: Any, tables: Any, noise: Any, settings: Any, rates: Any, seed: int) -> Any:
-    """Train on a part; the learning rate falls linearly from ``rates[0]`` to ``rates[1]``.
-
-    Returns the number of positions that learned, and the number of these with a score over -LIMIT.
-    """
-    dim = tables[0].shape[1]
-    state = np.full(1, seed, np.uint64)
-    rows = CHUNK + 2 * settings.window + 1
-    room = _Room(
-        np.zeros((rows, dim), np.float32),
-        np.zeros((GROUP, dim), np.float32),
-        np.zeros((CHUNK + 1, dim), np.float32),
-        np.zeros(CHUNK + 1, np.float32),
-        np.zeros(CHUNK, np.int64),
-        np.zeros(CHUNK, np.int64),
-        np.zeros(2 * CHUNK, np.int64),
-        np.zeros(2 * CHUNK, np.float32),
-        np.zeros(rows + 2, np.int64),
-        np.zeros((CHUNK // GROUP, NEGATIVES), np.int64),
-        np.zeros(GROUP, np.int64),
-        np.zeros(GROUP, np.float32),
-        np.zeros((GROUP, NEGATIVES), np.float32),
-    )
-    buffer = (np.zeros(_BUFFER, np.int64), np.zeros((_BUFFER, 2), np.int64))
+def _train(text: Any, tables: Any, draws: Any, buffers: Any, rates: Any) -> Any:
+    """Train on a part, see ``train_part``."""
+    (noise, _, state), (room, buffer) = draws, buffers
     position, line, n_read, learned, likely = text.borders[0], 0, 0, 0, 0
     while line < len(text.borders) - 1:
         rate = _f32(rates[0] + (rates[1] - rates[0]) * n_read / max(text.words, 1))
@@ -450,20 +423,18 @@ def _train(text: Any, tables: Any, noise: Any, settings: Any, rates: Any, seed: 
         n_read += n_new
         for first_position in range(0, n, CHUNK):
             span = (first_position, min(CHUNK, n - first_position))
-            learned_here, likely_here = train_chunk(room, tables, buffer, span, (noise, settings, state), rate)
+            learned_here, likely_here = train_chunk(room, tables, buffer, span, draws, rate)
             learned, likely = learned + learned_here, likely + likely_here
     return learned, likely
 
 
-def _alias(weights: Any) -> Any:
-    """Build the tables of Walker's alias method for ``weights`` (n,) float64: thresholds out of 2³², and aliases."""
-    n = len(weights)
-    scaled = weights * (n / weights.sum())
-    threshold, alias = np.full(n, _u64(1) << _u64(32), np.uint64), np.arange(n)
-    small, large = np.flatnonzero(scaled < 1), np.flatnonzero(scaled >= 1)
-    n_small, n_large = len(small), len(large)
-    underfull = np.zeros(n, np.int64)
-    underfull[:n_small] = small
+def _sum(weights: Any) -> Any:
+    return weights.sum()
+
+
+def _pair(scaled: Any, underfull: Any, n_small: int, large: Any, tables: Any) -> None:
+    """Fill the tables of ``alias_table``: each of the ``n_small`` words gets the rest of its share from a large one."""
+    n_large, (threshold, alias) = len(large), tables
     while n_small > 0 and n_large > 0:
         n_small -= 1
         word, donor = underfull[n_small], large[n_large - 1]
@@ -474,21 +445,19 @@ def _alias(weights: Any) -> Any:
             n_large -= 1
             underfull[n_small] = donor
             n_small += 1
-    return threshold, alias
 
 
 def _code() -> str:
-    """A hash of the engines' files and of the arithmetic in use."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    content = b"".join([_arithmetic_used.__name__.encode(), *(path.read_bytes() for path in files)])
-    return sha256(content).hexdigest()[:12]
+    """A hash of this file and of the arithmetic in use."""
+    content = b"".join(Path(file).read_bytes() for file in (__file__, _arithmetic_used.__file__))
+    return sha256(content + f"{_arithmetic_used.__name__} {WIDE}".encode()).hexdigest()[:12]
 
 
 _CODE = _code()
 
 
 def _compiled(function: Any, *, inline: bool = True) -> Any:
-    """Compile ``function``, or inline it into its callers, which compiles faster.
+    """Compile ``function``, or inline it into its callers, which compiles faster unless they are inlined, too.
 
     Numba's cache is named after the function and only detects changes in this file, so the name includes the hash of
     all code.
@@ -512,9 +481,51 @@ find_means = _compiled(_means)
 find_slopes = _compiled(_slopes)
 find_gradients = _compiled(_gradients)
 step_outputs = _compiled(_outputs)
-train_group = _compiled(_group)
 sort_edges = _compiled(_edges)
 write_rows = _compiled(_write)
-train_chunk = _compiled(_chunk)
-train_part = _compiled(_train, inline=False)
-alias_table = _compiled(_alias, inline=False)
+train_chunk = _compiled(_chunk, inline=False)
+train_lines = _compiled(_train, inline=False)
+sum_weights = _compiled(_sum, inline=False)
+pair_words = _compiled(_pair, inline=False)
+
+
+def train_part(
+    text: TextPart, tables: tuple[Array, Array], noise: Noise, settings: Settings, rates: tuple[float, float], seed: Any
+) -> tuple[int, int]:
+    """Train on a part; the learning rate falls linearly from ``rates[0]`` to ``rates[1]``.
+
+    Returns the number of positions that learned, and the number of these with a score over -LIMIT.
+    """
+    # The buffers are made here, since numba takes long to compile their allocation.
+    dim, rows = tables[0].shape[1], CHUNK + 2 * settings.window + 1
+    room = _Room(
+        aligned_zeros((rows, dim)),
+        aligned_zeros((GROUP, dim)),
+        aligned_zeros((CHUNK + 1, dim)),
+        np.zeros(CHUNK + 1, np.float32),
+        np.zeros(CHUNK, np.int64),
+        np.zeros(CHUNK, np.int64),
+        np.zeros(2 * CHUNK, np.int64),
+        np.zeros(2 * CHUNK, np.float32),
+        np.zeros(rows + 2, np.int64),
+        np.zeros((CHUNK // GROUP, NEGATIVES), np.int64),
+        np.zeros(GROUP, np.int64),
+        np.zeros(GROUP, np.float32),
+        np.zeros((GROUP, NEGATIVES), np.float32),
+    )
+    buffer = (np.zeros(_BUFFER, np.int64), np.zeros((_BUFFER, 2), np.int64))
+    draws = (noise, settings, np.full(1, seed, np.uint64))
+    counts: tuple[int, int] = train_lines(text, tables, draws, (room, buffer), rates)
+    return counts
+
+
+def alias_table(weights: Array) -> tuple[Array, Array]:
+    """Build the tables of Walker's alias method for ``weights`` (n,) float64: thresholds out of 2³², and aliases."""
+    n = len(weights)
+    scaled = weights * (n / sum_weights(weights))
+    tables = np.full(n, 1 << 32, np.uint64), np.arange(n)
+    small, large = np.flatnonzero(scaled < 1), np.flatnonzero(scaled >= 1)
+    underfull = np.zeros(n, np.int64)
+    underfull[: len(small)] = small
+    pair_words(scaled, underfull, len(small), large, tables)
+    return tables

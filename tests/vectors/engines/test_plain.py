@@ -69,11 +69,13 @@ def test_the_engine_says_that_it_is_slower(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_edit_of_any_file_of_the_engine_changes_the_name_of_the_cache(tmp_path: Path) -> None:
+def test_an_edit_of_the_arithmetic_changes_the_name_of_the_cache_and_of_another_engine_does_not(tmp_path: Path) -> None:
     shutil.copytree(Path(chunks.__file__).parents[2], tmp_path / "greenadapt", ignore=shutil.ignore_patterns("*.nb?"))
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); " + WITHOUT_LANES
-    code += "from greenadapt.vectors.engines.chunks import train_part; print(train_part.py_func.__qualname__)"
+    code += "from greenadapt.vectors.engines.chunks import train_lines; print(train_lines.py_func.__qualname__)"
     before = run(code, tmp_path)
-    with open(tmp_path / "greenadapt" / "vectors" / "engines" / "lanes.py", "a") as file:
-        file.write("# edited\n")
-    assert run(code, tmp_path) != before
+    engines = tmp_path / "greenadapt" / "vectors" / "engines"
+    for name, changes in (("gensim.py", False), ("plain.py", True)):
+        with open(engines / name, "a") as file:
+            file.write("# edited\n")
+        assert (run(code, tmp_path) != before) == changes
