@@ -16,7 +16,7 @@ from greenadapt.config import W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.progress import Silent
 from greenadapt.vectors.cbow import train
-from greenadapt.vectors.engines import fast
+from greenadapt.vectors.engines import chunks
 from tests.benchmarks.conftest import Benchmarks
 
 # -- texts and sides --------------------------------------------------------------------------------------------------
@@ -58,13 +58,13 @@ def test_own_engines_train_what_greenadapt_does(
 def test_warming_up_compiles_what_is_timed(
     benchmarks: Benchmarks, corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, real = [], fast.train_part
+    calls, real = [], chunks.train_lines
 
     def recorded(*arguments: Any) -> Any:
         calls.append(tuple(map(numba.typeof, arguments)))
         return real(*arguments)
 
-    monkeypatch.setattr(fast, "train_part", recorded)
+    monkeypatch.setattr(chunks, "train_lines", recorded)
     sides = benchmarks["engine_sides"]
     job = sides.Job("fast", corpus, W2VConfig(dim=8, epochs=1, engine="fast"), tmp_path / "run")
     sides._warm_up(job)
