@@ -34,6 +34,7 @@ def test_a_side_that_fails_has_its_error_in_the_table(peers: ModuleType) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_both_sides_run_and_a_finished_pair_is_not_run_again(tmp_path: Path) -> None:
     pytest.importorskip("tantivy")
     command = [sys.executable, FOLDER / "peers.py", "--small", "--work", tmp_path, "--tasks", "search-tantivy", "align"]
