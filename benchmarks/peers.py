@@ -304,13 +304,14 @@ def search_tantivy(setting: Setting) -> Iterator[Work]:
         writer.add_document(tantivy.Document(text=line))
     writer.commit()
     index.reload()
-    searcher = index.searcher()
+    searcher, queries = index.searcher(), _queries(setting)
 
     def search(query: str) -> list[str]:
         words = index.parse_query(" ".join(re.findall(r"\w+", query.lower())), ["text"])
         return [searcher.doc(address)["text"][0] for _, address in searcher.search(words, 10).hits]
 
-    yield lambda: [search(query) for query in _queries(setting)]
+    search(queries[0])
+    yield lambda: [search(query) for query in queries]
 
 
 def qa_own(setting: Setting) -> Iterator[Work]:
@@ -368,7 +369,7 @@ def _served(setting: Setting, command: Sequence[str]) -> Iterator[Work]:
     server = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
-        address = next(found for line in server.stderr if (found := re.search(r"http://([\d.]+):(\d+)", line)))
+        address = next(filter(None, (re.search(r"http://([\d.]+):(\d+)", line) for line in server.stderr)))
 
         async def ask(n: int) -> None:
             clients = Clients(address[1], int(address[2]), itertools.cycle(bodies))
@@ -404,8 +405,9 @@ def serve_pipeline(work: Path) -> None:
 
     @app.post("/predict")
     def predict(body: dict[str, list[str]]) -> Any:
-        found = pipeline(body["texts"])
-        return [[{**entity, "score": float(entity["score"])} for entity in entities] for entities in found]
+        return [
+            [{**entity, "score": float(entity["score"])} for entity in entities] for entities in pipeline(body["texts"])
+        ]
 
     uvicorn.run(app, port=0, access_log=False)
 
@@ -433,8 +435,8 @@ class Task:
     """Two sides, and what they need beyond the dependencies of greenadapt."""
 
     peer: str
-    own: Callable[[Setting], Iterator[Work]]
-    other: Callable[[Setting], Iterator[Work]]
+    own_side: Callable[[Setting], Iterator[Work]]
+    peer_side: Callable[[Setting], Iterator[Work]]
     packages: tuple[str, ...] = ()
     own_packages: tuple[str, ...] = ()
 
@@ -443,8 +445,8 @@ _BACKENDS = {"onnx": ("onnxruntime", "onnx", "onnxscript"), "openvino": ("openvi
 
 
 def _optimum(backend: str, module: str, kind: str, *packages: str) -> Task:
-    own, other = lambda s: compile_own(s, backend), lambda s: compile_optimum(s, module, kind)
-    return Task("optimum", own, other, packages, _BACKENDS[backend])
+    own_side, peer_side = lambda s: compile_own(s, backend), lambda s: compile_optimum(s, module, kind)
+    return Task("optimum", own_side, peer_side, packages, _BACKENDS[backend])
 
 
 TASKS = {
@@ -534,13 +536,13 @@ def _write_labels(setting: Setting) -> None:
     (setting.work / "questions.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), "utf-8")
 
 
-def small_model(source: Path, target: Path, **others: Any) -> None:
-    """Write a model of random weights, of two narrow layers or of the sizes in ``others``."""
+def small_model(source: Path, target: Path, **settings: Any) -> None:
+    """Write a model of random weights, of two narrow layers unless ``settings`` say otherwise."""
     import transformers
 
     from greenadapt.tokenization.export import copy_tokenizers
 
-    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 64, **others}
+    sizes = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 64, **settings}
     config = transformers.AutoConfig.from_pretrained(source, **sizes)
     transformers.AutoModel.from_config(config).save_pretrained(target)
     copy_tokenizers(source, target)
@@ -585,7 +587,7 @@ def _is_installed(name: str) -> bool:
 def run_side(setting: Setting, task: str, side: str) -> Json:
     """Set up a side in this process, and time it."""
     pair = TASKS[task]
-    with contextmanager(pair.own if side == OWN else pair.other)(setting) as work:
+    with contextmanager(pair.own_side if side == OWN else pair.peer_side)(setting) as work:
         wall, cpu = time.perf_counter(), _cpu()
         elsewhere = work()
         wall, cpu = time.perf_counter() - wall, _cpu() - cpu

@@ -22,7 +22,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 from plain_loop import PlainProcess, PlainSetting, quiet
+from turns import seconds_of, wait
 
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
@@ -110,21 +111,6 @@ def device_of(opened: OpenedModel) -> torch.device:
     return device
 
 
-def wait() -> None:
-    """Wait until a GPU has finished its work."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def seconds(work: Callable[[], None]) -> float:
-    """The seconds that a call takes."""
-    wait()
-    begin = time.perf_counter()
-    work()
-    wait()
-    return time.perf_counter() - begin
-
-
 def with_head(model: str, target: Path, layers: int | None) -> Path:
     """A folder of the model that answers questions: its own where it has a head, else ``target`` with a random one."""
     import transformers
@@ -178,7 +164,7 @@ def speed(arguments: argparse.Namespace, folder: Path, questions: list[Question]
         spent = dict.fromkeys(times, 0.0)
         for i, chunk in enumerate(chunks):
             for name in sorted(sides, reverse=(number + i) % 2 == 1):
-                spent[name] += seconds(functools.partial(sides[name].answer, chunk))
+                spent[name] += seconds_of(functools.partial(sides[name].answer, chunk))
         for name, taken in spent.items():
             times[name].append(taken)
     assert plain.n_windows() == ours.clock.n_windows
@@ -192,7 +178,7 @@ def speed(arguments: argparse.Namespace, folder: Path, questions: list[Question]
     total = sum(times["greenadapt"])
     if is_gpu:  # waiting for the model in each batch slows it down, so that it has a run of its own
         ours.clock.is_timing = True
-        total = seconds(lambda: ours.answer(questions))
+        total = seconds_of(lambda: ours.answer(questions))
     print(f"{'outside the model':20}{100 * (1 - ours.clock.seconds / total):10.1f} % of greenadapt's time")
     price(ours, chunks[: max(1, len(chunks) // 10)])
 
@@ -207,7 +193,7 @@ def price(ours: Ours, chunks: Sequence[list[Question]]) -> None:
     spent = dict.fromkeys(pools, 0.0)
     for i, chunk in enumerate(chunks):
         for pool in pools[:: (-1) ** i]:
-            spent[pool] += seconds(functools.partial(ours.answer, chunk, pool))
+            spent[pool] += seconds_of(functools.partial(ours.answer, chunk, pool))
     print(f"{'both tokenizations':20}{spent['mean'] / spent['base']:10.2f} x the time of one")
 
 
@@ -224,7 +210,7 @@ def answer_pages(arguments: argparse.Namespace, folder: Path, questions: list[Qu
     ours = Ours.open(folder, arguments)
     text = " ".join(islice(words(questions), PAGE_WORDS * arguments.pages))
     before = peak()
-    took = seconds(lambda: ours.answer([replace(questions[0], context=text)]))
+    took = seconds_of(lambda: ours.answer([replace(questions[0], context=text)]))
     figures = {"before": before, "peak": peak(), "seconds": took, "windows": ours.clock.n_windows}
     print(json.dumps({**figures, "characters": len(text)}))
 

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,15 @@ def wait() -> None:
     """Wait until a GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """The seconds that a call takes."""
+    wait()
+    begin = time.perf_counter()
+    work()
+    wait()
+    return time.perf_counter() - begin
 
 
 HEADINGS = f"{'ratio':>8}{'of each step':>24}{'at most':>10}"

@@ -117,7 +117,10 @@ class ModelSource:
     @cached_property
     def example_word(self) -> str | None:
         """The most frequent added word of five letters or more, if there is one."""
-        words = AddedWords.open(self.folder / WORDS_FILE).all_surfaces() if self.has_words else []
+        if not self.has_words:
+            return None
+        added = AddedWords.open(self.folder / WORDS_FILE)
+        words = map(added.surface, range(len(added)))
         return next((word for word in words if len(word) >= _LETTERS and word.isalpha()), None)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.errors import InputError, counted
-from greenadapt.storage.files import Json, read_own, write_json
+from greenadapt.storage.files import Json, read_own, replace_json
 from greenadapt.tasks.conll import Sentence
 from greenadapt.training.feed import Purpose, random_bits
 from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
@@ -21,7 +21,7 @@ from greenadapt.training.loop import STATE_HINT
 
 _PREDICTED_PER_LABELLED = 10
 _MIN_SCORE = 0.8
-_FIRST, _LABELLED = ".first", ".self-labelled.json"
+_FIRST, _LABELS = ".first", ".self-labelled.json"
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ def second_setup(setup: FinetuneSetup, seed: int, folder: Path, steps_before: in
 
     Resumes a killed run. Raises ``InputError`` if the first model is sure of no sentence with an entity.
     """
-    file = folder / _LABELLED
+    file = folder / _LABELS
     if file.is_file():
         return _second(setup, read_own(file, _Labels, "labels of the first model", STATE_HINT))
     [data] = setup.tasks
-    measured = replace(data, test={"test": list(setup.unlabelled)})
+    measured = replace(data, test={"test": setup.unlabelled})
     first = replace(setup, tasks=(measured,), unlabelled=(), save_logits=False)
     run = FinetuneRun(first, seed, folder / _FIRST, steps_before)
     run.train()
@@ -54,9 +54,7 @@ def second_setup(setup: FinetuneSetup, seed: int, folder: Path, steps_before: in
         )
     labels = _Labels(run.training.n_steps, [(sentence.words, sentence.tags or ()) for sentence in sentences])
     if setup.machine.is_first:
-        part = file.with_name(f"{file.name}.part")
-        write_json(part, asdict(labels))
-        part.replace(file)
+        replace_json(file, asdict(labels))
         shutil.rmtree(folder / _FIRST)
     setup.progress.note(f"seed {seed}: training again, with {counted(len(sentences), 'sentence')} that were predicted")
     return _second(setup, labels)
@@ -75,7 +73,7 @@ def confident_sentences(
     The share of sentences with entities is that of ``labelled``, which have some; each of their entities has a score of
     0.8 or more.
     """
-    share = sum(_has_entity(sentence.tags or ()) for sentence in labelled) / len(labelled)
+    share = sum(any(tag != "O" for tag in sentence.tags or ()) for sentence in labelled) / len(labelled)
     order = np.argsort(random_bits(len(sentences), seed, Purpose.SELF_TRAINING), kind="stable").tolist()
     sure = [
         i
@@ -83,10 +81,6 @@ def confident_sentences(
         if predictions[i]["entities"] and min(entity["score"] for entity in predictions[i]["entities"]) >= _MIN_SCORE
     ]
     sure = sure[: round(_PREDICTED_PER_LABELLED * len(labelled) * share)]
-    empty = [i for i in order if sentences[i].words and not predictions[i]["entities"]]
+    empty = [i for i in order if not predictions[i]["entities"]]
     empty = empty[: round(len(sure) * (1 - share) / share)]
     return [Sentence(sentences[i].words, tuple(predictions[i]["tags"])) for i in [*sure, *empty]]
-
-
-def _has_entity(tags: Sequence[str]) -> bool:
-    return any(tag != "O" for tag in tags)
