@@ -189,7 +189,7 @@ def _open_onnx(file: Path, _: Quantize, threads: int, __: int) -> Graph:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # as OMP_WAIT_POLICY for torch
+    options.add_session_config_entry("session.intra_op.spin_duration_us", "20")  # as GOMP_SPINCOUNT for torch
     # On x86 without VNNI the fast kernel for int8 adds pairs of products in 16 bits, which overflow.
     options.add_session_config_entry("session.x64quantprecision", "1")
     try:
