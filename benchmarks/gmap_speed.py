@@ -74,7 +74,9 @@ class Setting:
         task = task.fit(texts, silent)
         items = task.training(texts, encoder, SEED, silent)
         n_steps = WARM_UP + arguments.steps
-        train = TrainConfig(epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base")
+        train = TrainConfig(
+            epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base", precision="float32"
+        )
         plan = Plan(train, RunConfig(), SEED)
         machine = Machine.start(arguments.precision)
         return cls(checkpoint, general, task, encoder, items, machine, plan, arguments.work)

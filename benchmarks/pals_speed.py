@@ -82,7 +82,9 @@ class Setting:
         items = task.training(texts, encoder, SEED, silent)
         rows = Rows.seen(items, encoder.special)
         n_steps = WARM_UP + arguments.steps
-        train = TrainConfig(epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base")
+        train = TrainConfig(
+            epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base", precision="float32"
+        )
         plan = Plan(train, RunConfig(), SEED)
         return cls(checkpoint, task, encoder, items, rows, Machine.start(arguments.precision), plan)
 

@@ -210,7 +210,7 @@ class Training:
 
         rows = Rows.seen(self.items, self.encoder.special)
         model = open_model(Checkpoint.open(self.folder), self.task.head, self.task.head_config(), rows, SEED)
-        train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE)
+        train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE, precision="float32")
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)
         return Loop(model, Feed([table], Plan(train, RunConfig(), SEED)), Machine.start("auto"))
 

@@ -565,7 +565,9 @@ class TaskConfig(Checked):
         return _settings(self, "head_layers", "head_dropout", "stride", "max_question", "max_answer_pieces")
 
 
-_PRECISION = Option("auto: bfloat16 on GPUs that support it, else float32.", panel=Panel.MACHINE)
+_PRECISION = Option(
+    "auto: bfloat16 on GPUs, and to train on CPUs, that compute in it; else float32.", panel=Panel.MACHINE
+)
 _MAX_TOKENS = Option("Pieces in the model at once, padding included; lower it if memory runs out.", panel=Panel.MACHINE)
 
 

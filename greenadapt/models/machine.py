@@ -30,6 +30,9 @@ class Machine:
     accelerator: Any
     """accelerate's ``Accelerator``; its own mixed precision is off, see ``autocast``."""
     is_bfloat16: bool
+    """Whether products of matrices are in bfloat16."""
+    trains_in_bfloat16: bool
+    """Whether those of training are."""
 
     @classmethod
     def start(
@@ -59,15 +62,18 @@ class Machine:
                 accelerator.init_trackers("greenadapt", config=_plain(settings or {}))
         if accelerator.num_processes > 1:
             atexit.register(_end_group)
-        is_gpu = accelerator.device.type == "cuda"
-        has_bfloat16 = not is_gpu or torch.cuda.is_bf16_supported(including_emulation=False)
-        if precision == "bfloat16" and not has_bfloat16:
-            raise UsageError(
-                f"--precision bfloat16: {torch.cuda.get_device_name()} has none", "use --precision float32"
-            )
-        if is_gpu:
+        device = accelerator.device.type
+        has_bfloat16 = _has_bfloat16(device)
+        if device == "cuda":
+            if precision == "bfloat16" and not has_bfloat16:
+                raise UsageError(
+                    f"--precision bfloat16: {torch.cuda.get_device_name()} has none", "use --precision float32"
+                )
             torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
-        return cls(accelerator, precision == "bfloat16" or (precision == "auto" and is_gpu and has_bfloat16))
+        chosen = precision == "bfloat16"
+        automatic = precision == "auto" and has_bfloat16
+        # On a CPU, predictions stay those of other CPUs and of compiled models.
+        return cls(accelerator, chosen or (automatic and device == "cuda"), chosen or automatic)
 
     @property
     def device(self) -> torch.device:
@@ -108,10 +114,11 @@ class Machine:
             prepared = self.accelerator.prepare_model(model)
         return torch.compile(prepared, dynamic=True) if compiled else prepared
 
-    def autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self, *, is_training: bool = False) -> AbstractContextManager[Any]:
         """The context in which a model runs: products of matrices in bfloat16 if that is the precision."""
+        is_bfloat16 = self.trains_in_bfloat16 if is_training else self.is_bfloat16
         # That of accelerate replaces the model's forward, for all later runs of the process.
-        return torch.autocast(self.device.type, torch.bfloat16) if self.is_bfloat16 else nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16) if is_bfloat16 else nullcontext()
 
     def alone(self, model: Any) -> AbstractContextManager[Any]:
         """The context in which processes do not exchange the gradients of a prepared model."""
@@ -154,6 +161,14 @@ class Machine:
         """Close the trackers."""
         for tracker in self.accelerator.trackers:
             tracker.finish()
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Whether the GPU, or the CPU by AVX-512 or AMX, multiplies matrices in bfloat16 by instructions of its own."""
+    if device == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    features = torch.cpu.get_capabilities() if device == "cpu" and hasattr(torch.cpu, "get_capabilities") else {}
+    return any(features.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
 
 
 def _end_group() -> None:

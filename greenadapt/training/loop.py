@@ -326,7 +326,7 @@ class Training:
         for number, batch in enumerate(share.batches, 1):
             is_last = number == len(share.batches)
             with nullcontext() if is_last else machine.alone(self._forward_model):
-                with machine.autocast():
+                with machine.autocast(is_training=True):
                     output = self._forward_model(**batch.inputs(self._has_segments), **task)
                 loss = batch.loss_sum(dataset.head, output) * share.weight
                 torch.autograd.backward(loss)

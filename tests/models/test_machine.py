@@ -1,3 +1,4 @@
+import platform
 import re
 import warnings
 from pathlib import Path
@@ -6,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from greenadapt.config import Precision
 from greenadapt.errors import MissingError, UsageError
 from greenadapt.models.machine import Machine, too_large
 
@@ -24,11 +26,41 @@ def test_one_process_on_the_cpu(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about the CPU")
-def test_precision_on_the_cpu() -> None:
-    matrix = torch.ones(2, 2)
-    for precision, expected in (("auto", torch.float32), ("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-        with Machine.start(precision).autocast():  # type: ignore[arg-type]
-            assert (matrix @ matrix).dtype == expected
+@pytest.mark.parametrize(
+    ("precision", "features", "predicting", "training"),
+    [
+        ("auto", {"avx512_bf16": True}, torch.float32, torch.bfloat16),
+        ("auto", {"amx_bf16": True}, torch.float32, torch.bfloat16),
+        ("auto", {"avx2": True, "avx512_bf16": False}, torch.float32, torch.float32),
+        ("auto", None, torch.float32, torch.float32),  # torch before 2.11 does not say
+        ("float32", {"avx512_bf16": True}, torch.float32, torch.float32),
+        ("bfloat16", {}, torch.bfloat16, torch.bfloat16),
+    ],
+)
+def test_precision_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+    precision: Precision,
+    features: dict[str, bool] | None,
+    predicting: Any,
+    training: Any,
+) -> None:
+    if features is None:
+        monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    else:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features, raising=False)
+    machine, matrix = Machine.start(precision), torch.ones(2, 2)
+    with machine.autocast():
+        assert (matrix @ matrix).dtype == predicting
+    with machine.autocast(is_training=True):
+        assert (matrix @ matrix).dtype == training
+
+
+@pytest.mark.skipif(not hasattr(torch.cpu, "get_capabilities"), reason="this torch does not say")
+def test_the_names_of_features_are_those_of_torch() -> None:
+    assert {"avx512_bf16", "amx_bf16"} <= {*torch.cpu.get_capabilities()} or platform.machine() not in (
+        "x86_64",
+        "AMD64",
+    )
 
 
 def test_an_unknown_tracker_is_named_with_the_known_ones() -> None:
