@@ -103,7 +103,7 @@ def demo(session: Session, corpus: str = CORPUS, plan: TaskPlan | None = None) -
     """
     session.progress.note(
         f"adapting {MINILM} to docstrings of Python packages, then fine-tuning both models with three seeds: "
-        "about five minutes on two idle cores"
+        "about four minutes on two idle cores"
     )
     text = TextOptions(heldout=_HELDOUT_SHARE)
     packages = choose_corpus(session, corpus, text).packages
