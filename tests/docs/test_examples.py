@@ -5,7 +5,9 @@ import json
 import re
 import runpy
 import shlex
+from contextlib import redirect_stdout
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from greenadapt.cli import app
+from greenadapt.stages.finetune import request
 from tests.cli.test_commands import text
 from tests.conftest import WORDS, tiny_model_in
-from tests.support.pages import PAGES, Page
+from tests.support.pages import PAGES, Page, module_of
 from tests.support.small_tasks import known_text, ner_file, qa_file, texts_file, worded_model
 
 # The named corpus and model would take minutes.
@@ -24,6 +27,7 @@ TUTORIAL = ["README.md", "docs/install.md", "docs/tutorial.md"]
 """Pages that adapt the offline model; all others adapt a model to papers, under the same names."""
 ELSEWHERE = ["docs/guides/python.md"]
 """Pages that tests of their own run."""
+OUTPUTS = module_of("docs/site/outputs.py")
 NOT_RUN = {"pip", "make", "source", "cd", "mkdir", "python3.11"}
 
 
@@ -63,36 +67,48 @@ def write_files() -> None:
     tiny_model("BertForQuestionAnswering", name="squad-bert")
 
 
-def run_page(page: Page, pages_run: set[str]) -> None:
-    """Run its blocks in order; a command that was run before is left out."""
+def run_page(page: Page, outputs: dict[str, str]) -> None:
+    """Run its blocks in order; a command that was run before is left out.
+
+    A block of text has lines like those that the block above printed.
+    """
+    printed = ""
     for block in page.blocks:
         named = re.match(r"# (\S+\.(?:py|toml))\n", block.text)
         if named:
             Path(named[1]).write_text(block.text)
         elif block.kind == "python":
-            exec(compile(block.text, page.name, "exec"), {"__name__": "__main__"})
+            with redirect_stdout(StringIO()) as output:
+                exec(compile(block.text, page.name, "exec"), {"__name__": "__main__"})
+            printed = output.getvalue()
         elif not block.kind:
             for line in block.text.splitlines():
-                if line not in pages_run:
-                    pages_run.add(line)
-                    run_line(line)
+                if line not in outputs:
+                    outputs[line] = run_line(line)
+            printed = "".join(outputs[line] for line in block.text.splitlines())
+        elif block.kind == "text" and page.path == OUTPUTS.TUTORIAL:
+            OUTPUTS.refreshed(block.text, printed)
 
 
-def run_line(line: str) -> None:
+def run_line(line: str) -> str:
+    """What the command prints, under the names that the page has; then the files that its output goes to."""
     words = shlex.split(line, comments=True)
     program, arguments = words[0], [STAND_INS.get(word, word) for word in words[1:]]
     if program == "greenadapt":
         if arguments[0] == "assess" and "--train" in arguments:
             arguments += ["--folds", "2"]
-        if arguments[0] in ("finetune", "assess") and {"--train", "--tasks"} & {*arguments}:
-            # Of the 600 that would be chosen; self-training needs a model that is sure of some labels.
-            arguments += ["--dry-run"] if "--unlabelled" in arguments else ["--max-steps", "4"]
+        if "--unlabelled" in arguments:
+            arguments += ["--dry-run"]  # it needs a model that is sure of some labels
         to = arguments.index(">") if ">" in arguments else len(arguments)
         result = CliRunner().invoke(app, arguments[:to])
         assert result.exit_code == 0, (line, result.stderr, result.exception)
         for file in arguments[to + 1 :]:
             Path(file).write_text(result.stdout)
-    elif program == "python" and arguments[0] == "-c":
+        printed = re.sub(r"-[0-9a-f]{8}\b", "", result.stderr + result.stdout)  # such a part tells files apart
+        for name, stand_in in STAND_INS.items():
+            printed = printed.replace(stand_in.partition(".")[0], name)
+        return printed
+    if program == "python" and arguments[0] == "-c":
         exec(arguments[1], {})
     elif program == "python":
         runpy.run_path(arguments[0], run_name="__main__")
@@ -100,6 +116,7 @@ def run_line(line: str) -> None:
             path.write_text("".join(path.read_text().splitlines(keepends=True)[:24]))
     else:
         assert program in NOT_RUN, line
+    return ""
 
 
 @pytest.mark.slow
@@ -107,15 +124,16 @@ def run_line(line: str) -> None:
 @pytest.mark.usefixtures("one_thread")
 def test_the_examples_run_as_they_stand(in_tutorial: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "ws"))
-    for command in ("FINETUNE", "PRETRAIN"):
-        monkeypatch.setenv(f"GREENADAPT_{command}_EPOCHS", "1")  # where the page leaves it open
+    # Where the page leaves it open.
+    monkeypatch.setattr(request, "_MIN_STEPS", 4)
+    monkeypatch.setenv("GREENADAPT_PRETRAIN_EPOCHS", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # clean removes unzipped models from it
     monkeypatch.chdir(tmp_path)
     write_files()
-    pages_run: set[str] = set()
+    outputs: dict[str, str] = {}
     for page in PAGES:
         if (page.name in TUTORIAL) == in_tutorial and page.name not in ELSEWHERE:
-            run_page(page, pages_run)
+            run_page(page, outputs)
     folders = Page(Path(__file__).parents[2] / "docs/reference/folders.md").text
     results = [path.parent for path in tmp_path.rglob("manifest.json")]
     assert results

@@ -11,19 +11,14 @@ from types import ModuleType
 
 import pytest
 
-from tests.support.pages import GROUP, PAGES, ROOT, navigation
+from tests.support.pages import GROUP, PAGES, ROOT, module_of, navigation
 
 PARTS = ["README.md", "corpora", "experiments", "benchmarks", "docs", "greenadapt", "zensical.toml"]
 
 
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build", ROOT / "docs/site/build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("docs/site/build.py")
 
 
 @pytest.mark.parametrize(

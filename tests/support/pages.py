@@ -1,11 +1,13 @@
 """README.md and the pages of ``docs/``: their blocks, code and links."""
 
+import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -15,6 +17,16 @@ from greenadapt.cli import app
 ROOT = Path(__file__).parents[2]
 SITE = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]
 GROUP: Any = typer.main.get_command(app)
+
+
+def module_of(script: str) -> ModuleType:
+    """A script of the project, as a module."""
+    spec = importlib.util.spec_from_file_location(Path(script).stem, ROOT / script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True)
