@@ -165,6 +165,7 @@ def test_the_cpu_half_never_loads_torch_or_ray(tmp_path: Path) -> None:
     assert not _loaded_by(f"import {modules}", tmp_path) & {"torch", "transformers", "ray"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--help"], ["w2v", "--help"], ["w2v", "--help-all"]], ids=" ".join)
 def test_help_loads_no_stage(words: list[str], tmp_path: Path) -> None:
     code = (

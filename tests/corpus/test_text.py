@@ -28,6 +28,7 @@ def read(path: Path, **limits: int) -> int:
     return sum(1 for _ in open_corpus(find_recipe(str(path)), path.parent, limits=TextLimits(**limits)).documents())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "suffix", [suffix if suffix == ".gz" else pytest.param(suffix, marks=pytest.mark.long) for suffix in PACKERS]
 )
@@ -41,6 +42,7 @@ def test_a_bomb_is_stopped_by_a_limit_that_an_option_raises(tmp_path: Path, suff
     assert read(path, max_compression=1) > 60_000  # so little is always unpacked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".tar.gz", ".tgz", ".tar.zst"])
 def test_a_bomb_within_an_archive_is_stopped(tmp_path: Path, suffix: str) -> None:
     inner = PACKERS[".gz"](BOMB)
@@ -50,6 +52,7 @@ def test_a_bomb_within_an_archive_is_stopped(tmp_path: Path, suffix: str) -> Non
         read(path)
 
 
+@pytest.mark.slow
 def test_labels_and_vectors_have_the_limit_too(tmp_path: Path) -> None:
     (tmp_path / "a.tsv.gz").write_bytes(PACKERS[".gz"](b"the\tO\n" * 500_000))
     (tmp_path / "a.vec.gz").write_bytes(PACKERS[".gz"](b"the 1.0 2.0\n" * 500_000))

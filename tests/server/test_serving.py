@@ -198,6 +198,7 @@ def test_connections_that_wait_for_their_client_keep_nobody_out(monkeypatch: pyt
         assert [status(port) for _ in range(5)] == [200] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sent", "longest"), [(b"", 2), (HALF, 2), (WHOLE, 2), (HALF_BODY, 4)])
 def test_a_client_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch, sent: bytes, longest: float) -> None:
     with small_server(monkeypatch, limit=8, arrival=0.5) as port, ExitStack() as stack:
@@ -205,6 +206,7 @@ def test_a_client_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch, sent: 
         assert 0.3 < closed_after(connection) < longest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [HALF, WHOLE + HALF, HALF_BODY])
 def test_bytes_that_come_one_by_one_prolong_nothing(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     with small_server(monkeypatch, limit=8, arrival=0.5) as port, ExitStack() as stack:

@@ -92,6 +92,7 @@ def test_refusals_name_what_to_do_and_no_token(
 BOMB = gzip.compress(b" " * (300 << 20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "content", "headers", "says"),
     [
@@ -154,6 +155,7 @@ def test_a_damaged_result_is_not_published(run_alone: Run, hub: Hub, corpus_fold
     assert not hub.files
 
 
+@pytest.mark.slow
 def test_the_card_goes_up_with_plots_and_the_folder_does_not_change(
     run_alone: Run, hub: Hub, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

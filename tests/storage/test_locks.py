@@ -94,6 +94,7 @@ def test_asking_who_holds_it_disturbs_nobody(tmp_path: Path) -> None:
         assert [future.result() for future in asking] == [None, None]
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     """Also where the lock is removed and made again all the time: each adds to a number, and none is lost."""
     code = (

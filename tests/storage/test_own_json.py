@@ -54,6 +54,7 @@ def uses(tree: ast.AST, *names: str) -> bool:
     return any(ast.unparse(node) in names for node in candidates)
 
 
+@pytest.mark.slow
 def test_greenadapts_own_json_is_read_in_one_place() -> None:
     trees = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
     parse = {name for name, tree in trees.items() if uses(tree, "json.loads", "json.load", "json.JSONDecoder")}
@@ -119,6 +120,7 @@ def test_a_missing_key_is_named_wherever_it_is_asked_for(tmp_path: Path) -> None
                 inside["none"]
 
 
+@pytest.mark.slow
 def test_only_files_of_a_bounded_size_are_read(tmp_path: Path) -> None:
     file = tmp_path / "own.json"
     with open(file, "wb") as stream:

@@ -175,6 +175,7 @@ def by_transformers(folder: Path) -> Tokenizer:
     return tokenizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_every_setting_means_what_it_means_to_transformers(tmp_path: Path, model_type: str) -> None:
     plain = vocabulary_folder(tmp_path / "plain", model_type)

@@ -23,6 +23,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, reader in READERS.items() if not reader.needs_models])
 def test_changed_files_are_read_or_refused_in_one_line(texts: Path, name: str) -> None:
     failures = fuzz(READERS[name], texts, 23, N)

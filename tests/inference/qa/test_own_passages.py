@@ -125,6 +125,7 @@ def test_questions_of_data_are_scored_kept_and_the_same_from_python(
         loaded.answer("a", "b", passages=0)
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_a_journal_and_compares(model: Path, papers: str, tmp_path: Path) -> None:
     rows = [{"id": "p", "question": QUESTION, "context": TEXTS[0]}, {"id": "q", "question": "x", "context": " "}]
     (tmp_path / "two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -33,6 +33,7 @@ def head_input(base: Any, states: Tensor) -> Tensor:
     return states[:, 0] if pooler is None else pooler(states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", WITH_MEMORY)
 def test_with_zero_up_projections_it_is_the_plain_model(architecture: str) -> None:
     base, arguments = shared_encoder(architecture), inputs(architecture)

@@ -103,6 +103,7 @@ def batches(inputs: Features, size: int) -> Iterator[Features]:
         yield Features(inputs.ids[part], inputs.types[part], lengths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["BertModel", "RobertaModel"])
 @pytest.mark.parametrize("strategy", ["single", "chunk", "logits"])
 def test_cached_states_are_the_live_ones_rounded(tiny_model: TinyModel, architecture: str, strategy: Any) -> None:
