@@ -74,9 +74,7 @@ class Setting:
         task = task.fit(texts, silent)
         items = task.training(texts, encoder, SEED, silent)
         n_steps = WARM_UP + arguments.steps
-        train = TrainConfig(
-            epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base", precision="float32"
-        )
+        train = TrainConfig(epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base")
         plan = Plan(train, RunConfig(), SEED)
         machine = Machine.start(arguments.precision)
         return cls(checkpoint, general, task, encoder, items, machine, plan, arguments.work)
@@ -164,7 +162,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-length", type=int, default=256)
-    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument(
+        "--precision",
+        default="auto" if torch.cuda.is_available() else "float32",
+        choices=["auto", "float32", "bfloat16"],
+    )
     parser.add_argument("--threads", type=int, help="on a CPU; torch's choice by default")
     parser.add_argument("--work", type=Path, help="folder for the cache; kept and used again where given")
     parser.add_argument("--alone", choices=list(LIMITS), help=argparse.SUPPRESS)

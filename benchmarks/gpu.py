@@ -80,8 +80,13 @@ def f1(lease: Lease) -> Json:
     steps, data = ["--max-steps", lease.n(200, 30)], lease.work / "train.tsv"
     scores = {}
     for kind, options in {"auto": {}, "CPU": {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}}.items():
+        precision = "auto" if kind == "auto" else "float32"
         arguments = ["finetune", "--task", "ner", "--model", lease.work / "small", "--train", data, "--test", data]
-        output = _command(lease, [*arguments, *steps, "--mix", "base", "-o", lease.work / f"f1-{kind}"], options)
+        output = _command(
+            lease,
+            [*arguments, *steps, "--mix", "base", "--precision", precision, "-o", lease.work / f"f1-{kind}"],
+            options,
+        )
         scores[kind] = json.loads(output)["scores"]["mean"]["f1"]
     return {"F1": scores, "check": {"within 3 points": abs(scores["auto"] - scores["CPU"]) < 0.03}}
 

@@ -82,9 +82,7 @@ class Setting:
         items = task.training(texts, encoder, SEED, silent)
         rows = Rows.seen(items, encoder.special)
         n_steps = WARM_UP + arguments.steps
-        train = TrainConfig(
-            epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base", precision="float32"
-        )
+        train = TrainConfig(epochs=n_steps, max_steps=n_steps, batch_size=arguments.batch_size, mix="base")
         plan = Plan(train, RunConfig(), SEED)
         return cls(checkpoint, task, encoder, items, rows, Machine.start(arguments.precision), plan)
 
@@ -178,7 +176,11 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--texts", type=int, nargs="+", default=[1, 32], help="how many are read at once")
     parser.add_argument("--max-length", type=int, default=256)
-    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument(
+        "--precision",
+        default="auto" if torch.cuda.is_available() else "float32",
+        choices=["auto", "float32", "bfloat16"],
+    )
     parser.add_argument("--threads", type=int, help="on a CPU; torch's choice by default")
     arguments = parser.parse_args()
     if arguments.threads:

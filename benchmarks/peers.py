@@ -198,7 +198,9 @@ class Training:
         return cls(folder, task, encoder, task.training(sentences, encoder, SEED, silent))
 
     def own(self) -> Any:
-        """greenadapt's loop."""
+        """greenadapt's loop, on a CPU in float32."""
+        import torch
+
         from greenadapt.checkpoints.reader import Checkpoint
         from greenadapt.config import RunConfig, TrainConfig
         from greenadapt.models.machine import Machine
@@ -210,9 +212,10 @@ class Training:
 
         rows = Rows.seen(self.items, self.encoder.special)
         model = open_model(Checkpoint.open(self.folder), self.task.head, self.task.head_config(), rows, SEED)
-        train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE, precision="float32")
+        train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE)
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)
-        return Loop(model, Feed([table], Plan(train, RunConfig(), SEED)), Machine.start("auto"))
+        machine = Machine.start("auto" if torch.cuda.is_available() else "float32")
+        return Loop(model, Feed([table], Plan(train, RunConfig(), SEED)), machine)
 
     def trainer(self, folder: Path, **options: Any) -> Any:
         """transformers' Trainer, with its defaults."""

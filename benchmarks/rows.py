@@ -99,9 +99,7 @@ def train(arguments: argparse.Namespace, size: int, *, every_row: bool) -> dict[
     else:
         rows = Rows.of(items, PAD, ())
         model = open_model(checkpoint, HEAD, LABELS, rows, SEED)
-    config = TrainConfig(
-        epochs=1, batch_size=arguments.batch_size, weight_decay=arguments.weight_decay, precision="float32"
-    )
+    config = TrainConfig(epochs=1, batch_size=arguments.batch_size, weight_decay=arguments.weight_decay)
     feed = Feed([TaskDataset.of(items, rows, HEAD, PAD)], Plan(config, RunConfig(), SEED))
     training = Training(model, feed, machine)
     seconds, begin = [], time.perf_counter()

@@ -37,7 +37,7 @@ def timed(sides: Mapping[str, Iterator[Any]], n_steps: int) -> Timed:
 
 def setting_lines(title: str, lengths: Sequence[int], machine: Any) -> list[str]:
     """Lines about the machine, the setting, and the lengths of the texts in pieces."""
-    precision = "bfloat16" if machine.is_bfloat16 else "float32"
+    precision = "bfloat16" if machine.trains_in_bfloat16 else "float32"
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     return [
         f"{title} on {device}, {precision}, torch {torch.__version__}",

@@ -566,7 +566,7 @@ class TaskConfig(Checked):
 
 
 _PRECISION = Option(
-    "auto: bfloat16 on GPUs, and to train on CPUs, that compute in it; else float32.", panel=Panel.MACHINE
+    "auto: bfloat16 on GPUs that compute in it; on CPUs that do, only in training; else float32.", panel=Panel.MACHINE
 )
 _MAX_TOKENS = Option("Pieces in the model at once, padding included; lower it if memory runs out.", panel=Panel.MACHINE)
 

@@ -2,7 +2,8 @@
 
     python docs/site/outputs.py [DIR]
 
-It takes half an hour. DIR is an empty folder, by default a temporary one; the installation is left out.
+It takes half an hour. DIR is an empty folder, by default a temporary one; the installation is left out. Figures in the
+sentences of the page have to be changed by hand.
 """
 
 import os
@@ -21,10 +22,10 @@ LEFT_OUT = "…"
 
 
 def refreshed(shown: str, printed: str) -> str:
-    """``shown``, lines of an earlier output, with the lines of ``printed`` that begin with the same words, in order.
+    """``shown``, lines of an earlier output, with the lines of ``printed`` that begin alike, in order.
 
-    Digits are not compared. ``…`` stands for lines, or at the end of a line for parts between commas, that are left
-    out. Raises ``ValueError`` for a line without another in ``printed``.
+    ``…`` stands for lines, or at the end of a line for parts between commas, that are left out. Raises ``ValueError``
+    if no line of ``printed`` begins like one of ``shown``.
     """
     lines = iter(printed.splitlines())
     return "".join(f"{_refreshed(line, lines)}\n" for line in shown.splitlines())
@@ -42,8 +43,8 @@ def _refreshed(shown: str, printed: Iterator[str]) -> str:
 
 
 def _begin(line: str) -> str:
-    """The first word of a line and the blanks before it, a number as a single digit and a rule as a single dash."""
-    begin = re.match(r"\s*\S*", line.rstrip())
+    """The first word of a line, after a colon two more, and the blanks before; numbers are alike, and so are rules."""
+    begin = re.match(r"\s*\S*(?<=:) \S+ \S+|\s*\S*", line.rstrip())
     return re.sub(r"\d[\d.,]*", "0", re.sub("─+", "─", begin[0] if begin else ""))
 
 
@@ -55,7 +56,8 @@ def run(kind: str, text: str, folder: Path) -> str:
         return ""
     command = [sys.executable, "-c", text] if kind == "python" else ["bash", "-e", "-c", text]
     search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    variables = {**os.environ, "PATH": search, "GREENADAPT_HOME": str(folder / "workspace"), "COLUMNS": "140"}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GREENADAPT_")}
+    variables = {**own, "PATH": search, "GREENADAPT_HOME": str(folder / "workspace"), "COLUMNS": "140"}
     process = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
     if process.returncode:
         raise SystemExit(f"{text.strip()}: exit code {process.returncode}\n{process.stderr}")
@@ -67,6 +69,8 @@ def main() -> None:
     """Write the page anew."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="tutorial-"))
     folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise SystemExit(f"{folder} is not empty: what lies there would not be made again")
     printed = ""
 
     def block(match: re.Match[str]) -> str:
@@ -74,7 +78,7 @@ def main() -> None:
         kind, text = match.groups()
         if kind == "text":
             return f"```text\n{refreshed(text, printed)}```"
-        if not text.startswith(INSTALLATION):
+        if kind in ("", "python") and not text.startswith(INSTALLATION):
             sys.stdout.write(f"{text.strip()}\n")
             printed = run(kind, text, folder)
             sys.stdout.write(f"{printed}\n")

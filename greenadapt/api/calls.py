@@ -362,7 +362,7 @@ def load(
         margin: With the mean, read the base tokenization only where the two most probable labels or answers are less
             than this apart.
         seed: Which of the folder's seeds predicts; by default the first.
-        precision: ``"auto"`` is bfloat16 on GPUs, and to train on CPUs, that compute in it; else float32.
+        precision: ``"auto"`` is bfloat16 on GPUs that compute in it; on CPUs that do, only in training; else float32.
         max_tokens: Pieces in the model at once, padding included.
         max_length: Length of a window in pieces.
         memory: The general model used as memory, if it was moved.

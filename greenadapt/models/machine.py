@@ -72,7 +72,7 @@ class Machine:
             torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
         chosen = precision == "bfloat16"
         automatic = precision == "auto" and has_bfloat16
-        # On a CPU, predictions stay those of other CPUs and of compiled models.
+        # On a CPU predictions are in float32, so that they equal those of other CPUs and of compiled models.
         return cls(accelerator, chosen or (automatic and device == "cuda"), chosen or automatic)
 
     @property
@@ -164,7 +164,7 @@ class Machine:
 
 
 def _has_bfloat16(device: str) -> bool:
-    """Whether the GPU, or the CPU by AVX-512 or AMX, multiplies matrices in bfloat16 by instructions of its own."""
+    """Whether the GPU, or an x86 CPU by AVX-512 or AMX, has instructions for products of matrices in bfloat16."""
     if device == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     features = torch.cpu.get_capabilities() if device == "cpu" and hasattr(torch.cpu, "get_capabilities") else {}

@@ -48,7 +48,7 @@ _BATCH = 1000  # texts encoded at a time
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """The size of the demo's training and test; three seeds of both models take about four minutes on two cores.
+    """The size of the demo's training and test; three seeds of both models take about three minutes on two cores.
 
     The learning rate was tuned with the base model on other sentences of the same packages, the epochs for speed. Both
     models make the same number of steps: the base model reads each sentence twice, the adapted model in both
@@ -103,7 +103,7 @@ def demo(session: Session, corpus: str = CORPUS, plan: TaskPlan | None = None) -
     """
     session.progress.note(
         f"adapting {MINILM} to docstrings of Python packages, then fine-tuning both models with three seeds: "
-        "about four minutes on two idle cores"
+        "four to five minutes on two idle cores"
     )
     text = TextOptions(heldout=_HELDOUT_SHARE)
     packages = choose_corpus(session, corpus, text).packages

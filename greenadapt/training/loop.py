@@ -80,7 +80,6 @@ def remove_state(folder: Path) -> None:
 # Settings that determine the trained weights; a state can be resumed only with the same ones.
 _RESUME_SETTINGS = (
     *("mix", "agreement", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip"),
-    "precision",
 )
 # The state of Adam per weight; weights of a single task have made fewer steps than shared ones.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -258,8 +257,8 @@ class Training:
     def restore(self, folder: Path) -> bool:
         """Restore the state in ``folder``, before ``train_steps``; return ``False`` if there is none.
 
-        Raises ``ConflictError`` if it is of other settings, another model or other examples, ``InputError`` if it is
-        broken.
+        Raises ``ConflictError`` if it is of other settings or examples, another precision or model, ``InputError`` if
+        it is broken.
         """
         state = load_state(folder)
         number, shrink, plan = 0, 1.0, ""
@@ -294,6 +293,7 @@ class Training:
         """A hash of the settings, the examples, and the names and shapes of the weights."""
         settings = self._plan.train.settings()
         resume_settings = {name: settings[name] for name in _RESUME_SETTINGS if name in settings}
+        resume_settings["precision"] = "bfloat16" if self._machine.trains_in_bfloat16 else "float32"
         facts = [self._feed.facts, self._plan.seed, resume_settings, _MOMENTS]
         shapes = [[name, list(weight.shape)] for name, weight in zip(self._names, self._weights, strict=True)]
         digest = hashlib.sha256(json.dumps([facts, shapes]).encode())

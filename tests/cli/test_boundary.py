@@ -238,21 +238,21 @@ sys.argv = ["greenadapt", "--version"]
 try:
     main()
 finally:
-    waiting = (os.environ.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OPENBLAS_THREAD_TIMEOUT"))
-    print(*waiting, {"numpy", "torch"} & {*sys.modules})
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OPENBLAS_THREAD_TIMEOUT")
+    print(*map(os.environ.get, names), {"numpy", "torch"} & {*sys.modules})
 """
 
 
 @pytest.mark.parametrize(
     ("users", "policy"),
     [
-        ({}, "None 1000 4"),
-        ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE None 4"),
-        ({"GOMP_SPINCOUNT": "7", "OPENBLAS_THREAD_TIMEOUT": "9"}, "None 7 9"),
+        ({}, "None 1000 0 4"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE None None 4"),
+        ({"GOMP_SPINCOUNT": "7", "OPENBLAS_THREAD_TIMEOUT": "9"}, "None 7 0 9"),
     ],
 )
 def test_threads_spin_briefly_unless_the_user_says_otherwise(users: dict[str, str], policy: str) -> None:
-    settings = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OPENBLAS_THREAD_TIMEOUT")
+    settings = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OPENBLAS_THREAD_TIMEOUT")
     kept = {name: value for name, value in os.environ.items() if name not in settings}
     process = subprocess.run([sys.executable, "-c", WAITING], env=kept | users, capture_output=True, text=True)
     assert process.stdout.splitlines()[-1] == f"{policy} set()"  # set before numpy and torch read it

@@ -70,7 +70,7 @@ def write_files() -> None:
 def run_page(page: Page, outputs: dict[str, str]) -> None:
     """Run its blocks in order; a command that was run before is left out.
 
-    A block of text has lines like those that the block above printed.
+    In the tutorial each line of a block of text begins as a line that the block above printed.
     """
     printed = ""
     for block in page.blocks:

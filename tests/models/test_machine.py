@@ -32,7 +32,7 @@ def test_one_process_on_the_cpu(capfd: pytest.CaptureFixture[str]) -> None:
         ("auto", {"avx512_bf16": True}, torch.float32, torch.bfloat16),
         ("auto", {"amx_bf16": True}, torch.float32, torch.bfloat16),
         ("auto", {"avx2": True, "avx512_bf16": False}, torch.float32, torch.float32),
-        ("auto", None, torch.float32, torch.float32),  # torch before 2.11 does not say
+        ("auto", None, torch.float32, torch.float32),  # an older torch does not say
         ("float32", {"avx512_bf16": True}, torch.float32, torch.float32),
         ("bfloat16", {}, torch.bfloat16, torch.bfloat16),
     ],

@@ -134,8 +134,13 @@ def test_trackers_get_each_step_and_each_score(model: Path, tmp_path: Path, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Path, precision: Precision) -> None:
+@pytest.mark.parametrize(
+    ("precision", "in_bfloat16"), [("float32", ()), ("bfloat16", ("train", "dev", "test")), ("auto", ("train",))]
+)
+def test_training_and_evaluation_run_in_the_precision(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Precision, in_bfloat16: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     setup = replace(make_setup(model, tmp_path, max_steps=3), machine=Machine.start(precision))
     run, seen = FinetuneRun(setup, 0, tmp_path / "seed"), Counter[tuple[str, bool]]()
     phase = "train"
@@ -148,7 +153,7 @@ def test_training_and_evaluation_run_in_the_precision(model: Path, tmp_path: Pat
     run.train()
     phase = "test"
     run.finish(tmp_path / "whole", is_first_seed=True)
-    assert set(seen) == {(name, precision == "bfloat16") for name in ("train", "dev", "test")}
+    assert set(seen) == {(name, name in in_bfloat16) for name in ("train", "dev", "test")}
 
 
 @pytest.mark.slow
