@@ -53,10 +53,15 @@ def test_rows_for_words(run_alone: Run, tmp_path: Path, family: str) -> None:
 
     plain, plain_base = (transformers.AutoTokenizer.from_pretrained(path) for path in (folder, base))
     assert plain.eos_token == "</s>"
+    new_rows = range(before.n_rows, after.n_rows)
+    hidden = {row for row in new_rows if plain.convert_ids_to_tokens(row).startswith("unused row")}
+    assert len(hidden) < len(new_rows) / 20  # words that the plain tokenizer never finds
     n_found = 0
     for line in [*real_lines(), *ODD]:
         encoding, ids = dual.encode(line), plain(line, add_special_tokens=False)["input_ids"]
         assert encoding.base.ids.tolist() == tokenizer.encode(line, add_special_tokens=False).ids
+        if hidden & {*encoding.expanded.ids.tolist()}:
+            continue
         assert encoding.expanded.ids.tolist() == ids or (family == "T5" and line in ODD)
         if family != "T5":  # whose plain tokenizer leaves out spaces before added words
             assert plain.decode(ids) == plain_base.decode(encoding.base.ids)
