@@ -20,7 +20,7 @@ help: ## show this list
 demo: .venv/installed ## adapt a real model to a real corpus, offline; shows what that gained and cost
 	$(BIN)/greenadapt demo --workspace demo
 
-check: lint ## lint, types and unit tests: what to run before a commit (about a minute)
+check: lint ## lint, types and unit tests: what to run before a commit (a minute or two)
 	$(PYTEST) -m "not slow" --ignore tests/integration --ignore tests/benchmarks
 
 test: .venv/installed ## lint, types and every test (some minutes)

@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from turns import HEADINGS, WARM_UP, ratios, setting_lines, timed
+from turns import HEADINGS, PRECISION, WARM_UP, ratios, setting_lines, timed
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
@@ -162,11 +162,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-length", type=int, default=256)
-    parser.add_argument(
-        "--precision",
-        default="auto" if torch.cuda.is_available() else "float32",
-        choices=["auto", "float32", "bfloat16"],
-    )
+    parser.add_argument("--precision", default=PRECISION, choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--threads", type=int, help="on a CPU; torch's choice by default")
     parser.add_argument("--work", type=Path, help="folder for the cache; kept and used again where given")
     parser.add_argument("--alone", choices=list(LIMITS), help=argparse.SUPPRESS)

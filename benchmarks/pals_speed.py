@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from turns import HEADINGS, WARM_UP, ratios, setting_lines, timed
+from turns import HEADINGS, PRECISION, WARM_UP, ratios, setting_lines, timed
 
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
@@ -176,11 +176,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--texts", type=int, nargs="+", default=[1, 32], help="how many are read at once")
     parser.add_argument("--max-length", type=int, default=256)
-    parser.add_argument(
-        "--precision",
-        default="auto" if torch.cuda.is_available() else "float32",
-        choices=["auto", "float32", "bfloat16"],
-    )
+    parser.add_argument("--precision", default=PRECISION, choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--threads", type=int, help="on a CPU; torch's choice by default")
     arguments = parser.parse_args()
     if arguments.threads:

@@ -199,7 +199,7 @@ class Training:
 
     def own(self) -> Any:
         """greenadapt's loop, on a CPU in float32."""
-        import torch
+        from turns import PRECISION
 
         from greenadapt.checkpoints.reader import Checkpoint
         from greenadapt.config import RunConfig, TrainConfig
@@ -214,8 +214,7 @@ class Training:
         model = open_model(Checkpoint.open(self.folder), self.task.head, self.task.head_config(), rows, SEED)
         train = TrainConfig(mix="base", epochs=1, batch_size=BATCH, learning_rate=RATE)
         table = TaskDataset.of(self.items, rows, self.task.head, self.encoder.special.pad)
-        machine = Machine.start("auto" if torch.cuda.is_available() else "float32")
-        return Loop(model, Feed([table], Plan(train, RunConfig(), SEED)), machine)
+        return Loop(model, Feed([table], Plan(train, RunConfig(), SEED)), Machine.start(PRECISION))
 
     def trainer(self, folder: Path, **options: Any) -> Any:
         """transformers' Trainer, with its defaults."""

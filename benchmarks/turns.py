@@ -8,9 +8,13 @@ from typing import Any
 
 import torch
 
+from greenadapt.config import Precision
+
 WARM_UP = 5
 """Steps of each side that are not timed."""
 AT_A_TURN = 2
+PRECISION: Precision = "auto" if torch.cuda.is_available() else "float32"
+"""Of training beside other programs, which train in float32 on a CPU."""
 
 
 @dataclass(frozen=True)

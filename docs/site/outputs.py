@@ -2,8 +2,8 @@
 
     python docs/site/outputs.py [DIR]
 
-It takes half an hour. DIR is an empty folder, by default a temporary one; the installation is left out. Figures in the
-sentences of the page have to be changed by hand.
+It takes a quarter of an hour. DIR is an empty folder, by default a temporary one; the installation is left out.
+Figures in the sentences of the page have to be changed by hand.
 """
 
 import os

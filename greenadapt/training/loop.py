@@ -79,8 +79,8 @@ def remove_state(folder: Path) -> None:
 
 # Settings that determine the trained weights; a state can be resumed only with the same ones.
 _RESUME_SETTINGS = (
-    *("mix", "agreement", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip"),
-)
+    "mix", "agreement", "epochs", "max_steps", "learning_rate", "warmup", "batch_size", "weight_decay", "clip",
+)  # fmt: skip
 # The state of Adam per weight; weights of a single task have made fewer steps than shared ones.
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
@@ -272,7 +272,7 @@ class Training:
             return False
         if plan != self._fingerprint:
             raise ConflictError(
-                f"{folder} is the state of a run with other settings, another model or other examples",
+                f"{folder} is the state of a run with other settings or examples, another model or another precision",
                 "use those again, or remove it to start over",
             )
         self.number, self.shrink = number, shrink

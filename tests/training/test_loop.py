@@ -185,6 +185,8 @@ def test_a_state_of_other_settings_is_refused(tiny_model: Build, tmp_path: Path)
     ):
         with pytest.raises(ConflictError, match="other settings"):
             _training(_model(tiny_model), **changes).restore(tmp_path / "state")
+    with pytest.raises(ConflictError, match="precision"):  # as if auto had chosen it on another machine
+        Training(_model(tiny_model), _feed(PLAN), Machine.start("bfloat16")).restore(tmp_path / "state")
     assert _training(_model(tiny_model), _with({}, max_tokens=100)).restore(tmp_path / "state")
 
 
