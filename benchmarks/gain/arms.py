@@ -32,8 +32,8 @@ class Arm:
     """Of ``ExpandConfig``; ``None`` leaves the model as it is."""
     map: Options = field(default_factory=dict)
     """Of ``AlignConfig``."""
-    vectors: Options = field(default_factory=dict)
-    """Of ``W2VConfig``."""
+    vectors: Options | None = field(default_factory=dict)
+    """Of ``W2VConfig``; ``None`` leaves rate and epochs to the size of the text, as ``adapt`` does."""
     training: Options = field(default_factory=dict)
     """Of ``TrainConfig``."""
     self_training: bool = False
@@ -64,10 +64,11 @@ ARMS: dict[str, Arm] = {
     "blend": Arm({"rows": "blend"}),
     "form": Arm({"rows": "form"}),
     "both": Arm({"rows": "form"}, training={"mix": "both"}),
+    "default": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}),  # adapt and finetune without options
     "pieces-both": Arm({"rows": "pieces"}, training={"mix": "both"}),  # knows the words, and nothing of the text
     "random-both": Arm({"rows": "pieces"}, training={"mix": "both"}, peer="random"),
     "dropout": Arm(training={"mix": "both"}, trial="dropout"),  # a second tokenization without any words
-    "agree": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}),
+    "agree": Arm({"rows": "form"}, vectors=None, training={"mix": "both", "agreement": 1.0}),
     "self-training": Arm({"rows": "form"}, training={"mix": "both"}, self_training=True),
     "base-self-training": Arm(self_training=True),  # the control of self-training
     "slash": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, trial="slash"),
@@ -106,12 +107,14 @@ def adapted_model(session: Session, corpus: Path, model: str, arm: Arm, folder: 
         return model
     vectors, fitted, rows = _vectors_of(arm), AlignConfig(**arm.map), ExpandConfig(**arm.rows)
     target = _place_of(corpus, model, folder)
+    settings = [_vector_settings(arm), changed_settings(fitted), changed_settings(rows)]
     trained, aligned, expanded = (
-        target / f"{stage}-{hash_json([changed_settings(config) for config in configs])[:8]}"
-        for stage, *configs in (("w2v", vectors), ("align", vectors, fitted), ("expand", vectors, fitted, rows))
+        target / f"{stage}-{hash_json(settings[:n_configs])[:8]}"
+        for n_configs, stage in enumerate(("w2v", "align", "expand"), start=1)
     )
     if not trained.is_dir():
-        w2v(replace(session, out=trained), str(corpus), model, vectors, TextOptions())
+        named = {"workers"} if arm.vectors is None else None
+        w2v(replace(session, out=trained), str(corpus), model, vectors, TextOptions(), named)
     if not aligned.is_dir():
         align(replace(session, out=aligned), None, model, fitted, trained)
     if not expanded.is_dir():
@@ -126,12 +129,17 @@ def described(corpus: Path, arm: Arm) -> Json:
     text = hash_file(corpus)
     if arm.pretraining is not None:
         return {"text": text, "pretraining": plain(dict(arm.pretraining))}
-    stages = {"vectors": _vectors_of(arm), "map": AlignConfig(**arm.map), "rows": ExpandConfig(**(arm.rows or {}))}
-    return {"text": text, **{stage: changed_settings(config) for stage, config in stages.items()}, "peer": arm.peer}
+    stages = {"map": AlignConfig(**arm.map), "rows": ExpandConfig(**(arm.rows or {}))}
+    settings = {stage: changed_settings(config) for stage, config in stages.items()}
+    return {"text": text, "vectors": _vector_settings(arm), **settings, "peer": arm.peer}
 
 
 def _vectors_of(arm: Arm) -> W2VConfig:
-    return W2VConfig(**{"workers": 1, **arm.vectors})  # one worker gives the same vectors every time
+    return W2VConfig(**{"workers": 1, **(arm.vectors or {})})  # one worker gives the same vectors every time
+
+
+def _vector_settings(arm: Arm) -> Json | str:
+    return "by the size of the text" if arm.vectors is None else changed_settings(_vectors_of(arm))
 
 
 def _place_of(corpus: Path, model: str, folder: Path) -> Path:
