@@ -317,7 +317,7 @@ class AdaptedModel(EncoderModel):
 
     @checked_call
     def neighbours(self, *words: str, top: Count = 5, progress: bool | Progress = False) -> NeighbourList:
-        """The wordpieces and domain words nearest to words in both spaces, before and after alignment.
+        """The added words and wordpieces whose rows are nearest, and the neighbours of the word vectors.
 
         Args:
             words: Words, as the model's tokenizer splits them.
@@ -329,7 +329,7 @@ class AdaptedModel(EncoderModel):
 
         Raises:
             UsageError: If there is no word.
-            MissingError: If no word has a vector, or the map's folder is not where it was.
+            MissingError: If no word has a row or a vector.
 
         Examples:
             >>> adapted.neighbours("tachycardia", top=3)
@@ -341,7 +341,7 @@ class AdaptedModel(EncoderModel):
         if not words:
             raise UsageError("no word", "give one or more")
         session = make_session(SessionOptions(), progress)
-        return NeighbourList(neighbours(session, None, None, words, top, self._aligned.path))
+        return NeighbourList(neighbours(session, None, str(self.folder), words, top))
 
     @checked_call
     def to_sentence_transformers(self, views: Literal["mean", "expanded"] = "mean", **options: Any) -> Any:

@@ -32,8 +32,7 @@ def demo(
     if as_json:
         print_json(report.as_dict())
         return
-    aligned = [row for row in report.neighbours if row.view.startswith(("aligned", "word vector → word vectors"))]
-    print_neighbours(aligned, 4)
+    print_neighbours([row for row in report.neighbours if row.view.startswith("row")], 4)
     pieces, words = report.fertility, report.fertility["words"]
     print_table(
         f"Pieces per word on {words:,} words of held-out documents",

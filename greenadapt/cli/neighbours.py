@@ -13,7 +13,7 @@ Words = Annotated[list[str], typer.Argument(help="Words, as the model's tokenize
 Top = Annotated[int, basic("--top", "Number of neighbours of each word.")]
 
 
-@app.command(epilog=examples("neighbours tuple generator -c pydocs -m minilm"))
+@app.command(epilog=examples("neighbours --model adapted tuple generator", "neighbours --corpus pydocs tuple"))
 def neighbours(
     ctx: typer.Context,
     *,
@@ -26,9 +26,10 @@ def neighbours(
     variant: o.VariantOfResults = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the nearest neighbours of words in both spaces.
+    """Show the nearest neighbours of words.
 
-    They are wordpieces and domain words, before and after alignment.
+    They are the added words and wordpieces whose rows in the adapted model are nearest, and the neighbours of the
+    word vectors.
     """
     from greenadapt.cli.output.console import print_json
     from greenadapt.cli.output.printing import print_neighbours

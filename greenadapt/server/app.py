@@ -50,7 +50,7 @@ class Endpoints:
         limit = config.max_queue
         self._batches = Batcher[PredictionItem, ByView](predict, lambda item: item.size, limit)
         self._near = Batcher[tuple[ServedModel, str, int], Json](
-            lambda items: [model.near.near(word, top) for model, word, top in items], lambda _: 1, limit
+            lambda items: [model.near(word, top) for model, word, top in items], lambda _: 1, limit
         )
         self._texts = Batcher[tuple[OwnPassages, Question], list[Question]](
             lambda items: [[*passages.questions([question])] for passages, question in items],

@@ -1,17 +1,15 @@
 """The models that the server opens, and the neighbours of their words."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from starlette.exceptions import HTTPException
 
 from greenadapt.checkpoints.layout import TASK_FILE, is_multitask, task_names
-from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.errors import InputError, UsageError
@@ -20,75 +18,11 @@ from greenadapt.inference.search.words import Words, words_of
 from greenadapt.models.streaming import pooled_output
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.server.guard import TooLargeError
-from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, expanded
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, merge_candidates, ranked
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
-from greenadapt.tokenization.dual_tokenizer import DualTokenizer
-from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
-from greenadapt.vectors.neighbours import near_names, nearest
-
-
-@dataclass(frozen=True, eq=False)
-class NearRows:
-    """The rows of a model with added words: those of the base model's pieces, then those of the added words.
-
-    It needs only the model's folder; ``greenadapt neighbours`` also reads the word vectors.
-    """
-
-    rows: Array
-    """(n, dim), memory-mapped."""
-    n_base: int
-    labels: Sequence[str]
-    """The word or piece of each row."""
-    words: Mapping[str, int]
-    """Word → its row, the added row if it has two."""
-    hidden: Sequence[int]
-    """Rows of special tokens, which are nobody's neighbours."""
-    splitter: WordSplitter
-
-    @classmethod
-    def open(cls, folder: Path) -> "NearRows":
-        """The rows of the model in ``folder``."""
-        checkpoint = Checkpoint.open(folder)
-        tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)
-        vocabulary, added = BaseVocabulary(tokenizer.base), tokenizer.added.all_surfaces()
-        first = tokenizer.added.first_id
-        pieces = [tokenizer.base.id_to_token(row) or f"[{row}]" for row in range(first)]
-        words = {**vocabulary.whole_words, **{word: first + i for i, word in enumerate(added)}}
-        hidden = sorted(vocabulary.special_ids)
-        return cls(checkpoint.embedding(), first, [*pieces, *added], words, hidden, WordSplitter(tokenizer.base))
-
-    def near(self, word: str, top: int) -> Json:
-        """The ``top`` added words and the ``top`` wordpieces whose rows are nearest to the row of ``word``, by cosine.
-
-        Raises ``HTTPException``: 400 for anything but one word, 404 for a word without a row.
-        """
-        parts = self.splitter.split(word)
-        if len(parts) != 1:
-            raise HTTPException(400, f"{word!r} is {len(parts)} words as the model splits it: give one word at a time")
-        [word] = parts
-        if word not in self.words:
-            names = near_names(word, self.words)
-            hint = f"near: {', '.join(names)}" if names else "give one of the corpus, or of the base model"
-            raise HTTPException(404, f"no row for {word!r}: {hint}")
-        row = self.words[word]
-        added, pieces = self._nearest(row, self.n_base, len(self.labels), top), self._nearest(row, 0, self.n_base, top)
-        return {"word": word, "is_added": row >= self.n_base, "added": added, "pieces": pieces}
-
-    def _nearest(self, row: int, begin: int, end: int, top: int) -> list[Json]:
-        """The nearest of the rows from ``begin`` up to ``end``, without those of the same word, which may be two."""
-        hidden = [number - begin for number in (row, *self.hidden) if begin <= number < end]
-        exclude = np.array([hidden or [-1]], np.int64)
-        k = min(2 * top + 1, end - begin)
-        indices, cosines = nearest(self.rows[row : row + 1], self.rows[begin:end], k, exclude)
-        neighbours: dict[str, float] = {}
-        for index, cosine in zip(indices[0].tolist(), cosines[0].tolist(), strict=True):
-            if index >= 0 and (label := self.labels[begin + index]) != self.labels[row]:
-                neighbours.setdefault(label, cosine)
-        return [{"word": label, "cosine": cosine} for label, cosine in list(neighbours.items())[:top]]
-
+from greenadapt.vectors.neighbours import ModelRows, near_names
 
 WORDS = "words"
 """The kind of a model that has added words and no task."""
@@ -184,10 +118,29 @@ class ServedModel:
         """Read the weights; raises what ``OpenedModel.open`` raises."""
         return cls(source, None if source.task is None else OpenedModel.open([source.task], reading))
 
+    def near(self, word: str, top: int) -> Json:
+        """The ``top`` added words and the ``top`` wordpieces whose rows are nearest to the row of ``word``, by cosine.
+
+        Raises ``HTTPException``: 400 for anything but one word, 404 for a word without a row.
+        """
+        parts = self._rows.splitter.split(word)
+        if len(parts) != 1:
+            raise HTTPException(400, f"{word!r} is {len(parts)} words as the model splits it: give one word at a time")
+        [word] = parts
+        if word not in self._rows.words:
+            names = near_names(word, self._rows.words)
+            hint = f"near: {', '.join(names)}" if names else "give one of the corpus, or of the base model"
+            raise HTTPException(404, f"no row for {word!r}: {hint}")
+        added, pieces = (
+            [{"word": label, "cosine": cosine} for label, cosine in nearest_rows]
+            for nearest_rows in (self._rows.near_added(word, top), self._rows.near_pieces(word, top))
+        )
+        return {"word": word, "is_added": self._rows.words[word] >= self._rows.n_base, "added": added, "pieces": pieces}
+
     @cached_property
-    def near(self) -> NearRows:
-        """Neighbours of words, read on first use."""
-        return NearRows.open(self.source.folder)
+    def _rows(self) -> ModelRows:
+        """Read on first use."""
+        return ModelRows.open(self.source.folder)
 
     @cached_property
     def words(self) -> Words:

@@ -20,6 +20,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig
+from greenadapt.corpus.prepared import VOCABULARY_FILE, read_vocabulary
 from greenadapt.cost import total
 from greenadapt.errors import ConflictError, MissingError
 from greenadapt.report.cards import AdaptedCard
@@ -28,12 +29,16 @@ from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors
 from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of, unnamed
 from greenadapt.storage.files import Json, expanded, hash_file, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
-from greenadapt.storage.results import Manifest, Result, found_at, open_result, read_manifest, result_behind, verified
+from greenadapt.storage.results import Result, found_at, open_result, read_manifest, result_behind, verified
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.export import ExportReport, export_tokenizers
 from greenadapt.vectors.alignment import Alignment
 from greenadapt.vectors.quality import MIN_OVERLAP
 from greenadapt.vectors.rows import Expansion, replacements
+
+N_COUNTED = 200_000
+"""The most frequent words of a text, whose pieces are counted."""
 
 
 def expand(
@@ -145,6 +150,7 @@ def run_expand(
         if recipe.name == MAP and (map_figures := aligned.manifest.facts["heldout"]["figures"]):
             figures = {MAP: map_figures}
         facts["rows"] = {"recipe": recipe.name, "heldout": figures}
+        facts["pieces_per_word"] = _pieces_per_word(aligned, work)
         if fitting.method != "random" or not recipe.needs_map:
             session.warn_or_note(_warning, facts, current)
         write_json(work / FACTS_FILE, {"greenadapt": __version__, **facts, "config": asdict(config), **counts})
@@ -178,25 +184,36 @@ def write_adapted(expansion: Expansion, work: Path) -> ExportReport:
     return export_tokenizers(vocabulary, folder, work, entries, first_id, config.oov, is_generative=is_generative)
 
 
-def _manifests(aligned: Result, *, imported: bool) -> list[Manifest]:
-    """The manifests of corpus, word vectors and map, without removed results and those before them."""
-    manifests, path = [aligned.manifest], aligned.path
-    if imported:
-        return manifests
+def _folders_behind(aligned: Result) -> list[Path]:
+    """The folders of corpus, word vectors and map, without removed results and those before them."""
+    folders = [aligned.path]
     for name in ("vectors", "corpus"):
-        folder = result_behind(manifests[0].inputs[name], path)
+        entry = read_manifest(folders[0]).inputs.get(name)  # imported vectors have no corpus
+        folder = None if entry is None else result_behind(entry, folders[0])
         if folder is None:
             break
-        path = folder
-        manifests.insert(0, read_manifest(path))
-    return manifests
+        folders.insert(0, folder)
+    return folders
+
+
+def _pieces_per_word(aligned: Result, adapted: Path) -> dict[str, float] | None:
+    """The pieces of a word of the text in both tokenizations, on average over its most frequent words; ``None`` if the
+    text's result was removed.
+    """
+    vocabulary = _folders_behind(aligned)[0] / VOCABULARY_FILE
+    if not vocabulary.is_file():
+        return None
+    words, counts = read_vocabulary(vocabulary)
+    before, after = DualTokenizer.load(adapted).pieces_of_words(words[:N_COUNTED])
+    weights = counts[:N_COUNTED]
+    total_count = max(int(weights.sum()), 1)
+    return {"before": float(before @ weights) / total_count, "after": float(after @ weights) / total_count}
 
 
 def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, outcome: Outcome, cost: Json) -> str:
     facts = outcome.facts
     checkpoint = Checkpoint.open(work, generative=True)
-    imported = fitted_vectors(aligned).imported
-    model, manifests = short(facts["model"]["source"]), _manifests(aligned, imported=imported)
+    model, manifests = short(facts["model"]["source"]), [read_manifest(folder) for folder in _folders_behind(aligned)]
     card = AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
         base=base_id(model_of(aligned)),
@@ -208,7 +225,7 @@ def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, o
         expand=asdict(config),
         counts=outcome.counts,
         rows=facts["rows"],
-        imported=imported,
+        imported=fitted_vectors(aligned).imported,
         head=checkpoint.architecture.heads[0] if checkpoint.architecture.is_generative else "",
         has_output=checkpoint.untied_output() is not None,
         reads_sentences=reads_sentences(work),

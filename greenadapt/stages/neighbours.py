@@ -1,6 +1,7 @@
-"""Inspect a map: neighbours of words within and across the two spaces."""
+"""Inspect an adapted model, or a map: neighbours of words among its rows and among the word vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,12 +9,14 @@ from greenadapt.corpus.text import Decoder
 from greenadapt.errors import GreenadaptError, MissingError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.align import find_alignment, fitted_vectors
-from greenadapt.stages.session import OpenedBase, Session, model_of
+from greenadapt.stages.expand import alignment_of
+from greenadapt.stages.session import EXPAND, OpenedBase, Session, model_of, require_made_for
 from greenadapt.storage.files import Json
-from greenadapt.storage.results import verified
+from greenadapt.storage.results import MANIFEST, Result, open_result, verified
+from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.neighbours import Neighbours, Space, near_names, neighbour_table
+from greenadapt.vectors.neighbours import ModelRows, Neighbours, Space, near_names, neighbour_table
 from greenadapt.vectors.word_vectors import WordVectors
 
 
@@ -27,22 +30,80 @@ def neighbours(
 ) -> list[Neighbours]:
     """The ``top`` nearest wordpieces and domain words of ``words``, in every view.
 
+    The rows are those of the adapted model: the folder ``model``, or that of a corpus and a base model in the
+    workspace. With ``alignment``, or without an adapted model, mapped word vectors stand for them.
+
     Warns of unknown words, with similar ones, and of input that is not one word. Raises the error of the first of
     these met if no word is known: ``MissingError`` or ``UsageError``, which is also raised for ``top`` < 1.
     """
     if top < 1:
         raise UsageError(f"--top is {top}, must be at least 1")
+    if alignment is None and model is not None and (Path(model) / WORDS_FILE).is_file():
+        return _of_model(session, Path(model), corpus, words, top)
     aligned = find_alignment(session, corpus, model, alignment)
     opened = OpenedBase(model_of(verified(aligned)))
     opened.require_unchanged(aligned)
+    adapted = None if alignment is not None else _adapted(session, aligned)
+    if adapted is not None:
+        return _tables(session, ModelRows.open(adapted.folder), adapted, aligned, words, top)
     vectors, tokenizer, vocabulary = fitted_vectors(aligned).vectors, opened.tokenizer, opened.vocabulary
-    domain = Space(vectors.words, vectors.index, vectors.matrix)
     base_rows = opened.checkpoint.embedding()[: vocabulary.size]
     labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
     base = Space(labels, vocabulary.whole_words, base_rows, vocabulary.special_ids)
-    queries = _words_with_vectors(words, WordSplitter(tokenizer), domain, base, session.progress)
+    domain = _space_of(vectors)
+    known = [domain.rows, base.rows]
+    queries = _known_words(words, WordSplitter(tokenizer), known, session.progress)
     table = neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top)
     figures = aligned.manifest.facts["heldout"]["figures"] or {}
+    return _trusted(table, vectors, figures)
+
+
+def _of_model(session: Session, folder: Path, corpus: str | None, words: Sequence[str], top: int) -> list[Neighbours]:
+    """The table of an adapted model; without its map's folder, of its rows alone."""
+    adapted = open_result(folder, EXPAND) if (folder / MANIFEST).is_file() else None
+    if adapted is not None and corpus is not None:
+        require_made_for(session, adapted, "--model", corpus, None)
+    aligned = None
+    try:
+        aligned = alignment_of(folder)
+    except MissingError as error:
+        session.progress.note(f"the neighbours of word vectors are left out: {error}")
+    return _tables(session, ModelRows.open(folder), adapted, aligned, words, top)
+
+
+def _adapted(session: Session, aligned: Result) -> Result | None:
+    """The model in the workspace whose rows were made with ``aligned``; notes if there is none."""
+    facts = aligned.manifest.facts
+    with suppress(MissingError):
+        adapted = session.find(facts["corpus"], facts["model"]["name"], EXPAND)
+        if adapted.manifest.inputs["alignment"]["sha256"] == aligned.manifest.digest:
+            return verified(adapted)
+    session.progress.note(
+        "the workspace has no adapted model for this map: these are mapped vectors; --model FOLDER shows a model's rows"
+    )
+    return None
+
+
+def _tables(
+    session: Session, rows: ModelRows, adapted: Result | None, aligned: Result | None, words: Sequence[str], top: int
+) -> list[Neighbours]:
+    """Neighbours by the rows of an adapted model, then by the word vectors behind ``aligned``."""
+    if aligned is None:
+        return rows.table(_known_words(words, rows.splitter, [rows.words], session.progress), top)
+    vectors = fitted_vectors(aligned).vectors
+    domain = _space_of(vectors)
+    queries = _known_words(words, rows.splitter, [rows.words, domain.rows], session.progress)
+    table = [*rows.table(queries, top), *neighbour_table(queries, domain, rows.base, None, top)]
+    facts: Json = (adapted.manifest.facts.get("rows") if adapted else None) or {"recipe": "", "heldout": {}}
+    figures = facts["heldout"].get(facts["recipe"]) or {}
+    return _trusted(sorted(table, key=lambda row: queries.index(row.word)), vectors, figures)
+
+
+def _space_of(vectors: WordVectors) -> Space:
+    return Space(vectors.words, vectors.index, vectors.matrix)
+
+
+def _trusted(table: Sequence[Neighbours], vectors: WordVectors, figures: Json) -> list[Neighbours]:
     return [replace(row, **_trust(row.word, vectors, figures.get("by_count", ()))) for row in table]
 
 
@@ -58,12 +119,12 @@ def _trust(word: str, vectors: WordVectors, bands: Sequence[Json]) -> Json:
     return {"count": count, "precision_at_10": reached[-1] if reached else None}
 
 
-def _words_with_vectors(
-    words: Sequence[str], splitter: WordSplitter, domain: Space, base: Space, progress: Progress
+def _known_words(
+    words: Sequence[str], splitter: WordSplitter, known: Sequence[Collection[str]], progress: Progress
 ) -> list[str]:
-    """The ``words`` that have a vector, as the tokenizer splits them; warns of the others.
+    """The ``words`` in one of the collections ``known``, as the tokenizer splits them; warns of the others.
 
-    Raises the error of the first word if no word has a vector.
+    Raises the error of the first word if no word is known.
     """
     queries: dict[str, None] = {}
     errors: list[GreenadaptError] = []
@@ -74,14 +135,14 @@ def _words_with_vectors(
         if len(parts) != 1:
             message = f"{text!r} is {len(parts)} words as the model's tokenizer splits it ({' '.join(parts)})"
             errors.append(UsageError(message, "give one word at a time"))
-        elif word in domain.rows or word in base.rows:
+        elif any(word in names for names in known):
             queries[word] = None
         else:
-            similar = near_names(word, dict.fromkeys([*domain.rows, *base.rows]))
+            all_names = dict.fromkeys(name for names in known for name in names)
+            similar = near_names(word, all_names)
             hint = "it is not in the corpus, or too rare (--min-count of w2v)"
             hint = f"near: {', '.join(similar)}" if similar else hint
-            message = f"no vector for {word!r}, neither among {len(domain.rows):,} words nor the model's"
-            errors.append(MissingError(message, hint))
+            errors.append(MissingError(f"no vector for {word!r} among {len(all_names):,} words", hint))
     if not queries:
         raise errors[0]
     for error in errors:

@@ -48,6 +48,7 @@ from greenadapt.report.page.sections import (
     words_section,
 )
 from greenadapt.report.tables import MAP, task_name
+from greenadapt.stages.expand import N_COUNTED
 from greenadapt.stages.finetune.compare import read_predictions, statistics_of
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.machine import paper_costs
@@ -68,8 +69,6 @@ from greenadapt.vectors.word_vectors import VOCABULARY
 
 _FEWEST = 20
 """The smallest number of words in a map."""
-N_COUNTED = 20_000
-"""The number of the corpus's words whose pieces are counted."""
 _N_NORMS = 4000
 _N_MAP = 200
 _N_NAMED = 60
@@ -162,12 +161,10 @@ class Adapted:
     def piece_counts(self, words: list[str], counts: Array) -> PieceCounts:
         """The pieces of the first ``N_COUNTED`` ``words``, which are sorted by frequency, and have these ``counts``."""
         words, weights = words[:N_COUNTED], counts[:N_COUNTED]
-        encoding = self.tokenizer.encode(words)
-        by_view = []
-        for view in (encoding.base, encoding.expanded):
-            assert view.input_words is not None
-            n_pieces = np.bincount(view.input_words, minlength=len(words))
-            by_view.append(np.bincount(n_pieces, weights=weights).astype(np.int64))
+        by_view = [
+            np.bincount(n_pieces, weights=weights).astype(np.int64)
+            for n_pieces in self.tokenizer.pieces_of_words(words)
+        ]
         share = float(weights.sum() / max(int(counts.sum()), 1))
         return PieceCounts(self.name, len(words), share, *by_view)
 
@@ -177,7 +174,6 @@ class Adapted:
         sampled = np.unique(np.linspace(0, n - 1, min(n, _N_NORMS)).astype(int)) + first
         base = self.base_ids[:: max(1, len(self.base_ids) // _N_NORMS)]
         frequent = self.order[:_N_ADDED]
-        aligned = self.result.manifest.inputs["alignment"].get("path", "FOLDER")
         return RowsData(
             self.name,
             np.linalg.norm(self._rows(base), axis=1),
@@ -187,7 +183,7 @@ class Adapted:
             self._plane() if len(self.order) >= _FEWEST else None,
             self._neighbour_rows(frequent),
             (len(self.base_ids), len(frequent)),
-            f"Those of any other word: greenadapt neighbours WORD --alignment {short(aligned)}",
+            f"Those of any other word: greenadapt neighbours WORD --model {short(str(self.result.path))}",
         )
 
     def _rows(self, ids: Array) -> FloatArray:

@@ -46,6 +46,11 @@ class Pieces:
     spans: IntArray
     input_words: IntArray | None
 
+    def counts(self, n_words: int) -> IntArray:
+        """The number of pieces of each of ``n_words`` words of pre-split text, (n_words,)."""
+        assert self.input_words is not None
+        return np.bincount(self.input_words, minlength=n_words)
+
 
 @dataclass(frozen=True)
 class DualEncoding:
@@ -142,6 +147,11 @@ class DualTokenizer:
         else:
             expanded = self._merge(base, batch)
         return [DualEncoding(*views) for views in zip(batch.split(base), batch.split(expanded), strict=True)]
+
+    def pieces_of_words(self, words: Sequence[str]) -> tuple[IntArray, IntArray]:
+        """The number of pieces of each of ``words`` in the base and in the expanded tokenization, ``(n,)`` each."""
+        encoding = self.encode(words)
+        return encoding.base.counts(len(words)), encoding.expanded.counts(len(words))
 
     def _merge(self, base: "_Flat", batch: "_Batch") -> "_Flat":
         """Replace the pieces of each added word with its id."""

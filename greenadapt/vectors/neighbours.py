@@ -1,15 +1,20 @@
-"""Nearest neighbours within and across the two spaces, as in the paper, and vectors projected on a plane."""
+"""Nearest rows of a model, neighbours within and across the two spaces of a map, and vectors projected on a plane."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 
 import numpy as np
 
+from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.storage.arrays import Array, FloatArray, Int64Array, row_blocks
+from greenadapt.tokenization.dual_tokenizer import DualTokenizer
+from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 
 _MANY_NAMES = 50_000  # takes difflib 0.1 seconds
 _GROUP = 64  # columns
+_Map = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Neighbours:
     count: int | None = None
     """Count of the word in the corpus; ``None`` if unknown."""
     precision_at_10: float | None = None
-    """Share of similarly frequent held-out words whose row is among the ten nearest to their mapped vector."""
+    """Share of similarly frequent held-out words whose row is among the ten nearest to the predicted row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +56,7 @@ def nearest(
     candidates: Array,
     k: int,
     exclude: Int64Array | None = None,
-    transform: Callable[[Array], Array] | None = None,
+    transform: _Map | None = None,
 ) -> tuple[Int64Array, FloatArray]:
     """The ``k`` rows of ``candidates`` ``(n, d)`` with the highest cosine to each of ``queries`` ``(q, dim)``.
 
@@ -98,31 +103,87 @@ def _largest(scores: FloatArray, k: int) -> Int64Array:
     return largest
 
 
-def neighbour_table(
-    words: Sequence[str], domain: Space, base: Space, align: Callable[[Array], Array], k: int
-) -> list[Neighbours]:
+@dataclass(frozen=True, eq=False)
+class ModelRows:
+    """The rows of an adapted model: those of the base model's pieces, then those of the added words."""
+
+    rows: Array
+    """(n, dim), memory-mapped."""
+    n_base: int
+    labels: Sequence[str]
+    """The word or piece of each row."""
+    words: Mapping[str, int]
+    """Word → its row, the added row if it has two."""
+    base: Space
+    """The rows of the base model."""
+    splitter: WordSplitter
+
+    @classmethod
+    def open(cls, folder: Path) -> "ModelRows":
+        """The rows of the model in ``folder``."""
+        checkpoint = Checkpoint.open(folder, generative=True)
+        tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)
+        vocabulary, added = BaseVocabulary(tokenizer.base), tokenizer.added.all_surfaces()
+        first, rows = tokenizer.added.first_id, checkpoint.embedding()
+        pieces = [tokenizer.base.id_to_token(row) or f"[{row}]" for row in range(first)]
+        words = {**vocabulary.whole_words, **{word: first + i for i, word in enumerate(added)}}
+        base = Space(pieces, vocabulary.whole_words, rows[:first], sorted(vocabulary.special_ids))
+        return cls(rows, first, [*pieces, *added], words, base, WordSplitter(tokenizer.base))
+
+    def near_added(self, word: str, top: int) -> tuple[tuple[str, float], ...]:
+        """The ``top`` added words whose rows are nearest to that of ``word``, with the cosine, nearest first."""
+        return self._near(word, self.n_base, len(self.labels), top)
+
+    def near_pieces(self, word: str, top: int) -> tuple[tuple[str, float], ...]:
+        """The same of the base model's pieces."""
+        return self._near(word, 0, self.n_base, top)
+
+    def _near(self, word: str, begin: int, end: int, top: int) -> tuple[tuple[str, float], ...]:
+        """The nearest of the rows from ``begin`` up to ``end``, without those of the same word, which may be two."""
+        row = self.words[word]
+        hidden = [number - begin for number in (row, *self.base.hidden) if begin <= number < end]
+        exclude = np.array([hidden or [-1]], np.int64)
+        k = min(2 * top + 1, end - begin)
+        indices, cosines = nearest(self.rows[row : row + 1], self.rows[begin:end], k, exclude)
+        neighbours: dict[str, float] = {}
+        for index, cosine in zip(indices[0].tolist(), cosines[0].tolist(), strict=True):
+            if index >= 0 and (label := self.labels[begin + index]) != self.labels[row]:
+                neighbours.setdefault(label, cosine)
+        return tuple(neighbours.items())[:top]
+
+    def table(self, words: Sequence[str], k: int) -> list[Neighbours]:
+        """The ``k`` added words and pieces whose rows are nearest to those of ``words``, of words with a row."""
+        return [
+            Neighbours(word, view, near(word, k))
+            for word in words
+            if word in self.words
+            for view, near in (("row → added words", self.near_added), ("row → wordpieces", self.near_pieces))
+        ]
+
+
+def neighbour_table(words: Sequence[str], domain: Space, base: Space, align: _Map | None, k: int) -> list[Neighbours]:
     """The nearest domain words (``domain``) and wordpieces (``base``) of ``words``, word by word.
 
-    ``align`` maps rows of ``domain`` into the space of ``base``. A word with a word vector has the views from that
-    vector, a word with a base row the views from that row. Word vectors and wordpieces are compared before alignment
-    only if they have the same width. A word is not its own neighbour within a space; across spaces it can be, which
-    shows that the map retrieves it.
+    ``align`` maps rows of ``domain`` into the space of ``base``; ``None`` leaves out the views after alignment. A word
+    with a word vector has the views from that vector, a word with a base row the views from that row. Word vectors and
+    wordpieces are compared before alignment only if they have the same width. A word is not its own neighbour within a
+    space; across spaces it can be, which shows that the map retrieves it.
     """
 
     def plain(vectors: Array) -> Array:
         return vectors
 
     # title, space and map of the queries, space and map of the candidates
-    views = [
-        ("word vector → word vectors", domain, plain, domain, plain),
-        ("word vector → wordpieces, before alignment", domain, plain, base, plain),
-        ("aligned → wordpieces", domain, align, base, plain),
-        ("aligned → aligned", domain, align, domain, align),
-        ("wordpiece → wordpieces", base, plain, base, plain),
-        ("wordpiece → aligned", base, plain, domain, align),
-    ]
-    if domain.vectors.shape[1] != base.vectors.shape[1]:
-        del views[1]
+    views: list[tuple[str, Space, _Map, Space, _Map]] = [("word vector → word vectors", domain, plain, domain, plain)]
+    if domain.vectors.shape[1] == base.vectors.shape[1]:
+        views.append(("word vector → wordpieces, before alignment", domain, plain, base, plain))
+    if align is not None:
+        views += [
+            ("aligned → wordpieces", domain, align, base, plain),
+            ("aligned → aligned", domain, align, domain, align),
+            ("wordpiece → wordpieces", base, plain, base, plain),
+            ("wordpiece → aligned", base, plain, domain, align),
+        ]
     table = [
         row
         for title, source, source_map, target, target_map in views
@@ -131,7 +192,7 @@ def neighbour_table(
     return sorted(table, key=lambda row: words.index(row.word))  # stable: the views stay in order
 
 
-_Mapped = tuple[Space, Callable[[Array], Array]]
+_Mapped = tuple[Space, _Map]
 
 
 def _view(title: str, words: Sequence[str], source: _Mapped, target: _Mapped, k: int) -> list[Neighbours]:

@@ -76,7 +76,7 @@ def test_an_adapted_model_does_not(
     assert requests == []
 
 
-def test_a_map_does_not(requests: list[str], tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+def test_a_map_does_not(run_alone: Run, requests: list[str], tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     (tmp_path / "t.txt").write_text("the tachycardia of a patient with coronavirus\n" * 200)
     model = greenadapt.adapt(
         "t.txt", tiny_model(), out="adapted", workspace="ws", dim=8, epochs=1, min_count=1, workers=1
@@ -84,6 +84,6 @@ def test_a_map_does_not(requests: list[str], tmp_path: Path, tiny_model: Callabl
     [file] = Path("ws").rglob("align/manifest.json")
     renamed(file, "facts", "model", "source")
     assert model is not None
-    with pytest.raises(MissingError, match=EVIL):
-        model.neighbours("tachycardia")
+    assert model.neighbours("tachycardia")
+    assert EVIL in last_line(run_alone("neighbours", "tachycardia", "--alignment", file.parent, code=1))
     assert requests == []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
-from greenadapt.errors import ConflictError, InputError, MissingError
+from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.stages import align as align_stage
 from greenadapt.stages import corpus as corpus_stage
 from greenadapt.stages import expand, neighbours, w2v
@@ -314,6 +314,40 @@ def test_neighbours_normalise_the_asked_words_and_name_near_ones(session: Sessio
     assert all(len(row.neighbours) == 3 for row in rows)
     with pytest.raises(MissingError, match=r"'tachycardya'.*near: tachycardia"):
         neighbours.neighbours(session, corpus, None, ["tachycardya"], 3)
+
+
+def test_neighbours_are_those_of_the_adapted_models_rows(
+    session: Session, results: list[Result], corpus: str, model: str, notes: Notes
+) -> None:
+    rows = np.asarray(rows_of(results[-1]), np.float64)
+    dual = DualTokenizer.load(results[-1].folder)
+    words = dual.added.all_surfaces()
+    first = dual.added.first_id
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    own = first + words.index("tachycardia")
+    cosines = rows @ rows[own]
+    table = neighbours.neighbours(session, corpus, None, ["tachycardia"], 3)
+    views = {row.view: row.neighbours for row in table}
+    assert [*views][:2] == ["row → added words", "row → wordpieces"]
+    assert not any(view.startswith("aligned") for view in views)
+    expected = sorted((words[i - first] for i in range(first, len(rows)) if i != own), key=lambda word: -cosines[
+        first + words.index(word)])[:3]  # fmt: skip
+    assert [word for word, _ in views["row → added words"]] == expected
+    assert views["row → added words"][0][1] == pytest.approx(cosines[first + words.index(expected[0])], abs=1e-5)
+    nearest_piece = max(range(5, first), key=lambda i: cosines[i])  # the first five are special tokens
+    assert views["row → wordpieces"][0][0] == dual.base.id_to_token(nearest_piece)
+    # The same of the folder, without its workspace of the rows alone, and of the map by its path.
+    folder = str(results[-1].path)
+    assert neighbours.neighbours(session, None, folder, ["tachycardia"], 3) == table
+    with pytest.raises(UsageError, match="leave out one of them"):
+        neighbours.neighbours(session, "another", folder, ["tachycardia"], 3)
+    of_map = neighbours.neighbours(session, None, None, ["tachycardia"], 3, results[2].path)
+    assert {"aligned → wordpieces", "aligned → aligned"} <= {row.view for row in of_map}
+    shutil.rmtree(results[2].path.resolve())
+    assert [row.view for row in neighbours.neighbours(session, None, folder, ["heart"], 3)] == [*views][:2]
+    assert "the neighbours of word vectors are left out" in notes.notes[-1]
+    with pytest.raises(MissingError, match=r"'tachycardya'.*near: tachycardia"):
+        neighbours.neighbours(session, None, folder, ["tachycardya"], 3)
 
 
 @pytest.mark.slow

@@ -72,6 +72,8 @@ def _lines(result: Result, *, judges_map: bool) -> list[str]:
     quality = [_quality(heldout)] if heldout and judges_map else []
     rows = manifest.facts.get("rows")
     quality += [_recipes(rows)] if isinstance(rows, dict) and rows["heldout"] and not judges_map else []
+    if pieces := manifest.facts.get("pieces_per_word"):
+        quality.append(f"  pieces per word of the text: {pieces['before']:.2f} before, {pieces['after']:.2f} now")
     return [f"{manifest.stage}: {status}; {counts_in_words(manifest.counts)}", *quality, f"  {result.path}"]
 
 
