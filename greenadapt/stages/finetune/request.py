@@ -184,11 +184,12 @@ class FinetuneRequest:
         if "epochs" in self.automatic:
             training = self.training
             steps = training.epochs * _steps_per_epoch(training, n_examples)
+            # The number of parts that long examples are split into is not known before they are encoded.
+            number = f"{steps:,} or more" if training.max_steps is None else f"{min(steps, training.max_steps):,}"
             progress.note(
                 f"{counted(training.epochs, 'epoch')} of {counted(n_examples, 'example')}"
                 f"{', each in both tokenizations' if _views(training) == 2 else ''}: "
-                f"{min(steps, training.max_steps or steps):,} steps, peak rate {training.learning_rate:g}; "
-                "--epochs and --learning-rate change this"
+                f"{number} steps, peak rate {training.learning_rate:g}; --epochs and --learning-rate change this"
             )
 
     def __post_init__(self) -> None:
