@@ -4,7 +4,6 @@ Functions take matrices and row numbers: reference counting of row views would c
 of rows is a multiple of the pieces of ``lanes.py`` (``padded``).
 """
 
-import math
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +35,7 @@ load, load_wide, store = _arithmetic_used.load, _arithmetic_used.load_wide, _ari
 splat, splat_wide, prefetch = _arithmetic_used.splat, _arithmetic_used.splat_wide, _arithmetic_used.prefetch
 add, subtract, total = _arithmetic_used.add, _arithmetic_used.subtract, _arithmetic_used.total
 multiply, multiply_add = _arithmetic_used.multiply, _arithmetic_used.multiply_add
+divide, store_totals = _arithmetic_used.divide, _arithmetic_used.store_totals
 
 CHUNK = 64
 """Positions whose input rows are summed together; a multiple of ``GROUP``."""
@@ -45,7 +45,10 @@ NEGATIVES = 8
 """Negatives of a group; the code below assumes eight positions and eight negatives."""
 LIMIT = 6
 """Limit of the absolute value of scores, beyond which nothing is learned."""
+_BLOCK = 192  # columns for which the rows of a group stay in the first cache, 24 of both kinds and 8 of gradients
 _BUFFER = 4096  # words after subsampling
+_NOWHERE = CHUNK + GROUP  # the row of zeros
+_OWN = GROUP // 2  # the row of the words' own scores
 _f32, _u64 = np.float32, np.uint64
 _FAST = {"reassoc", "contract", "arcp", "nsz"}  # any order of sums; NaN is detected
 
@@ -62,7 +65,7 @@ class TextPart(NamedTuple):
 class Noise(NamedTuple):
     """Distributions of subsampling and of negatives, ``(n_words,)`` each.
 
-    ``keep`` uint64: a word is kept if 32 random bits are at most this number. ``threshold`` uint64 and ``alias`` int64:
+    ``keep`` uint32: a word is kept if 32 random bits are at most this number. ``threshold`` uint32 and ``alias`` int32:
     Walker's alias method draws a negative as a uniform word if 32 random bits are below its threshold, else as the
     alias of that word.
     """
@@ -84,33 +87,40 @@ class Settings(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """The buffers of a thread, for the positions of a chunk and the words around it."""
+    """The buffers of a thread, for the positions of a chunk and the words around it.
+
+    A slot is the place of a position if positions are ordered by group. Rows are ``dim`` wide and a cache line apart,
+    since without it those of every eighth position would share the same places of the cache.
+    """
 
     sums: Array
-    """``(CHUNK + 2 window + 1, dim)``: cumulative sums of input rows."""
-    means: Array
-    """``(GROUP, dim)``: h."""
-    gradients: Array
-    """``(CHUNK + 1, dim)``: α ∂L/∂h, one row per position, and a row of zeros."""
+    """``(2^k, dim)``, at least 2 window + 2 rows: the last cumulative sums of input rows, in turns."""
+    rows: Array
+    """``(CHUNK + GROUP + 1, dim)``: h by slot, from row ``GROUP`` on; a group's gradients α ∂L/∂h by slot, from row 0
+    on, replace h of the group before. The last row is zero."""
     shares: Array
-    """``(CHUNK + 1,)``: the share of the gradient for each word of the context."""
+    """``(CHUNK + GROUP + 1,)``, by slot: the share of the gradient for each word of the context."""
     begins: Array
     ends: Array
-    """``(CHUNK,)`` each: begin and end of windows, as rows of ``sums``."""
+    """``(CHUNK,)`` each: begin and end of windows, as rows of the cumulative sums."""
+    positions: Array
+    """``(CHUNK,)``: positions in the chunk, by slot."""
+    slots: Array
+    """``(CHUNK + 1,)``: slots of positions, and the row of zeros."""
     edges: Array
-    """``(2 CHUNK,)``: the positions of all begins and ends, sorted by row."""
+    """``(2 CHUNK,)``: the slots of all begins and ends, sorted by row."""
     signs: Array
-    """``(2 CHUNK,)``: factor of the position's gradient in the cumulative sum of changes."""
+    """``(2 CHUNK,)``: factor of the slot's gradient in the cumulative sum of changes."""
     upto: Array
     """``(CHUNK + 2 window + 3,)``: end of each row's edges in ``edges``."""
     negatives: Array
     """``(CHUNK / GROUP, NEGATIVES)``: negatives of each group."""
     words: Array
-    """``(GROUP,)``: words at the positions, -1 if there is nothing to learn."""
-    steps: Array
-    """``(GROUP,)``: α ∂L/∂(h · o) of the words at the positions."""
+    """``(CHUNK,)``, by slot: words at the positions, -1 if there is nothing to learn."""
     scores: Array
-    """``(GROUP, NEGATIVES)``: h · o of the negatives, then α ∂L/∂(h · o)."""
+    """``(GROUP / 2 + 1, 2 NEGATIVES)``: h · o of a group's negatives, two positions a row; then, -h · o of words."""
+    slopes: Array
+    """The same places: α ∂L/∂(h · o)."""
 
 
 def _next(state: Any) -> Any:
@@ -137,9 +147,8 @@ def _fill(text: Any, position: int, line: int, noise: Any, state: Any, buffer: A
             position += 1
             if word < n_words:
                 n_read += 1
-                if next_bits(state) <= noise.keep[word]:
-                    words[n] = word
-                    n += 1
+                words[n] = word
+                n += next_bits(state) <= noise.keep[word]  # without a branch, since it would be mispredicted
         for i in range(line_begin, n):
             lines[i, 0], lines[i, 1] = line_begin, n
         if position < end:
@@ -170,19 +179,8 @@ def _negatives(room: Any, n_groups: int, noise: Any, state: Any) -> None:
     for i in range(n_groups):
         for k in range(NEGATIVES):
             word = np.int64((next_bits(state) * n_words) >> _u64(32))
-            if next_bits(state) >= noise.threshold[word]:
-                word = noise.alias[word]
-            room.negatives[i, k] = word
-
-
-def _read(room: Any, table: Any, words: Any, low: int, high: int) -> None:
-    """Compute cumulative sums of the input rows of ``words[low:high]``."""
-    for q in range(0, table.shape[1], WIDE):
-        x = splat_wide(_f32(0))
-        store(room.sums, 0, q, x)
-        for j in range(low, high):
-            x = add(x, load_wide(table, words[j], q))
-            store(room.sums, j - low + 1, q, x)
+            alias = np.int64(noise.alias[word])
+            room.negatives[i, k] = alias if next_bits(state) >= noise.threshold[word] else word
 
 
 def _ask_for(table: Any, word: int) -> None:
@@ -191,114 +189,145 @@ def _ask_for(table: Any, word: int) -> None:
         prefetch(table, word, q)
 
 
-def _ask_ahead(room: Any, tables: Any, words: Any, span: Any, i: int, stride: int) -> None:
-    """Prefetch the output rows of the group after ``i``, and one input row of the next chunk per position.
-
-    After the end of a buffer that is not full, stale words are prefetched in vain.
-    """
-    (table, output), (first_position, n) = tables, span
+def _ask_first(room: Any, output: Any, words: Any, first_position: int, n: int) -> None:
+    """Prefetch the output rows of a chunk's first group; those of the others are prefetched a group ahead."""
     for j in range(GROUP):
-        if i + 1 < stride:
-            ask_for_row(output, words[first_position + min(i + 1 + j * stride, n - 1)])
-            ask_for_row(output, room.negatives[i + 1, j])
-        ask_for_row(table, words[min(first_position + n + i * GROUP + j, len(words) - 1)])
+        ask_for_row(output, words[first_position + min(room.positions[j], n - 1)])
+        ask_for_row(output, room.negatives[0, j])
 
 
-def _mean(room: Any, tables: Any, word: int, window: Any, mean: bool) -> Any:
-    """Compute h of a position in row ``j`` of ``means``; ``window`` is (j, begin, end). Returns the word's score."""
-    j, begin, end = window
-    table, output = tables
-    share = splat(_f32(1) / _f32(end - begin - 1) if mean else _f32(1))
-    score = splat(_f32(0))
+def _places(room: Any, stride: int) -> None:
+    """Order positions by group: the positions of slots, and the slots of positions."""
+    slot = 0
+    for i in range(stride):
+        for j in range(GROUP):
+            room.positions[slot], room.slots[i + j * stride] = i + j * stride, slot
+            slot += 1
+
+
+def _read(room: Any, table: Any, words: Any, span: Any, n_slots: int, settings: Any) -> None:
+    """Compute h of all positions from sums of input rows, which run a window ahead."""
+    (first_position, n, low, high), mask = span, len(room.sums) - 1
+    for q in range(0, table.shape[1], LANES):
+        store(room.sums, 0, q, splat(_f32(0)))
+    lag = first_position - low + settings.window
+    for i in range(lag + n_slots):
+        if i < high - low:
+            word, row, next_row = words[low + i], i & mask, (i + 1) & mask
+            for q in range(0, table.shape[1], LANES):
+                store(room.sums, next_row, q, add(load(room.sums, row, q), load(table, word, q)))
+        if i >= lag:
+            position = i - lag
+            word = words[first_position + position] if position < n else -1
+            find_mean(room, table, word, position, settings)
+
+
+def _mean(room: Any, table: Any, word: int, position: int, settings: Any) -> None:
+    """Compute h, word and share of a position; without a context, or with a negative ``word``, there is none."""
+    slot, mask = room.slots[position], len(room.sums) - 1
+    begin, end = room.begins[position], room.ends[position]
+    n_others = end - begin - 1 if word >= 0 else 0
+    share = _f32(1) / _f32(max(n_others, 1))
+    room.words[slot] = word if n_others > 0 else -1
+    room.shares[slot] = share if settings.corrected else _f32(1)
+    factor = splat((share if settings.mean else _f32(1)) if n_others > 0 else _f32(0))
+    row, begin, end = max(word, 0), begin & mask, end & mask
     for q in range(0, table.shape[1], LANES):
         others_sum = subtract(load(room.sums, end, q), load(room.sums, begin, q))
-        h = multiply(subtract(others_sum, load(table, word, q)), share)
-        store(room.means, j, q, h)
-        score = multiply_add(h, load(output, word, q), score)
-    return total(score)
+        store(room.rows, GROUP + slot, q, multiply(subtract(others_sum, load(table, row, q)), factor))
 
 
-def _means(room: Any, tables: Any, words: Any, span: Any, draws: Any, group: Any) -> Any:
-    """Compute h, words and steps of a group's positions, every ``stride``-th from ``i`` on.
+def _score(room: Any, output: Any, i: int, next_group: int) -> None:
+    """Compute the scores of a group, two positions at a time, and prefetch the next group's words."""
+    n0, n1, n2, n3 = room.negatives[i, 0], room.negatives[i, 1], room.negatives[i, 2], room.negatives[i, 3]
+    n4, n5, n6, n7 = room.negatives[i, 4], room.negatives[i, 5], room.negatives[i, 6], room.negatives[i, 7]
+    for j in range(0, GROUP, 2):
+        slot, next_slot = i * GROUP + j, i * GROUP + j + 1
+        word, next_word = max(room.words[slot], 0), max(room.words[next_slot], 0)
+        soon, also_soon = max(room.words[next_group * GROUP + j], 0), max(room.words[next_group * GROUP + j + 1], 0)
+        a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = a8 = splat(_f32(0))
+        b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = b8 = splat(_f32(0))
+        for q in range(0, output.shape[1], LANES):
+            prefetch(output, soon, q)
+            prefetch(output, also_soon, q)
+            g, h = load(room.rows, GROUP + slot, q), load(room.rows, GROUP + next_slot, q)
+            o = load(output, n0, q)
+            a0, b0 = multiply_add(g, o, a0), multiply_add(h, o, b0)
+            o = load(output, n1, q)
+            a1, b1 = multiply_add(g, o, a1), multiply_add(h, o, b1)
+            o = load(output, n2, q)
+            a2, b2 = multiply_add(g, o, a2), multiply_add(h, o, b2)
+            o = load(output, n3, q)
+            a3, b3 = multiply_add(g, o, a3), multiply_add(h, o, b3)
+            o = load(output, n4, q)
+            a4, b4 = multiply_add(g, o, a4), multiply_add(h, o, b4)
+            o = load(output, n5, q)
+            a5, b5 = multiply_add(g, o, a5), multiply_add(h, o, b5)
+            o = load(output, n6, q)
+            a6, b6 = multiply_add(g, o, a6), multiply_add(h, o, b6)
+            o = load(output, n7, q)
+            a7, b7 = multiply_add(g, o, a7), multiply_add(h, o, b7)
+            a8, b8 = multiply_add(g, load(output, word, q), a8), multiply_add(h, load(output, next_word, q), b8)
+        store_totals(room.scores, j // 2, (a0, a1, a2, a3, a4, a5, a6, a7, b0, b1, b2, b3, b4, b5, b6, b7))
+        room.scores[_OWN, j], room.scores[_OWN, j + 1] = -total(a8), -total(b8)
 
-    Returns the number of positions that learn, and the number of these with a score over -LIMIT.
+
+def _errors(scores: Any, errors: Any) -> None:
+    """Compute σ of ``scores``, rows of 16; exp(-x) = exp(-x / 16)^16, by the first terms of its series."""
+    for j in range(scores.shape[0]):
+        for k in range(0, scores.shape[1], LANES):
+            x = multiply(load(scores, j, k), splat(_f32(-1 / 16)))
+            e = multiply_add(x, splat(_f32(1 / 720)), splat(_f32(1 / 120)))
+            e = multiply_add(e, x, splat(_f32(1 / 24)))
+            e = multiply_add(e, x, splat(_f32(1 / 6)))
+            e = multiply_add(e, x, splat(_f32(1 / 2)))
+            e = multiply_add(e, x, splat(_f32(1)))
+            e = multiply_add(e, x, splat(_f32(1)))
+            e = multiply(e, e)
+            e = multiply(e, e)
+            e = multiply(e, e)
+            store(errors, j, k, divide(splat(_f32(1)), multiply_add(e, e, splat(_f32(1)))))
+
+
+def _slopes(room: Any, i: int, rate: Any, weight: Any) -> Any:
+    """Compute α ∂L/∂(h · o) from scores; ``weight`` is the learning rate times a negative's weight.
+
+    Returns the number of positions that learn, and the number of these whose word has a score over -LIMIT.
     """
-    (first_position, n), (i, stride, rate), (_, settings, _) = span, group, draws
+    find_errors(room.scores, room.slopes)
     learned, likely = 0, 0
     for j in range(GROUP):
-        position = i + j * stride
-        if position < n and room.ends[position] - room.begins[position] > 1:
-            word, begin, end = words[first_position + position], room.begins[position], room.ends[position]
-            score = context_mean(room, tables, word, (j, begin, end), settings.mean)
-            room.words[j] = word
-            room.steps[j] = rate / (_f32(1) + math.exp(score)) if abs(score) < LIMIT else _f32(0)
-            room.shares[position] = _f32(1) / _f32(end - begin - 1) if settings.corrected else _f32(1)
-            learned, likely = learned + 1, likely + (score > -LIMIT)
-        else:
-            for q in range(0, room.means.shape[1], LANES):
-                store(room.means, j, q, splat(_f32(0)))
-            room.words[j], room.steps[j], room.shares[position] = -1, 0, 0
+        word = room.words[i * GROUP + j]
+        learns, score = word >= 0, -room.scores[_OWN, j]
+        room.slopes[_OWN, j] = rate * room.slopes[_OWN, j] if learns and abs(score) < LIMIT else _f32(0)
+        learned += learns
+        likely += learns and score > -LIMIT
+        row, first = j // 2, j % 2 * NEGATIVES
+        for k in range(NEGATIVES):
+            counts = learns and room.negatives[i, k] != word and abs(room.scores[row, first + k]) < LIMIT
+            room.slopes[row, first + k] = -weight * room.slopes[row, first + k] if counts else _f32(0)
     return learned, likely
 
 
-def _sum_up(scores: Any, j: int, k: int, sums: Any) -> None:
-    """Store the scores of position ``j`` and four negatives from ``k`` on."""
-    a, b, c, d = sums
-    scores[j, k], scores[j, k + 1], scores[j, k + 2], scores[j, k + 3] = total(a), total(b), total(c), total(d)
-
-
-def _score(room: Any, output: Any, i: int) -> None:
-    """Compute the scores of a group's positions and negatives, in blocks of 4 × 4 that fit in registers."""
-    for k in range(0, NEGATIVES, 4):
-        n0, n1 = room.negatives[i, k], room.negatives[i, k + 1]
-        n2, n3 = room.negatives[i, k + 2], room.negatives[i, k + 3]
-        for j in range(0, GROUP, 4):
-            a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = splat(_f32(0))
-            c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = splat(_f32(0))
-            for q in range(0, output.shape[1], LANES):
-                o0, o1, o2, o3 = load(output, n0, q), load(output, n1, q), load(output, n2, q), load(output, n3, q)
-                h = load(room.means, j, q)
-                a0, a1 = multiply_add(h, o0, a0), multiply_add(h, o1, a1)
-                a2, a3 = multiply_add(h, o2, a2), multiply_add(h, o3, a3)
-                h = load(room.means, j + 1, q)
-                b0, b1 = multiply_add(h, o0, b0), multiply_add(h, o1, b1)
-                b2, b3 = multiply_add(h, o2, b2), multiply_add(h, o3, b3)
-                h = load(room.means, j + 2, q)
-                c0, c1 = multiply_add(h, o0, c0), multiply_add(h, o1, c1)
-                c2, c3 = multiply_add(h, o2, c2), multiply_add(h, o3, c3)
-                h = load(room.means, j + 3, q)
-                d0, d1 = multiply_add(h, o0, d0), multiply_add(h, o1, d1)
-                d2, d3 = multiply_add(h, o2, d2), multiply_add(h, o3, d3)
-            sum_up(room.scores, j, k, (a0, a1, a2, a3))
-            sum_up(room.scores, j + 1, k, (b0, b1, b2, b3))
-            sum_up(room.scores, j + 2, k, (c0, c1, c2, c3))
-            sum_up(room.scores, j + 3, k, (d0, d1, d2, d3))
-
-
-def _slopes(room: Any, i: int, weight: Any) -> None:
-    """Turn the scores of negatives into α ∂L/∂(h · o); ``weight`` is the learning rate times a negative's weight."""
-    for j in range(GROUP):
-        for k in range(NEGATIVES):
-            score = room.scores[j, k]
-            counts = room.words[j] >= 0 and room.negatives[i, k] != room.words[j] and abs(score) < LIMIT
-            room.scores[j, k] = -weight / (_f32(1) + math.exp(-score)) if counts else _f32(0)
-
-
-def _gradients(room: Any, output: Any, i: int, stride: int) -> None:
-    """Compute the gradients of a group's positions, two at a time."""
+def _gradients(room: Any, output: Any, groups: Any, columns: Any) -> None:
+    """Compute the gradients of a group's positions, two at a time, and prefetch the next group's negatives."""
+    i, next_group = groups
     n0, n1, n2, n3 = room.negatives[i, 0], room.negatives[i, 1], room.negatives[i, 2], room.negatives[i, 3]
     n4, n5, n6, n7 = room.negatives[i, 4], room.negatives[i, 5], room.negatives[i, 6], room.negatives[i, 7]
-    scores = room.scores
+    slopes = room.slopes
     for j in range(0, GROUP, 2):
-        position, next_position = i + j * stride, i + (j + 1) * stride
-        word, next_word = max(room.words[j], 0), max(room.words[j + 1], 0)
-        s, t = splat(room.steps[j]), splat(room.steps[j + 1])
-        s0, s1, s2, s3 = splat(scores[j, 0]), splat(scores[j, 1]), splat(scores[j, 2]), splat(scores[j, 3])
-        s4, s5, s6, s7 = splat(scores[j, 4]), splat(scores[j, 5]), splat(scores[j, 6]), splat(scores[j, 7])
-        j1 = j + 1
-        t0, t1, t2, t3 = splat(scores[j1, 0]), splat(scores[j1, 1]), splat(scores[j1, 2]), splat(scores[j1, 3])
-        t4, t5, t6, t7 = splat(scores[j1, 4]), splat(scores[j1, 5]), splat(scores[j1, 6]), splat(scores[j1, 7])
-        for q in range(0, output.shape[1], LANES):
+        slot, next_slot = i * GROUP + j, i * GROUP + j + 1
+        word, next_word = max(room.words[slot], 0), max(room.words[next_slot], 0)
+        soon, also_soon = room.negatives[next_group, j], room.negatives[next_group, j + 1]
+        s, t = splat(slopes[_OWN, j]), splat(slopes[_OWN, j + 1])
+        row = j // 2
+        s0, s1, s2, s3 = splat(slopes[row, 0]), splat(slopes[row, 1]), splat(slopes[row, 2]), splat(slopes[row, 3])
+        s4, s5, s6, s7 = splat(slopes[row, 4]), splat(slopes[row, 5]), splat(slopes[row, 6]), splat(slopes[row, 7])
+        t0, t1, t2, t3 = splat(slopes[row, 8]), splat(slopes[row, 9]), splat(slopes[row, 10]), splat(slopes[row, 11])
+        t4, t5, t6, t7 = splat(slopes[row, 12]), splat(slopes[row, 13]), splat(slopes[row, 14]), splat(slopes[row, 15])
+        for q in range(columns[0], columns[1], LANES):
+            prefetch(output, soon, q)
+            prefetch(output, also_soon, q)
             a, b = multiply(s, load(output, word, q)), multiply(t, load(output, next_word, q))
             o = load(output, n0, q)
             a, b = multiply_add(s0, o, a), multiply_add(t0, o, b)
@@ -316,41 +345,48 @@ def _gradients(room: Any, output: Any, i: int, stride: int) -> None:
             a, b = multiply_add(s6, o, a), multiply_add(t6, o, b)
             o = load(output, n7, q)
             a, b = multiply_add(s7, o, a), multiply_add(t7, o, b)
-            store(room.gradients, position, q, a)
-            store(room.gradients, next_position, q, b)
+            store(room.rows, slot, q, a)
+            store(room.rows, next_slot, q, b)
 
 
-def _outputs(room: Any, output: Any, i: int) -> None:
-    """Update the output rows of a group's words, then those of its negatives, two at a time."""
-    dim, scores = output.shape[1], room.scores
-    for j in range(GROUP):
-        if room.steps[j] != 0:
-            s, word = splat(room.steps[j]), room.words[j]
-            for q in range(0, dim, LANES):
-                store(output, word, q, multiply_add(s, load(room.means, j, q), load(output, word, q)))
+def _outputs(room: Any, tables: Any, group: Any, columns: Any) -> None:
+    """Update the output rows of a group's words and negatives, two of each at a time.
+
+    Also prefetch input rows of the next chunk. After the end of a buffer that is not full, stale words are prefetched.
+    """
+    (table, output), (i, words, next_position), slopes = tables, group, room.slopes
+    slot = i * GROUP
     for k in range(0, NEGATIVES, 2):
-        k1 = k + 1
-        s0, s1, s2, s3 = splat(scores[0, k]), splat(scores[1, k]), splat(scores[2, k]), splat(scores[3, k])
-        s4, s5, s6, s7 = splat(scores[4, k]), splat(scores[5, k]), splat(scores[6, k]), splat(scores[7, k])
-        t0, t1, t2, t3 = splat(scores[0, k1]), splat(scores[1, k1]), splat(scores[2, k1]), splat(scores[3, k1])
-        t4, t5, t6, t7 = splat(scores[4, k1]), splat(scores[5, k1]), splat(scores[6, k1]), splat(scores[7, k1])
+        k1, odd, odd1 = k + 1, NEGATIVES + k, NEGATIVES + k + 1  # columns of even and of odd positions
+        soon, also_soon = words[min(next_position + k, len(words) - 1)], words[min(next_position + k1, len(words) - 1)]
+        s, t = splat(slopes[_OWN, k]), splat(slopes[_OWN, k1])
+        s0, s1, s2, s3 = splat(slopes[0, k]), splat(slopes[0, odd]), splat(slopes[1, k]), splat(slopes[1, odd])
+        s4, s5, s6, s7 = splat(slopes[2, k]), splat(slopes[2, odd]), splat(slopes[3, k]), splat(slopes[3, odd])
+        t0, t1, t2, t3 = splat(slopes[0, k1]), splat(slopes[0, odd1]), splat(slopes[1, k1]), splat(slopes[1, odd1])
+        t4, t5, t6, t7 = splat(slopes[2, k1]), splat(slopes[2, odd1]), splat(slopes[3, k1]), splat(slopes[3, odd1])
+        word, next_word = max(room.words[slot + k], 0), max(room.words[slot + k1], 0)
         negative, next_negative = room.negatives[i, k], room.negatives[i, k1]
-        for q in range(0, dim, LANES):
-            h = load(room.means, 0, q)
+        for q in range(columns[0], columns[1], LANES):
+            prefetch(table, soon, q)
+            prefetch(table, also_soon, q)
+            store(output, word, q, multiply_add(s, load(room.rows, GROUP + slot + k, q), load(output, word, q)))
+            h = load(room.rows, GROUP + slot + k1, q)
+            store(output, next_word, q, multiply_add(t, h, load(output, next_word, q)))
+            h = load(room.rows, GROUP + slot, q)
             a, b = multiply(s0, h), multiply(t0, h)
-            h = load(room.means, 1, q)
+            h = load(room.rows, GROUP + slot + 1, q)
             a, b = multiply_add(s1, h, a), multiply_add(t1, h, b)
-            h = load(room.means, 2, q)
+            h = load(room.rows, GROUP + slot + 2, q)
             a, b = multiply_add(s2, h, a), multiply_add(t2, h, b)
-            h = load(room.means, 3, q)
+            h = load(room.rows, GROUP + slot + 3, q)
             a, b = multiply_add(s3, h, a), multiply_add(t3, h, b)
-            h = load(room.means, 4, q)
+            h = load(room.rows, GROUP + slot + 4, q)
             a, b = multiply_add(s4, h, a), multiply_add(t4, h, b)
-            h = load(room.means, 5, q)
+            h = load(room.rows, GROUP + slot + 5, q)
             a, b = multiply_add(s5, h, a), multiply_add(t5, h, b)
-            h = load(room.means, 6, q)
+            h = load(room.rows, GROUP + slot + 6, q)
             a, b = multiply_add(s6, h, a), multiply_add(t6, h, b)
-            h = load(room.means, 7, q)
+            h = load(room.rows, GROUP + slot + 7, q)
             a, b = multiply_add(s7, h, a), multiply_add(t7, h, b)
             store(output, negative, q, add(load(output, negative, q), a))
             store(output, next_negative, q, add(load(output, next_negative, q), b))
@@ -368,10 +404,10 @@ def _edges(room: Any, n: int, n_rows: int) -> None:
         upto[row + 1] += upto[row]
     for i in range(n):
         slot = upto[room.begins[i]]
-        room.edges[slot], room.signs[slot] = i, room.shares[i]
+        room.edges[slot], room.signs[slot] = room.slots[i], room.shares[room.slots[i]]
         upto[room.begins[i]] += 1
         slot = upto[room.ends[i]]
-        room.edges[slot], room.signs[slot] = i, -room.shares[i]
+        room.edges[slot], room.signs[slot] = room.slots[i], -room.shares[room.slots[i]]
         upto[room.ends[i]] += 1
 
 
@@ -384,30 +420,33 @@ def _write(room: Any, table: Any, words: Any, span: Any) -> None:
         for j in range(low, high):
             while edge < room.upto[j - low]:
                 sign = splat_wide(room.signs[edge])
-                x = multiply_add(sign, load_wide(room.gradients, room.edges[edge], q), x)
+                x = multiply_add(sign, load_wide(room.rows, room.edges[edge], q), x)
                 edge += 1
-            i = j - first_position if first_position <= j < first_position + n else CHUNK
+            i = room.slots[j - first_position if first_position <= j < first_position + n else CHUNK]
             # A word is not in its own context.
-            own_gradient = multiply(splat_wide(room.shares[i]), load_wide(room.gradients, i, q))
+            own_gradient = multiply(splat_wide(room.shares[i]), load_wide(room.rows, i, q))
             store(table, words[j], q, add(load_wide(table, words[j], q), subtract(x, own_gradient)))
 
 
 def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any) -> Any:
-    """Train on up to ``CHUNK`` positions; returns the numbers of ``_means``."""
+    """Train on up to ``CHUNK`` positions; returns the numbers of ``_slopes``."""
     (words, lines), (first_position, n), (table, output), (noise, settings, state) = buffer, span, tables, draws
     low, high = draw_windows(room, lines, first_position, n, settings, state)
     stride = (n + GROUP - 1) // GROUP
     draw_negatives(room, stride, noise, state)
-    read_rows(room, table, words, low, high)
+    find_places(room, stride)
+    ask_first(room, output, words, first_position, n)
+    read_rows(room, table, words, (first_position, n, low, high), stride * GROUP, settings)
     learned, likely = 0, 0
     for i in range(stride):
-        ask_ahead(room, tables, words, span, i, stride)
-        learned_here, likely_here = find_means(room, tables, words, span, draws, (i, stride, rate))
+        next_group = min(i + 1, stride - 1)
+        score_group(room, output, i, next_group)
+        learned_here, likely_here = find_slopes(room, i, rate, rate * _f32(settings.weight))
         learned, likely = learned + learned_here, likely + likely_here
-        score_group(room, output, i)
-        find_slopes(room, i, rate * _f32(settings.weight))
-        find_gradients(room, output, i, stride)
-        step_outputs(room, output, i)
+        for column in range(0, output.shape[1], _BLOCK):
+            columns = column, min(column + _BLOCK, output.shape[1])
+            find_gradients(room, output, (i, next_group), columns)
+            step_outputs(room, tables, (i, words, first_position + n + i * GROUP), columns)
     sort_edges(room, n, high - low)
     write_rows(room, table, words, (first_position, n, low, high))
     return learned, likely
@@ -438,7 +477,7 @@ def _pair(scaled: Any, underfull: Any, n_small: int, large: Any, tables: Any) ->
     while n_small > 0 and n_large > 0:
         n_small -= 1
         word, donor = underfull[n_small], large[n_large - 1]
-        threshold[word] = _u64(scaled[word] * 4294967296.0)
+        threshold[word] = min(_u64(scaled[word] * 4294967296.0), _u64(4294967295))
         alias[word] = donor
         scaled[donor] -= 1 - scaled[word]
         if scaled[donor] < 1:
@@ -471,13 +510,13 @@ next_bits = _compiled(_next)
 fill = _compiled(_fill)
 draw_windows = _compiled(_windows)
 draw_negatives = _compiled(_negatives)
+find_places = _compiled(_places)
 read_rows = _compiled(_read)
 ask_for_row = _compiled(_ask_for)
-ask_ahead = _compiled(_ask_ahead)
-context_mean = _compiled(_mean)
-sum_up = _compiled(_sum_up)
+ask_first = _compiled(_ask_first)
+find_mean = _compiled(_mean)
 score_group = _compiled(_score)
-find_means = _compiled(_means)
+find_errors = _compiled(_errors)
 find_slopes = _compiled(_slopes)
 find_gradients = _compiled(_gradients)
 step_outputs = _compiled(_outputs)
@@ -497,21 +536,23 @@ def train_part(
     Returns the number of positions that learned, and the number of these with a score over -LIMIT.
     """
     # The buffers are made here, since numba takes long to compile their allocation.
-    dim, rows = tables[0].shape[1], CHUNK + 2 * settings.window + 1
+    window = settings.window
+    dim, rows = tables[0].shape[1] + LANES, CHUNK + 2 * window + 1
     room = _Room(
-        aligned_zeros((rows, dim)),
-        aligned_zeros((GROUP, dim)),
-        aligned_zeros((CHUNK + 1, dim)),
-        np.zeros(CHUNK + 1, np.float32),
+        aligned_zeros((1 << (2 * window + 1).bit_length(), dim)),
+        aligned_zeros((_NOWHERE + 1, dim)),
+        np.zeros(_NOWHERE + 1, np.float32),
         np.zeros(CHUNK, np.int64),
         np.zeros(CHUNK, np.int64),
+        np.zeros(CHUNK, np.int64),
+        np.full(CHUNK + 1, _NOWHERE),
         np.zeros(2 * CHUNK, np.int64),
         np.zeros(2 * CHUNK, np.float32),
         np.zeros(rows + 2, np.int64),
         np.zeros((CHUNK // GROUP, NEGATIVES), np.int64),
-        np.zeros(GROUP, np.int64),
-        np.zeros(GROUP, np.float32),
-        np.zeros((GROUP, NEGATIVES), np.float32),
+        np.zeros(CHUNK, np.int64),
+        aligned_zeros((_OWN + 1, 2 * NEGATIVES)),
+        aligned_zeros((_OWN + 1, 2 * NEGATIVES)),
     )
     buffer = (np.zeros(_BUFFER, np.int64), np.zeros((_BUFFER, 2), np.int64))
     draws = (noise, settings, np.full(1, seed, np.uint64))
@@ -523,7 +564,7 @@ def alias_table(weights: Array) -> tuple[Array, Array]:
     """Build the tables of Walker's alias method for ``weights`` (n,) float64: thresholds out of 2³², and aliases."""
     n = len(weights)
     scaled = weights * (n / sum_weights(weights))
-    tables = np.full(n, 1 << 32, np.uint64), np.arange(n)
+    tables = np.full(n, (1 << 32) - 1, np.uint32), np.arange(n, dtype=np.int32)  # a full word's alias is itself
     small, large = np.flatnonzero(scaled < 1), np.flatnonzero(scaled >= 1)
     underfull = np.zeros(n, np.int64)
     underfull[: len(small)] = small

@@ -25,7 +25,8 @@ groups of a chunk, give worse vectors.
 **Speed.** All h of a chunk are differences of a cumulative sum of input rows, and all changes of input rows are a
 cumulative sum of gradients, added at the begin of a window and subtracted at its end: each row is read and written once
 per chunk, not once per neighbour. Eight positions times eight negatives are small matrix products, which use each row
-many times. Rows are prefetched a group or a chunk ahead.
+many times. Only the last sums are kept, and gradients replace h that are no longer needed, so that a chunk takes half
+the memory and stays in the second cache. Rows are prefetched a group or a chunk ahead, a few lines at each step.
 
 Threads share the tables without locks (Hogwild), each working on its own parts.
 """
@@ -65,7 +66,7 @@ class FastEngine:
         self._ids = np.asarray(stream.ids).view()
         self._ids.flags.writeable = False  # like a memory-mapped file, so that only one version is compiled
         self._noise = Noise(
-            keep_thresholds(stream.counts, config.sample).astype(np.uint64),
+            keep_thresholds(stream.counts, config.sample),
             *alias_table(noise_weights(stream.counts, config.ns_exponent)),
         )
         self._settings = Settings(

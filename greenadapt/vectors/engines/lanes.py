@@ -128,6 +128,12 @@ def multiply_add(_: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
+def divide(_: Any, a: Any, b: Any) -> Any:
+    """a / b"""
+    return a(a, b), lambda context, builder, signature, arguments: builder.fdiv(*arguments)
+
+
+@intrinsic
 def total(_: Any, lanes: Any) -> Any:
     """The sum of lanes, in any order."""
 
@@ -139,6 +145,34 @@ def total(_: Any, lanes: Any) -> Any:
         return builder.call(function, [ir.Constant(number, -0.0), arguments[0]], fastmath=("reassoc",))
 
     return types.float32(lanes), code
+
+
+def _added(builder: Any, a: Any, b: Any, width: int) -> Any:
+    """Halve the blocks of ``width`` numbers: the sums of the halves of each, from ``a`` and ``b`` in turns."""
+    half, blocks = width // 2, range(0, LANES, width)
+    lower = [start + k for block in blocks for start in (block, LANES + block) for k in range(half)]
+    kind = ir.VectorType(ir.IntType(32), LANES)
+    halves = [ir.Constant(kind, indices) for indices in (lower, [index + half for index in lower])]
+    return builder.fadd(*(builder.shuffle_vector(a, b, mask) for mask in halves))
+
+
+@intrinsic
+def store_totals(_: Any, array: Any, row: Any, lanes: Any) -> Any:
+    """Write the sums of ``LANES`` lanes, a tuple, to the begin of a row."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vectors = cgutils.unpack_tuple(builder, arguments[2])  # type: ignore[no-untyped-call]
+        width = LANES
+        while width > 1:
+            n = len(vectors) // 2
+            vectors = [_added(builder, vectors[i], vectors[n + i], width) for i in range(n)]
+            width //= 2
+        zero = ir.Constant(ir.IntType(64), 0)
+        item = _item(context, builder, signature.args[0], arguments[0], arguments[1], zero)
+        builder.store(vectors[0], builder.bitcast(item, lanes.dtype.vector.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), code
 
 
 @intrinsic
@@ -162,7 +196,8 @@ def _probe(rows: Any) -> Any:
     """Use every operation on both kinds of lanes."""
     prefetch(rows, 0, 0)
     a, b = load(rows, 0, 0), splat(np.float32(2))
-    store(rows, 1, 0, subtract(add(multiply_add(a, b, a), multiply(a, b)), b))
+    store(rows, 1, 0, subtract(add(multiply_add(a, b, a), multiply(a, b)), divide(b, splat(np.float32(1)))))
+    store_totals(rows, 3, (a, b, a, a, a, a, a, a, a, a, a, a, a, a, a, b))
     wide = splat_wide(np.float32(3))
     store(rows, 2, 0, multiply(load_wide(rows, 0, 0), wide))
     return total(a) + total(wide)
@@ -170,9 +205,11 @@ def _probe(rows: Any) -> Any:
 
 def require_working() -> None:
     """Raise ``RuntimeError``, or an error of numba, if compiled lanes compute wrong results."""
-    rows = np.zeros((3, WIDE), np.float32)
+    rows = np.zeros((4, WIDE), np.float32)
     rows[0] = np.arange(WIDE)
     result = _probe(rows)
     narrow = np.where(np.arange(WIDE) < LANES, 5 * rows[0] - 2, 0)
-    if result != LANES * (LANES - 1) / 2 + 3 * WIDE or (rows[1:] != [narrow, 3 * rows[0]]).any():
+    sums = np.repeat([LANES * (LANES - 1) / 2, 0], [LANES, WIDE - LANES])
+    sums[[1, LANES - 1]] = 2 * LANES
+    if result != sums[0] + 3 * WIDE or (rows[1:] != [narrow, 3 * rows[0], sums]).any():
         raise RuntimeError("compiled lanes compute wrong numbers")

@@ -57,9 +57,22 @@ def multiply_add(a: Any, b: Any, c: Any) -> Any:
 
 
 @_inlined
+def divide(a: Any, b: Any) -> Any:
+    """a / b"""
+    return a / b
+
+
+@_inlined
 def total(number: Any) -> Any:
     """The number itself."""
     return number
+
+
+@_inlined
+def store_totals(array: Any, row: Any, numbers: Any) -> None:
+    """Write numbers to the begin of a row."""
+    for column in range(len(numbers)):
+        array[row, column] = numbers[column]
 
 
 @_inlined

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from greenadapt.storage.arrays import Array
 from greenadapt.vectors.engines import Weights, chunks, padded
@@ -187,7 +188,7 @@ def expected(case: Case, tables: Weights) -> Weights:
 
 def make_noise(n_words: int, keep_share: float = 1.0, seed: int = 1) -> Noise:
     """Zipf's law for negatives; of the commoner half of the words the share ``keep_share`` stays."""
-    keep = np.full(n_words, ALL, np.uint64)
+    keep = np.full(n_words, ALL, np.uint32)
     keep[: n_words // 2] = int(keep_share * ALL)
     return Noise(keep, *alias_table(1 / np.arange(1.0, n_words + 1)))
 
@@ -417,6 +418,13 @@ def test_the_expectation_is_word2vecs(negatives: int) -> None:
     scores = tables.output @ h
     expectation = sum(share * log_sigmoid(-scores[word]) for word, share in enumerate(shares) if word != at.word)
     assert shared == pytest.approx(log_sigmoid(scores[at.word]) + negatives * expectation, rel=1e-12)
+
+
+def test_the_series_of_the_exponential_is_near_enough() -> None:
+    scores = np.linspace(-LIMIT, LIMIT, 96, dtype=np.float32).reshape(6, 16)
+    errors = np.zeros_like(scores)
+    njit(lambda scores, errors: chunks.find_errors(scores, errors))(scores, errors)
+    np.testing.assert_allclose(errors, sigmoid(scores.astype(np.float64)), rtol=1e-5)
 
 
 # -- draws ------------------------------------------------------------------------------------------------------------

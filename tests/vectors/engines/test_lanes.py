@@ -35,6 +35,24 @@ def computed(load: Any, splat: Any) -> Array:
     return out
 
 
+def test_the_sums_of_sixteen_lanes_and_a_quotient() -> None:
+    rows = np.random.default_rng(1).normal(size=(LANES, LANES)).astype(np.float32)
+    load, divide, store, store_totals = lanes.load, lanes.divide, lanes.store, lanes.store_totals
+
+    def fill(rows: Any, out: Any) -> None:
+        a, b, c, d = load(rows, 0, 0), load(rows, 1, 0), load(rows, 2, 0), load(rows, 3, 0)
+        e, f, g, h = load(rows, 4, 0), load(rows, 5, 0), load(rows, 6, 0), load(rows, 7, 0)
+        i, j, k, m = load(rows, 8, 0), load(rows, 9, 0), load(rows, 10, 0), load(rows, 11, 0)
+        n, o, p, q = load(rows, 12, 0), load(rows, 13, 0), load(rows, 14, 0), load(rows, 15, 0)
+        store_totals(out, 0, (a, b, c, d, e, f, g, h, i, j, k, m, n, o, p, q))
+        store(out, 1, 0, divide(a, b))
+
+    out = np.zeros((2, LANES), np.float32)
+    njit(fill)(rows, out)
+    expected = [rows[:LANES].sum(axis=1, dtype=np.float64), rows[0].astype(np.float64) / rows[1]]
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("width", "load", "splat"), [(LANES, lanes.load, lanes.splat), (WIDE, lanes.load_wide, lanes.splat_wide)]
 )
