@@ -832,7 +832,10 @@ class ReadingOptions(Checked):
     ] = None
     backend: Annotated[
         Backend | None,
-        Option("Library that runs the model; onnx and openvino compile it first.", unset="as compiled, else torch"),
+        Option(
+            "Library that runs the model; onnx and openvino compile it first, and keep that.",
+            unset="as compiled, else torch",
+        ),
     ] = None
     quantize: Annotated[
         Quantize | None, Option("Data type of the matrix products; int8 for CPUs.", unset="as compiled, else none")

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import logsumexp
 
+from greenadapt.checkpoints.layout import WEIGHTS_FILE
 from greenadapt.config import EnsembleRule, Pool, ReadingOptions, TrainConfig
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.graphs import GraphRunner, choose_backend, open_graph
+from greenadapt.models.graphs import GraphRunner, GraphSource, choose_backend, open_graph
 from greenadapt.models.memory.choice import MemoryChoice
+from greenadapt.models.rows import ROWS_FILE
 from greenadapt.models.streaming import MOST_EXAMPLES, Inference, ViewOutputs, pooled_output, stream_task, stream_tasks
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.arrays import Array, ArrayFile
@@ -118,7 +120,7 @@ class OpenedModel:
             model = open_tasks(first.folder, names, first.seed) if names else open_task_model(first.weights)
         else:
             refuse_uncompiled(folders, backend)
-            model = open_graph(first.folder, partial(exported, first), backend, quantize)
+            model = open_graph(graph_source(first), backend, quantize)
         head = getattr(model, "head", first.task.head)  # of several tasks each has its own
         if head != first.task.head:
             raise InputError(
@@ -236,6 +238,14 @@ def exported(folder: TaskFolder) -> "Exported":
     from greenadapt.models.graph_export import Exported
 
     return Exported.of_task(folder.weights)
+
+
+def graph_source(folder: TaskFolder) -> GraphSource:
+    """The task's model, to be run as a graph."""
+    files = [folder.weights / WEIGHTS_FILE, folder.weights / ROWS_FILE]
+    if folder.part is not None:
+        files.append(folder.part / WEIGHTS_FILE)
+    return GraphSource(folder.folder, folder.weights, tuple(files), {"task": folder.name}, partial(exported, folder))
 
 
 def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:

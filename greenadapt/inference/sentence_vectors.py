@@ -1,7 +1,7 @@
 """Sentence vectors of texts, in either tokenization or the mean of both."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,11 @@ from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import Pool, ReadingOptions
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, UsageError
-from greenadapt.models.graphs import choose_backend, open_graph
+from greenadapt.models.graphs import GraphSource, choose_backend, open_graph
 from greenadapt.models.streaming import Inference, Runner, pooled_output, stream_task
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import FloatArray, IntArray
+from greenadapt.storage.files import plain
 from greenadapt.tasks.base import Encoder, Feature, Input
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class SentenceEncoder:
 
             return Exported.of_sentences(folder)
 
-        graph = open_graph(folder, export, backend, quantize)
+        weights = tuple(layer.weights for layer in modules.dense)
+        source = GraphSource(folder, folder, weights, {"modules": plain(asdict(modules))}, export)
+        graph = open_graph(source, backend, quantize)
         if graph.head is not None:
             raise UsageError(
                 f"{folder} was compiled for its task, not for sentence vectors", "compile the encoder itself"

@@ -4,19 +4,28 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from greenadapt.checkpoints.layout import GRAPHS, Compiled, GraphInput
+from greenadapt import __version__
+from greenadapt.checkpoints.layout import GRAPHS, Compiled, CompiledBackend, GraphInput
+from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import Backend, Quantize, ReadingOptions
-from greenadapt.errors import InputError, UsageError, first_line, require, require_torch
-from greenadapt.models.rows import RowTable
+from greenadapt.errors import GreenadaptError, InputError, UsageError, first_line, require, require_torch
+from greenadapt.models.rows import RowTable, read_table
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference
+from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array, Int64Array
+from greenadapt.storage.files import Json, hash_file, hash_json
+from greenadapt.storage.jobs import Job, Outcome, Place, plan_job, run_job
+from greenadapt.storage.locks import lock
+from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import Features
 from greenadapt.workers import usable_cores
 
@@ -144,11 +153,40 @@ def require_backend(backend: Backend, *, to_compile: bool) -> None:
     require("compile", *_NEEDS[backend][: None if to_compile else 1], by=f"--backend {backend}")
 
 
-def open_graph(folder: Path, export: "Callable[[], Exported]", backend: Backend, quantize: Quantize) -> GraphRunner:
-    """The graph of the compiled model in ``folder``, or else a temporary graph of the model of ``export``.
+@dataclass(frozen=True)
+class GraphSource:
+    """A model that is compiled, or whose graph is exported."""
 
-    Raises ``InputError`` if a graph is broken.
+    folder: Path
+    weights: Path
+    """A folder of ``read_table``."""
+    files: tuple[Path, ...]
+    """Files of weights beside those of ``adapted_input``; some may not exist."""
+    settings: Json
+    """What else decides the graph."""
+    export: "Callable[[], Exported]"
+
+    def config(self, backend: CompiledBackend, quantize: Quantize) -> Json:
+        """All that decides the exported graph."""
+        model = PretrainedModel(self.folder.name, self.folder, str(self.folder))
+        files = [hash_file(file) for file in self.files if file.is_file()]
+        packages = ("torch", "transformers", *_NEEDS[backend])
+        return {
+            "model": hash_json([adapted_input(model)["sha256"], *files]),
+            **self.settings,
+            "backend": backend,
+            "quantize": quantize,
+            "versions": {"greenadapt": __version__, **{name: version(name) for name in packages}},
+        }
+
+
+def open_graph(source: GraphSource, backend: Backend, quantize: Quantize) -> GraphRunner:
+    """The graph of a compiled model, or else the exported graph, which the workspace keeps.
+
+    If the workspace cannot be written, or another process writes it, the exported graph is temporary. Raises
+    ``InputError`` if a graph is broken.
     """
+    folder = source.folder
     compiled = Compiled.read(folder)
     if compiled is not None:
         checkpoint = Checkpoint.open(folder)
@@ -156,13 +194,38 @@ def open_graph(folder: Path, export: "Callable[[], Exported]", backend: Backend,
         if not file.is_file():
             raise InputError(f"{folder} has no {file.name}", "copy the whole folder, or compile the model again")
         return _runner(file, compiled, RowTable.of(checkpoint.embedding()), checkpoint)
-    from greenadapt.models.graph_export import write_graph
-
     assert backend != "torch"
-    exported = export()
-    with TemporaryDirectory(prefix="greenadapt-") as name:
-        written = write_graph(exported, backend, quantize, Path(name))
-        return _runner(Path(name) / GRAPHS[backend], written, exported.table, exported.checkpoint)
+
+    def build(work: Path) -> Outcome:
+        from greenadapt.models.graph_export import write_graph
+
+        write_graph(source.export(), backend, quantize, work).write(work)
+        return Outcome({})
+
+    def opened(kept: Path) -> GraphRunner:
+        compiled = Compiled.read(kept)
+        assert compiled is not None
+        checkpoint, table = read_table(source.weights)
+        return _runner(kept / GRAPHS[backend], compiled, table, checkpoint)
+
+    try:
+        kept = _kept(Job("graph", source.config(backend, quantize), {}, build))
+    except (GreenadaptError, OSError):
+        with TemporaryDirectory(prefix="greenadapt-") as name:
+            build(Path(name))
+            return opened(Path(name))
+    return opened(kept)
+
+
+def _kept(job: Job) -> Path:
+    """The folder of an exported graph in the workspace; a missing or damaged graph is exported."""
+    graphs = Workspace.find().graphs()
+    place = Place(graphs / hash_json(job.config)[:16])
+    planned = plan_job(place, job, force=False)
+    if planned.current is not None and not planned.why:
+        return planned.current.folder
+    with lock(graphs / ".lock"):
+        return run_job(place, job, force=False, progress=Silent()).folder
 
 
 def _runner(file: Path, compiled: Compiled, table: RowTable, checkpoint: Checkpoint) -> GraphRunner:

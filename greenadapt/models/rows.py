@@ -8,11 +8,13 @@ import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from greenadapt.storage.arrays import Array, BoolArray, IntArray
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.storage.arrays import Array, ArrayFile, BoolArray, IntArray
 from greenadapt.tasks.base import Input
 from greenadapt.tokenization.files import SpecialIds
 from greenadapt.workers import grouped
@@ -20,6 +22,10 @@ from greenadapt.workers import grouped
 _CHUNK = 1 << 20  # ids that are joined at once
 # Rows that are read before their pages are released; the kernel maps many pages around each row.
 _READ_ROWS = 256
+
+
+ROWS_FILE = "rows.safetensors"
+"""The rows of the embedding that a seed changed."""
 
 
 class RowMap(Protocol):
@@ -111,6 +117,18 @@ class RowTable:
         """The whole table in blocks of at most ``n`` rows, float32."""
         for begin in range(0, len(self.embedding), n):
             yield self.read(np.arange(begin, min(begin + n, len(self.embedding))))
+
+
+def read_table(folder: Path) -> tuple[Checkpoint, RowTable]:
+    """The whole model, and its embedding as trained, in a folder of ``write_model``, or of ``write_rows`` in
+    ``seeds/<seed>`` of one.
+    """
+    if (folder / "config.json").is_file():
+        checkpoint = Checkpoint.open(folder)
+        return checkpoint, RowTable.of(checkpoint.embedding())
+    checkpoint, file = Checkpoint.open(folder.parent.parent), ArrayFile(folder / ROWS_FILE)
+    changed, shrink = Rows(np.asarray(file["ids"])), float(file.metadata["shrink"])
+    return checkpoint, RowTable(checkpoint.embedding(), changed, file["rows"], shrink)
 
 
 def _release_pages(array: Array) -> None:

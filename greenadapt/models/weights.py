@@ -20,7 +20,7 @@ from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER, WEIGHTS_FI
 from greenadapt.checkpoints.reader import Checkpoint, open_torch_file
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.models.rows import Rows, RowTable
+from greenadapt.models.rows import ROWS_FILE, Rows, RowTable, read_table
 from greenadapt.storage.arrays import Array, ArrayFile, IntArray, Streamed, write_arrays
 from greenadapt.storage.files import Json, write_json
 from greenadapt.tasks.base import Features, HeadShape
@@ -266,7 +266,6 @@ HEADS = {
 """Head → name of transformers' mapping from a configuration's class to the model's."""
 ENCODER = "MODEL_MAPPING"
 """The same mapping for models without a head."""
-ROWS_FILE = "rows.safetensors"
 _MEMORY = "memory."
 _FLOAT32 = np.dtype("<f4")
 
@@ -421,13 +420,8 @@ def read_trained(folder: Path) -> TrainedWeights:
     is_whole = (folder / "config.json").is_file()
     if not is_whole and not (folder / WEIGHTS_FILE).is_file():
         raise MissingError(f"{folder} is not a task model: it has no config.json", "make one with finetune")
-    checkpoint = Checkpoint.open(folder if is_whole else folder.parent.parent)
+    checkpoint, table = read_table(folder)
     weights = read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE)
-    table = RowTable.of(checkpoint.embedding())
-    if not is_whole:
-        file = ArrayFile(folder / ROWS_FILE)
-        changed, shrink = Rows(np.asarray(file["ids"])), float(file.metadata["shrink"])
-        table = RowTable(checkpoint.embedding(), changed, file["rows"], shrink)
     return TrainedWeights(folder, checkpoint, weights, table)
 
 

@@ -66,6 +66,10 @@ class Workspace:
         """The cache of finished folds (``assess --train``); may be deleted."""
         return self.root / ".assess"
 
+    def graphs(self) -> Path:
+        """The cache of exported graphs (``--backend`` without ``compile``); may be deleted."""
+        return self.root / ".graphs"
+
     def remember(self, folder: Path) -> None:
         """Record that a result is written to ``folder``, unless that lies in the workspace.
 
@@ -337,6 +341,7 @@ def _downloads(workspace: Workspace, corpus: str) -> Iterator[Leftover]:
 
 def _top(workspace: Workspace) -> Iterator[Leftover]:
     """Caches, finished and unfinished folds, and input whose reading was killed."""
+    yield from _graphs(workspace.graphs())
     memory, folds = workspace.memory_cache(), workspace.folds()
     for path in _listed(memory):
         if path.suffix in (".safetensors", ".part"):
@@ -355,6 +360,17 @@ def _top(workspace: Workspace) -> Iterator[Leftover]:
         is_new = _NEW_INPUT.fullmatch(path.name) and path.is_file()  # a random name, which nobody else has
         if is_new and path.lstat().st_mtime < time.time() - _A_DAY:
             yield _leftover("input", path, workspace.root / ".stdin.lock", is_own=True)
+
+
+def _graphs(folder: Path) -> Iterator[Leftover]:
+    """Exported graphs, those that were damaged, and those of killed commands."""
+    lock = folder / ".lock"
+    for name in _visible_folders(folder):
+        link, graph = folder / name, Path(os.path.realpath(folder / name))
+        item = _leftover("cache", graph, lock, is_own=is_result(graph), added=added_files(graph))
+        yield replace(item, stage="graph", marks=(link,) if link.is_symlink() else ())
+    yield from (replace(item, stage="graph") for item in _versions(folder))
+    yield from (_work(path, lock, "graph") for path in _listed(folder / ".work") if path.is_dir())
 
 
 def _metadata(path: Path) -> dict[str, str]:

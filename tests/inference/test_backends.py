@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,17 +25,19 @@ from greenadapt.inference.models import OpenedModel
 from greenadapt.models import graph_export
 from greenadapt.models.forward import outputs
 from greenadapt.models.graph_export import Exported
-from greenadapt.models.graphs import GraphRunner, open_graph
+from greenadapt.models.graphs import GraphRunner, GraphSource, open_graph
 from greenadapt.models.streaming import Inference, stream_task
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import open_task_model
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
+from greenadapt.storage.files import hash_file
+from greenadapt.storage.locks import lock
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.base import Feature, Input, make_task
 from greenadapt.workers import usable_cores
-from tests.conftest import Notes, Run, json_lines, tiny_model_in
+from tests.conftest import Notes, Run, contents, json_lines, tiny_model_in
 from tests.support.small_tasks import FAMILIES, TASK_MODELS, expand, sentences
 
 pytestmark = pytest.mark.slow  # a model is exported
@@ -48,15 +51,15 @@ NEEDS_OPENVINO = pytest.mark.skipif(
 @pytest.fixture(scope="session", autouse=True)
 def exported_once() -> Iterator[None]:
     """A model is exported once in a session; quantizing and running it is done each time."""
-    graphs: dict[Path, bytes] = {}
+    graphs: dict[str, bytes] = {}
     export = graph_export.export_plain
 
     def once(exported: Exported, inputs: tuple[str, ...], file: Path) -> None:
-        folder = exported.checkpoint.folder
-        if folder not in graphs:
+        weights = hash_file(exported.checkpoint.folder / "model.safetensors")
+        if weights not in graphs:
             export(exported, inputs, file)
-            graphs[folder] = file.read_bytes()
-        file.write_bytes(graphs[folder])
+            graphs[weights] = file.read_bytes()
+        file.write_bytes(graphs[weights])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_export, "export_plain", once)
@@ -259,7 +262,8 @@ HEAD_OF = {
 def test_every_architecture(family: str, tmp_path: Path) -> None:
     head = HEAD_OF[family]
     folder = tiny_model_in(tmp_path, f"{family}For{head}", num_labels=2, initializer_range=0.3)
-    model, graph = open_task_model(folder), open_graph(folder, partial(Exported.of_task, folder), "onnx", "none")
+    source = GraphSource(folder, folder, (), {}, partial(Exported.of_task, folder))
+    model, graph = open_task_model(folder), open_graph(source, "onnx", "none")
     run = Inference(64, graph.pad_id, pool="base")
     examples = list(examples_of(model.checkpoint, head))
     expected = outputs(model.model, model.rows, examples, run)
@@ -277,11 +281,73 @@ def test_sentence_vectors(tagger: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(ours, torchs, atol=1e-4)
 
 
-def test_a_model_that_is_not_compiled_is_compiled_for_the_command(tagger: Path, tmp_path: Path, run_alone: Run) -> None:
+@pytest.fixture
+def exports(monkeypatch: pytest.MonkeyPatch, run_alone: Run, tmp_path: Path) -> list[Path]:
+    """The folders into which graphs are exported, in a workspace and a cache of their own."""
+    folders: list[Path] = []
+    write = graph_export.write_graph
+
+    def counted(exported: Exported, backend: Any, quantize: Any, folder: Path) -> Any:
+        folders.append(folder)
+        return write(exported, backend, quantize, folder)
+
+    monkeypatch.setattr(graph_export, "write_graph", counted)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folders
+
+
+def test_an_exported_graph_is_kept_for_later_commands(
+    tagger: Path, tmp_path: Path, run_alone: Run, exports: list[Path]
+) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    result = run_alone("predict", "-m", tagger, "-i", "texts.txt", "--backend", "onnx", "--tags")
-    rows = json_lines(result)
-    assert [row["tags"] for row in rows] == [row["tags"] for row in predicted(tagger)]
+    command = ("predict", "-m", tagger, "-i", "texts.txt", "--backend", "onnx", "--tags")
+    before, expected = contents(tagger), [row["tags"] for row in predicted(tagger)]
+    for _ in range(2):
+        assert [row["tags"] for row in json_lines(run_alone(*command))] == expected
+        assert len(exports) == 1
+    assert contents(tagger) == before
+    [graph] = (tmp_path / "ws" / ".graphs").glob("*/model.onnx")
+    graph.write_bytes(graph.read_bytes()[:-9])
+    assert [row["tags"] for row in json_lines(run_alone(*command))] == expected
+    assert len(exports) == 2
+    [caches] = [row for row in json_lines(run_alone("status", "--json")) if row.get("what") == "cache"]
+    assert caches["bytes"] > graph.stat().st_size
+    run_alone("clean", "--yes", "--json")
+    assert not contents(tmp_path / "ws")
+
+
+def test_a_graph_is_kept_for_a_model_by_its_content(tagger: Path, tmp_path: Path, exports: list[Path]) -> None:
+    model = shutil.copytree(tagger, tmp_path / "model")
+    for folder in (tagger, model):
+        logits_of(folder, backend="onnx")
+        assert len(exports) == 1
+    changed = transformers.AutoModelForTokenClassification.from_pretrained(model)
+    with torch.no_grad():
+        changed.classifier.bias += 1
+    changed.save_pretrained(model)
+    for ours, torchs in zip(logits_of(model, backend="onnx"), logits_of(model), strict=True):
+        np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
+    assert len(exports) == 2
+    logits_of(model, backend="onnx", quantize="int8")
+    assert len(exports) == 3
+
+
+def test_a_workspace_that_cannot_be_written_keeps_no_graph(
+    tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exports: list[Path]
+) -> None:
+    expected = logits_of(tagger)
+
+    def check() -> None:
+        for ours, torchs in zip(logits_of(tagger, backend="onnx"), expected, strict=True):
+            np.testing.assert_allclose(ours, torchs, atol=1e-4, rtol=0)
+
+    with lock(tmp_path / "ws" / ".graphs" / ".lock"), ThreadPoolExecutor(1) as thread:  # another thread has the lock
+        thread.submit(check).result()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GREENADAPT_HOME", str(tmp_path / "file"))
+    check()
+    assert len(exports) == 2
+    assert not any(folder.exists() for folder in exports)
 
 
 @pytest.mark.parametrize(
