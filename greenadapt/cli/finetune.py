@@ -35,7 +35,7 @@ Dev = Annotated[str | None, basic("--dev", "Labelled file to evaluate on after e
 Test = Annotated[str | None, basic("--test", "Labelled file to evaluate on at the end.", Panel.DATA)]
 Unlabelled = Annotated[
     str | None,
-    option(
+    basic(
         "--unlabelled",
         "Text of the domain without labels: a first model labels sentences of it, and the model learns from these, "
         "too. For NER.",

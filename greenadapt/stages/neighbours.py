@@ -141,8 +141,8 @@ def _known_words(
             all_names = dict.fromkeys(name for names in known for name in names)
             similar = near_names(word, all_names)
             hint = "it is not in the corpus, or too rare (--min-count of w2v)"
-            hint = f"near: {', '.join(similar)}" if similar else hint
-            errors.append(MissingError(f"no vector for {word!r} among {len(all_names):,} words", hint))
+            hint = f"near: {', '.join(similar)}; {hint}" if similar else hint
+            errors.append(MissingError(f"no row and no vector for {word!r}", hint))
     if not queries:
         raise errors[0]
     for error in errors:

@@ -157,7 +157,7 @@ class ModelRows:
             Neighbours(word, view, near(word, k))
             for word in words
             if word in self.words
-            for view, near in (("row → added words", self.near_added), ("row → wordpieces", self.near_pieces))
+            for view, near in (("row → wordpieces", self.near_pieces), ("row → added words", self.near_added))
         ]
 
 

@@ -185,11 +185,15 @@ class FinetuneRequest:
             training = self.training
             steps = training.epochs * _steps_per_epoch(training, n_examples)
             # The number of parts that long examples are split into is not known before they are encoded.
-            number = f"{steps:,} or more" if training.max_steps is None else f"{min(steps, training.max_steps):,}"
+            number = f"{steps:,} or more steps"
+            if training.max_steps is not None and training.max_steps < steps:
+                number = f"at most {counted(training.max_steps, 'step')}"
+            is_adapted = has_added_words(starting_model(self.model).folder)
+            twice = ", each in both tokenizations" if is_adapted else ", each twice"
             progress.note(
                 f"{counted(training.epochs, 'epoch')} of {counted(n_examples, 'example')}"
-                f"{', each in both tokenizations' if _views(training) == 2 else ''}: "
-                f"{number} steps, peak rate {training.learning_rate:g}; --epochs and --learning-rate change this"
+                f"{twice if _views(training) == 2 else ''}: "
+                f"{number}, peak rate {training.learning_rate:g}; --epochs and --learning-rate change this"
             )
 
     def __post_init__(self) -> None:
