@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -68,13 +69,20 @@ def _modules() -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
+@cache
+def _import_nodes(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@cache
 def _imports(path: Path) -> set[str]:
     """Every module of the package that a file imports, without ``greenadapt.``."""
     modules = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in _import_nodes(path):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif node.module:
             parts = node.module.split(".")[1:]
             for alias in node.names:
                 below = PACKAGE.joinpath(*parts, alias.name)
@@ -120,10 +128,10 @@ def test_what_is_imported_is_declared() -> None:
     declared = {MODULE_OF.get(name, name.replace("-", "_")) for name in names}
     imported = set()
     for _, path in _modules():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in _import_nodes(path):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            elif node.level == 0 and node.module:
                 imported.add(node.module.split(".")[0])
     assert {"requests", "torch", "yaml"} <= imported
     undeclared = {"greenadapt", "compression"}  # the second is part of Python since 3.14

@@ -1,9 +1,12 @@
 """greenadapt in an interpreter without what only Unix has, as on Windows, and without torch and gensim.
 
-Prints the modules that cannot be imported, as JSON, and runs the command line with the arguments, if there are any.
+Prints a line of JSON with the modules that cannot be imported. Standard input has a command a line, a JSON list of
+arguments: the command line runs it, and then a line of JSON has its exit code, what it printed, and its errors.
 """
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -50,6 +53,18 @@ def lesser(module: ModuleType) -> ModuleType:
     return copy
 
 
+def called(command: list[str]) -> tuple[object, str, str]:
+    """Exit code, output and errors of a command."""
+    sys.argv[1:] = command
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            importlib.import_module("greenadapt.cli").main()
+        except SystemExit as end:
+            return end.code, out.getvalue(), err.getvalue()
+    raise AssertionError(f"{command} did not end")
+
+
 def main() -> None:
     """Import everything, then greenadapt alone again without what is of Unix: other packages may use it here."""
     sys.modules.update(dict.fromkeys(NOT_INSTALLED))  # type: ignore[arg-type]
@@ -61,8 +76,8 @@ def main() -> None:
     failed = failures()
     sys.modules.update({module.__name__: module for module in ATTRIBUTES})
     sys.stdout.write(json.dumps(failed) + "\n")
-    if len(sys.argv) > 1:
-        importlib.import_module("greenadapt.cli").main()
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(called(json.loads(line))) + "\n")
 
 
 if __name__ == "__main__":

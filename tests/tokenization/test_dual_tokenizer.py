@@ -1,6 +1,7 @@
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,10 @@ class Model:
     folder: Path
     tokenizer: Tokenizer
 
+    @cached_property
+    def vocabulary(self) -> BaseVocabulary:
+        return BaseVocabulary(self.tokenizer)
+
     def pre_tokens(self, text: str) -> list[str]:
         """What the base tokenizer cuts into pieces one by one; a literal special token is one of its own."""
         special = [re.escape(token.content) for token in self.tokenizer.get_added_tokens_decoder().values()]
@@ -56,10 +61,9 @@ class Model:
     def words(self, *texts: str) -> list[str]:
         """The words of ``texts`` that can be added."""
         tokens = dict.fromkeys(token for text in texts for token in self.pre_tokens(text))
-        vocabulary = BaseVocabulary(self.tokenizer)
-        if vocabulary.kind == "bytelevel":
+        if self.vocabulary.kind == "bytelevel":
             tokens = dict.fromkeys(from_byte_characters(token.removeprefix("Ġ")) for token in tokens)
-        return addable_words([word for word in tokens if word], vocabulary)
+        return addable_words([word for word in tokens if word], self.vocabulary)
 
     def rule(self, text: str, new_ids: dict[str, int]) -> tuple[list[list[int]], list[list[int]]]:
         """The pieces of each word of ``text``, in the base view and in the expanded one."""
@@ -74,7 +78,7 @@ class Model:
         return base, expanded
 
     def dual(self, words: list[str]) -> tuple[DualTokenizer, dict[str, int]]:
-        vocabulary = BaseVocabulary(self.tokenizer)
+        vocabulary = self.vocabulary
         entries = new_entries(words, vocabulary)
         added = AddedWords.build(entries, vocabulary, vocabulary.size, "base")
         new_ids = {string: vocabulary.size + i for i, string in enumerate(entries.strings(vocabulary))}
