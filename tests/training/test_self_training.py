@@ -2,7 +2,8 @@
 
 import gzip
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import compare
 from greenadapt.stages.finetune.request import FinetuneRequest, read_unlabelled
 from greenadapt.stages.finetune.train import check_finetune, finetune
+from greenadapt.storage.results import Result
 from greenadapt.tasks.base import TaskData
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.training import self_training
 from greenadapt.training.self_training import confident_sentences
+from tests.conftest import tiny_model_in
 from tests.support.small_multitask import request as request_of_many
 from tests.support.small_tasks import adapted, ner_request, sentences, session
 
@@ -67,12 +70,27 @@ def text_file(folder: Path, n: int = 120) -> str:
     return str(file)
 
 
+@dataclass(frozen=True)
+class Taught:
+    """A finished self-training of a model."""
+
+    model: Path
+    request: FinetuneRequest
+    result: Result
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
+    folder = tmp_path_factory.mktemp("taught")
+    model = adapted(partial(tiny_model_in, folder))
+    request = ner_request(folder, model, training=TRAIN, unlabelled=text_file(folder))
+    return Taught(model, request, finetune(session(folder), request))
+
+
 @pytest.mark.slow
-def test_the_second_model_is_that_of_a_file_with_predicted_sentences(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_the_second_model_is_that_of_a_file_with_predicted_sentences(taught: Taught, tmp_path: Path) -> None:
     """With the sentences that the first model, trained and asked by itself, is sure of."""
-    model = adapted(tiny_model)
-    request = ner_request(tmp_path, model, training=TRAIN, unlabelled=text_file(tmp_path))
-    result = finetune(session(tmp_path), request)
+    model, request, result = taught.model, taught.request, taught.result
     first = finetune(session(tmp_path, "first"), replace(request, unlabelled=None))
 
     task = NerTask()
@@ -101,11 +119,8 @@ def test_the_second_model_is_that_of_a_file_with_predicted_sentences(tiny_model:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", ["the first model is trained", "its labels are there"])
-def test_a_killed_run_resumes(
-    killed: str, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = ner_request(tmp_path, adapted(tiny_model), training=TRAIN, unlabelled=text_file(tmp_path))
-    whole = finetune(session(tmp_path, "whole"), request)
+def test_a_killed_run_resumes(killed: str, taught: Taught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = taught.request
 
     class Killed(BaseException):
         pass
@@ -119,7 +134,7 @@ def test_a_killed_run_resumes(
         with pytest.raises(Killed):
             finetune(session(tmp_path), request)
     result = finetune(session(tmp_path), request)
-    weights = [load_file(path / "model.safetensors") for path in (whole.path, result.path)]
+    weights = [load_file(path / "model.safetensors") for path in (taught.result.path, result.path)]
     assert all(weights[0][name].equal(weight) for name, weight in weights[1].items())
     assert not list((result.folder / SEEDS).glob("*/.first*"))
     assert not list((result.folder / SEEDS).glob("*/.self-labelled*"))
