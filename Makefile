@@ -9,6 +9,8 @@ PYTEST = OMP_NUM_THREADS=1 $(TESTS_FOLDER) $(BIN)/pytest -q -n $(WORKERS) --dist
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := true
+# Each process of the tests would parse all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 SOURCES := $(shell find greenadapt corpora examples -type f ! -name '*.pyc') pyproject.toml README.md LICENSE
 

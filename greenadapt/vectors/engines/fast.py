@@ -25,8 +25,8 @@ groups of a chunk, give worse vectors.
 **Speed.** All h of a chunk are differences of a cumulative sum of input rows, and all changes of input rows are a
 cumulative sum of gradients, added at the begin of a window and subtracted at its end: each row is read and written once
 per chunk, not once per neighbour. Eight positions times eight negatives are small matrix products, which use each row
-many times. Only the last sums are kept, and gradients replace h that are no longer needed, so that a chunk takes half
-the memory and stays in the second cache. Rows are prefetched a group or a chunk ahead, a few lines at each step.
+many times. Only the last sums are kept, and gradients replace h that are no longer needed: a chunk takes two thirds of
+the memory. Rows are prefetched a group or a chunk ahead, two lines at each step.
 
 Threads share the tables without locks (Hogwild), each working on its own parts.
 """
