@@ -36,7 +36,7 @@ def chosen(folder: Path, model: Path, n: int = 40, task: str = "ner", **changes:
     assert note.startswith(f"{training.epochs} epoch")
     assert f"peak rate {training.learning_rate:g}" in note
     assert "--epochs and --learning-rate" in note
-    return training, int(note.split(": ")[1].split(" steps")[0].replace(",", ""))
+    return training, int(note.split(": ")[1].split(" or more steps")[0].replace(",", ""))
 
 
 @pytest.mark.parametrize("task", TASKS)
