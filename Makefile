@@ -9,7 +9,7 @@ PYTEST = OMP_NUM_THREADS=1 $(TESTS_FOLDER) $(BIN)/pytest -q -n $(WORKERS) --dist
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := true
-# Each process of the tests would parse all sources anew.
+# With it, each process of the tests would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 SOURCES := $(shell find greenadapt corpora examples -type f ! -name '*.pyc') pyproject.toml README.md LICENSE

@@ -833,7 +833,7 @@ class ReadingOptions(Checked):
     backend: Annotated[
         Backend | None,
         Option(
-            "Library that runs the model; onnx and openvino compile it first, and keep that.",
+            "Library that runs the model; onnx and openvino compile it first and keep the graph.",
             unset="as compiled, else torch",
         ),
     ] = None

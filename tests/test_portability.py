@@ -43,7 +43,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     options = ["--workspace", "ws", "--workers", "1", "--config", "settings.toml"]
     commands = [
         ["adapt", "--corpus", "text.txt", "--model", str(tiny_model_in(folder)), "--out", "adapted", *options],
-        ["neighbours", "--corpus", "text.txt", "coronavirus", "--workspace", "ws"],
+        ["neighbours", "--model", "adapted", "coronavirus", "--workspace", "ws"],
         ["doctor", "--json"],
         *(["w2v", "--corpus", "text.txt", *option] for option in REFUSED),
     ]
@@ -72,7 +72,8 @@ def test_a_model_is_adapted_without_unix_and_without_gensim(ended: Ended) -> Non
     assert json.loads(manifest.read_text())["config"]["engine"] == "fast"
     code, output, error = ended.neighbours
     assert code == 0, error
-    assert "aligned → aligned" in output
+    assert "row → wordpieces" in output
+    assert "word vector → word vectors" in output
 
 
 @pytest.mark.slow

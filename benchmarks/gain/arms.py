@@ -68,7 +68,7 @@ ARMS: dict[str, Arm] = {
     "pieces-both": Arm({"rows": "pieces"}, training={"mix": "both"}),  # knows the words, and nothing of the text
     "random-both": Arm({"rows": "pieces"}, training={"mix": "both"}, peer="random"),
     "dropout": Arm(training={"mix": "both"}, trial="dropout"),  # a second tokenization without any words
-    "agree": Arm({"rows": "form"}, vectors=None, training={"mix": "both", "agreement": 1.0}),
+    "agree": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}),
     "self-training": Arm({"rows": "form"}, training={"mix": "both"}, self_training=True),
     "base-self-training": Arm(self_training=True),  # the control of self-training
     "slash": Arm({"rows": "form"}, training={"mix": "both", "agreement": 1.0}, trial="slash"),

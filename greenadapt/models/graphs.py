@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import Backend, Quantize, ReadingOptions
-from greenadapt.errors import GreenadaptError, InputError, UsageError, first_line, require, require_torch
+from greenadapt.errors import ConflictError, InputError, UsageError, first_line, require, require_torch
 from greenadapt.models.rows import RowTable, read_table
 from greenadapt.models.streaming import BLOCK_PIECES_CPU, Block, Inference
 from greenadapt.progress import Silent
@@ -176,7 +176,7 @@ class GraphSource:
             **self.settings,
             "backend": backend,
             "quantize": quantize,
-            "versions": {"greenadapt": __version__, **{name: version(name) for name in packages}},
+            "versions": {"greenadapt": __version__, **{name: import_module(name).__version__ for name in packages}},
         }
 
 
@@ -210,7 +210,7 @@ def open_graph(source: GraphSource, backend: Backend, quantize: Quantize) -> Gra
 
     try:
         kept = _kept(Job("graph", source.config(backend, quantize), {}, build))
-    except (GreenadaptError, OSError):
+    except (ConflictError, OSError):
         with TemporaryDirectory(prefix="greenadapt-") as name:
             build(Path(name))
             return opened(Path(name))

@@ -38,7 +38,7 @@ from greenadapt.vectors.quality import MIN_OVERLAP
 from greenadapt.vectors.rows import Expansion, replacements
 
 N_COUNTED = 200_000
-"""The most frequent words of a text, whose pieces are counted."""
+"""The number of a text's most frequent words whose pieces are counted."""
 
 
 def expand(
@@ -198,12 +198,12 @@ def _folders_behind(aligned: Result) -> list[Path]:
 
 def _pieces_per_word(aligned: Result, adapted: Path) -> dict[str, float] | None:
     """The pieces of a word of the text in both tokenizations, on average over its most frequent words; ``None`` if the
-    text's result was removed.
+    vectors were imported or the corpus was removed.
     """
-    vocabulary = _folders_behind(aligned)[0] / VOCABULARY_FILE
-    if not vocabulary.is_file():
+    folders = _folders_behind(aligned)
+    if len(folders) < 3:  # the vectors' own vocabulary lacks rare words, and may lack counts
         return None
-    words, counts = read_vocabulary(vocabulary)
+    words, counts = read_vocabulary(folders[0] / VOCABULARY_FILE)
     before, after = DualTokenizer.load(adapted).pieces_of_words(words[:N_COUNTED])
     weights = counts[:N_COUNTED]
     total_count = max(int(weights.sum()), 1)

@@ -11,7 +11,7 @@ from greenadapt.progress import Progress
 from greenadapt.stages.align import find_alignment, fitted_vectors
 from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import EXPAND, OpenedBase, Session, model_of, require_made_for
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, expanded
 from greenadapt.storage.results import MANIFEST, Result, open_result, verified
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.vocabulary import WordSplitter
@@ -38,14 +38,16 @@ def neighbours(
     """
     if top < 1:
         raise UsageError(f"--top is {top}, must be at least 1")
-    if alignment is None and model is not None and (Path(model) / WORDS_FILE).is_file():
-        return _of_model(session, Path(model), corpus, words, top)
+    folder = None if model is None else expanded(model)
+    if alignment is None and folder is not None and (folder / WORDS_FILE).is_file():
+        return _of_model(session, folder, corpus, words, top)
     aligned = find_alignment(session, corpus, model, alignment)
     opened = OpenedBase(model_of(verified(aligned)))
     opened.require_unchanged(aligned)
     adapted = None if alignment is not None else _adapted(session, aligned)
     if adapted is not None:
-        return _tables(session, ModelRows.open(adapted.folder), adapted, aligned, words, top)
+        vectors = fitted_vectors(aligned).vectors
+        return _tables(session, ModelRows.open(adapted.folder), adapted, vectors, words, top)
     vectors, tokenizer, vocabulary = fitted_vectors(aligned).vectors, opened.tokenizer, opened.vocabulary
     base_rows = opened.checkpoint.embedding()[: vocabulary.size]
     labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
@@ -59,16 +61,16 @@ def neighbours(
 
 
 def _of_model(session: Session, folder: Path, corpus: str | None, words: Sequence[str], top: int) -> list[Neighbours]:
-    """The table of an adapted model; without its map's folder, of its rows alone."""
+    """The table of an adapted model; without its word vectors or its map, of its rows alone."""
     adapted = open_result(folder, EXPAND) if (folder / MANIFEST).is_file() else None
     if adapted is not None and corpus is not None:
         require_made_for(session, adapted, "--model", corpus, None)
-    aligned = None
+    vectors = None
     try:
-        aligned = alignment_of(folder)
+        vectors = fitted_vectors(alignment_of(folder)).vectors
     except MissingError as error:
         session.progress.note(f"the neighbours of word vectors are left out: {error}")
-    return _tables(session, ModelRows.open(folder), adapted, aligned, words, top)
+    return _tables(session, ModelRows.open(folder), adapted, vectors, words, top)
 
 
 def _adapted(session: Session, aligned: Result) -> Result | None:
@@ -85,12 +87,16 @@ def _adapted(session: Session, aligned: Result) -> Result | None:
 
 
 def _tables(
-    session: Session, rows: ModelRows, adapted: Result | None, aligned: Result | None, words: Sequence[str], top: int
+    session: Session,
+    rows: ModelRows,
+    adapted: Result | None,
+    vectors: WordVectors | None,
+    words: Sequence[str],
+    top: int,
 ) -> list[Neighbours]:
-    """Neighbours by the rows of an adapted model, then by the word vectors behind ``aligned``."""
-    if aligned is None:
+    """Neighbours by the rows of an adapted model, then by its word ``vectors``."""
+    if vectors is None:
         return rows.table(_known_words(words, rows.splitter, [rows.words], session.progress), top)
-    vectors = fitted_vectors(aligned).vectors
     domain = _space_of(vectors)
     queries = _known_words(words, rows.splitter, [rows.words, domain.rows], session.progress)
     table = [*rows.table(queries, top), *neighbour_table(queries, domain, rows.base, None, top)]

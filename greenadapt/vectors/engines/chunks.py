@@ -45,7 +45,7 @@ NEGATIVES = 8
 """Negatives of a group; the code below assumes eight positions and eight negatives."""
 LIMIT = 6
 """Limit of the absolute value of scores, beyond which nothing is learned."""
-_BLOCK = 192  # columns for which the rows of a group stay in the first cache, 24 of both kinds and 8 of gradients
+_BLOCK = 192  # columns at a time: 8 h, 16 output rows and 8 gradients of a group, 24 KB, stay in the first cache
 _BUFFER = 4096  # words after subsampling
 _NOWHERE = CHUNK + GROUP  # the row of zeros
 _OWN = GROUP // 2  # the row of the words' own scores
