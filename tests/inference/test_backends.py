@@ -48,9 +48,9 @@ NEEDS_OPENVINO = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def exported_once() -> Iterator[None]:
-    """A model is exported once in a session; quantizing and running it is done each time."""
+    """A model is exported once in this file; quantizing and running it is done each time."""
     graphs: dict[str, bytes] = {}
     export = graph_export.export_plain
 
@@ -66,7 +66,7 @@ def exported_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT with added words that tags words; its weights are random."""
     folder = tmp_path_factory.mktemp("tagger")
@@ -81,7 +81,7 @@ def compiled(model: Path, out: Path, **config: Any) -> Path:
     return out
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(tagger: Path) -> Path:
     """The same, compiled for ONNX Runtime."""
     return compiled(tagger, tagger.parent / "served")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transformers
 
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
@@ -191,6 +192,21 @@ def test_a_changed_model_is_noticed(session: Session, corpus: str, model: str) -
         expand.expand(session, corpus, None, PLAN.expand)
     with pytest.raises(InputError, match="changed since"):
         neighbours.neighbours(session, corpus, None, ["heart"], 3)
+
+
+def test_pieces_per_word_are_those_of_the_text(
+    session: Session, results: list[Result], corpus: str, model: str
+) -> None:
+    lines = Path(corpus).read_text().splitlines()
+    n_words = sum(len(line.split()) for line in lines)
+    pieces = results[-1].manifest.facts["pieces_per_word"]
+    for name, folder in (("before", model), ("after", str(results[-1].folder))):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        assert pieces[name] == pytest.approx(sum(len(tokenizer.tokenize(line)) for line in lines) / n_words)
+    assert pieces["after"] < pieces["before"]
+    shutil.rmtree(results[0].path.resolve())
+    again = expand.expand(replace(session, force=True), corpus, None, PLAN.expand)
+    assert again.manifest.facts["pieces_per_word"] is None
 
 
 @pytest.mark.parametrize("rows", ["norm", "pieces", "blend"])
