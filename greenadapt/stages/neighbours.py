@@ -12,11 +12,11 @@ from greenadapt.stages.align import find_alignment, fitted_vectors
 from greenadapt.stages.expand import alignment_of
 from greenadapt.stages.session import EXPAND, OpenedBase, Session, model_of, require_made_for
 from greenadapt.storage.files import Json, expanded
-from greenadapt.storage.results import MANIFEST, Result, open_result, verified
+from greenadapt.storage.results import MANIFEST, Result, open_result, read_manifest, verified
 from greenadapt.tokenization.added_words import WORDS_FILE
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.vectors.alignment import Alignment
-from greenadapt.vectors.neighbours import ModelRows, Neighbours, Space, near_names, neighbour_table
+from greenadapt.vectors.neighbours import ModelRows, Neighbours, Space, near_names, neighbour_table, pieces_of
 from greenadapt.vectors.word_vectors import WordVectors
 
 
@@ -48,13 +48,11 @@ def neighbours(
     if adapted is not None:
         vectors = fitted_vectors(aligned).vectors
         return _tables(session, ModelRows.open(adapted.folder), adapted, vectors, words, top)
-    vectors, tokenizer, vocabulary = fitted_vectors(aligned).vectors, opened.tokenizer, opened.vocabulary
-    base_rows = opened.checkpoint.embedding()[: vocabulary.size]
-    labels = [tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(base_rows))]
-    base = Space(labels, vocabulary.whole_words, base_rows, vocabulary.special_ids)
+    vectors, vocabulary = fitted_vectors(aligned).vectors, opened.vocabulary
+    base = pieces_of(vocabulary, opened.checkpoint.embedding()[: vocabulary.size])
     domain = _space_of(vectors)
     known = [domain.rows, base.rows]
-    queries = _known_words(words, WordSplitter(tokenizer), known, session.progress)
+    queries = _known_words(words, WordSplitter(vocabulary.tokenizer), known, session.progress)
     table = neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top)
     figures = aligned.manifest.facts["heldout"]["figures"] or {}
     return _trusted(table, vectors, figures)
@@ -62,7 +60,8 @@ def neighbours(
 
 def _of_model(session: Session, folder: Path, corpus: str | None, words: Sequence[str], top: int) -> list[Neighbours]:
     """The table of an adapted model; without its word vectors or its map, of its rows alone."""
-    adapted = open_result(folder, EXPAND) if (folder / MANIFEST).is_file() else None
+    is_adapted = (folder / MANIFEST).is_file() and read_manifest(folder).stage == EXPAND  # else trained, or pushed
+    adapted = open_result(folder, EXPAND) if is_adapted else None
     if adapted is not None and corpus is not None:
         require_made_for(session, adapted, "--model", corpus, None)
     vectors = None

@@ -103,6 +103,12 @@ def _largest(scores: FloatArray, k: int) -> Int64Array:
     return largest
 
 
+def pieces_of(vocabulary: BaseVocabulary, rows: Array) -> Space:
+    """The ``rows`` (n, dim) of a base model, labelled by its pieces."""
+    labels = [vocabulary.tokenizer.id_to_token(row) or f"[{row}]" for row in range(len(rows))]
+    return Space(labels, vocabulary.whole_words, rows, sorted(vocabulary.special_ids))
+
+
 @dataclass(frozen=True, eq=False)
 class ModelRows:
     """The rows of an adapted model: those of the base model's pieces, then those of the added words."""
@@ -125,10 +131,9 @@ class ModelRows:
         tokenizer = DualTokenizer.of_model(folder, checkpoint.n_rows)
         vocabulary, added = BaseVocabulary(tokenizer.base), tokenizer.added.all_surfaces()
         first, rows = tokenizer.added.first_id, checkpoint.embedding()
-        pieces = [tokenizer.base.id_to_token(row) or f"[{row}]" for row in range(first)]
-        words = {**vocabulary.whole_words, **{word: first + i for i, word in enumerate(added)}}
-        base = Space(pieces, vocabulary.whole_words, rows[:first], sorted(vocabulary.special_ids))
-        return cls(rows, first, [*pieces, *added], words, base, WordSplitter(tokenizer.base))
+        base = pieces_of(vocabulary, rows[:first])
+        words = {**base.rows, **{word: first + i for i, word in enumerate(added)}}
+        return cls(rows, first, [*base.labels, *added], words, base, WordSplitter(tokenizer.base))
 
     def near_added(self, word: str, top: int) -> tuple[tuple[str, float], ...]:
         """The ``top`` added words whose rows are nearest to that of ``word``, with the cosine, nearest first."""

@@ -357,6 +357,11 @@ def test_neighbours_are_those_of_the_adapted_models_rows(
     assert neighbours.neighbours(session, None, folder, ["tachycardia"], 3) == table
     with pytest.raises(UsageError, match="leave out one of them"):
         neighbours.neighbours(session, "another", folder, ["tachycardia"], 3)
+    trained = Path(shutil.copytree(folder, results[-1].path.parent / "trained"))  # as a fine-tuned model
+    manifest = json.loads((trained / "manifest.json").read_text())
+    (trained / "manifest.json").write_text(json.dumps(manifest | {"stage": "finetune", "inputs": {}}))
+    of_trained = neighbours.neighbours(session, None, str(trained), ["tachycardia"], 3)
+    assert [(row.view, row.neighbours) for row in of_trained] == [*views.items()][:2]
     of_map = neighbours.neighbours(session, None, None, ["tachycardia"], 3, results[2].path)
     assert {"aligned → wordpieces", "aligned → aligned"} <= {row.view for row in of_map}
     for removed in (1, 2):  # word vectors, then the map
