@@ -305,7 +305,7 @@ class FinetuneRun:
             setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
         self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
 
-    def label(self) -> list[Json]:
+    def predictions(self) -> Iterator[Json]:
         """The predictions of the trained model for the test set of a single task, which needs no labels."""
         [data] = self.setup.tasks
         if self.setup.train.keep == "best":
@@ -313,11 +313,9 @@ class FinetuneRun:
         pool = self.setup.train.pool
         pool = "base" if not data.encoder.has_words else "mean" if pool == "best" else pool
         with self._bar("sentences without labels", len(data.test["test"])) as bar:
-            predictions = []
             for output in self._outputs(data, "test", "test"):
-                predictions.append(data.task.decode(output.example, pooled_output(output, pool)))
+                yield data.task.decode(output.example, pooled_output(output, pool))
                 bar.advance(1)
-            return predictions
 
     def finish(self, first_seed_folder: Path, *, is_first_seed: bool) -> None:
         """Measure on the test sets, and write the scores, the predictions and the model: that of the first seed into

@@ -6,7 +6,7 @@ model is not sure are left out, and the predicted sentences have the labels of t
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -41,15 +41,16 @@ def second_setup(setup: FinetuneSetup, seed: int, folder: Path, steps_before: in
     if file.is_file():
         return _second(setup, read_own(file, _Labels, "labels of the first model", STATE_HINT))
     [data] = setup.tasks
-    measured = replace(data, test={"test": setup.unlabelled})
+    bits = random_bits(len(setup.unlabelled), seed, Purpose.SELF_TRAINING)
+    texts = [setup.unlabelled[i] for i in np.argsort(bits, kind="stable").tolist()]
+    measured = replace(data, test={"test": texts})
     first = replace(setup, tasks=(measured,), unlabelled=(), save_logits=False)
     run = FinetuneRun(first, seed, folder / _FIRST, steps_before)
     run.train()
-    predictions = setup.machine.first(run.label)
-    sentences = confident_sentences(data.train, setup.unlabelled, predictions, seed)
+    sentences = setup.machine.first(lambda: confident_sentences(data.train, texts, run.predictions()))
     if not sentences:
         raise InputError(
-            f"the model is sure of the entities of none of {counted(len(predictions), 'sentence')} of --unlabelled",
+            f"the model is sure of the entities of none of {counted(len(texts), 'sentence')} of --unlabelled",
             "give text that resembles the labelled sentences, or leave it out",
         )
     labels = _Labels(run.training.n_steps, [(sentence.words, sentence.tags or ()) for sentence in sentences])
@@ -66,21 +67,27 @@ def _second(setup: FinetuneSetup, labels: _Labels) -> FinetuneSetup:
 
 
 def confident_sentences(
-    labelled: Sequence[Sentence], sentences: Sequence[Sentence], predictions: Sequence[Json], seed: int
+    labelled: Sequence[Sentence], sentences: Iterable[Sentence], predictions: Iterable[Json]
 ) -> list[Sentence]:
-    """At most ten predicted sentences for each labelled one, in random order, with the predicted tags.
+    """At most ten predicted sentences for each labelled one, the first of ``sentences``, with the predicted tags.
 
     The share of sentences with entities is that of ``labelled``, which have some; each of their entities has a score of
-    0.8 or more.
+    0.8 or more. Reads no more predictions than it needs.
     """
     share = sum(any(tag != "O" for tag in sentence.tags or ()) for sentence in labelled) / len(labelled)
-    order = np.argsort(random_bits(len(sentences), seed, Purpose.SELF_TRAINING), kind="stable").tolist()
-    sure = [
-        i
-        for i in order
-        if predictions[i]["entities"] and min(entity["score"] for entity in predictions[i]["entities"]) >= _MIN_SCORE
-    ]
-    sure = sure[: round(_PREDICTED_PER_LABELLED * len(labelled) * share)]
-    empty = [i for i in order if not predictions[i]["entities"]]
-    empty = empty[: round(len(sure) * (1 - share) / share)]
-    return [Sentence(sentences[i].words, tuple(predictions[i]["tags"])) for i in [*sure, *empty]]
+    limit = round(_PREDICTED_PER_LABELLED * len(labelled) * share)
+    sure, empty = list[Sentence](), list[Sentence]()
+    for sentence, prediction in zip(sentences, predictions, strict=False):
+        predicted = Sentence(sentence.words, tuple(prediction["tags"]))
+        if not prediction["entities"]:
+            empty.append(predicted)
+        elif len(sure) < limit and min(entity["score"] for entity in prediction["entities"]) >= _MIN_SCORE:
+            sure.append(predicted)
+        if len(sure) == limit and len(empty) >= _n_empty(limit, share):
+            break
+    return [*sure, *empty[: _n_empty(len(sure), share)]]
+
+
+def _n_empty(n_sure: int, share: float) -> int:
+    """The number of sentences without entities beside ``n_sure`` with some, which are a ``share`` of all."""
+    return round(n_sure * (1 - share) / share)
