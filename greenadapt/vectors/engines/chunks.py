@@ -48,7 +48,7 @@ LIMIT = 6
 _BLOCK = 192  # columns at a time: 8 h, 16 output rows and 8 gradients of a group, 24 KB, stay in the first cache
 _BUFFER = 4096  # words after subsampling
 _NOWHERE = CHUNK + GROUP  # the row of zeros
-_OWN = GROUP // 2  # the row of the words' own scores
+_OWN = 4  # the row of the words' own scores
 _f32, _u64 = np.float32, np.uint64
 _FAST = {"reassoc", "contract", "arcp", "nsz"}  # any order of sums; NaN is detected
 
@@ -94,10 +94,12 @@ class _Room(NamedTuple):
     """
 
     sums: Array
-    """``(2^k, dim)``, at least 2 window + 2 rows: the last cumulative sums of input rows, in turns."""
+    """``(CHUNK + 2 window + 1, 2 WIDE)``: cumulative sums of two pieces of input rows."""
     rows: Array
     """``(CHUNK + GROUP + 1, dim)``: h by slot, from row ``GROUP`` on; a group's gradients α ∂L/∂h by slot, from row 0
     on, replace h of the group before. The last row is zero."""
+    factors: Array
+    """``(CHUNK,)``, by slot: factor of the sum of the context in h."""
     shares: Array
     """``(CHUNK + GROUP + 1,)``, by slot: the share of the gradient for each word of the context."""
     begins: Array
@@ -118,7 +120,7 @@ class _Room(NamedTuple):
     words: Array
     """``(CHUNK,)``, by slot: words at the positions, -1 if there is nothing to learn."""
     scores: Array
-    """``(GROUP / 2 + 1, 2 NEGATIVES)``: h · o of a group's negatives, two positions a row; then, -h · o of words."""
+    """``(5, 16)``: h · o of a group's positions and negatives, four by four in each row; then, -h · o of words."""
     slopes: Array
     """The same places: α ∂L/∂(h · o)."""
 
@@ -206,70 +208,70 @@ def _places(room: Any, stride: int) -> None:
 
 
 def _read(room: Any, table: Any, words: Any, span: Any, n_slots: int, settings: Any) -> None:
-    """Compute h of all positions from sums of input rows, which run a window ahead."""
-    (first_position, n, low, high), mask = span, len(room.sums) - 1
-    for q in range(0, table.shape[1], LANES):
-        store(room.sums, 0, q, splat(_f32(0)))
-    lag = first_position - low + settings.window
-    for i in range(lag + n_slots):
-        if i < high - low:
-            word, row, next_row = words[low + i], i & mask, (i + 1) & mask
-            for q in range(0, table.shape[1], LANES):
-                store(room.sums, next_row, q, add(load(room.sums, row, q), load(table, word, q)))
-        if i >= lag:
-            position = i - lag
-            word = words[first_position + position] if position < n else -1
-            find_mean(room, table, word, position, settings)
+    """Compute h of all positions from cumulative sums of input rows."""
+    first_position, n, low, high = span
+    find_shares(room, words, first_position, n, n_slots, settings)
+    for q in range(0, table.shape[1], 2 * WIDE):
+        # Two pieces at a time, with the same result if they are the same, the last of an odd number.
+        r = min(q + WIDE, table.shape[1] - WIDE)
+        x = y = splat_wide(_f32(0))
+        store(room.sums, 0, 0, x)
+        store(room.sums, 0, WIDE, y)
+        for j in range(low, high):
+            x, y = add(x, load_wide(table, words[j], q)), add(y, load_wide(table, words[j], r))
+            store(room.sums, j - low + 1, 0, x)
+            store(room.sums, j - low + 1, WIDE, y)
+        for slot in range(n_slots):
+            position = room.positions[slot]
+            begin, end, word = room.begins[position], room.ends[position], words[first_position + min(position, n - 1)]
+            factor = splat_wide(room.factors[slot])
+            x = subtract(load_wide(room.sums, end, 0), load_wide(room.sums, begin, 0))
+            y = subtract(load_wide(room.sums, end, WIDE), load_wide(room.sums, begin, WIDE))
+            # A word is not in its own context.
+            store(room.rows, GROUP + slot, q, multiply(factor, subtract(x, load_wide(table, word, q))))
+            store(room.rows, GROUP + slot, r, multiply(factor, subtract(y, load_wide(table, word, r))))
 
 
-def _mean(room: Any, table: Any, word: int, position: int, settings: Any) -> None:
-    """Compute h, word and share of a position; without a context, or with a negative ``word``, there is none."""
-    slot, mask = room.slots[position], len(room.sums) - 1
-    begin, end = room.begins[position], room.ends[position]
-    n_others = end - begin - 1 if word >= 0 else 0
-    share = _f32(1) / _f32(max(n_others, 1))
-    room.words[slot] = word if n_others > 0 else -1
-    room.shares[slot] = share if settings.corrected else _f32(1)
-    factor = splat((share if settings.mean else _f32(1)) if n_others > 0 else _f32(0))
-    row, begin, end = max(word, 0), begin & mask, end & mask
-    for q in range(0, table.shape[1], LANES):
-        others_sum = subtract(load(room.sums, end, q), load(room.sums, begin, q))
-        store(room.rows, GROUP + slot, q, multiply(subtract(others_sum, load(table, row, q)), factor))
+def _shares(room: Any, words: Any, first_position: int, n: int, n_slots: int, settings: Any) -> None:
+    """Find words, factors of sums and shares of gradients, by slot; without a context, there is no word."""
+    for slot in range(n_slots):
+        position = room.positions[slot]
+        n_others = room.ends[position] - room.begins[position] - 1 if position < n else 0
+        share = _f32(1) / _f32(max(n_others, 1))
+        room.words[slot] = words[first_position + position] if n_others > 0 else -1
+        room.shares[slot] = share if settings.corrected else _f32(1)
+        room.factors[slot] = (share if settings.mean else _f32(1)) if n_others > 0 else _f32(0)
 
 
-def _score(room: Any, output: Any, i: int, next_group: int) -> None:
-    """Compute the scores of a group, two positions at a time, and prefetch the next group's words."""
-    n0, n1, n2, n3 = room.negatives[i, 0], room.negatives[i, 1], room.negatives[i, 2], room.negatives[i, 3]
-    n4, n5, n6, n7 = room.negatives[i, 4], room.negatives[i, 5], room.negatives[i, 6], room.negatives[i, 7]
-    for j in range(0, GROUP, 2):
-        slot, next_slot = i * GROUP + j, i * GROUP + j + 1
-        word, next_word = max(room.words[slot], 0), max(room.words[next_slot], 0)
-        soon, also_soon = max(room.words[next_group * GROUP + j], 0), max(room.words[next_group * GROUP + j + 1], 0)
-        a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = a8 = splat(_f32(0))
-        b0 = b1 = b2 = b3 = b4 = b5 = b6 = b7 = b8 = splat(_f32(0))
+def _score(room: Any, output: Any, i: int) -> None:
+    """Compute a group's scores, in tiles of four positions and four negatives, and of two words beside each tile."""
+    for tile in range(4):
+        j, k, own = tile % 2 * 4, tile // 2 * 4, i * GROUP + 2 * tile
+        n0, n1 = room.negatives[i, k], room.negatives[i, k + 1]
+        n2, n3 = room.negatives[i, k + 2], room.negatives[i, k + 3]
+        word, next_word = max(room.words[own], 0), max(room.words[own + 1], 0)
+        row, own_row = GROUP + i * GROUP + j, GROUP + own
+        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = splat(_f32(0))
+        c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = splat(_f32(0))
+        x = y = splat(_f32(0))
         for q in range(0, output.shape[1], LANES):
-            prefetch(output, soon, q)
-            prefetch(output, also_soon, q)
-            g, h = load(room.rows, GROUP + slot, q), load(room.rows, GROUP + next_slot, q)
-            o = load(output, n0, q)
-            a0, b0 = multiply_add(g, o, a0), multiply_add(h, o, b0)
-            o = load(output, n1, q)
-            a1, b1 = multiply_add(g, o, a1), multiply_add(h, o, b1)
-            o = load(output, n2, q)
-            a2, b2 = multiply_add(g, o, a2), multiply_add(h, o, b2)
-            o = load(output, n3, q)
-            a3, b3 = multiply_add(g, o, a3), multiply_add(h, o, b3)
-            o = load(output, n4, q)
-            a4, b4 = multiply_add(g, o, a4), multiply_add(h, o, b4)
-            o = load(output, n5, q)
-            a5, b5 = multiply_add(g, o, a5), multiply_add(h, o, b5)
-            o = load(output, n6, q)
-            a6, b6 = multiply_add(g, o, a6), multiply_add(h, o, b6)
-            o = load(output, n7, q)
-            a7, b7 = multiply_add(g, o, a7), multiply_add(h, o, b7)
-            a8, b8 = multiply_add(g, load(output, word, q), a8), multiply_add(h, load(output, next_word, q), b8)
-        store_totals(room.scores, j // 2, (a0, a1, a2, a3, a4, a5, a6, a7, b0, b1, b2, b3, b4, b5, b6, b7))
-        room.scores[_OWN, j], room.scores[_OWN, j + 1] = -total(a8), -total(b8)
+            o0, o1, o2, o3 = load(output, n0, q), load(output, n1, q), load(output, n2, q), load(output, n3, q)
+            h = load(room.rows, row, q)
+            a0, a1 = multiply_add(h, o0, a0), multiply_add(h, o1, a1)
+            a2, a3 = multiply_add(h, o2, a2), multiply_add(h, o3, a3)
+            h = load(room.rows, row + 1, q)
+            b0, b1 = multiply_add(h, o0, b0), multiply_add(h, o1, b1)
+            b2, b3 = multiply_add(h, o2, b2), multiply_add(h, o3, b3)
+            h = load(room.rows, row + 2, q)
+            c0, c1 = multiply_add(h, o0, c0), multiply_add(h, o1, c1)
+            c2, c3 = multiply_add(h, o2, c2), multiply_add(h, o3, c3)
+            h = load(room.rows, row + 3, q)
+            d0, d1 = multiply_add(h, o0, d0), multiply_add(h, o1, d1)
+            d2, d3 = multiply_add(h, o2, d2), multiply_add(h, o3, d3)
+            x = multiply_add(load(room.rows, own_row, q), load(output, word, q), x)
+            y = multiply_add(load(room.rows, own_row + 1, q), load(output, next_word, q), y)
+        store_totals(room.scores, tile, (a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3, d0, d1, d2, d3))
+        room.scores[_OWN, 2 * tile], room.scores[_OWN, 2 * tile + 1] = -total(x), -total(y)
 
 
 def _errors(scores: Any, errors: Any) -> None:
@@ -302,15 +304,25 @@ def _slopes(room: Any, i: int, rate: Any, weight: Any) -> Any:
         room.slopes[_OWN, j] = rate * room.slopes[_OWN, j] if learns and abs(score) < LIMIT else _f32(0)
         learned += learns
         likely += learns and score > -LIMIT
-        row, first = j // 2, j % 2 * NEGATIVES
         for k in range(NEGATIVES):
-            counts = learns and room.negatives[i, k] != word and abs(room.scores[row, first + k]) < LIMIT
-            room.slopes[row, first + k] = -weight * room.slopes[row, first + k] if counts else _f32(0)
+            row, column = k // 4 * 2 + j // 4, j % 4 * 4 + k % 4
+            counts = learns and room.negatives[i, k] != word and abs(room.scores[row, column]) < LIMIT
+            room.slopes[row, column] = -weight * room.slopes[row, column] if counts else _f32(0)
     return learned, likely
 
 
+def _splat_four(table: Any, row: Any, column: Any, step: Any) -> Any:
+    """Lanes of four numbers of a row, ``step`` columns apart."""
+    return (
+        splat(table[row, column]),
+        splat(table[row, column + step]),
+        splat(table[row, column + 2 * step]),
+        splat(table[row, column + 3 * step]),
+    )
+
+
 def _gradients(room: Any, output: Any, groups: Any, columns: Any) -> None:
-    """Compute the gradients of a group's positions, two at a time, and prefetch the next group's negatives."""
+    """Compute the gradients of a group's positions, two at a time, and prefetch the next group's output rows."""
     i, next_group = groups
     n0, n1, n2, n3 = room.negatives[i, 0], room.negatives[i, 1], room.negatives[i, 2], room.negatives[i, 3]
     n4, n5, n6, n7 = room.negatives[i, 4], room.negatives[i, 5], room.negatives[i, 6], room.negatives[i, 7]
@@ -319,15 +331,19 @@ def _gradients(room: Any, output: Any, groups: Any, columns: Any) -> None:
         slot, next_slot = i * GROUP + j, i * GROUP + j + 1
         word, next_word = max(room.words[slot], 0), max(room.words[next_slot], 0)
         soon, also_soon = room.negatives[next_group, j], room.negatives[next_group, j + 1]
+        soon_slot = next_group * GROUP + j
+        word_soon, next_word_soon = max(room.words[soon_slot], 0), max(room.words[soon_slot + 1], 0)
         s, t = splat(slopes[_OWN, j]), splat(slopes[_OWN, j + 1])
-        row = j // 2
-        s0, s1, s2, s3 = splat(slopes[row, 0]), splat(slopes[row, 1]), splat(slopes[row, 2]), splat(slopes[row, 3])
-        s4, s5, s6, s7 = splat(slopes[row, 4]), splat(slopes[row, 5]), splat(slopes[row, 6]), splat(slopes[row, 7])
-        t0, t1, t2, t3 = splat(slopes[row, 8]), splat(slopes[row, 9]), splat(slopes[row, 10]), splat(slopes[row, 11])
-        t4, t5, t6, t7 = splat(slopes[row, 12]), splat(slopes[row, 13]), splat(slopes[row, 14]), splat(slopes[row, 15])
+        row, column = j // 4, j % 4 * 4
+        s0, s1, s2, s3 = splat_four(slopes, row, column, 1)
+        s4, s5, s6, s7 = splat_four(slopes, row + 2, column, 1)
+        t0, t1, t2, t3 = splat_four(slopes, row, column + 4, 1)
+        t4, t5, t6, t7 = splat_four(slopes, row + 2, column + 4, 1)
         for q in range(columns[0], columns[1], LANES):
             prefetch(output, soon, q)
             prefetch(output, also_soon, q)
+            prefetch(output, word_soon, q)
+            prefetch(output, next_word_soon, q)
             a, b = multiply(s, load(output, word, q)), multiply(t, load(output, next_word, q))
             o = load(output, n0, q)
             a, b = multiply_add(s0, o, a), multiply_add(t0, o, b)
@@ -357,13 +373,14 @@ def _outputs(room: Any, tables: Any, group: Any, columns: Any) -> None:
     (table, output), (i, words, next_position), slopes = tables, group, room.slopes
     slot = i * GROUP
     for k in range(0, NEGATIVES, 2):
-        k1, odd, odd1 = k + 1, NEGATIVES + k, NEGATIVES + k + 1  # columns of even and of odd positions
+        k1 = k + 1
         soon, also_soon = words[min(next_position + k, len(words) - 1)], words[min(next_position + k1, len(words) - 1)]
         s, t = splat(slopes[_OWN, k]), splat(slopes[_OWN, k1])
-        s0, s1, s2, s3 = splat(slopes[0, k]), splat(slopes[0, odd]), splat(slopes[1, k]), splat(slopes[1, odd])
-        s4, s5, s6, s7 = splat(slopes[2, k]), splat(slopes[2, odd]), splat(slopes[3, k]), splat(slopes[3, odd])
-        t0, t1, t2, t3 = splat(slopes[0, k1]), splat(slopes[0, odd1]), splat(slopes[1, k1]), splat(slopes[1, odd1])
-        t4, t5, t6, t7 = splat(slopes[2, k1]), splat(slopes[2, odd1]), splat(slopes[3, k1]), splat(slopes[3, odd1])
+        row, column = k // 4 * 2, k % 4
+        s0, s1, s2, s3 = splat_four(slopes, row, column, 4)
+        s4, s5, s6, s7 = splat_four(slopes, row + 1, column, 4)
+        t0, t1, t2, t3 = splat_four(slopes, row, column + 1, 4)
+        t4, t5, t6, t7 = splat_four(slopes, row + 1, column + 1, 4)
         word, next_word = max(room.words[slot + k], 0), max(room.words[slot + k1], 0)
         negative, next_negative = room.negatives[i, k], room.negatives[i, k1]
         for q in range(columns[0], columns[1], LANES):
@@ -414,18 +431,24 @@ def _edges(room: Any, n: int, n_rows: int) -> None:
 def _write(room: Any, table: Any, words: Any, span: Any) -> None:
     """Update the input rows of a chunk; ``span`` is its first position, their number, and the range of words."""
     first_position, n, low, high = span
-    for q in range(0, table.shape[1], WIDE):
-        x = splat_wide(_f32(0))
+    for q in range(0, table.shape[1], 2 * WIDE):
+        r = min(q + WIDE, table.shape[1] - WIDE)  # as in _read
+        x = y = splat_wide(_f32(0))
         edge = 0
         for j in range(low, high):
             while edge < room.upto[j - low]:
-                sign = splat_wide(room.signs[edge])
-                x = multiply_add(sign, load_wide(room.rows, room.edges[edge], q), x)
+                sign, i = splat_wide(room.signs[edge]), room.edges[edge]
+                x = multiply_add(sign, load_wide(room.rows, i, q), x)
+                y = multiply_add(sign, load_wide(room.rows, i, r), y)
                 edge += 1
             i = room.slots[j - first_position if first_position <= j < first_position + n else CHUNK]
             # A word is not in its own context.
-            own_gradient = multiply(splat_wide(room.shares[i]), load_wide(room.rows, i, q))
-            store(table, words[j], q, add(load_wide(table, words[j], q), subtract(x, own_gradient)))
+            share = splat_wide(room.shares[i])
+            change = subtract(x, multiply(share, load_wide(room.rows, i, q)))
+            next_change = subtract(y, multiply(share, load_wide(room.rows, i, r)))
+            changed = add(load_wide(table, words[j], r), next_change)
+            store(table, words[j], q, add(load_wide(table, words[j], q), change))
+            store(table, words[j], r, changed)
 
 
 def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any) -> Any:
@@ -440,7 +463,7 @@ def _chunk(room: Any, tables: Any, buffer: Any, span: Any, draws: Any, rate: Any
     learned, likely = 0, 0
     for i in range(stride):
         next_group = min(i + 1, stride - 1)
-        score_group(room, output, i, next_group)
+        score_group(room, output, i)
         learned_here, likely_here = find_slopes(room, i, rate, rate * _f32(settings.weight))
         learned, likely = learned + learned_here, likely + likely_here
         for column in range(0, output.shape[1], _BLOCK):
@@ -511,13 +534,14 @@ fill = _compiled(_fill)
 draw_windows = _compiled(_windows)
 draw_negatives = _compiled(_negatives)
 find_places = _compiled(_places)
+find_shares = _compiled(_shares)
 read_rows = _compiled(_read)
 ask_for_row = _compiled(_ask_for)
 ask_first = _compiled(_ask_first)
-find_mean = _compiled(_mean)
 score_group = _compiled(_score)
 find_errors = _compiled(_errors)
 find_slopes = _compiled(_slopes)
+splat_four = _compiled(_splat_four)
 find_gradients = _compiled(_gradients)
 step_outputs = _compiled(_outputs)
 sort_edges = _compiled(_edges)
@@ -539,8 +563,9 @@ def train_part(
     window = settings.window
     dim, rows = tables[0].shape[1] + LANES, CHUNK + 2 * window + 1
     room = _Room(
-        aligned_zeros((1 << (2 * window + 1).bit_length(), dim)),
+        aligned_zeros((rows, 2 * WIDE)),
         aligned_zeros((_NOWHERE + 1, dim)),
+        np.zeros(CHUNK, np.float32),
         np.zeros(_NOWHERE + 1, np.float32),
         np.zeros(CHUNK, np.int64),
         np.zeros(CHUNK, np.int64),
@@ -551,8 +576,8 @@ def train_part(
         np.zeros(rows + 2, np.int64),
         np.zeros((CHUNK // GROUP, NEGATIVES), np.int64),
         np.zeros(CHUNK, np.int64),
-        aligned_zeros((_OWN + 1, 2 * NEGATIVES)),
-        aligned_zeros((_OWN + 1, 2 * NEGATIVES)),
+        aligned_zeros((_OWN + 1, 16)),
+        aligned_zeros((_OWN + 1, 16)),
     )
     buffer = (np.zeros(_BUFFER, np.int64), np.zeros((_BUFFER, 2), np.int64))
     draws = (noise, settings, np.full(1, seed, np.uint64))

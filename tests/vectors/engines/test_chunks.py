@@ -267,7 +267,7 @@ def test_a_line_about_as_long_as_a_buffer(over: int) -> None:
     check(case, make_tables(50))
 
 
-@pytest.mark.parametrize("dim", [1, 33, 64, 96, 128])
+@pytest.mark.parametrize("dim", [1, 33, 64, 96, 128, 180])
 def test_any_width(dim: int) -> None:
     case = Case(make_lines([50, 30], 40), make_noise(40, 0.6), WORD2VEC)
     check(case, make_tables(40, dim, 1 / np.sqrt(dim)))
