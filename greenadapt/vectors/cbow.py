@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from greenadapt.config import ResolvedEngine, W2VConfig
-from greenadapt.errors import InputError, MissingError, ResourceError, is_installed, require
+from greenadapt.errors import InputError, MissingError, ResourceError, first_line, is_installed, require
 from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, Streamed, offsets_of, write_arrays
 from greenadapt.storage.files import sync_file
@@ -63,7 +63,7 @@ def train(  # noqa: PLR0913
     ``work``.
 
     Raises ``InputError`` if no word is frequent enough or training diverges, ``ResourceError`` if ``max_memory`` bytes
-    are too few, ``MissingError`` if the engine's package is not installed.
+    are too few, ``MissingError`` if the engine's package is not installed or does not work.
     """
     if config.dim is None or config.engine == "auto":
         raise ValueError("config.dim and config.engine must be resolved before training")
@@ -101,8 +101,6 @@ def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig
         checkpoints.progress.bar("training", words * (config.epochs - state.epochs), "words") as bar,
         stoppable() as stop,
     ):
-        if engine.note:
-            checkpoints.progress.note(engine.note)
         part = state.part
         for epoch in range(state.epochs, config.epochs):
 
@@ -120,8 +118,13 @@ def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig
 def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
     """Create the engine of ``config`` for ``stream``; gensim's text is written to ``folder``."""
     if config.engine == "fast":
-        from greenadapt.vectors.engines.fast import FastEngine
-
+        try:
+            from greenadapt.vectors.engines.fast import FastEngine
+        except Exception as error:  # numba's internals, of another release, can raise any error
+            raise MissingError(
+                f"the fast engine does not work with the installed numba: {first_line(error)}",
+                "use --engine gensim, or another release of numba",
+            ) from error
         return FastEngine(stream, config)
     from greenadapt.vectors.engines.gensim import GensimEngine
 

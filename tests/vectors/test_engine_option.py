@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from greenadapt.cli import app
 from greenadapt.config import ResolvedEngine, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
+from greenadapt.errors import MissingError
 from greenadapt.vectors import cbow as w2v
 from greenadapt.vectors import engines
 from tests.conftest import Notes
@@ -134,6 +135,18 @@ def test_the_engine_that_is_named_is_used(
     train(corpus, replace(CONFIG, engine="fast"), tmp_path / "fast")
     with pytest.raises(TypeError, match="NoneType"):
         train(corpus, CONFIG, tmp_path / "gensim")
+
+
+def test_a_numba_that_breaks_the_fast_engine_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: PreparedCorpus
+) -> None:
+    monkeypatch.setitem(sys.modules, "greenadapt.vectors.engines.lanes", None)
+    monkeypatch.delattr(engines, "lanes", raising=False)
+    for name in ("chunks", "fast"):
+        monkeypatch.delitem(sys.modules, f"greenadapt.vectors.engines.{name}", raising=False)
+    with pytest.raises(MissingError, match="does not work with the installed numba") as error:
+        train(corpus, replace(CONFIG, engine="fast"), tmp_path / "work")
+    assert "--engine gensim" in error.value.hint
 
 
 @pytest.mark.slow

@@ -62,10 +62,6 @@ class Engine(Protocol):
     """
 
     @property
-    def note(self) -> str:
-        """A note for the user before training, or empty."""
-
-    @property
     def parts(self) -> Sequence[Any]:
         """The parts of the text, in order."""
 

@@ -12,30 +12,26 @@ import numpy as np
 from numba import njit
 
 from greenadapt.storage.arrays import Array
-from greenadapt.vectors.engines import aligned_zeros
+from greenadapt.vectors.engines import aligned_zeros, lanes
+from greenadapt.vectors.engines.lanes import (
+    LANES,
+    WIDE,
+    add,
+    divide,
+    load,
+    load_wide,
+    multiply,
+    multiply_add,
+    prefetch,
+    splat,
+    splat_wide,
+    store,
+    store_totals,
+    subtract,
+    total,
+)
 
-
-def _arithmetic() -> tuple[Any, str]:
-    """Import ``lanes``, or ``plain`` and the reason if ``lanes`` does not work with the installed numba."""
-    try:
-        from greenadapt.vectors.engines import lanes
-
-        lanes.require_working()
-    except Exception as error:  # numba's internals can raise any error
-        from greenadapt.vectors.engines import plain
-
-        return plain, f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-    return lanes, ""
-
-
-_arithmetic_used, WHY_PLAIN = _arithmetic()
-"""Reason why ``plain`` is used; empty if ``lanes`` is used."""
-LANES, WIDE = _arithmetic_used.LANES, _arithmetic_used.WIDE
-load, load_wide, store = _arithmetic_used.load, _arithmetic_used.load_wide, _arithmetic_used.store
-splat, splat_wide, prefetch = _arithmetic_used.splat, _arithmetic_used.splat_wide, _arithmetic_used.prefetch
-add, subtract, total = _arithmetic_used.add, _arithmetic_used.subtract, _arithmetic_used.total
-multiply, multiply_add = _arithmetic_used.multiply, _arithmetic_used.multiply_add
-divide, store_totals = _arithmetic_used.divide, _arithmetic_used.store_totals
+lanes.require_working()
 
 CHUNK = 64
 """Positions whose input rows are summed together; a multiple of ``GROUP``."""
@@ -509,13 +505,8 @@ def _pair(scaled: Any, underfull: Any, n_small: int, large: Any, tables: Any) ->
             n_small += 1
 
 
-def _code() -> str:
-    """A hash of this file and of the arithmetic in use."""
-    content = b"".join(Path(file).read_bytes() for file in (__file__, _arithmetic_used.__file__))
-    return sha256(content + f"{_arithmetic_used.__name__} {WIDE}".encode()).hexdigest()[:12]
-
-
-_CODE = _code()
+_CODE = sha256(b"".join(Path(file).read_bytes() for file in (__file__, lanes.__file__))).hexdigest()[:12]
+"""A hash of this file and of the arithmetic."""
 
 
 def _compiled(function: Any, *, inline: bool = True) -> Any:

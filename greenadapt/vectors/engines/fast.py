@@ -25,8 +25,8 @@ groups of a chunk, give worse vectors.
 **Speed.** All h of a chunk are differences of a cumulative sum of input rows, and all changes of input rows are a
 cumulative sum of gradients, added at the begin of a window and subtracted at its end: each row is read and written once
 per chunk, not once per neighbour. Eight positions times eight negatives are small matrix products, which use each row
-many times. Only the last sums are kept, and gradients replace h that are no longer needed: a chunk takes two thirds of
-the memory. Rows are prefetched a group or a chunk ahead, two lines at each step.
+many times. Sums of a few columns at a time stay in the first cache, and gradients replace h that are no longer needed.
+Rows are prefetched a group or a chunk ahead, two or four lines at each step.
 
 Threads share the tables without locks (Hogwild), each working on its own parts.
 """
@@ -53,13 +53,11 @@ from greenadapt.vectors.engines import (
     stream_parts,
     train_in_threads,
 )
-from greenadapt.vectors.engines.chunks import NEGATIVES, WHY_PLAIN, Noise, Settings, TextPart, alias_table, train_part
+from greenadapt.vectors.engines.chunks import NEGATIVES, Noise, Settings, TextPart, alias_table, train_part
 
 
 class FastEngine:
     """The fast ``Engine``; see the module."""
-
-    note = f"the fast engine runs slower, in plain numba: {WHY_PLAIN}" if WHY_PLAIN else ""
 
     def __init__(self, stream: Stream, config: W2VConfig) -> None:
         self._stream, self._config = stream, config

@@ -59,8 +59,6 @@ class GensimEngine:
     gensim's words are word numbers in decimal notation: short, and without special characters.
     """
 
-    note = ""
-
     def __init__(self, stream: Stream, config: W2VConfig, folder: Path) -> None:
         from gensim.models.word2vec_corpusfile import CythonVocab
 

@@ -4,8 +4,7 @@ LLVM does not vectorize loops over single numbers with many sums or many rows. R
 ``LANES`` numbers for products, or of ``WIDE`` numbers where few values are live at once; the width of rows must be a
 multiple of a piece (``padded``).
 
-This relies on numba's internals, which any release can change: ``require_working`` detects changes, and ``plain.py`` is
-the fallback.
+This relies on numba's internals, which any release can change: ``require_working`` detects changes.
 """
 
 from collections.abc import Callable
