@@ -21,9 +21,14 @@ from tests.cli.test_commands import QUICK, text
 from tests.conftest import Run, last_line
 from tests.support.pages import GROUP
 
+_CHECKPOINT_AT_ONCE = (
+    "from greenadapt.cli import main; from greenadapt.vectors import cbow; cbow.CHECKPOINT_SECONDS = 0; main()"
+)
 
-def start(*arguments: object, **how: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "greenadapt", *map(str, arguments)]
+
+def start(*arguments: object, code: str = "", **how: Any) -> subprocess.Popen[str]:
+    program = ["-c", code] if code else ["-m", "greenadapt"]
+    command = [sys.executable, *program, *map(str, arguments)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **{"stdout": subprocess.PIPE, **how})
 
 
@@ -118,7 +123,7 @@ def test_a_signal_is_one_line_and_leaves_a_checkpoint(
     (tmp_path / "text.txt").write_text(text(2000))
     command = ["w2v", "-c", tmp_path / "text.txt", "-m", tiny_model(), "--workers", 1, "--engine", "gensim"]
     command += ["--workspace", tmp_path / "ws", "--epochs", 2000]
-    process = start(*command)
+    process = start(*command, code=_CHECKPOINT_AT_ONCE)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("ws/*/*/.work/w2v/**/epoch-*.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.02)
