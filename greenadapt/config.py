@@ -579,8 +579,9 @@ class TrainConfig(Checked):
     mix: Annotated[
         Mix,
         basic(
-            "Tokenization of a training example, in NER of a chunk of a sentence. sample: drawn in each epoch; fixed: "
-            "drawn once; batch: drawn for each batch; both: read in both; base, expanded: always this one.",
+            "Tokenization in which training reads an example, in NER each chunk of a sentence. both: both of them; "
+            "sample: one at random in each epoch; fixed: one at random for all epochs; batch: one at random for a "
+            "whole batch; base, expanded: always this one.",
             paper="sample",
             unset="both for a model with added words, else sample",
         ),

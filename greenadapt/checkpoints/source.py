@@ -186,12 +186,16 @@ def find_model(model: str, *, download: bool = True) -> PretrainedModel:
     if model in PACKAGED:
         packaged = PACKAGED[model]
         return PretrainedModel(model, packaged.folder(model) or _from_hub(packaged.hub_id, download), model)
+    _require_hub_id(model)
+    return PretrainedModel(model.replace("/", "--"), _from_hub(model, download), model)
+
+
+def _require_hub_id(model: str) -> None:
     if not _HUB_ID.fullmatch(model):
         raise MissingError(
             f"no model folder {model}",
             f"give an existing folder, a hub id such as org/name, or {' or '.join(PACKAGED)}",
         )
-    return PretrainedModel(model.replace("/", "--"), _from_hub(model, download), model)
 
 
 def find_local_model(source: str, location: Path | str, option: str = "--model") -> PretrainedModel:
@@ -210,9 +214,13 @@ def find_local_model(source: str, location: Path | str, option: str = "--model")
 
 
 def model_name(model: str) -> str:
-    """The workspace name for ``model``, even if it does not exist."""
+    """The workspace name for ``model``: a folder, a hub id or a name; raises ``MissingError`` for a path of no folder."""
     path = expanded(model)
-    return path_name(str(path.resolve())) if path.is_dir() else model.replace("/", "--")
+    if path.is_dir():
+        return path_name(str(path.resolve()))
+    if "/" in model:
+        _require_hub_id(model)
+    return model.replace("/", "--")
 
 
 def hub_id(source: str) -> str | None:

@@ -396,9 +396,9 @@ class _View:
         begin = len(feature) - 1 - (window.end - window.begin)
         units = np.full(len(feature), -1, np.int32)
         units[begin:-1] = words[window.begin : window.end]
-        for neighbor in (window.begin - 1, window.end):
-            if 0 <= neighbor < len(words):
-                units[units == words[neighbor]] = -1
+        for neighbour in (window.begin - 1, window.end):
+            if 0 <= neighbour < len(words):
+                units[units == words[neighbour]] = -1
         units[0] = self.n_words
         target = (0, 0) if answer is None else [piece + begin - window.begin for piece in answer]
         return replace(feature, units=units, target=np.array(target, np.int64))

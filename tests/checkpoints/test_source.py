@@ -28,6 +28,9 @@ def test_the_offline_model_needs_no_network() -> None:
 
 def test_a_hub_id_is_one_folder_name() -> None:
     assert model_name("org/name") == "org--name"
+    for path in ("/no/folder", "./folder"):
+        with pytest.raises(MissingError, match=f"no model folder {path}"):
+            model_name(path)
 
 
 def test_a_folder_without_the_needed_files_is_refused(tmp_path: Path) -> None:
