@@ -221,7 +221,7 @@ def test_self_training_is_that_of_the_command(tiny_model: TinyModel, tmp_path: P
     model, train = adapted(tiny_model), ner_file(tmp_path / "train.tsv")
     texts = [f"the virus of a {word}" for word in NEW] * 4
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    settings = {**TRAIN, "mix": "both", "epochs": 8, "batch_size": 8, "learning_rate": 2e-3}
+    settings = {**TRAIN, "mix": "both", "epochs": 5, "batch_size": 8, "learning_rate": 5e-3}
     run_alone(
         *("finetune", "--task", "ner", "-m", model, "--train", train, "-o", "theirs"),
         *("--unlabelled", "texts.txt", *options(settings)),

@@ -31,7 +31,7 @@ from tests.support.small_multitask import request as request_of_many
 from tests.support.small_tasks import adapted, ner_request, sentences, session
 
 TinyModel = Callable[..., Path]
-TRAIN = TrainConfig(mix="both", epochs=8, batch_size=8, learning_rate=2e-3)
+TRAIN = TrainConfig(mix="both", epochs=5, batch_size=8, learning_rate=5e-3)
 
 
 def prediction(*scores: float) -> dict[str, Any]:
