@@ -214,7 +214,7 @@ def find_local_model(source: str, location: Path | str, option: str = "--model")
 
 
 def model_name(model: str) -> str:
-    """The workspace name for a folder, a hub id or such a name; raises ``MissingError`` for a path of no folder."""
+    """The workspace name for a folder, a hub id or such a name; raises ``MissingError`` for any other path."""
     path = expanded(model)
     if path.is_dir():
         return path_name(str(path.resolve()))

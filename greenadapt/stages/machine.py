@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from greenadapt import __version__
 from greenadapt.checkpoints.source import PACKAGED, ZipPackages, model_name
 from greenadapt.cluster import COMMAND, connected, running_address
 from greenadapt.cost import KG_PER_LB, PAPER_ROWS
-from greenadapt.errors import GreenadaptError, MissingError, byte_size, counted, is_installed
+from greenadapt.errors import GreenadaptError, MissingError, byte_size, counted, first_line, is_installed
 from greenadapt.stages.session import Session
 from greenadapt.stages.status import with_sources
 from greenadapt.storage.files import Json
@@ -151,9 +152,11 @@ def _engine() -> Check:
     if not is_installed("numba"):
         return Check("fast engine", "missing", "needs numba", 'w2v uses gensim\'s; pip install "greenadapt[fast]"')
     try:
-        pass
+        import_module("greenadapt.vectors.engines.fast")
     except Exception as error:  # numba may raise anything
-        return Check("fast engine", "missing", str(error), "use w2v --engine gensim, or another release of numba")
+        return Check(
+            "fast engine", "missing", first_line(error), "use w2v --engine gensim, or another release of numba"
+        )
     return Check("fast engine", "ok", "compiled, and computes what it should")
 
 

@@ -138,7 +138,7 @@ class QuestionTask:
 
     Logits of a context are (n_units, 2), start and end of each word. With ``has_null``, if the training data has
     questions without answer, units for the logits of ``[CLS]`` follow the words: as many as the view with fewer windows
-    has windows. Neighboring windows of the other view share a unit, which has the higher logit. The logit of "no
+    has windows. Neighbouring windows of the other view share a unit, which has the higher logit. The logit of "no
     answer" is the lowest sum of the start and end logits of these units, as in common code for SQuAD 2.
     """
 

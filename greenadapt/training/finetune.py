@@ -305,17 +305,16 @@ class FinetuneRun:
             setup.progress.note(f"seed {self.seed}: resuming from step {self.training.number:,}")
         self.training.run(self.state, self.record, setup.progress, f"seed {self.seed}", self._after_step)
 
-    def predictions(self) -> Iterator[Json]:
+    def predictions(self, bar: Bar) -> Iterator[Json]:
         """The predictions of the trained model for the test set of a single task, which needs no labels."""
         [data] = self.setup.tasks
         if self.setup.train.keep == "best":
             self._read_best()
         pool = self.setup.train.pool
         pool = "base" if not data.encoder.has_words else "mean" if pool == "best" else pool
-        with self._bar("sentences without labels", len(data.test["test"])) as bar:
-            for output in self._outputs(data, "test", "test"):
-                yield data.task.decode(output.example, pooled_output(output, pool))
-                bar.advance(1)
+        for output in self._outputs(data, "test", "test"):
+            bar.advance(1)
+            yield data.task.decode(output.example, pooled_output(output, pool))
 
     def finish(self, first_seed_folder: Path, *, is_first_seed: bool) -> None:
         """Measure on the test sets, and write the scores, the predictions and the model: that of the first seed into

@@ -47,7 +47,12 @@ def second_setup(setup: FinetuneSetup, seed: int, folder: Path, steps_before: in
     first = replace(setup, tasks=(measured,), unlabelled=(), save_logits=False)
     run = FinetuneRun(first, seed, folder / _FIRST, steps_before)
     run.train()
-    sentences = setup.machine.first(lambda: confident_sentences(data.train, texts, run.predictions()))
+
+    def label() -> list[Sentence]:
+        with setup.progress.bar(f"seed {seed}, sentences without labels", len(texts), "examples") as bar:
+            return confident_sentences(data.train, texts, run.predictions(bar))
+
+    sentences = setup.machine.first(label)
     if not sentences:
         raise InputError(
             f"the model is sure of the entities of none of {counted(len(texts), 'sentence')} of --unlabelled",

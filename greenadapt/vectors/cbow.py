@@ -120,10 +120,12 @@ def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
     if config.engine == "fast":
         try:
             from greenadapt.vectors.engines.fast import FastEngine
-        except Exception as error:  # numba's internals, of another release, can raise any error
+        except OSError:
+            raise
+        except Exception as error:  # the internals of another release of numba can raise any error
             raise MissingError(
                 f"the fast engine does not work with the installed numba: {first_line(error)}",
-                "use --engine gensim, or another release of numba",
+                "install another release of numba, or use --engine gensim",
             ) from error
         return FastEngine(stream, config)
     from greenadapt.vectors.engines.gensim import GensimEngine

@@ -332,8 +332,6 @@ class ClusterEngine:
     alive at its beginning. If a node dies, other nodes train on its parts.
     """
 
-    note = ""
-
     def __init__(self, cluster: Cluster, text: Path, stream: Stream, config: W2VConfig, progress: Progress) -> None:
         self.traffic = Traffic()
         self._ray, self._progress, self._text = cluster.ray, progress, text

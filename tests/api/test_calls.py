@@ -222,10 +222,12 @@ def test_self_training_is_that_of_the_command(tiny_model: TinyModel, tmp_path: P
     texts = [f"the virus of a {word}" for word in NEW] * 4
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     settings = {**TRAIN, "mix": "both", "epochs": 5, "batch_size": 8, "learning_rate": 5e-3}
-    run_alone(
-        *("finetune", "--task", "ner", "-m", model, "--train", train, "-o", "theirs"),
+    messages = run_alone(
+        *("finetune", "--task", "ner", "-m", model, "--train", train, "-o", "theirs", "--log-format", "json"),
         *("--unlabelled", "texts.txt", *options(settings)),
-    )
+    ).stderr.splitlines()
+    bars = [json.loads(line).get("progress") for line in messages]
+    assert [bar["ended"] for bar in bars if bar and "sentences without labels" in bar["label"]] == [True]
     common: dict[str, Any] = {"train": train, "progress": False, **settings}
     ours = greenadapt.finetune(model, "ner", out="ours", unlabelled=texts, **common)
     assert files(Path(ours))["model.safetensors"] == files(tmp_path / "theirs")["model.safetensors"]

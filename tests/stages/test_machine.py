@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from greenadapt.cli import app
 from greenadapt.errors import MissingError
 from greenadapt.stages import machine as module
+from greenadapt.vectors import engines
 from tests.conftest import Run
 from tests.support.file_server import serving
 from tests.support.json_schema import check_json
@@ -79,6 +81,16 @@ def test_extras_are_those_of_the_package_with_a_line_each(run_alone: Run, monkey
     [line] = [line for line in run_alone("doctor").stdout.splitlines() if "fastapi" in line]
     assert line.startswith("missing  serve: prometheus-client 1.2; fastapi, uvicorn not installed: ")
     assert line.endswith('pip install "greenadapt[serve]"')
+
+
+@pytest.mark.slow
+def test_a_numba_that_breaks_the_fast_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "greenadapt.vectors.engines.lanes", None)
+    monkeypatch.delattr(engines, "lanes", raising=False)
+    for name in ("chunks", "fast"):
+        monkeypatch.delitem(sys.modules, f"greenadapt.vectors.engines.{name}", raising=False)
+    check = checks()["fast engine"]
+    assert (check["state"], "lanes" in check["found"]) == ("missing", True)
 
 
 @pytest.mark.slow

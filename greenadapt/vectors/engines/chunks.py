@@ -85,8 +85,8 @@ class Settings(NamedTuple):
 class _Room(NamedTuple):
     """The buffers of a thread, for the positions of a chunk and the words around it.
 
-    A slot is the place of a position if positions are ordered by group. Rows are ``dim`` wide and a cache line apart,
-    since without it those of every eighth position would share the same places of the cache.
+    A slot is the place of a position if positions are ordered by group. Those of ``rows`` are ``dim`` wide and a cache
+    line apart, since without it those of every eighth position would share the same places of the cache.
     """
 
     sums: Array

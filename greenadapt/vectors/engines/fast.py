@@ -25,7 +25,7 @@ groups of a chunk, give worse vectors.
 **Speed.** All h of a chunk are differences of a cumulative sum of input rows, and all changes of input rows are a
 cumulative sum of gradients, added at the begin of a window and subtracted at its end: each row is read and written once
 per chunk, not once per neighbour. Eight positions times eight negatives are small matrix products, which use each row
-many times. Sums of a few columns at a time stay in the first cache, and gradients replace h that are no longer needed.
+many times. Sums are made for a few columns at a time, and gradients replace h that are no longer needed.
 Rows are prefetched a group or a chunk ahead, two or four lines at each step.
 
 Threads share the tables without locks (Hogwild), each working on its own parts.

@@ -1,6 +1,10 @@
 """Vectors in compiled code, against numpy."""
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,3 +66,20 @@ def test_operations(width: int, load: Callable[..., Any], splat: Callable[..., A
     expected[:5, START : START + width] = [a + b, a - b, a * b, a * b + c, np.full(width, ROWS[3, 3])]
     expected[5, 0] = a.sum(dtype=np.float64)
     np.testing.assert_allclose(computed(load, splat), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_edit_of_the_arithmetic_changes_the_name_of_the_cache_and_of_another_engine_does_not(tmp_path: Path) -> None:
+    shutil.copytree(Path(lanes.__file__).parents[2], tmp_path / "greenadapt", ignore=shutil.ignore_patterns("*.nb?"))
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
+    code += "from greenadapt.vectors.engines.chunks import train_lines; print(train_lines.py_func.__qualname__)"
+
+    def name() -> str:
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    before = name()
+    engines = tmp_path / "greenadapt" / "vectors" / "engines"
+    for file, changes in (("gensim.py", False), ("lanes.py", True)):
+        with open(engines / file, "a") as opened:
+            opened.write("# edited\n")
+        assert (name() != before) == changes
