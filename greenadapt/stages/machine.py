@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -151,12 +150,14 @@ def _memory() -> Check:
 def _engine() -> Check:
     if not is_installed("numba"):
         return Check("fast engine", "missing", "needs numba", 'w2v uses gensim\'s; pip install "greenadapt[fast]"')
+    from greenadapt.vectors.engines import fast_engine
+
     try:
-        import_module("greenadapt.vectors.engines.fast")
-    except Exception as error:  # numba may raise anything
-        return Check(
-            "fast engine", "missing", first_line(error), "use w2v --engine gensim, or another release of numba"
-        )
+        fast_engine()
+    except MissingError as error:
+        return Check("fast engine", "missing", error.message, error.hint)
+    except OSError as error:
+        return Check("fast engine", "missing", first_line(error), "use w2v --engine gensim")
     return Check("fast engine", "ok", "compiled, and computes what it should")
 
 

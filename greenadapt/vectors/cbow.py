@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from greenadapt.config import ResolvedEngine, W2VConfig
-from greenadapt.errors import InputError, MissingError, ResourceError, first_line, is_installed, require
+from greenadapt.errors import InputError, MissingError, ResourceError, is_installed, require
 from greenadapt.progress import Progress, stoppable
 from greenadapt.storage.arrays import Array, ArrayFile, Int64Array, Streamed, offsets_of, write_arrays
 from greenadapt.storage.files import sync_file
-from greenadapt.vectors.engines import Engine, Stream, Weights, aligned_zeros, padded_width
+from greenadapt.vectors.engines import Engine, Stream, Weights, aligned_zeros, fast_engine, padded_width
 from greenadapt.vectors.word_vectors import WordVectors
 
 if TYPE_CHECKING:
@@ -118,16 +118,7 @@ def _train_epochs(engine: Engine, words: int, state: "_State", config: W2VConfig
 def open_engine(stream: Stream, config: W2VConfig, folder: Path) -> Engine:
     """Create the engine of ``config`` for ``stream``; gensim's text is written to ``folder``."""
     if config.engine == "fast":
-        try:
-            from greenadapt.vectors.engines.fast import FastEngine
-        except OSError:
-            raise
-        except Exception as error:  # the internals of another release of numba can raise any error
-            raise MissingError(
-                f"the fast engine does not work with the installed numba: {first_line(error)}",
-                "install another release of numba, or use --engine gensim",
-            ) from error
-        return FastEngine(stream, config)
+        return fast_engine()(stream, config)
     from greenadapt.vectors.engines.gensim import GensimEngine
 
     return GensimEngine(stream, config, folder)

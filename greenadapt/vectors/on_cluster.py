@@ -45,6 +45,7 @@ from greenadapt.vectors.engines import (
     Stream,
     StreamPart,
     Weights,
+    fast_engine,
     keep_thresholds,
     learning_rate,
     never,
@@ -253,10 +254,8 @@ class Trainer:
 
     def start(self, text: Path, stream: tuple[Array, int], config: W2VConfig, input_: Array, output: Array) -> None:
         """Set the tables; ``stream`` has the counts and ``Stream.total`` of the ids in ``text``."""
-        from greenadapt.vectors.engines.fast import FastEngine
-
         counts, total = stream
-        self._engine = FastEngine(Stream(ArrayFile(text)["ids"], np.zeros(1, np.int64), counts, total), config)
+        self._engine = fast_engine()(Stream(ArrayFile(text)["ids"], np.zeros(1, np.int64), counts, total), config)
         self._steps, self._config = expected_steps(counts, config), config
         self._start, self._current = (Weights(np.array(input_), np.array(output)) for _ in range(2))
 

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from greenadapt.config import W2VConfig
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, MissingError, first_line
 from greenadapt.storage.arrays import Array, FloatArray, row_blocks
+
+if TYPE_CHECKING:
+    from greenadapt.vectors.engines.fast import FastEngine
 
 
 class Weights(NamedTuple):
@@ -74,6 +77,20 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Remove the engine's temporary files."""
+
+
+def fast_engine() -> "type[FastEngine]":
+    """The class of the fast engine; raises ``MissingError`` if it does not work with the installed numba."""
+    try:
+        from greenadapt.vectors.engines.fast import FastEngine
+    except OSError:
+        raise
+    except Exception as error:  # the internals of another release of numba can raise any error
+        raise MissingError(
+            f"the fast engine does not work with the installed numba: {first_line(error)}",
+            "install another release of numba, or use --engine gensim",
+        ) from error
+    return FastEngine
 
 
 def learning_rate(config: W2VConfig, epoch: int, progress: float) -> float:
