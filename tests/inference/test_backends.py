@@ -25,7 +25,7 @@ from greenadapt.inference.models import OpenedModel
 from greenadapt.models import graph_export
 from greenadapt.models.forward import outputs
 from greenadapt.models.graph_export import Exported
-from greenadapt.models.graphs import GraphRunner, GraphSource, open_graph
+from greenadapt.models.graphs import GraphRunner, GraphSource, has_vnni, open_graph
 from greenadapt.models.streaming import Inference, stream_task
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import open_task_model
@@ -229,6 +229,18 @@ def test_sums_of_large_products_do_not_overflow(tagger: Path, tmp_path: Path) ->
 
     for a, b in int8_and_torch(tagger, tmp_path / "large", change):
         np.testing.assert_allclose(a, b, atol=0.2, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [("avx2 avx512_vnni", True), ("avx2 avx_vnni", True), ("avx2", False), (None, False)]
+)
+def test_fast_products_of_int8_are_for_processors_that_do_not_overflow(
+    tmp_path: Path, flags: str | None, expected: bool
+) -> None:
+    if flags:
+        (tmp_path / "proc").mkdir()
+        (tmp_path / "proc/cpuinfo").write_text(f"flags\t\t: fpu {flags}\n")
+    assert has_vnni(tmp_path) == expected
 
 
 @NEEDS_OPENVINO
