@@ -320,7 +320,7 @@ class Training:
         machine, dataset = self._machine, share.draw.dataset
         task = {} if dataset.task is None else {"task": dataset.task}
         self._forward_model.train()
-        torch.manual_seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
+        machine.seed(int(random_bits(1, self._plan.seed, Purpose.DROPOUT, self.number, machine.rank)[0]))
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=machine.device)
         for number, batch in enumerate(share.batches, 1):
