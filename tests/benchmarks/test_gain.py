@@ -78,7 +78,7 @@ def test_one_command_makes_the_table_and_a_second_one_nothing(
     laboratory: Callable[..., list[Json]], tmp_path: Path
 ) -> None:
     options = ("--sets", "words", "--budgets", 50, "--seeds", 2, "--arms", "base", "control", "both",
-             "--learning-rate", 7e-3, "--steps", 24, "--batch-size", 8, "--test-sentences", 40)  # fmt: skip
+             "--learning-rate", 7e-3, "--steps", 8, "--batch-size", 8, "--test-sentences", 40)  # fmt: skip
     runs = laboratory(*options)
     order = [(record["seed"], record["arm"]) for record in runs]
     assert order == [(seed, arm) for seed in (0, 1) for arm in ("base", "control", "both")]
@@ -87,10 +87,10 @@ def test_one_command_makes_the_table_and_a_second_one_nothing(
         assert len({record["settings"]["train"] for record in runs if record["seed"] == seed}) == 1
     assert len({record["settings"]["train"] for record in runs}) == 2
     assert len({str(record["settings"]["measured"]) for record in runs}) == 1
-    assert {record["steps"] for record in runs} == {24}
+    assert {record["steps"] for record in runs} == {8}
 
     (table,) = read_json(tmp_path / "work" / "table.json")
-    assert (table["budget"], table["of"]) == (50, "words, 24 steps at 0.007")
+    assert (table["budget"], table["of"]) == (50, "words, 8 steps at 0.007")
     for row in table["arms"]:
         of_arm = [record for record in runs if record["arm"] == row["arm"]]
         assert row["mean"] == pytest.approx(np.mean([record["scores"]["mean"] for record in of_arm]))

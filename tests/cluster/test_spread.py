@@ -29,7 +29,7 @@ def _marking(folder: str) -> Callable[[int], int]:
     return square
 
 
-@pytest.mark.parametrize("deaths", [pytest.param(1, marks=pytest.mark.long), 99])
+@pytest.mark.parametrize("deaths", [1, 99])
 def test_an_item_whose_process_dies_is_done_again_by_another(
     four_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
 ) -> None:
@@ -58,6 +58,7 @@ def _waiting(folder: str) -> Callable[[int], int]:
     return square
 
 
+@pytest.mark.long  # nodes also die in test_corpus.py
 def test_work_of_a_node_that_died_is_done_by_those_that_are_left(
     four_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ def parts(folder: Path) -> Iterator[dict[str, Any]]:
         *(("Faults", f"{kind}/corpus") for kind in ("kill", "term", "size", "lock")),
         ("Downloads", "download/truncate"),
         ("Downloads", "download/lie"),
-        ("Uploads", "upload/cut"),
+        pytest.param("Uploads", "upload/cut", marks=pytest.mark.long),
         ("Concurrency", "ten/corpus"),
     ],
 )
