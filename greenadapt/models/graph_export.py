@@ -26,7 +26,7 @@ from greenadapt.models.sentence_vectors import open_sentence_model
 from greenadapt.models.weights import HEADS, head_of, load_trained, read_trained
 from greenadapt.storage.arrays import Array
 
-_OPSET = 18
+_OPSET = 20  # has GELU
 
 
 @dataclass(frozen=True, eq=False)
