@@ -21,7 +21,6 @@ def cluster_quality() -> ModuleType:
     return benchmark_module("cluster_quality")
 
 
-@pytest.mark.long
 def test_one_node_trains_the_same_and_eight_about_as_well(
     cluster_quality: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,6 @@ def _waiting(folder: str) -> Callable[[int], int]:
     return square
 
 
-@pytest.mark.long  # nodes also die in test_corpus.py
 def test_work_of_a_node_that_died_is_done_by_those_that_are_left(
     four_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

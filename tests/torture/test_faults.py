@@ -32,7 +32,7 @@ def parts(folder: Path) -> Iterator[dict[str, Any]]:
         *(("Faults", f"{kind}/corpus") for kind in ("kill", "term", "size", "lock")),
         ("Downloads", "download/truncate"),
         ("Downloads", "download/lie"),
-        pytest.param("Uploads", "upload/cut", marks=pytest.mark.long),
+        ("Uploads", "upload/cut"),
         ("Concurrency", "ten/corpus"),
     ],
 )
