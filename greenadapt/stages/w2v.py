@@ -17,6 +17,7 @@ from greenadapt.storage.files import Json
 from greenadapt.storage.jobs import OF_MACHINES, Job, Outcome
 from greenadapt.storage.results import EARLIER_COST, Result, verified
 from greenadapt.vectors.cbow import EarlierVectors, require_engine, resolve_engine, train, vocabulary_size
+from greenadapt.vectors.engines import fast_engine
 from greenadapt.vectors.word_vectors import WordVectors, read_output
 
 
@@ -64,7 +65,8 @@ def check_w2v(
     """Resolve the settings; ``dim`` defaults to the model's. Raises the errors of the stage about an existing result.
 
     Fields of ``config`` that are not ``named`` take the values of existing vectors; ``None`` means that all are named.
-    Neither a new release nor installing numba changes vectors: ``resolve_engine`` keeps the engine.
+    Neither a new release nor installing numba changes vectors: ``resolve_engine`` keeps the engine. Raises
+    ``MissingError`` if the fast engine is to train and does not work with the installed numba.
     """
     place = session.place(corpus, model.name, W2V)
     if config.dim is None:
@@ -83,6 +85,8 @@ def check_w2v(
             "give --engine fast, which needs numba, or leave out --cluster",
         )
     session.check(place, W2V, resolved.settings())
+    if current is None and resolved.config.engine == "fast":
+        fast_engine()  # raises what training would raise, before the text is prepared
     return resolved
 
 

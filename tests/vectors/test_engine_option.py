@@ -137,16 +137,30 @@ def test_the_engine_that_is_named_is_used(
         train(corpus, CONFIG, tmp_path / "gensim")
 
 
-def test_a_numba_that_breaks_the_fast_engine_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: PreparedCorpus
-) -> None:
+@pytest.fixture
+def broken_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "greenadapt.vectors.engines.lanes", None)
     monkeypatch.delattr(engines, "lanes", raising=False)
     for name in ("chunks", "fast"):
         monkeypatch.delitem(sys.modules, f"greenadapt.vectors.engines.{name}", raising=False)
+
+
+@pytest.mark.usefixtures("broken_numba")
+def test_a_numba_that_breaks_the_fast_engine_is_named(tmp_path: Path, corpus: PreparedCorpus) -> None:
     with pytest.raises(MissingError, match="does not work with the installed numba") as error:
         train(corpus, replace(CONFIG, engine="fast"), tmp_path / "work")
     assert "--engine gensim" in error.value.hint
+
+
+@pytest.mark.usefixtures("broken_numba")
+@pytest.mark.parametrize("command", ["w2v", "adapt"])
+def test_a_broken_engine_ends_a_command_before_the_text_is_prepared(
+    tmp_path: Path, tiny_model: Callable[..., Path], command: str
+) -> None:
+    result = invoke(tmp_path, command, "--model", tiny_model())
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "does not work with the installed numba" in result.stderr
+    assert not [*(tmp_path / "ws").rglob("manifest.json")]
 
 
 @pytest.mark.slow
