@@ -166,7 +166,7 @@ class DualTokenizer:
         new_ids[candidates] = self.added.find(words.take(candidates))
         if len(self.added.unknown):
             unknown = np.flatnonzero((lengths == 1) & (base.ids[starts] == self._unk_id))
-            surfaces = [self._surface(batch.text_of(base, piece)) for piece in starts[unknown].tolist()]
+            surfaces = [self._surface(batch.unsettled_text_of(base, i)) for i in starts[unknown].tolist()]
             new_ids[unknown] = self.added.find_surfaces(surfaces)
         is_new = new_ids >= 0
         remains = base.begins | np.repeat(~is_new, lengths)
@@ -252,6 +252,12 @@ def _parts(text: str, line: int) -> Iterator[_Part]:
     yield _Part(text[begin:], line, begin)
 
 
+def _is_unsettled(character: str) -> bool:
+    """Whether BERT's normalizer may put a character into another place (a combining mark) or drop it."""
+    is_control = unicodedata.category(character)[0] == "C" and character not in "\t\n\r"
+    return is_control or character == "\ufffd" or unicodedata.combining(character) > 0
+
+
 class _Batch:
     """The texts of a call, and the positions of their input words."""
 
@@ -278,6 +284,16 @@ class _Batch:
         begin, end = pieces.spans[piece].tolist()
         text = self.texts[int(pieces.lines[piece])]
         while end < len(text) and unicodedata.combining(text[end]):
+            end += 1
+        return text[begin:end]
+
+    def unsettled_text_of(self, pieces: _Flat, piece: int) -> str:
+        """The characters of a piece, and those around it that BERT's normalizer may move or drop."""
+        begin, end = pieces.spans[piece].tolist()
+        text = self.texts[int(pieces.lines[piece])]
+        while begin and _is_unsettled(text[begin - 1]) and _is_unsettled(text[begin]):
+            begin -= 1
+        while end < len(text) and _is_unsettled(text[end]):
             end += 1
         return text[begin:end]
 
