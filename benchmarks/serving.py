@@ -6,7 +6,7 @@
 The plain loop is what one writes by hand: AutoTokenizer, AutoModelFor… in float32, 32 inputs of the base tokenization
 at a time in the order of the file, padded to the longest; a question with its context goes through one at a time, in
 windows (``plain_loop.py``). Ours goes from examples to predictions as ``greenadapt predict`` and ``qa`` do, in the base
-tokenization, in both, and in both with ``--margin 0.7``; questions also on the best ``--passages`` of their contexts
+tokenization, in both, and in both with the default margin; questions also on the best ``--passages`` of their contexts
 only, in one and in both. All take turns on the first ``--limit`` examples, in one
 process with ``--threads``; the fastest of ``--rounds`` counts, by the clock and by the processor's time of all threads,
 which other work on the machine changes less. Scores are those of the whole test set. The model has to have added words.
@@ -35,7 +35,7 @@ from plain_loop import Plain, PlainSetting, quiet
 from tables import aligned, with_interval
 
 from greenadapt.config import Backend, CompileConfig, Pool, QaConfig, Quantize, ReadingOptions, RetrievalConfig
-from greenadapt.inference.models import OpenedModel, stream_with_margin
+from greenadapt.inference.models import MARGIN, OpenedModel, stream_with_margin
 from greenadapt.inference.qa.inquiry import OwnPassages, on_contexts
 from greenadapt.inference.qa.lookups import QaModel, answers
 from greenadapt.inference.search.words import Words, words_of
@@ -54,8 +54,7 @@ from greenadapt.tokenization.dual_tokenizer import BASE_FOLDER
 
 KINDS = ("torch", "onnx", "onnx-int8", "openvino", "openvino-int8", "openvino-bf16")
 ONE_VIEW, BOTH_VIEWS = "one view", "both views"
-MARGIN = 0.7
-MARGINS = (0.3, 0.5, MARGIN, 0.9)
+MARGINS = (0.3, 0.5, 0.7, MARGIN)
 WAYS: dict[str, tuple[Pool, float | None]] = {
     ONE_VIEW: ("base", None),
     BOTH_VIEWS: ("mean", None),

@@ -817,8 +817,8 @@ class ReadingOptions(Checked):
         Share | None,
         Option(
             "With --pool mean, read the base tokenization only where the probabilities of the two best labels or "
-            "answers in the expanded tokenization differ by less than this, such as 0.7.",
-            unset="everything is read twice",
+            "answers in the expanded tokenization differ by less than this; 1 reads everything twice.",
+            unset="0.9 for predicted labels; 1 for answers, tasks on a shared encoder, and evaluate",
         ),
     ] = None
     seed: Annotated[int | None, Option("Seed of the model to predict with.", unset="the first in the folder")] = None

@@ -359,8 +359,8 @@ def load(
         model: A folder, a hub id, ``"minilm"`` or ``"mpnet"``.
         task: Which of several tasks.
         pool: Which logits to predict with: the mean over both tokenizations, or those of one; by default as trained.
-        margin: With the mean, read the base tokenization only where the two most probable labels or answers are less
-            than this apart.
+        margin: With the mean, read the base tokenization only where the probabilities of the two best labels or answers
+            differ by less than this; by default 0.9 for labels, and 1, which reads everything twice, for answers.
         seed: Which of the folder's seeds predicts; by default the first.
         precision: ``"auto"`` is bfloat16 on GPUs that compute in it; on CPUs that do, only in training; else float32.
         max_tokens: Pieces in the model at once, padding included.

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from greenadapt.models.graph_export import Exported
 
 
+MARGIN = 0.9
+"""By default, chosen on development sets, see ``benchmarks/results/compile.md``; 0.7 moved F1 further."""
 ReadView = Callable[[Iterable[Input], Pool], Iterator[ViewOutputs]]
 """A function that puts inputs through a model in one view."""
 
@@ -55,6 +57,12 @@ def stream_with_margin(
             for item, part, output in zip(block, parts, outputs, strict=True):
                 base = output.expanded if part is None else _filled(next(base_outputs), output, item, part)
                 yield replace(output, base=base)
+
+
+def with_margin(task: Task[Any], item: Input, output: ViewOutputs, margin: float) -> ViewOutputs:
+    """The outputs of ``stream_with_margin``, from those of both views in full."""
+    part = _in_doubt(task, item, output, margin)
+    return replace(output, base=output.expanded if part is None else _filled(output, output, item, part))
 
 
 def _in_doubt(task: Task[Any], item: Input, output: ViewOutputs, margin: float) -> Input | None:
@@ -96,7 +104,7 @@ class OpenedModel:
     runner: "TorchRunner | GraphRunner"
     settings: Inference
     margin: float | None = None
-    """Of one task: the margin below which a unit is read in the base view, too; ``None`` reads both views of all."""
+    """Of one task: the margin below which a unit is read in the base view, too; ``None`` reads all twice."""
 
     @classmethod
     def open(cls, folders: Sequence[TaskFolder], options: ReadingOptions) -> "OpenedModel":
@@ -144,7 +152,8 @@ class OpenedModel:
             runner = TorchRunner(model.model.to(machine.device), model.rows, is_shared=is_shared)
         else:
             runner = model
-        return cls({folder.name: folder for folder in folders}, encoders, pools, runner, settings, options.margin)
+        margin = None if options.margin == 1 else options.margin
+        return cls({folder.name: folder for folder in folders}, encoders, pools, runner, settings, margin)
 
     @property
     def task(self) -> Task[Any]:
@@ -197,6 +206,17 @@ def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
     """Whose logits decide for the model of ``folder``."""
     pool: Pool = options.pool or folder.settings.get("pool", TrainConfig.pool)
     return pool
+
+
+def margin_of(folder: TaskFolder, options: ReadingOptions) -> float | None:
+    """The margin of predictions: by default ``MARGIN`` for labels from both tokenizations.
+
+    The tasks of a shared encoder have none, so that together they predict what they predict alone.
+    """
+    if options.margin is not None:
+        return options.margin
+    predicts_labels = folder.name is None and "id2label" in folder.task.head_config()
+    return MARGIN if predicts_labels and pool_of(folder, options) == "mean" else None
 
 
 def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> None:

@@ -13,12 +13,14 @@ from greenadapt.checkpoints.layout import TASK_FILE, is_multitask, task_names
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.models import OpenedModel
+from greenadapt.inference.models import OpenedModel, margin_of, with_margin
 from greenadapt.inference.search.words import Words, words_of
-from greenadapt.models.streaming import pooled_output
+from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.server.guard import TooLargeError
+from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, expanded
+from greenadapt.tasks.base import Input
 from greenadapt.tasks.questions import Question
 from greenadapt.tasks.spans import AnswerCandidates, merge_candidates, ranked
 from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords
@@ -116,7 +118,9 @@ class ServedModel:
     @classmethod
     def open(cls, source: ModelSource, reading: ReadingOptions) -> "ServedModel":
         """Read the weights; raises what ``OpenedModel.open`` raises."""
-        return cls(source, None if source.task is None else OpenedModel.open([source.task], reading))
+        if source.task is None:
+            return cls(source, None)
+        return cls(source, OpenedModel.open([source.task], replace(reading, margin=margin_of(source.task, reading))))
 
     def near(self, word: str, top: int) -> Json:
         """The ``top`` added words and the ``top`` wordpieces whose rows are nearest to the row of ``word``, by cosine.
@@ -195,10 +199,17 @@ class ServedModel:
             settings = replace(self.opened.settings, pool=views[0] if len(views) == 1 else "mean")
             opened = replace(self.opened, settings=settings, margin=margin)
             numbers = [i for i, item in enumerate(items) if item.views == views]
-            outputs = opened.outputs(opened.inputs(items[i].example for i in numbers))
-            for i, output in zip(numbers, outputs, strict=True):
-                results[i] = {view: self._result(output.example, pooled_output(output, view)) for view in views}
+            inputs = list(opened.inputs(items[i].example for i in numbers))
+            for i, item, output in zip(numbers, inputs, opened.outputs(inputs), strict=True):
+                results[i] = {view: self._result(output.example, self._logits(item, output, view)) for view in views}
         return [results[i] for i in range(len(items))]
+
+    def _logits(self, item: Input, output: ViewOutputs, view: Pool) -> Array:
+        """The logits of a view; the mean with the model's margin, also where both tokenizations were read in full."""
+        assert self.opened is not None
+        if view == "mean" and self.opened.margin is not None:
+            output = with_margin(self._task, item, output, self.opened.margin)
+        return pooled_output(output, view)
 
     def _result(self, example: Example, logits: Any) -> Any:
         if isinstance(example, Question):

@@ -19,7 +19,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.cli import app
 from greenadapt.config import ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError
-from greenadapt.inference.models import OpenedModel, averaged_over_seeds, ensemble_logits, stream_with_margin
+from greenadapt.inference.models import OpenedModel, averaged_over_seeds, ensemble_logits, margin_of, stream_with_margin
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.inference.qa.answering import QaRequest
 from greenadapt.inference.qa.inquiry import InquirySources
@@ -281,6 +281,29 @@ def test_the_ends(n_models: int, margin: float, pool: Any, make_model: Callable[
     assert tags(pool="mean") != tags(pool="expanded")
 
 
+def test_labels_have_a_margin_by_default(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    source = tmp_path / "lines.txt"
+    source.write_text("".join(f"{line}\n" for line in LINES))
+
+    def results(folder: Path, **options: Any) -> list[Any]:
+        request = PredictionRequest((str(folder),), str(source), reading=ReadingOptions(**options))
+        return [prediction.result for prediction in predict(request, Silent())]
+
+    for number, task in enumerate((TAGGER, TEXTS)):
+        folder = make_model(task, name=f"task-{number}")
+        default = results(folder)
+        assert default == results(folder, margin=0.9)
+        assert default != results(folder, margin=1.0)
+        served, reading = TaskFolder.find(str(folder)), ReadingOptions()
+        assert margin_of(served, replace(reading, margin=0.0)) == 0
+        assert margin_of(served, replace(reading, pool="base")) is None
+        model = ServedModel.open(ModelSource("name", served.folder, served), reading)
+        assert model.opened is not None
+        assert model.opened.margin == margin_of(served, reading) == 0.9
+    for name, other in (("numbers", ClassificationTask(label_kind="numbers")), ("answers", QuestionTask())):
+        assert margin_of(TaskFolder.find(str(make_model(other, name=name))), ReadingOptions()) is None
+
+
 def test_a_changed_run_is_that_of_the_model(make_model: Callable[..., Path]) -> None:
     folder = make_model(TEXTS)
     model, rounded = opened(folder, precision="float32"), opened(folder, precision="bfloat16")
@@ -404,7 +427,7 @@ def test_scores_say_how_much_was_read_twice(make_model: Callable[..., Path], tmp
 def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., Path]) -> None:
     folder = TaskFolder.find(str(make_model(TEXTS)))
     source = ModelSource("texts", folder.folder, folder)
-    sure, plain = (ServedModel.open(source, ReadingOptions(**example)) for example in ({"margin": 0.0}, {}))  # type: ignore[arg-type]
+    sure, plain = (ServedModel.open(source, ReadingOptions(margin=margin)) for margin in (0.0, 1.0))
     example = TEXTS.example("tachycardia of the heart", "")
 
     def label(model: ServedModel, *views: Any) -> Any:
@@ -412,7 +435,9 @@ def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., 
         return answer
 
     assert label(sure, "mean")["mean"] == label(plain, "expanded")["expanded"]
-    assert label(sure, "mean", "base") == label(plain, "mean", "base")
+    both = label(sure, "mean", "base")
+    assert both["base"] == label(plain, "mean", "base")["base"]
+    assert both["mean"]["probabilities"] == pytest.approx(label(sure, "mean")["mean"]["probabilities"], rel=1e-5)
     assert label(plain, "mean")["mean"] != label(plain, "expanded")["expanded"]
     items = [PredictionItem(sure, example, views, 10) for views in (("mean",), ("mean", "base"))]
     mixed = sure.predict(items)

@@ -97,7 +97,7 @@ def test_the_second_model_is_that_of_a_file_with_predicted_sentences(taught: Tau
     texts = read_unlabelled(data, request.unlabelled or "", Silent())
     order = np.argsort(random_bits(len(texts), 0, Purpose.SELF_TRAINING), kind="stable")
     texts = [texts[i] for i in order]
-    rows = greenadapt.load(first.path).predict([{"tokens": list(text.words)} for text in texts], tags=True)
+    rows = greenadapt.load(first.path, margin=1.0).predict([{"tokens": list(text.words)} for text in texts], tags=True)
     predicted = confident_sentences(labelled, texts, rows)
     file = tmp_path / "both.tsv"
     blocks = ["".join(f"{word}\t{tag}\n" for word, tag in zip(s.words, s.tags or (), strict=True))
