@@ -204,9 +204,9 @@ class _Command(_WithFullHelp, TyperCommand):
                 raise UsageError(f"{label} is empty", "give it a value, or leave it out (is a variable not set?)")
 
     def _in_one_line(self, error: typer.BadParameter, values: dict[str, Any]) -> str:
-        name = getattr(error.param, "name", None)
+        name = getattr(error.param, "name", None) or ""
         field = getattr(self.callback, FIELDS, {}).get(name)
-        if name not in values or error.param is None:
+        if values.get(name) is None or error.param is None:
             return error.format_message()
         problem = f"{error.param.opts[0]} is {values[name]!r}"
         return f"{problem}, must be {allowed(field.kind)}" if field else f"{problem}: {error.message}"

@@ -164,7 +164,7 @@ class ModelsResponse(BaseModel):
 
     models: list[ModelDescription]
     index: bool
-    limits: dict[str, float]
+    limits: dict[str, int | float]
 
 
 class Health(BaseModel):

@@ -234,7 +234,8 @@ def sentence(error: RequestValidationError) -> str:
         return f"{path_text(path)} is missing"
     if first["type"] == "extra_forbidden":
         return f"{path_text(path)} is not known: leave it out, or see /openapi.json"
-    return f"{path_text(path)} {re.sub(r'^Input should ', 'must ', first['msg'])}"
+    problem = re.sub(r"^\w+ should ", "must ", first["msg"]).replace(" after validation", "")
+    return f"{path_text(path)} {problem}"
 
 
 def path_text(path: Sequence[Any]) -> str:

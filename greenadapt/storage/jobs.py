@@ -329,7 +329,8 @@ def _refuse_difference(place: Place, job: Job, old: Manifest, new: Manifest) -> 
 def _differing_settings(place: Place, old: Manifest, new: Manifest) -> str:
     """The settings that differ, if any; raises ``ConflictError`` for a result of another stage."""
     if old.stage != new.stage:
-        raise ConflictError(f"{place.path} holds a result of {old.stage}, not of {new.stage}", "use --force")
+        problem = f"{place.path} holds a result of {old.stage}, not of {new.stage}"
+        raise ConflictError(problem, "give another --out; --force would delete that result")
     return describe_difference(old.config, new.config)
 
 
@@ -358,7 +359,11 @@ def _advice(job: Job, names: Iterable[str]) -> str:
 def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """``name: old → new`` for every setting that differs, without ``OF_MACHINES``; or an empty string."""
     names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in OF_MACHINES]
-    return ", ".join(f"{name}: {old.get(name)} → {new.get(name)}" for name in names)
+    return ", ".join(f"{name}: {_described(old.get(name))} → {_described(new.get(name))}" for name in names)
+
+
+def _described(value: Any) -> str:
+    return "not set" if value is None else str(value)
 
 
 def _refuse_foreign(place: Place) -> None:

@@ -154,6 +154,7 @@ def _feature(parts: list[IntArray], encoder: Encoder, counts: Counter[str]) -> F
 
 
 _MAX_LABELS_IN_MESSAGE = 10
+_MAX_CHARACTERS = 40  # of a label in a message
 _MAX_PROBABILITIES = 100
 """The number of classes in the ``probabilities`` of a prediction."""
 
@@ -483,6 +484,8 @@ def _class(text: Text) -> str:
 
 def _list_labels(labels: Iterable[str] | Mapping[str, int]) -> str:
     """The first few labels, with their counts if ``labels`` is a mapping."""
-    names = [f"{label} ({labels[label]:,})" if isinstance(labels, Mapping) else label for label in labels]
+    counts = labels if isinstance(labels, Mapping) else {}
+    short = ((label, label[:_MAX_CHARACTERS] + "…" * (len(label) > _MAX_CHARACTERS)) for label in labels)
+    names = [f"{name} ({counts[label]:,})" if label in counts else name for label, name in short]
     n_more = len(names) - _MAX_LABELS_IN_MESSAGE
     return ", ".join(names[:_MAX_LABELS_IN_MESSAGE]) + (f" and {n_more} more" if n_more > 0 else "")

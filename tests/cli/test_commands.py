@@ -134,6 +134,7 @@ def test_text_on_standard_input_is_an_argument(run: Run, tiny_model: Callable[..
 
 def test_wrong_usage_is_exit_code_2(run: Run, corpus: Path, tiny_model: Callable[..., Path]) -> None:
     assert "no corpus" in run("w2v", code=2).stderr
+    assert run("neighbours", code=2).stderr.splitlines()[-1] == "greenadapt: Missing argument 'words'."
     assert "--window is 0, must be at least 1" in run("w2v", "-c", corpus, "--window", 0, code=2).stderr
     for memory in ("lots", "inf", "-1"):
         assert f"--max-memory is '{memory}'" in run("w2v", "-c", corpus, f"--max-memory={memory}", code=2).stderr

@@ -294,7 +294,9 @@ def test_what_fails_says_so_in_a_line(
     start = ("finetune", "-m", model, *QUICK, "-o", "run")
     diverged = last_line(run_alone(*start, *files, "--lr", 1e30, "--clip", 1e30, code=1))
     assert re.search(r"training diverged in step \d+ \(epoch 1\): loss .* use a lower --learning-rate", diverged)
-    assert "--train has no examples" in last_line(run_alone(*start, "--task", "ner", "--train", os.devnull, code=1))
+    assert f"--train {os.devnull} has no examples" in last_line(
+        run_alone(*start, "--task", "ner", "--train", os.devnull, code=1)
+    )
     assert "none.tsv" in last_line(run_alone(*start, "--task", "ner", "--train", "none.tsv", code=1))
     texts = texts_file(tmp_path / "texts.jsonl")
     options = ("--task", "classification", "--train", texts, "--label-field", "class")

@@ -124,7 +124,7 @@ def test_pretraining_reads_the_same_documents(file: Path, run_alone: Run, tiny_m
         row = json.loads(run_alone(*command, "--sample-by", sample_by, "--force", "--json").stdout)
         assert row["counts"]["documents"] == n_documents
     assert "up to date" in run_alone(*command).stdout  # a line is the default
-    assert "sample_by: None → document" in last_line(run_alone(*command, "--sample-by", "document", code=1))
+    assert "sample_by: not set → document" in last_line(run_alone(*command, "--sample-by", "document", code=1))
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ NAMES = ",".join(f'"{i}": 0' for i in range(80_000))
     [
         ("predict", {"texts": ["a"]}, 422, "ner, labels"),
         ("predict", {"texts": ["a"], "model": "squad"}, 404, "ner, labels"),
-        ("predict", {"texts": []}, 422, "texts"),
+        ("predict", {"texts": []}, 422, "texts must have at least 1 item, not 0"),
         ("predict", {"texts": ["a", 5], "model": "ner"}, 422, "texts[1]"),
         ("predict", {"texts": ["a"] * 5, "model": "ner"}, 413, "4"),
         ("predict", {"texts": ["a" * 2001], "model": "ner"}, 413, "2,001"),

@@ -300,7 +300,7 @@ def test_limits_refuse_and_decide_nothing_else(session: Session, corpus: str, mo
         again = corpus_stage.prepare(session, corpus, model, text)
         assert again is not None
         assert not again.fresh
-    with pytest.raises(ConflictError, match="lenient: None → True"):
+    with pytest.raises(ConflictError, match="lenient: not set → True"):
         corpus_stage.prepare(session, corpus, model, TextOptions(strict=False))
 
 

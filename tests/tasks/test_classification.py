@@ -415,6 +415,10 @@ def test_labels_that_differ_between_files(tmp_path: Path) -> None:
     ]
     with pytest.raises(InputError, match=r"dev\.jsonl:3: label yes is not a number"):
         fitted(1.5, 2).read(path, Silent())
+    sentence = "a sentence in the place of its label, which is long"
+    path = lines(tmp_path / "texts.jsonl", [{"text": "a", "label": sentence}])
+    with pytest.raises(InputError, match="a sentence in the place of its label, wh…"):
+        task.read(path, Silent())
     path = lines(tmp_path / "test.jsonl", [{"text": "a", "label": label} for label in ("no", "yes", "no")])
     with pytest.raises(InputError) as caught:
         task.read(path, Silent())

@@ -445,7 +445,7 @@ def read_task_data(
             _compare_labels(task, parts, progress)
         train = [example for source in entry.train for example in parts[source]]
         if not train:
-            raise InputError("--train has no examples", "give a file with examples")
+            raise InputError(f"--train {', '.join(entry.train)} has no examples", "give a file with examples")
         task = task.fit(train, progress)
         if entry.fold is not None:
             train, _ = entry.fold.split(train)
@@ -529,7 +529,7 @@ def _sets(task: Task[Any], kind: str, entry: TaskEntry, progress: Progress) -> d
     sets = {name: task.read(source, progress) for name, source in getattr(entry, kind).items()}
     for name, examples in sets.items():
         if not examples:
-            label = set_label(kind, name) if entry.name else f"--{kind}"
+            label = set_label(kind, name) if entry.name else f"--{kind} {getattr(entry, kind)[name]}"
             raise InputError(f"{label} has no examples", "give a file with examples")
     return sets
 

@@ -409,8 +409,8 @@ def _broken(tmp_path: Path, name: str, content: str) -> str:
     ("name", "content", "message"),
     [
         ("o.tsv", "a\tO\nb\tO\n", "no word of 1 training sentences is part of an entity"),
-        ("empty.tsv", "", "--train has no examples"),
-        ("blank.tsv", "\n\n", "--train has no examples"),
+        ("empty.tsv", "", r"--train \S*empty.tsv has no examples"),
+        ("blank.tsv", "\n\n", r"--train \S*blank.tsv has no examples"),
         ("one.jsonl", '{"text": "a", "label": 1}\n' * 3, "all 3 training examples have the same label, 1"),
     ],
 )
@@ -430,7 +430,7 @@ def test_what_is_not_there(tiny_model: TinyModel, tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingError, match=r"owner/name:test does not exist, .* needs datasets, not installed"):
         finetune(session(tmp_path), ner_request(tmp_path, model, test="owner/name:test"))
-    with pytest.raises(InputError, match="--test has no examples"):
+    with pytest.raises(InputError, match=r"--test \S+ has no examples"):
         finetune(session(tmp_path), ner_request(tmp_path, model, test=_broken(tmp_path, "empty.tsv", "\n")))
     with pytest.raises(UsageError, match=r"--max-length is 200, but .* reads at most 160"):
         finetune(session(tmp_path), ner_request(tmp_path, model, task=TaskConfig(max_length=200)))
