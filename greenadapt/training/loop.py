@@ -230,8 +230,7 @@ class Training:
         """
         started = time.monotonic() - record.seconds
         steps = self.train_steps()
-        with progress.bar(label, self.n_steps, "steps") as bar, stoppable() as stop:
-            bar.advance(self.number)
+        with progress.bar(label, self.n_steps - self.number, "steps") as bar, stoppable() as stop:
             while not record.stopped and (step := next(steps, None)) is not None:
                 record.seconds = time.monotonic() - started
                 bar.advance(1, loss=f"{step.loss:.3f}", lr=f"{step.learning_rate:.1e}")
