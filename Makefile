@@ -1,8 +1,9 @@
 # `make help` lists the targets; all but help and clean set up .venv first.
 PYTHON ?= python3.11
 BIN := .venv/bin
-# Processes that run the tests, each in one thread: their models are too small for more.
-WORKERS ?= 2
+# Processes that run the tests, each in one thread: their models are too small for more. One more than cores, since some
+# tests wait for others' processes.
+WORKERS ?= 3
 # In memory if there are 4 GB: tests write and sync thousands of small files.
 TESTS_FOLDER := $(shell df -Pk /dev/shm 2>/dev/null | awk '$$4 > 4e6 && $$6 == "/dev/shm" { print "PYTEST_DEBUG_TEMPROOT=" $$6 }')
 PYTEST = OMP_NUM_THREADS=1 $(TESTS_FOLDER) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
