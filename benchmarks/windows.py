@@ -12,18 +12,15 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 from records import resumable
-from tables import aligned, points_with_interval
+from serving import difference, points, predicted, statistics
+from tables import aligned
 
 from greenadapt.config import ReadingOptions
 from greenadapt.inference.models import OpenedModel
-from greenadapt.models.streaming import pooled_output
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
-from greenadapt.report.tables import figure
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.metrics import contexts_of, paired, resampled
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tasks.questions import Question, read_questions
 
@@ -32,6 +29,7 @@ from greenadapt.tasks.questions import Question, read_questions
 class Reading:
     """The answers of a model with a stride."""
 
+    opened: OpenedModel
     pieces: int
     """Pieces that the model read, in the base tokenization."""
     seconds: float
@@ -54,8 +52,8 @@ def main() -> None:
     for stride in options.strides:
         result = answered(options.model, questions, stride, reading)
         share = f"{result.pieces / default.pieces:.2f}"
-        difference = _difference(questions, result, default)
-        rows.append([str(stride), share, f"{result.seconds:.0f}", _f1(result), difference])
+        compared = difference(result.opened, questions, result.statistics, default.statistics)
+        rows.append([str(stride), share, f"{result.seconds:.0f}", _f1(result), compared])
     print(aligned(rows))
 
 
@@ -66,23 +64,14 @@ def answered(model: str, questions: list[Question], stride: int | None, reading:
     opened = OpenedModel.open([replace(folder, task=replace(folder.task, stride=stride))], reading)
     inputs = list(opened.inputs(questions))
     begin = time.perf_counter()
-    predictions = [
-        opened.task.decode(output.example, pooled_output(output, opened.settings.pool))
-        for output in opened.outputs(inputs)
-    ]
+    predictions = predicted(opened, opened.outputs(inputs), opened.settings.pool)
     seconds = time.perf_counter() - begin
     pieces = sum(len(feature) for example in inputs for feature in example.base)
-    return Reading(pieces, seconds, opened.task.statistics(questions, predictions))
+    return Reading(opened, pieces, seconds, statistics(opened, questions, predictions))
 
 
 def _f1(result: Reading) -> str:
-    return figure(float(QuestionTask().main_score(result.statistics.sum(axis=0))))
-
-
-def _difference(questions: list[Question], result: Reading, default: Reading) -> str:
-    ours, theirs = (resampled(side.statistics[np.newaxis], contexts_of(questions))[0] for side in (result, default))
-    difference = paired(ours, theirs, QuestionTask().main_score)
-    return points_with_interval(difference.difference, difference.low, difference.high)
+    return f"{points(result.opened, result.statistics):.2f}"
 
 
 def _options() -> argparse.Namespace:

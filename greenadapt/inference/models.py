@@ -155,6 +155,11 @@ class OpenedModel:
         margin = None if options.margin == 1 else options.margin
         return cls({folder.name: folder for folder in folders}, encoders, pools, runner, settings, margin)
 
+    @classmethod
+    def open_to_predict(cls, folder: TaskFolder, options: ReadingOptions) -> "OpenedModel":
+        """The model of a task, with the margin of predictions."""
+        return cls.open([folder], replace(options, margin=margin_of(folder, options)))
+
     @property
     def task(self) -> Task[Any]:
         """The first or only task."""

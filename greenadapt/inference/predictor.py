@@ -16,14 +16,7 @@ from greenadapt.config import EnsembleRule, ReadingOptions
 from greenadapt.corpus.opening import STDIN, is_read_once, require_source, source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
-from greenadapt.inference.models import (
-    OpenedModel,
-    check_alike,
-    check_reading,
-    ensemble_logits,
-    margin_of,
-    require_one_process,
-)
+from greenadapt.inference.models import OpenedModel, check_alike, check_reading, ensemble_logits, require_one_process
 from greenadapt.models.memory.choice import check_memories
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Progress
@@ -229,10 +222,7 @@ class Predictor:
     @cached_property
     def members(self) -> list[OpenedModel]:
         """The models of one task."""
-        reading = self._request.reading
-        return [
-            OpenedModel.open([folder], replace(reading, margin=margin_of(folder, reading))) for folder in self._folders
-        ]
+        return [OpenedModel.open_to_predict(folder, self._request.reading) for folder in self._folders]
 
     def _entries(self, progress: Progress) -> Iterator[Entry]:
         source, kind = self._request.source, self._request.format

@@ -13,7 +13,7 @@ from greenadapt.checkpoints.layout import TASK_FILE, is_multitask, task_names
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import Pool, QaConfig, ReadingOptions
 from greenadapt.errors import InputError, UsageError
-from greenadapt.inference.models import OpenedModel, margin_of, with_margin
+from greenadapt.inference.models import OpenedModel, with_margin
 from greenadapt.inference.search.words import Words, words_of
 from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
@@ -118,9 +118,7 @@ class ServedModel:
     @classmethod
     def open(cls, source: ModelSource, reading: ReadingOptions) -> "ServedModel":
         """Read the weights; raises what ``OpenedModel.open`` raises."""
-        if source.task is None:
-            return cls(source, None)
-        return cls(source, OpenedModel.open([source.task], replace(reading, margin=margin_of(source.task, reading))))
+        return cls(source, None if source.task is None else OpenedModel.open_to_predict(source.task, reading))
 
     def near(self, word: str, top: int) -> Json:
         """The ``top`` added words and the ``top`` wordpieces whose rows are nearest to the row of ``word``, by cosine.
@@ -194,21 +192,23 @@ class ServedModel:
         assert self.opened is not None
         results: dict[int, ByView] = {}
         for views in dict.fromkeys(item.views for item in items):
-            # The views of single tokenizations need every text read by both.
-            margin = self.opened.margin if views == ("mean",) else None
+            # The views of single tokenizations need every text read by both; the mean has its margin afterwards.
+            while_reading, afterwards = self.opened.margin, None
+            if views != ("mean",):
+                while_reading, afterwards = None, self.opened.margin
             settings = replace(self.opened.settings, pool=views[0] if len(views) == 1 else "mean")
-            opened = replace(self.opened, settings=settings, margin=margin)
+            opened = replace(self.opened, settings=settings, margin=while_reading)
             numbers = [i for i, item in enumerate(items) if item.views == views]
             inputs = list(opened.inputs(items[i].example for i in numbers))
             for i, item, output in zip(numbers, inputs, opened.outputs(inputs), strict=True):
-                results[i] = {view: self._result(output.example, self._logits(item, output, view)) for view in views}
+                logits = {view: self._logits(item, output, view, afterwards) for view in views}
+                results[i] = {view: self._result(output.example, array) for view, array in logits.items()}
         return [results[i] for i in range(len(items))]
 
-    def _logits(self, item: Input, output: ViewOutputs, view: Pool) -> Array:
-        """The logits of a view; the mean with the model's margin, also where both tokenizations were read in full."""
-        assert self.opened is not None
-        if view == "mean" and self.opened.margin is not None:
-            output = with_margin(self._task, item, output, self.opened.margin)
+    def _logits(self, item: Input, output: ViewOutputs, view: Pool, margin: float | None) -> Array:
+        """The logits of a view; of the mean with a ``margin`` if it was not read with it."""
+        if view == "mean" and margin is not None:
+            output = with_margin(self._task, item, output, margin)
         return pooled_output(output, view)
 
     def _result(self, example: Example, logits: Any) -> Any:

@@ -137,9 +137,7 @@ STEPS: dict[str, list[tuple[str, ...]]] = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name == "compile" else name for name in STEPS]
-)
+@pytest.mark.parametrize("name", STEPS)
 def test_each_command_reads_an_old_folder_as_the_same_model(run_alone: Run, tmp_path: Path, name: str) -> None:
     (tmp_path / "text.txt").write_text(known_text())
     ner_file(tmp_path / "ner.tsv", 8)

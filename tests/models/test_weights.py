@@ -170,7 +170,7 @@ def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, a
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decay", [pytest.param(0.0, marks=pytest.mark.long), 0.1])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("architecture", ["Bert", "Roberta"])
 def test_other_seeds_are_kept_as_what_differs(
     tiny_model: TinyModel, tmp_path: Path, architecture: str, decay: float

@@ -126,10 +126,6 @@ FAMILIES: dict[str, Callable[[Path], None]] = {
 }
 
 
-_LIKE_OTHERS = ("distilbert", "electra", "nomic_bert", "gpt2", "camembert", "gte")
-"""Families with the files of another family."""
-
-
 def token(text: str, **flags: Any) -> Json:
     return {"content": text, "lstrip": False, "rstrip": False, "single_word": False, "normalized": True, **flags}
 
@@ -197,9 +193,7 @@ def test_every_setting_means_what_it_means_to_transformers(tmp_path: Path, model
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "model_type", [pytest.param(name, marks=pytest.mark.long) if name in _LIKE_OTHERS else name for name in FAMILIES]
-)
+@pytest.mark.parametrize("model_type", FAMILIES)
 def test_real_lines_are_cut_as_by_transformers(tmp_path: Path, model_type: str) -> None:
     folder, lines = vocabulary_folder(tmp_path / "model", model_type), [*many_lines(), *LINES, *ODD]
     assert len(lines) > 5_000

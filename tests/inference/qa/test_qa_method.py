@@ -86,9 +86,7 @@ def assert_close(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize(
-    ("max_length", "unit"), [(32, "punct"), pytest.param(64, "whitespace", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("max_length", "unit"), [(32, "punct"), (64, "whitespace")])
 @pytest.mark.parametrize("folder", ARCHITECTURES, indirect=True)
 def test_logits_and_answers_are_those_of_the_slow_reading(folder: Path, max_length: int, unit: WordUnit) -> None:
     ours, theirs = Ours(folder, max_length, unit), PlainQa(folder, max_length, unit)
