@@ -34,8 +34,8 @@ from greenadapt.tasks.records import records
 EntryFormat = Literal["text", "jsonl", "conll", "squad"]
 
 
-_BLOCK, _BLOCK_CHARACTERS = 1024, 1 << 20
-"""Entries that are predicted together, and their characters."""
+_FIRST_BLOCK, _BLOCK, _BLOCK_CHARACTERS = 32, 1024, 1 << 20
+"""Entries that are predicted together, at first and at most, and their characters."""
 _SQUAD_CHARACTERS = 1 << 14
 GLUE_HEADER = "index\tprediction"
 _AS_PUBLISHED = TableFormat(quotes=False)
@@ -120,20 +120,21 @@ def _entries(reader: Reader, lines: Lines, kind: EntryFormat, name: str, decoder
 
 
 def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """``entries`` in blocks of about a thousand, fewer of long ones, and of a pipe as many as are there.
+    """``entries`` in blocks of 32, of 64, and so on to 1,024, so that the first predictions come soon; fewer of long
+    ones, and of a pipe as many as are there.
 
     An error in reading them is raised only after the block of the entries before it.
     """
     block: list[Entry] = []
-    size = 0
+    size, most = 0, min(_FIRST_BLOCK, _BLOCK)
     failure = None
     try:
         for entry in entries:
             block.append(entry)
             size += entry.size
-            if len(block) == _BLOCK or size >= _BLOCK_CHARACTERS or entry.is_last_yet:
+            if len(block) == most or size >= _BLOCK_CHARACTERS or entry.is_last_yet:
                 yield block
-                block, size = [], 0
+                block, size, most = [], 0, min(2 * most, _BLOCK)
     except GreenadaptError as error:
         failure = error
     if block:

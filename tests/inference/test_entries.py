@@ -124,13 +124,15 @@ def test_a_truncated_file_and_none(tmp_path: Path) -> None:
         read(QA, write(tmp_path / "q.txt", "What?\n"))
 
 
-@pytest.mark.parametrize(("length", "most"), [(10, 1024), (1 << 18, 4)])
-def test_an_endless_input_is_read_block_by_block(length: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("length", "sizes"), [(10, [32, 64, 128, 256, 512, 1024, 1024]), (1 << 18, [4, 4])])
+def test_an_endless_input_is_read_in_blocks_that_grow(
+    length: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipe = Endless("x" * length)
     monkeypatch.setattr("sys.stdin", pipe.as_stdin())
     endless = in_blocks(read_entries(TEXTS, "-", None, Silent()))
-    assert [len(next(endless)), len(next(endless))] == [most, most]
-    assert pipe.taken == 2 * most
+    assert [len(next(endless)) for _ in sizes] == sizes
+    assert pipe.taken == sum(sizes)
 
 
 @pytest.mark.parametrize(
