@@ -44,7 +44,7 @@ from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import Difference, paired
 from greenadapt.tasks.ner import NerTask
 
-PAPER_ARMS = [BASE, CONTROL, "map", "norm", "pieces", "blend", "identity", "random"]
+PAPER_ARMS = [BASE, CONTROL, "map", "norm", "pieces", "identity", "random"]
 VIEWS = ("mean", "base", "expanded")
 NOTE = """
 Differences are in points, with their 95 % interval (paired bootstrap over sentences and seeds). The control is the base

@@ -13,8 +13,8 @@ from greenadapt.errors import UsageError
 from greenadapt.fields import Checked, Option, option_fields, parse_bytes, parse_duration, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
-RowRecipe = Literal["map", "norm", "pieces", "blend", "form"]
-RowChoice = Literal["map", "norm", "pieces", "blend", "form", "auto"]
+RowRecipe = Literal["map", "norm", "pieces", "form"]
+RowChoice = Literal["map", "norm", "pieces", "form", "auto"]
 OovRule = Literal["base", "greedy"]
 RandomScaleName = Literal["bert", "matched"]
 DType = Literal["float32", "float16", "bfloat16"]
@@ -392,19 +392,12 @@ class ExpandConfig(Checked):
         RowChoice,
         basic(
             "How a new row is computed: the mapped vector (map), scaled to the norm of the base rows (norm), the mean "
-            "of the word's pieces (pieces), a blend of vector and pieces, a fit on vector, count and pieces (form), or "
-            "the best of norm, pieces and form on held-out words (auto).",
+            "of the word's pieces (pieces), a fit on vector, count and pieces (form), or the best of norm, pieces and "
+            "form on held-out words (auto).",
             panel=Panel.ROWS,
             paper="map",
         ),
     ] = "form"
-    blend: Annotated[
-        Share,
-        advanced(
-            "Weight of the mapped vector with --rows blend; the mean of the pieces has 1 minus it.",
-            needs="--rows blend",
-        ),
-    ] = 0.5
     oov: Annotated[
         OovRule,
         advanced(

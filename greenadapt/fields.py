@@ -38,7 +38,7 @@ class Option:
     is_basic: bool = False
     """Whether the short help lists it."""
     needs: str = ""
-    """An option such as ``--rows blend`` without which this option has no effect; empty: that of the class, if any."""
+    """An option such as ``--rows map`` without which this option has no effect; empty: that of the class, if any."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ def test_the_defaults_are_gensims() -> None:
         (lambda: QaConfig(max_answer_chars=0), "--max-answer-chars is 0"),
         (lambda: QaConfig(no_answer=False, null_threshold=1.0), "--null-threshold has no effect"),
         (lambda: QaConfig(null_threshold=float("nan")), "--null-threshold is nan"),
-        (lambda: ExpandConfig(blend=1.5), "--blend is 1.5"),
         (
             lambda: ExpandConfig(oov="greedy", restrict_to=("a",)),
             "--restrict-to changes other words under --oov greedy",
@@ -90,7 +89,7 @@ def test_the_fast_engine_has_both_gradients_of_a_mean_and_that_of_a_sum() -> Non
     ("build", "message"),
     [
         (lambda: AlignConfig(method="typo"), "^--method is 'typo', must be one of lstsq, procrustes, ridge, identity,"),  # type: ignore[arg-type]
-        (lambda: ExpandConfig(rows="typo"), "^--rows is 'typo', must be one of map, norm, pieces, blend, form, auto$"),  # type: ignore[arg-type]
+        (lambda: ExpandConfig(rows="typo"), "^--rows is 'typo', must be one of map, norm, pieces, form, auto$"),  # type: ignore[arg-type]
         (lambda: W2VConfig(epochs="3"), "^--epochs is '3', must be a whole number, at least 1$"),  # type: ignore[arg-type]
         (lambda: W2VConfig(epochs=True), "^--epochs is True, must be a whole number, at least 1$"),
         (lambda: W2VConfig(epochs=2.5), "^--epochs is 2.5, must be a whole number"),  # type: ignore[arg-type]

@@ -61,7 +61,6 @@ ARMS: dict[str, Arm] = {
     "map": Arm({"rows": "map"}),
     "norm": Arm({"rows": "norm"}),
     "pieces": Arm({"rows": "pieces"}),
-    "blend": Arm({"rows": "blend"}),
     "form": Arm({"rows": "form"}),
     "both": Arm({"rows": "form"}, training={"mix": "both"}),
     "default": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}),  # adapt and finetune without options

@@ -103,7 +103,6 @@ def adapt(
     ridge: float = 1.0,
     random_scale: RandomScaleName = "bert",
     rows: RowChoice = "form",
-    blend: float = 0.5,
     oov: OovRule = "base",
     replace_all: bool = False,
     max_words: int | None = None,

@@ -10,7 +10,7 @@ from greenadapt.cli.options import AsArgument, Pick, examples
 from greenadapt.config import ExpandConfig, SessionOptions
 
 
-@app.command(epilog=examples("expand -c pydocs -m minilm -o adapted", "expand -c pydocs --rows blend --variant blend"))
+@app.command(epilog=examples("expand -c pydocs -m minilm -o adapted", "expand -c pydocs --rows norm --variant norm"))
 def expand(
     ctx: typer.Context,
     *,

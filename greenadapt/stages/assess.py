@@ -53,13 +53,12 @@ def assess_rows(session: Session, model: str, config: AssessConfig) -> Json:
     base = OpenedBase(model_of(aligned))
     base.require_unchanged(aligned)
     check_model(base.model)
-    settings = expanded.manifest.config
     expansion = Expansion(
         base.checkpoint,
         base.vocabulary,
         fitted_vectors(aligned).vectors,
         Alignment.load(verified(aligned).folder),
-        ExpandConfig(blend=settings["blend"]),
+        ExpandConfig(),
         AlignConfig(**aligned.manifest.config),
     )
     predicted = expansion.predicted(get_args(RowRecipe))
@@ -71,7 +70,7 @@ def assess_rows(session: Session, model: str, config: AssessConfig) -> Json:
         "folder": str(expanded.path),
         "base": base.model.source,
         "corpus": expanded.manifest.facts["corpus"],
-        "recipe": (expanded.manifest.facts.get("rows") or {}).get("recipe", settings["rows"]),
+        "recipe": (expanded.manifest.facts.get("rows") or {}).get("recipe", expanded.manifest.config["rows"]),
         "added": _added(expanded, expansion.vectors),
         "substitution": None if size is None else {**size, "split": states[SPLIT]},
         "rows": {recipe: {**figures[recipe], **states.get(recipe, _NO_STATES)} for recipe in rows},

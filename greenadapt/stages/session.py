@@ -18,7 +18,7 @@ from greenadapt.checkpoints.source import PretrainedModel, find_local_model, fin
 from greenadapt.config import SessionOptions
 from greenadapt.corpus.opening import STDIN, is_hub_id, note_terminal
 from greenadapt.corpus.recipes import Recipe, corpus_name, keep_input
-from greenadapt.errors import InputError, UsageError
+from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.progress import Progress
 from greenadapt.stages.plan import DryRunPlan
 from greenadapt.storage.files import Json, beside, expanded, naming, plain, real_folder
@@ -123,7 +123,8 @@ class Session:
     def kept_settings(self, place: Place, stage: str, config: ConfigOf, automatic: Iterable[str]) -> ConfigOf:
         """``config`` with the ``automatic`` fields, which the user did not set, as in the existing result; notes which.
 
-        So a result stays up to date if a new version has other defaults.
+        So a result stays up to date if a new version has other defaults. Raises ``ConflictError`` if this version no
+        longer has such a value.
         """
         current = None if self.force else place.current()
         if current is None or current.manifest.stage != stage:
@@ -139,7 +140,13 @@ class Session:
             self.progress.note(
                 f"{stage}: {place.path} keeps the settings it was made with ({text}); --force makes it anew"
             )
-        return replace(config, **kept)
+        try:
+            return replace(config, **kept)
+        except UsageError as error:
+            raise ConflictError(
+                f"an earlier version made {place.path} otherwise: {error.message}",
+                "make it anew with --force, or make another with --out or --variant",
+            ) from None
 
     def expect(self, place: Place, stage: str) -> None:
         """In a dry run, note a later step, which writes to ``place``."""

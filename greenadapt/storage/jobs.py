@@ -99,6 +99,8 @@ _log = logging.getLogger(__name__)
 
 OF_MACHINES = frozenset({"workers", "sync_words"})
 """Settings that do not change a result; manifests of version 0.2.0 have the first."""
+_GONE = frozenset({"blend"})
+"""Settings that only manifests of earlier versions have; where they mattered, another setting differs, too."""
 
 
 @dataclass(frozen=True)
@@ -357,8 +359,8 @@ def _advice(job: Job, names: Iterable[str]) -> str:
 
 
 def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """``name: old → new`` for every setting that differs, without ``OF_MACHINES``; or an empty string."""
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in OF_MACHINES]
+    """``name: old → new`` for every setting that differs and can change a result; or an empty string."""
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name) and name not in OF_MACHINES | _GONE]
     return ", ".join(f"{name}: {_described(old.get(name))} → {_described(new.get(name))}" for name in names)
 
 

@@ -1,4 +1,4 @@
-"""Choose the words that get an embedding row, and compute the rows: map, norm, pieces, blend or form.
+"""Choose the words that get an embedding row, and compute the rows: map, norm, pieces or form.
 
 A new recipe is a branch of ``RowFormula.rows``; ``CONTRIBUTING.md`` lists what else it needs.
 
@@ -202,7 +202,6 @@ class RowFormula:
     - ``map``: the word's vector, mapped by ``alignment`` (Poerner et al. 2020, equation 3);
     - ``norm``: the same rescaled to ``norm``, since least squares shrinks rows;
     - ``pieces``: the mean of the rows of ``embedding`` (n_rows, dim) of the word's own pieces;
-    - ``blend``: ``blend`` · mapped + (1 − ``blend``) · mean of pieces;
     - ``form``: vector, count and pieces together, by ``form``.
     """
 
@@ -211,7 +210,6 @@ class RowFormula:
     embedding: Array
     norm: float
     """The ``wordpiece_norm`` of the model."""
-    blend: float = ExpandConfig.blend
     form: FormMap | None = None
     rescales_form: bool = True
     """Off for rows that are also output rows: rescaling their common part shifts the logits of all new words."""
@@ -219,7 +217,7 @@ class RowFormula:
     @property
     def needs_map(self) -> bool:
         """Whether ``rows`` reads the mapped vectors."""
-        return self.name in ("map", "norm", "blend")
+        return self.name in ("map", "norm")
 
     def fitted(self, known: KnownWords, words: Int64Array, sums: FormSums) -> "RowFormula":
         """The recipe fitted on some ``words`` of the ``known`` ones: with the map of ``form``, whose ``sums`` they are
@@ -244,10 +242,6 @@ class RowFormula:
             return mapped
         if self.name == "norm":
             return rescaled(mapped, self.norm)
-        if self.name == "blend":
-            share = np.float32(self.blend)
-            blend: FloatArray = share * mapped + (1 - share) * mean_of_pieces(pieces, self.embedding)
-            return blend
         assert_never(self.name)
 
 
@@ -268,8 +262,7 @@ class NewRows:
         for begin in range(0, len(self.words), _BLOCK):
             block = slice(begin, begin + _BLOCK)
             indices = self.vector_indices[block]
-            needs_pieces = self.recipe.name not in ("map", "norm")
-            pieces = self.vocabulary.pieces(self.words[block]) if needs_pieces else ()
+            pieces = () if self.recipe.needs_map else self.vocabulary.pieces(self.words[block])
             yield self.recipe.rows(self.vectors.matrix[indices], self.vectors.counts[indices], pieces)
 
 
@@ -408,7 +401,7 @@ class Expansion:
     def formula(self, name: RowRecipe) -> RowFormula:
         """The recipe ``name``, not fitted yet."""
         rescales_form = not self.checkpoint.architecture.is_generative
-        return RowFormula(name, self.alignment, self.table, self.norm, self.config.blend, rescales_form=rescales_form)
+        return RowFormula(name, self.alignment, self.table, self.norm, rescales_form=rescales_form)
 
     @cached_property
     def norm(self) -> float:

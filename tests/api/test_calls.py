@@ -332,7 +332,7 @@ def test_load_says_what_a_folder_is_not(tiny_model: TinyModel, tmp_path: Path) -
         ({"max_memory": "much"}, UsageError, "--max-memory is 'much'"),
         ({"dry_run": True}, UsageError, "adapt has no argument dry_run"),
         ({"max_time": "6h"}, UsageError, "adapt has no argument max_time"),
-        ({"rows": "blend", "blend": 2}, UsageError, "--blend is 2.0, must be from 0 to 1"),
+        ({"method": "ridge", "ridge": -2}, UsageError, "--ridge is -2.0, must be"),
     ],
 )
 def test_wrong_arguments_are_named(settings: dict[str, Any], error: type[Exception], message: str) -> None:

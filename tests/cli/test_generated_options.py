@@ -115,10 +115,10 @@ def test_a_wrong_value_is_one_line_with_the_option_the_value_and_what_is_allowed
             ("align", "--method", "typo"),
             "--method is 'typo', must be one of lstsq, procrustes, ridge, identity, random",
         ),
-        (("expand", "--rows", "typo"), "--rows is 'typo', must be one of map, norm, pieces, blend"),
+        (("expand", "--rows", "typo"), "--rows is 'typo', must be one of map, norm, pieces, form"),
         (("w2v", "--epochs", "three"), "--epochs is 'three', must be a whole number, at least 1"),
         (("w2v", "--alpha", "inf"), "--alpha is inf, must be a finite number, above 0"),
-        (("expand", "--rows", "blend", "--blend", 2), "--blend is 2.0, must be from 0 to 1"),
+        (("align", "--method", "ridge", "--ridge", -2), "--ridge is -2.0, must be"),
         (("finetune", "--adapter", "pal"), "--adapter is 'pal', must be one of pals, low-rank"),
     ):
         assert last_line(run_alone(*options, code=2)).startswith(f"greenadapt: {message}")

@@ -48,15 +48,15 @@ def test_a_map_of_another_model_or_corpus_is_refused(run_alone: Run, maps: Path)
 def test_what_is_set_for_all_commands_does_not_stand_in_the_way(
     run_alone: Run, maps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"MODEL": "other", "CORPUS": "notes.txt", "VARIANT": "b", "BLEND": "0.2"}.items():
+    for name, value in {"MODEL": "other", "CORPUS": "notes.txt", "VARIANT": "b", "REPLACE_ALL": "1"}.items():
         monkeypatch.setenv(f"GREENADAPT_{name}", value)
     run_alone("expand", "--alignment", "map-text", "-o", "adapted")
-    assert "blend" not in (maps / "adapted" / "README.md").read_text()
+    assert "replace" not in (maps / "adapted" / "README.md").read_text()
     run_alone("neighbours", "tachycardia", "--alignment", "map-text")
     run_alone("status", "adapted")
-    monkeypatch.setenv("GREENADAPT_EXPAND_BLEND", "0.3")
+    monkeypatch.setenv("GREENADAPT_EXPAND_REPLACE_ALL", "1")
     refused = last_line(run_alone("expand", "--alignment", "map-text", "-o", "adapted", code=2))
-    assert refused.startswith("greenadapt: GREENADAPT_EXPAND_BLEND has no effect without --rows blend")
+    assert refused.startswith("greenadapt: GREENADAPT_EXPAND_REPLACE_ALL has no effect without --rows map")
 
 
 def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Path) -> None:
@@ -76,7 +76,6 @@ def test_vectors_of_another_corpus_or_model_are_refused(run_alone: Run, maps: Pa
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("adapt -c t.txt -m m --blend 0.3", ("--blend", "--rows blend", "--rows form")),
         ("expand -c t.txt --rows form --replace-all", ("--replace-all", "--rows map", "--rows form")),
         ("align -c t.txt --ridge 2", ("--ridge", "--method ridge", "--method lstsq")),
         ("align -c t.txt --method ridge --random-scale matched", ("--random-scale", "--method random")),
@@ -138,7 +137,7 @@ def test_a_field_of_some_documents_is_enough(run_alone: Run, tiny_model: Callabl
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ({"blend": 0.3}, ("--blend", "--rows blend")),
+        ({"replace_all": True}, ("--replace-all", "--rows map")),
         ({"ridge": 2.0, "method": "lstsq"}, ("--ridge", "--method ridge")),
         ({"field": "abstract"}, ("field", "t.txt")),
     ],

@@ -49,7 +49,7 @@ def test_the_figures_are_those_of_the_rows_that_were_written() -> None:
     rows = {"recipe": "form", "heldout": {"norm": norm, "form": form}}
     assert figures_of(rows, {"figures": of_map}) == form
     assert figures_of({"recipe": "map", "heldout": {}}, {"figures": of_map}) == of_map  # as earlier versions wrote it
-    for recipe in ("norm", "pieces", "blend", "form"):
+    for recipe in ("norm", "pieces", "form"):
         assert figures_of({"recipe": recipe, "heldout": {}}, {"figures": of_map}) is None
     assert figures_of(None, {"figures": of_map}) is None
 

@@ -48,7 +48,7 @@ def test_the_figures_and_the_substitution_of_rows_by_means_of_pieces(session: Se
 
     figures = assess_rows(session, str(adapted[-1].path), AssessConfig())
     assert figures["recipe"] == "pieces"
-    assert list(figures["rows"]) == ["map", "norm", "pieces", "blend", "form", "random"]
+    assert list(figures["rows"]) == ["map", "norm", "pieces", "form", "random"]
     base = OpenedBase(model_of(adapted[-1]))
     prepared = PreparedCorpus.open(adapted[0].folder)
     trained_words = [word for word in prepared.words if word in base.vocabulary.whole_words]

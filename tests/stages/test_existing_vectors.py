@@ -40,7 +40,7 @@ def vectors_of(tmp_path: Path) -> Path:
 def test_a_later_command_need_not_repeat_how_vectors_were_trained(
     run_alone: Run, corpus_and_model: tuple[object, ...], tmp_path: Path
 ) -> None:
-    rows(run_alone, "adapt", *corpus_and_model, *TRAINED, "--workers", 1, "--rows", "blend", "--out", "a")
+    rows(run_alone, "adapt", *corpus_and_model, *TRAINED, "--workers", 1, "--rows", "pieces", "--out", "a")
     folder = vectors_of(tmp_path)
     manifest, target = json.loads((folder / "manifest.json").read_text()), folder.resolve()
     assert "workers" not in manifest["config"]

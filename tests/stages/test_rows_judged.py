@@ -42,7 +42,7 @@ def test_the_map_is_judged_only_where_its_vectors_are_the_rows(adapt_by: Any, tm
     assert "the map explains none of the variance" in (by_map / "README.md").read_text()
     of_map = _rows(by_map)["heldout"]["map"]
     assert greenadapt.AdaptedModel(by_map).alignment.r2 == of_map["r2"] < 0
-    for recipe in ("norm", "pieces", "blend", "form", "auto"):
+    for recipe in ("norm", "pieces", "form", "auto"):
         folder, result = adapt_by(recipe)
         row_facts = _rows(folder)
         assert row_facts["recipe"] == recipe or recipe == "auto"

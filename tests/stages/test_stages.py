@@ -209,7 +209,7 @@ def test_pieces_per_word_are_those_of_the_text(
     assert again.manifest.facts["pieces_per_word"] is None
 
 
-@pytest.mark.parametrize("rows", ["norm", "pieces", "blend"])
+@pytest.mark.parametrize("rows", ["norm", "pieces"])
 def test_rows_can_be_made_otherwise_without_refitting(
     session: Session, results: list[Result], corpus: str, rows: str
 ) -> None:

@@ -87,18 +87,18 @@ def identity(dim: int) -> Alignment:
     return Alignment("identity", dim, dim, 2, 1, matrix=np.eye(dim, dtype=np.float32))
 
 
-def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], name: RowRecipe, blend: float = 0.5) -> NewRows:
+def new_rows(mapped: np.ndarray, pieces: Sequence[list[int]], name: RowRecipe) -> NewRows:
     words = [f"word{i}" for i in range(len(mapped))]
     vocabulary: Any = Vocabulary(dict(zip(words, pieces, strict=True)))
     # The matrix has the rows in another order: last first.
     rows = np.arange(len(words))[::-1]
     vectors = WordVectors(words[::-1], np.ones(len(words), np.int64), mapped[::-1])
-    recipe = RowFormula(name, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}), blend)
+    recipe = RowFormula(name, identity(mapped.shape[1]), EMBEDDING, wordpiece_norm(EMBEDDING, 5, {0}))
     return NewRows(words, rows, vectors, vocabulary, recipe)
 
 
-def rows_of(recipe: RowRecipe, blend: float = 0.5) -> np.ndarray:
-    return np.concatenate(list(new_rows(MAPPED, PIECE_IDS, recipe, blend)))
+def rows_of(recipe: RowRecipe) -> np.ndarray:
+    return np.concatenate(list(new_rows(MAPPED, PIECE_IDS, recipe)))
 
 
 def test_each_recipe_by_hand() -> None:
@@ -107,12 +107,10 @@ def test_each_recipe_by_hand() -> None:
     expected = np.array([[0.6, 0.8, 0], [0, 0, 0], [1 / 3, 2 / 3, 2 / 3]], np.float32) * norm
     np.testing.assert_allclose(rows_of("norm"), expected, rtol=1e-6)
     np.testing.assert_allclose(rows_of("pieces"), MEANS, rtol=1e-6)
-    np.testing.assert_allclose(rows_of("blend"), 0.5 * MAPPED + 0.5 * MEANS, rtol=1e-6)
-    np.testing.assert_allclose(rows_of("blend", blend=0.25), 0.25 * MAPPED + 0.75 * MEANS, rtol=1e-6)
-    assert {rows_of(recipe).dtype for recipe in ("map", "norm", "pieces", "blend")} == {np.dtype(np.float32)}
+    assert {rows_of(recipe).dtype for recipe in ("map", "norm", "pieces")} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize("recipe", ["map", "norm", "pieces", "blend"])
+@pytest.mark.parametrize("recipe", ["map", "norm", "pieces"])
 def test_blocks_are_the_rows_of_the_whole_each_time(recipe: RowRecipe) -> None:
     n = 10_000
     draw = np.random.default_rng(1)
@@ -123,7 +121,6 @@ def test_blocks_are_the_rows_of_the_whole_each_time(recipe: RowRecipe) -> None:
         "map": mapped,
         "norm": rescaled(mapped, wordpiece_norm(EMBEDDING, 5, {0})),
         "pieces": mean_of_pieces(pieces, EMBEDDING),
-        "blend": (mapped + mean_of_pieces(pieces, EMBEDDING)) / 2,
     }[recipe]
     assert len(list(new)) > 1
     for _ in range(2):
