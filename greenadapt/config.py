@@ -19,6 +19,7 @@ OovRule = Literal["base", "greedy"]
 RandomScaleName = Literal["bert", "matched"]
 DType = Literal["float32", "float16", "bfloat16"]
 TaskName = Literal["ner", "classification", "qa"]
+Decoding = Literal["viterbi", "argmax"]
 Mix = Literal["sample", "fixed", "batch", "both", "base", "expanded"]
 Pool = Literal["mean", "base", "expanded"]
 PoolChoice = Literal[Pool, "best"]
@@ -470,6 +471,7 @@ _OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
     "chunk": ("ner", "--chunk"),
     "gold_chunks": ("ner", "--gold-chunks"),
     "x_class": ("ner", "--x-class"),
+    "decoding": ("ner", "--decoding"),
     "negatives": ("qa", "--negatives"),
     "stride": ("qa", "--stride"),
     "max_question": ("qa", "--max-question"),
@@ -514,6 +516,13 @@ class TaskConfig(Checked):
     x_class: Annotated[
         bool, advanced("Label [CLS], [SEP] and pieces inside a word with an additional class, as in BioBERT's code.")
     ] = False
+    decoding: Annotated[
+        Decoding,
+        advanced(
+            "How words get labels. viterbi: the most probable labels of a sentence, where each entity begins with B-; "
+            "argmax: the most probable label of each word, as in the papers."
+        ),
+    ] = "viterbi"
     negatives: Annotated[
         Annotated[int, Ge(0)],
         advanced("Windows without the answer to train on per question, in addition to all windows with it."),
@@ -555,7 +564,7 @@ class TaskConfig(Checked):
 
     def settings(self) -> dict[str, Any]:
         """All fields, see ``_settings``."""
-        return _settings(self, "head_layers", "head_dropout", "stride", "max_question", "max_answer_pieces")
+        return _settings(self, "head_layers", "head_dropout", "decoding", "stride", "max_question", "max_answer_pieces")
 
 
 _PRECISION = Option(

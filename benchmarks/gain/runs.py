@@ -18,7 +18,7 @@ from gain.trials import TRIALS
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import Decoding, RunConfig, TaskConfig, TrainConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
 from greenadapt.models.streaming import ViewOutputs, pooled_output
@@ -54,6 +54,7 @@ class Limits:
     dev: int | None = None
     max_length: int | None = None
     max_tokens: int = RunConfig.max_tokens
+    decoding: Decoding = TaskConfig.decoding
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Run:
     cell: Cell
     arm: str
     seed: int
+    task: TaskConfig
     training: TrainConfig
     train: Path
     measured: Mapping[str, Path]
@@ -149,7 +151,8 @@ class Lab:
 
     def try_out(self, cell: Cell, arm: str, seed: int, training: TrainConfig) -> Json:
         """The record of a run that is measured on the development set alone, made if it is missing."""
-        run = self._run_of(cell, arm, seed, training, ("dev",))
+        # Rates and steps were chosen before Viterbi decoding.
+        run = self._run_of(cell, arm, seed, training, ("dev",), "argmax")
         records = self.records(recipe_file(cell.model))
         if (record := records.by_key.get(run.key)) is not None:
             return record
@@ -176,8 +179,19 @@ class Lab:
             }
         )
 
-    def _run_of(self, cell: Cell, arm: str, seed: int, training: TrainConfig, parts: Sequence[str]) -> Run:
+    def _run_of(
+        self,
+        cell: Cell,
+        arm: str,
+        seed: int,
+        training: TrainConfig,
+        parts: Sequence[str],
+        decoding: Decoding | None = None,
+    ) -> Run:
         sets = self.work / "sets"
+        task = replace(cell.of.config(), max_length=self.limits.max_length)
+        if cell.of.kind == "ner":
+            task = replace(task, decoding=decoding or self.limits.decoding)
         train = cell.of.drawn("train", cell.budget, sets, seed)
         measured = {part: cell.of.drawn(part, getattr(self.limits, part), sets) for part in parts}
         train_config = replace(training, **ARMS[arm].training)
@@ -187,7 +201,7 @@ class Lab:
         settings = {
             "model": identity(cell.model),
             "adapted": described(self._corpus(cell), ARMS[arm]) if ARMS[arm].reads_text else None,
-            "task": {"task": cell.of.kind, **changed_settings(self._task(cell))},
+            "task": {"task": cell.of.kind, **changed_settings(task)},
             "training": {**recorded, **changed_settings(train_config)},
             "max_tokens": self.limits.max_tokens,
             "budget": cell.budget,
@@ -200,7 +214,7 @@ class Lab:
             settings["self-training"] = hash_file(self._corpus(cell))
         if ARMS[arm].trial:
             settings["trial"] = ARMS[arm].trial
-        return Run(cell, arm, seed, train_config, train, measured, dict(plain(settings)))
+        return Run(cell, arm, seed, task, train_config, train, measured, dict(plain(settings)))
 
     def _trained(self, run: Run) -> Trained:
         result = self._finetune(run)
@@ -233,7 +247,7 @@ class Lab:
             model=self._model(cell, run.arm),
             train=(str(run.train),),
             test=str(joined([*run.measured.values()])),
-            task=self._task(cell),
+            task=run.task,
             training=run.training,
             run=RunConfig(max_tokens=self.limits.max_tokens),
             seeds=(run.seed + OTHER_SEED * (run.arm == CONTROL),),
@@ -253,9 +267,6 @@ class Lab:
         if not ARMS[arm].reads_text:
             return cell.model
         return _adapted(self.session, self._corpus(cell), cell.model, arm, self.work / "models")
-
-    def _task(self, cell: Cell) -> TaskConfig:
-        return replace(cell.of.config(), max_length=self.limits.max_length)
 
     def _keep_logits(self, result: Result, key: str) -> None:
         """Save the base model's logits for the control."""

@@ -56,6 +56,34 @@ def iob2(tags: Iterable[str]) -> list[str]:
     return converted
 
 
+def most_probable(scores: Array, labels: Sequence[str]) -> IntArray:
+    """The sequence of ``labels`` with the largest sum of ``scores``, (n_words, k), among those in which an I- stands
+    behind a B- or I- of its type: indices of labels, (n_words,).
+
+    If the scores are logits, it is the most probable one (constrained decoding, arXiv 2010.04362), found by Viterbi's
+    algorithm. ``labels`` are those of IOB2.
+    """
+    inside = np.array([i for i, label in enumerate(labels) if label.startswith("I-")], np.int64)
+    begin = np.array([labels.index(f"B-{labels[i][2:]}") for i in inside], np.int64)
+    opens = np.full(len(labels), -1)
+    opens[inside] = begin
+    best: IntArray = scores.argmax(axis=1)
+    before = np.append(-1, best[:-1])
+    if np.all((opens[best] < 0) | (before == best) | (before == opens[best])):
+        return best  # as of most sentences
+    total = scores[0].copy()
+    total[inside] = -np.inf
+    previous = np.empty(scores.shape, np.int64)
+    for number in range(1, len(scores)):
+        previous[number] = total.argmax()
+        previous[number, inside] = np.where(total[inside] >= total[begin], inside, begin)
+        total = total[previous[number]] + scores[number]
+    best[-1] = total.argmax()
+    for number in range(len(scores) - 1, 0, -1):
+        best[number - 1] = previous[number, best[number]]
+    return best
+
+
 def entities(tags: Sequence[str]) -> list[EntitySpan]:
     """The entities of a sentence's tags, of any scheme that ``iob2`` reads, in order."""
     result = []

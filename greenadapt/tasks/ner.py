@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from greenadapt.config import TaskConfig
+from greenadapt.config import Decoding, TaskConfig
 from greenadapt.corpus.opening import JSON_SUFFIXES, data_suffix, is_hub_id
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, counted, json_kind
@@ -25,6 +25,7 @@ from greenadapt.tasks.conll import (
     entity_scores,
     iob2,
     joined,
+    most_probable,
     read_conll,
     split_text,
     tagged_record,
@@ -36,6 +37,8 @@ from greenadapt.tokenization.dual_tokenizer import Pieces
 
 X = "X"
 _BLOCK = 1024
+_NO_PIECES = -1e9
+"""In place of -inf, the logits of a word without pieces: any label, as the words around it want."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class NerTask:
     chunk: int | None = 30
     gold_chunks: bool = False
     x_class: bool = False
+    decoding: Decoding = "viterbi"
+    """Whether the labels of a sentence are its most probable ones in IOB2, or those of each word alone."""
     split: Split = "whitespace"
     """How raw text is split into words like those of the training data."""
 
@@ -56,13 +61,13 @@ class NerTask:
     @classmethod
     def of(cls, config: TaskConfig) -> "NerTask":
         """The task that a configuration describes, before ``fit``."""
-        return cls(chunk=config.chunk, gold_chunks=config.gold_chunks, x_class=config.x_class)
+        return cls((), config.chunk, config.gold_chunks, config.x_class, config.decoding)
 
     @classmethod
     def of_settings(cls, settings: Json) -> "NerTask":
-        """The task with these settings; ignores unknown entries."""
+        """The task with these settings; ignores unknown entries. Those of earlier versions lack the decoding."""
         options = {name: settings[name] for name in ("chunk", "gold_chunks", "x_class", "split")}
-        return cls(tuple(settings["labels"]), **options)
+        return cls(tuple(settings["labels"]), decoding=settings.get("decoding", "argmax"), **options)
 
     def settings(self) -> Json:
         """See ``Task``."""
@@ -209,8 +214,8 @@ class NerTask:
         return np.flatnonzero(margins(logits[:, : len(self.labels)]) < margin)
 
     def decode(self, example: Sentence, logits: Array) -> Json:
-        """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k): the most probable label per
-        word.
+        """``tags`` (IOB2) and ``entities`` of a sentence from its logits (n_words, k), by ``most_probable`` or as the
+        most probable label of each word.
 
         An entity has its ``first`` and ``last`` word (from 0, inclusive), ``type``, and ``score``, the mean probability
         of its words' labels. Outside of labelled files it also has ``text`` and its ``start`` and ``end`` (characters
@@ -220,9 +225,9 @@ class NerTask:
 
         if not example.words:
             return {"tags": [], "entities": []}
-        scores = logits[:, : len(self.labels)].astype(np.float64)
-        best = scores.argmax(axis=1)
-        likelihood = softmax(scores, axis=1).max(axis=1)
+        scores = np.maximum(logits[:, : len(self.labels)].astype(np.float64), _NO_PIECES)
+        best = most_probable(scores, self.labels) if self.decoding == "viterbi" else scores.argmax(axis=1)
+        likelihood = softmax(scores, axis=1)[np.arange(len(best)), best]
         tags = iob2(self.labels[label] for label in best.tolist())
         rows: list[Json] = []
         for entity in entities(tags):

@@ -2,7 +2,7 @@
 
 import gzip
 import re
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from greenadapt.tasks.conll import (
     iob2,
     is_tag,
     joined,
+    most_probable,
     read_conll,
     split_text,
     tagged_record,
@@ -213,6 +214,23 @@ def test_bare_tags_are_of_one_type() -> None:
 def test_tags() -> None:
     assert all(map(is_tag, ("O", "B", "I", "B-X", "I-a-b", "E-X", "S-X", "L-X", "U-X")))
     assert not any(map(is_tag, ("", "X-Y", "Foo", "Bar", "B-", "O-X", "b-X", "-X", "BX", "o", "0")))
+
+
+@pytest.mark.parametrize("n_types", [1, 2, 3])
+@pytest.mark.parametrize("n_words", [1, 2, 3, 5])
+def test_the_most_probable_labels_are_those_of_a_search_of_all(n_types: int, n_words: int) -> None:
+    labels = ["O", *(f"{prefix}-{kind}" for kind in "XYZ"[:n_types] for prefix in "BI")]
+    draw = np.random.default_rng(n_types)
+    paths = np.array([*product(range(len(labels)), repeat=n_words)])
+    is_valid = [iob2(tags) == tags for tags in ([labels[i] for i in path] for path in paths.tolist())]
+    paths = paths[is_valid]
+    n_changed = 0
+    for _ in range(30):
+        scores = draw.normal(size=(n_words, len(labels)))
+        best = paths[scores[np.arange(n_words), paths].sum(axis=1).argmax()]
+        assert most_probable(scores, labels).tolist() == best.tolist()
+        n_changed += bool((best != scores.argmax(axis=1)).any())
+    assert n_changed > 5
 
 
 @pytest.mark.parametrize("single", ["S-A", "U-A", "B-A"])

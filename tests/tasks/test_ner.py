@@ -274,7 +274,7 @@ def test_inference_streams_and_keeps_order(bert: Encoder) -> None:
 
 
 def test_decode_gives_entities_with_characters_and_probabilities() -> None:
-    task = NerTask(("O", "B-A", "I-A", "B-B", "I-B"), split="punctuation")
+    task = NerTask(("O", "B-A", "I-A", "B-B", "I-B"), decoding="argmax", split="punctuation")
     text = " Rash, heart rate."
     sentence = task.example(text + "\n", "line 1")
     assert (sentence.words, sentence.text) == (("Rash", ",", "heart", "rate", "."), text)
@@ -292,6 +292,28 @@ def test_decode_gives_entities_with_characters_and_probabilities() -> None:
         (4, 4, "B", scores[2], 17, 18, "."),
     ]
     json.dumps(prediction)
+
+
+def test_words_next_to_each_other_decide_together() -> None:
+    words = Sentence(("acute", "", "renal", "failure"))
+    probabilities = [[0.2, 0.3, 0.5], [0.9, 0.0, 0.1], [0.45, 0.1, 0.45], [0.1, 0.3, 0.6]]
+    logits = np.log(np.maximum(probabilities, 1e-9)).astype(np.float32)
+    logits[1] = -np.inf  # no pieces
+    expected = {
+        "argmax": (["B-Disease", "O", "O", "B-Disease"], [(0, 0, 0.5), (3, 3, 0.6)]),
+        "viterbi": (["B-Disease", *["I-Disease"] * 3], [(0, 3, (0.3 + 1 / 3 + 0.45 + 0.6) / 4)]),
+    }
+    for decoding, (tags, spans) in expected.items():
+        prediction = NerTask(LABELS, decoding=decoding).decode(words, logits)  # type: ignore[arg-type]
+        assert prediction["tags"] == tags
+        found = [(row["first"], row["last"], row["score"]) for row in prediction["entities"]]
+        assert found == [(first, last, pytest.approx(score, abs=1e-6)) for first, last, score in spans]
+
+
+def test_settings_of_an_earlier_version_have_the_labels_of_each_word() -> None:
+    settings = NerTask(LABELS).settings()
+    assert settings.pop("decoding") == "viterbi"
+    assert NerTask.of_settings(settings).decoding == "argmax"
 
 
 def test_decode_ignores_x_and_has_characters_but_for_labelled_files() -> None:
@@ -339,7 +361,7 @@ def test_a_real_model_takes_head_and_inputs(tiny_model: Callable[..., Path], tmp
     from transformers import AutoModelForTokenClassification
 
     folder = tiny_model("BertModel")
-    task = NerTask(x_class=x_class)
+    task = NerTask(x_class=x_class, decoding="argmax")
     sentences = task.read(write(tmp_path / "train.tsv", NCBI), Silent())
     task = task.fit(sentences, Silent())
     model = AutoModelForTokenClassification.from_pretrained(folder, **task.head_config()).eval()
