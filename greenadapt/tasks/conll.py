@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -56,17 +57,24 @@ def iob2(tags: Iterable[str]) -> list[str]:
     return converted
 
 
-def most_probable(scores: Array, labels: Sequence[str]) -> IntArray:
+@cache
+def _inside(labels: tuple[str, ...]) -> tuple[IntArray, IntArray, IntArray]:
+    """The I- labels, the B- labels of their types, and for each label the B- that opens it, -1 if it is no I-."""
+    inside = np.array([i for i, label in enumerate(labels) if label.startswith("I-")], np.int64)
+    begin = np.array([labels.index(f"B-{labels[i][2:]}") for i in inside], np.int64)
+    opens = np.full(len(labels), -1)
+    opens[inside] = begin
+    return inside, begin, opens
+
+
+def most_probable(scores: Array, labels: tuple[str, ...]) -> IntArray:
     """The sequence of ``labels`` with the largest sum of ``scores``, (n_words, k), among those in which an I- stands
     behind a B- or I- of its type: indices of labels, (n_words,).
 
     If the scores are logits, it is the most probable one (constrained decoding, arXiv 2010.04362), found by Viterbi's
     algorithm. ``labels`` are those of IOB2.
     """
-    inside = np.array([i for i, label in enumerate(labels) if label.startswith("I-")], np.int64)
-    begin = np.array([labels.index(f"B-{labels[i][2:]}") for i in inside], np.int64)
-    opens = np.full(len(labels), -1)
-    opens[inside] = begin
+    inside, begin, opens = _inside(labels)
     best: IntArray = scores.argmax(axis=1)
     before = np.append(-1, best[:-1])
     if np.all((opens[best] < 0) | (before == best) | (before == opens[best])):

@@ -219,7 +219,7 @@ def test_tags() -> None:
 @pytest.mark.parametrize("n_types", [1, 2, 3])
 @pytest.mark.parametrize("n_words", [1, 2, 3, 5])
 def test_the_most_probable_labels_are_those_of_a_search_of_all(n_types: int, n_words: int) -> None:
-    labels = ["O", *(f"{prefix}-{kind}" for kind in "XYZ"[:n_types] for prefix in "BI")]
+    labels = ("O", *(f"{prefix}-{kind}" for kind in "XYZ"[:n_types] for prefix in "BI"))
     draw = np.random.default_rng(n_types)
     paths = np.array([*product(range(len(labels)), repeat=n_words)])
     is_valid = [iob2(tags) == tags for tags in ([labels[i] for i in path] for path in paths.tolist())]
