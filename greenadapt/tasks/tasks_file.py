@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from greenadapt.checkpoints.layout import TASK_NAME, TASK_NAME_RULE
-from greenadapt.config import LabelKind, TableFormat, TaskConfig, TaskName
+from greenadapt.config import Decoding, LabelKind, TableFormat, TaskConfig, TaskName
 from greenadapt.corpus.opening import input_errors, is_hub_id
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage.files import Json, own_folder, read_toml
@@ -126,6 +126,7 @@ _OPTIONS = {
     "whole-sentences": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "gold-chunks": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "x-class": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
+    "decoding": _Option(f"one of {', '.join(get_args(Decoding))}", lambda value: value in get_args(Decoding), "ner"),
     "negatives": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
     "stride": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
     "max-question": _Option(_WHOLE_NUMBER, _is_whole, "qa"),

@@ -189,8 +189,8 @@ def test_every_setting_of_training(requested: Requested, files: tuple[object, ..
     ("settings", "config"),
     [
         (
-            {"chunk": 7, "gold_chunks": True, "x_class": True, "max_length": 64},
-            TaskConfig(chunk=7, gold_chunks=True, x_class=True, max_length=64),
+            {"chunk": 7, "gold_chunks": True, "x_class": True, "decoding": "argmax", "max_length": 64},
+            TaskConfig(chunk=7, gold_chunks=True, x_class=True, decoding="argmax", max_length=64),
         ),
         ({"whole_sentences": True}, TaskConfig(chunk=None)),
         (
