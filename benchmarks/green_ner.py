@@ -166,7 +166,7 @@ def _request(options: argparse.Namespace, model: str, cell: tuple[str, str, int]
         model=model,
         train=tuple(map(str, train)),
         test=str(folder / "test.tsv"),
-        task=TaskConfig(decoding="argmax"),  # as in the paper
+        task=TaskConfig(),
         training=replace(training, **ARMS[arm].training),
         run=RunConfig(max_tokens=options.max_tokens),
         seeds=(seed,),

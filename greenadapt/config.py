@@ -508,7 +508,10 @@ class TaskConfig(Checked):
         ),
     ] = 1
     head_dropout: Annotated[HeldOutShare | None, advanced("Dropout of the head.", unset="the model's own")] = None
-    chunk: Annotated[Count | None, Option("Read at most this many words at once.", panel=Panel.NER)] = 30
+    chunk: Annotated[
+        Count | None,
+        Option("Read at most this many words at once.", panel=Panel.NER, paper=30, unset="whole sentences"),
+    ] = 30
     """``None`` reads whole sentences."""
     gold_chunks: Annotated[
         bool, advanced("Also split test sentences by their gold tags, as in the paper's experiments.")
@@ -520,9 +523,11 @@ class TaskConfig(Checked):
         Decoding,
         advanced(
             "How words get labels. viterbi: the most probable labels of a sentence, where each entity begins with B-; "
-            "argmax: the most probable label of each word, as in the papers."
+            "argmax: the most probable label of each word.",
+            paper="argmax",
+            unset="viterbi",
         ),
-    ] = "viterbi"
+    ] = "argmax"
     negatives: Annotated[
         Annotated[int, Ge(0)],
         advanced("Windows without the answer to train on per question, in addition to all windows with it."),
@@ -559,13 +564,15 @@ class TaskConfig(Checked):
             check(self.label_kind != "classes", "label-range is for numbers, but labels are classes")
         for name, (task, option) in _OPTIONS_OF_A_TASK.items():
             is_set = getattr(self, name) != getattr(TaskConfig, name)
-            option = "--whole-sentences" if (name, self.chunk) == ("chunk", None) else option
             check(not is_set or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
 
     def settings(self) -> dict[str, Any]:
         """All fields, see ``_settings``."""
         return _settings(self, "head_layers", "head_dropout", "decoding", "stride", "max_question", "max_answer_pieces")
 
+
+CHOSEN_FOR_ENTITIES: dict[str, Any] = {"chunk": None, "decoding": "viterbi"}
+"""The settings of ``TaskConfig`` that ``finetune`` chooses for a single NER task if the user does not set them."""
 
 _PRECISION = Option(
     "auto: bfloat16 on GPUs that compute in it; on CPUs that do, only in training; else float32.", panel=Panel.MACHINE

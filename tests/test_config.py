@@ -65,7 +65,6 @@ def test_the_defaults_are_gensims() -> None:
         (lambda: TaskConfig("qa", label_field="class"), "^--label-field belongs to --task classification, this is qa$"),
         (lambda: TaskConfig("qa", label_kind="classes"), "^--labels belongs to --task classification, this is qa$"),
         (lambda: TaskConfig("qa", chunk=3), "^--chunk belongs to --task ner, this is qa$"),
-        (lambda: TaskConfig("qa", chunk=None), "^--whole-sentences belongs to --task ner, this is qa$"),
         (lambda: TaskConfig("classification", gold_chunks=True), "^--gold-chunks belongs to --task ner, this is class"),
         (lambda: TaskConfig("classification", x_class=True), "^--x-class belongs to --task ner, this is class"),
         (lambda: TaskConfig("classification", negatives=0), "^--negatives belongs to --task qa, this is class"),

@@ -31,7 +31,7 @@ from gain.recipe import ADAPTED, TRIED, UNTRIED, Recipe, Tried
 from gain.report import write_report
 from gain.runs import Cell, Lab, Limits, recipe_file
 from gain.sets import DOMAINS, find_set, texts_in
-from greenadapt.config import RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import MissingError
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
@@ -51,7 +51,12 @@ def main(arguments: list[str] | None = None) -> None:
 
     session = Session(Workspace(options.work / "workspace"), make_progress(), workers=options.workers)
     limits = Limits(
-        options.test_sentences, options.dev_sentences, options.max_length, options.max_tokens, options.decoding
+        options.test_sentences,
+        options.dev_sentences,
+        options.max_length,
+        options.max_tokens,
+        options.chunk,
+        options.decoding,
     )
     lab = Lab(session, options.work, options.results, _texts(options), limits)
     {"run": _run, "recipe": _recipe, "report": _report}[options.command](lab, options)
@@ -188,7 +193,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--precision", default=TrainConfig.precision, choices=["auto", "float32", "bfloat16"])
     add("--max-length", type=int, help="pieces read at once; the model's limit by default")
     add("--max-tokens", type=int, default=RunConfig.max_tokens)
-    add("--decoding", default=TaskConfig.decoding, choices=["viterbi", "argmax"], help="of entities")
+    add("--chunk", type=int, help="words of a sentence that are read at once; all by default")
+    add("--decoding", default="viterbi", choices=["viterbi", "argmax"], help="of entities")
     add("--workers", type=int, default=1, help="processes that read the corpus")
     add("--threads", type=int, help="of torch; its own choice by default")
     add("--table", type=Path, help="file for the table; table.md in --work by default")

@@ -11,7 +11,7 @@ from draws import draw_lines
 from gain.peers import Adapted, missing, with_rows_of
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import AlignConfig, ExpandConfig, PretrainConfig, TaskConfig, TextOptions, TrainConfig, W2VConfig
+from greenadapt.config import AlignConfig, ExpandConfig, PretrainConfig, TextOptions, TrainConfig, W2VConfig
 from greenadapt.progress import Progress
 from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand
@@ -167,7 +167,7 @@ def identity(model: str) -> str:
     return str(model_input(find_model(model))["sha256"])
 
 
-_DEFAULTS: Mapping[type, Options] = {ExpandConfig: {"rows": "map"}, TaskConfig: {"decoding": "argmax"}}
+_DEFAULTS: Mapping[type, Options] = {ExpandConfig: {"rows": "map"}}
 """Defaults when the first records were made, where they have changed since."""
 
 

@@ -18,7 +18,7 @@ from gain.trials import TRIALS
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import LOGITS, SCORES, SEEDS, TASK_FILE, read_described
 from greenadapt.checkpoints.source import find_model
-from greenadapt.config import Decoding, RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_ENTITIES, Decoding, RunConfig, TaskConfig, TrainConfig
 from greenadapt.cost import Cost
 from greenadapt.errors import UsageError
 from greenadapt.models.streaming import ViewOutputs, pooled_output
@@ -54,7 +54,8 @@ class Limits:
     dev: int | None = None
     max_length: int | None = None
     max_tokens: int = RunConfig.max_tokens
-    decoding: Decoding = TaskConfig.decoding
+    chunk: int | None = CHOSEN_FOR_ENTITIES["chunk"]
+    decoding: Decoding = CHOSEN_FOR_ENTITIES["decoding"]
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,7 @@ class Lab:
 
     def try_out(self, cell: Cell, arm: str, seed: int, training: TrainConfig) -> Json:
         """The record of a run that is measured on the development set alone, made if it is missing."""
-        # Rates and steps were chosen before Viterbi decoding.
-        run = self._run_of(cell, arm, seed, training, ("dev",), "argmax")
+        run = self._run_of(cell, arm, seed, training, ("dev",))
         records = self.records(recipe_file(cell.model))
         if (record := records.by_key.get(run.key)) is not None:
             return record
@@ -179,19 +179,11 @@ class Lab:
             }
         )
 
-    def _run_of(
-        self,
-        cell: Cell,
-        arm: str,
-        seed: int,
-        training: TrainConfig,
-        parts: Sequence[str],
-        decoding: Decoding | None = None,
-    ) -> Run:
+    def _run_of(self, cell: Cell, arm: str, seed: int, training: TrainConfig, parts: Sequence[str]) -> Run:
         sets = self.work / "sets"
         task = replace(cell.of.config(), max_length=self.limits.max_length)
         if cell.of.kind == "ner":
-            task = replace(task, decoding=decoding or self.limits.decoding)
+            task = replace(task, chunk=self.limits.chunk, decoding=self.limits.decoding)
         train = cell.of.drawn("train", cell.budget, sets, seed)
         measured = {part: cell.of.drawn(part, getattr(self.limits, part), sets) for part in parts}
         train_config = replace(training, **ARMS[arm].training)

@@ -9,6 +9,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, basic, examples
 from greenadapt.config import (
+    CHOSEN_FOR_ENTITIES,
     CHOSEN_FOR_TRAINING,
     AssessConfig,
     Panel,
@@ -55,7 +56,7 @@ def assess(
     corpus: Corpus = None,
     model: Model = None,
     train: o.TrainFile = None,
-    task: Annotated[Callable[..., TaskConfig], Pick(task=None)],
+    task: Annotated[Callable[..., TaskConfig], Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
     base: Base = None,
     training: Annotated[TrainConfig, Pick(without=_NO_DEV, **dict.fromkeys(_CHOSEN))],
     run: Annotated[RunConfig, Pick(*_RUN)],
@@ -99,8 +100,9 @@ def assess(
 
         start = adapted_model(session, corpus, model)
         seeds = tuple(range(config.seed, config.seed + config.seeds))
+        automatic = (_CHOSEN | CHOSEN_FOR_ENTITIES.keys()) - explicit
         request = FinetuneRequest.of_one(
-            start, tuple(train), task=task(), training=training, automatic=_CHOSEN - explicit, run=run, seeds=seeds
+            start, tuple(train), task=task(), training=training, automatic=automatic, run=run, seeds=seeds
         )
         assessment = cross_validate(session, request, base, config)
     if as_json:

@@ -10,6 +10,7 @@ from greenadapt.cli import app, option_checks
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, Preset, basic, examples, option
 from greenadapt.config import (
+    CHOSEN_FOR_ENTITIES,
     CHOSEN_FOR_TRAINING,
     PALS_PAPER,
     PAPER,
@@ -43,7 +44,6 @@ Unlabelled = Annotated[
     ),
 ]
 SaveLogits = Annotated[bool, option("--save-logits", "Save the logits of the test set.", Panel.DATA)]
-WholeSentences = Annotated[bool, option("--whole-sentences", "Read whole sentences instead of chunks.", Panel.NER)]
 PresetOption = Annotated[
     Preset | None,
     basic(
@@ -102,12 +102,11 @@ def finetune(
     ctx: typer.Context,
     *,
     train: o.TrainFile = None,
-    task: Annotated[Callable[..., TaskConfig], Pick(task=None)],
+    task: Annotated[Callable[..., TaskConfig], Pick(task=None, **dict.fromkeys(CHOSEN_FOR_ENTITIES))],
     corpus: o.AdaptedTo = None,
     model: o.Trained = None,
     dev: Dev = None,
     test: Test = None,
-    whole_sentences: WholeSentences = False,
     save_logits: SaveLogits = False,
     preset: PresetOption = None,
     training: Annotated[TrainConfig, Pick(**dict.fromkeys(CHOSEN_FOR_TRAINING))],
@@ -144,7 +143,6 @@ def finetune(
         model=model,
         corpus=corpus,
         task=task,
-        whole_sentences=whole_sentences,
         save_logits=save_logits,
         tasks=tasks,
         add_to=add_to,

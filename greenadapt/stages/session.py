@@ -129,11 +129,14 @@ class Session:
         current = None if self.force else place.current()
         if current is None or current.manifest.stage != stage:
             return config
-        values, new_values = current.manifest.config, plain(asdict(config))
+        new_values = plain(asdict(config))
+        # An earlier version lacks what a later one added.
+        added = {name: getattr(type(config), name, None) for name in automatic}
+        values = {**plain(added), **current.manifest.config}
         kept = {
             name: tuple(values[name]) if isinstance(values[name], list) else values[name]
             for name in automatic
-            if name in values and values[name] != new_values[name]
+            if values[name] != new_values[name]
         }
         if kept:
             text = ", ".join(f"{name} {value}" for name, value in sorted(kept.items()))

@@ -49,7 +49,7 @@ class NerTask:
     chunk: int | None = 30
     gold_chunks: bool = False
     x_class: bool = False
-    decoding: Decoding = "viterbi"
+    decoding: Decoding = "argmax"
     """Whether the labels of a sentence are its most probable ones in IOB2, or those of each word alone."""
     split: Split = "whitespace"
     """How raw text is split into words like those of the training data."""

@@ -170,7 +170,7 @@ def test_finetune_writes_what_the_command_writes(tiny_model: TinyModel, tmp_path
     [
         {},
         {"preset": "paper", "epochs": 3, "seeds": 2, "seed": 5},
-        {"whole_sentences": True, "mix": "both", "unlabelled": "texts.txt"},
+        {"decoding": "argmax", "mix": "both", "unlabelled": "texts.txt"},
         {"chunk": 7, "max_length": 64, "memory": "other", "cache_memory": True, "max_cache": "3M"},
         {"task": None, "train": None, "tasks": "tasks.toml", "adapter": "lhuc", "preset": "paper"},
         {"task": None, "train": None, "tasks": "tasks.toml", "steps_per_epoch": 9, "preset": "paper"},
@@ -206,7 +206,6 @@ def test_arguments_that_do_not_go_together_are_refused_before_data_are_read(tmp_
 
     for settings, message in (
         ({"task": "ner", "adapter": "lhuc"}, "adapter is for tasks that share an encoder"),
-        ({"task": "ner", "chunk": 7, "whole_sentences": True}, "--chunk and --whole-sentences exclude each other"),
         ({"task": "ner", "negatives": 3}, "--negatives belongs to --task qa"),
         ({"tasks": "tasks.toml"}, "train is for one task"),
         ({}, "no task"),

@@ -11,6 +11,7 @@ import pytest
 
 import greenadapt
 from greenadapt.config import (
+    CHOSEN_FOR_ENTITIES,
     CHOSEN_FOR_TRAINING,
     CHOSEN_FOR_VECTORS,
     AdapterConfig,
@@ -42,7 +43,7 @@ OPTIONS: dict[Callable[..., Any], tuple[tuple[type, ...], set[str], set[str]]] =
         {"task", "variant", "download", "workers", "max_memory", *OF_COMMANDS},
         {
             *("model", "task", "train", "dev", "test", "unlabelled", "tasks", "add_to", "memory", "memory_config"),
-            *("whole_sentences", "preset", "seeds", "seed", "progress"),
+            *("preset", "seeds", "seed", "progress"),
         },
     ),
     greenadapt.load: ((ReadingOptions,), set(), {"model", "task"}),
@@ -83,7 +84,7 @@ def test_arguments_have_the_names_types_and_defaults_of_the_options(function: Ca
         fields.pop(name, None)
     assert parameters.keys() == fields.keys() | arguments
     actual = {name: (without_ranges(parameters[name].annotation), parameters[name].default) for name in fields}
-    chosen = {TrainConfig: CHOSEN_FOR_TRAINING, W2VConfig: CHOSEN_FOR_VECTORS}
+    chosen = {TaskConfig: CHOSEN_FOR_ENTITIES, TrainConfig: CHOSEN_FOR_TRAINING, W2VConfig: CHOSEN_FOR_VECTORS}
     names = {name for config in configs for name in chosen.get(config, ())}
     assert actual == {name: expected(field, names) for name, field in fields.items()}
 

@@ -18,7 +18,7 @@ from seqeval.metrics import f1_score
 
 from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import ExpandConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_ENTITIES, ExpandConfig, TaskConfig, TrainConfig
 from greenadapt.errors import MissingError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.finetune.train import finetune
@@ -318,7 +318,7 @@ def test_the_control_averages_two_base_models_of_the_same_sentences(
     seeds = (0, 1000)
     request = FinetuneRequest.of_one(
         str(tmp_path / "base"), (str(sets / "train-30-0.tsv"),), test=str(sets / "test-1000-0.tsv"), training=TRAINING,
-        seeds=seeds, save_logits=True,
+        task=TaskConfig(**CHOSEN_FOR_ENTITIES), seeds=seeds, save_logits=True,
     )  # fmt: skip
     result = finetune(session(tmp_path), request)
     files = [ArrayFile(result.folder / SEEDS / str(seed) / LOGITS) for seed in seeds]

@@ -13,8 +13,8 @@ from tests.support.pages import GROUP
     ("command", "recorded"),
     [
         (
-            "finetune -m /home/me/model --train owner/n:train --lr 7e-3 --whole-sentences --json",
-            "--model model --train owner/n:train --learning-rate 7e-3 --whole-sentences",
+            "finetune -m /home/me/model --train owner/n:train --lr 7e-3 --gold-chunks --json",
+            "--model model --train owner/n:train --learning-rate 7e-3 --gold-chunks",
         ),
         (
             "finetune '--train=a b.tsv' --train /x/c.tsv --force -q -o /home/me/run --seeds 2",

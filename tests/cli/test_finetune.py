@@ -79,7 +79,7 @@ MEMORY = (
 def test_the_cards_command_gives_the_same(
     run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path, memory: tuple[str, ...]
 ) -> None:
-    options = (*QUICK, "--seed", 3, "--seeds", 2, "--whole-sentences", "--weight-decay", 0.1, "--dev", "test.tsv")
+    options = (*QUICK, "--seed", 3, "--seeds", 2, "--chunk", 4, "--weight-decay", 0.1, "--dev", "test.tsv")
     run_alone("finetune", "-m", tiny_model(), *files, *options, *memory, "--keep", "best", "-o", "run")
     card = (tmp_path / "run" / "README.md").read_text("utf-8")
     (command,) = re.findall(r"^greenadapt (finetune .*)$", card, re.MULTILINE)
@@ -189,10 +189,9 @@ def test_every_setting_of_training(requested: Requested, files: tuple[object, ..
     ("settings", "config"),
     [
         (
-            {"chunk": 7, "gold_chunks": True, "x_class": True, "decoding": "argmax", "max_length": 64},
-            TaskConfig(chunk=7, gold_chunks=True, x_class=True, decoding="argmax", max_length=64),
+            {"chunk": 7, "gold_chunks": True, "x_class": True, "decoding": "viterbi", "max_length": 64},
+            TaskConfig(chunk=7, gold_chunks=True, x_class=True, decoding="viterbi", max_length=64),
         ),
-        ({"whole_sentences": True}, TaskConfig(chunk=None)),
         (
             {"text_field": ["one", "two"], "label_field": "gold", "labels": "numbers", "head_layers": 2}
             | {"head_dropout": 0.5},
@@ -209,8 +208,6 @@ def test_every_setting_of_a_task(requested: Requested, settings: dict[str, Any],
     assert request.tasks[0].config == config
     names = {"text_field": "text_fields", "labels": "label_kind"}
     recorded = {names.get(name, name): value for name, value in settings.items()}
-    if recorded.pop("whole_sentences", False):
-        recorded["chunk"] = None
     unset = TaskConfig(config.task).settings() | TrainConfig().settings()
     assert plain(request.config()) == plain({**unset, **recorded, "save_logits": False, "seeds": [0]})
 
@@ -236,7 +233,6 @@ def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...])
         (("--lr", 0), "--learning-rate is 0.0, must be above 0"),
         (("--lr", "nan"), "--learning-rate is nan"),
         (("--chunk", 0), "--chunk is 0, must be at least 1"),
-        (("--chunk", 30, "--whole-sentences"), "--chunk and --whole-sentences exclude each other"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--memory", "base"), "--memory base, but "),
         (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),

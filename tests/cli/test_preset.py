@@ -167,10 +167,13 @@ def test_a_fine_tuned_model_keeps_its_settings(run_alone: Run, tiny_model: TinyM
     command = ("finetune", "-m", model, "--task", "ner", "--train", ner_file(tmp_path / "train.tsv", 8), "-o", "run")
     command = (*command, "--max-length", 64, "--max-steps", 2)
     earlier = ("--mix", "sample", "--epochs", 10, "--lr", 5e-5, "--batch-size", 32, "--keep", "last")
+    earlier = (*earlier, "--chunk", 30, "--decoding", "argmax")
     run_alone(*command, *earlier)
+    assert "decoding" not in json.loads((tmp_path / "run" / "manifest.json").read_text())["config"]
     again = run_alone(*command)
     assert "finetune: up to date" in again.stdout
-    assert again.stderr.count(KEEPS) == 1
+    assert again.stderr.count(KEEPS) == 2
+    assert "(chunk 30, decoding argmax); --force makes it anew" in again.stderr
     assert "(batch_size 32, epochs 10, learning_rate 5e-05, mix sample); --force makes it anew" in again.stderr
     assert "peak rate" not in again.stderr  # nothing is chosen
     assert KEEPS not in run_alone(*command, *earlier).stderr
@@ -181,6 +184,7 @@ def test_a_fine_tuned_model_keeps_its_settings(run_alone: Run, tiny_model: TinyM
     assert "600 epochs of 8 examples, each in both tokenizations: at most 2 steps, peak rate 0.0002; " in again.stderr
     config = json.loads(again.stdout)["config"]
     assert (config["mix"], config["epochs"], config["learning_rate"], config["batch_size"]) == ("both", 600, 2e-4, 16)
+    assert (config["chunk"], config["decoding"]) == (None, "viterbi")
     run_alone(*command, "--dev", ner_file(tmp_path / "dev.tsv", 8), "-o", "dev")
     refused = last_line(run_alone(*command, "-o", "dev", code=1))  # not: --keep best needs a development set
     assert "(keep: best → last)" in refused

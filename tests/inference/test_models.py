@@ -469,7 +469,7 @@ def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> Non
 # The base model at equal cost: averages over pairs of seeds
 
 
-SEED_TASK = NerTask(("O", "B-X", "I-X"), decoding="argmax")
+SEED_TASK = NerTask(("O", "B-X", "I-X"))
 SEED_SENTENCES = [Sentence(("a", "b")), Sentence(("c",)), Sentence(("d", "e", "f"))]
 
 

@@ -98,7 +98,7 @@ def plain_words(folder: Path, sentence: str, tokenizer: str = "base_tokenizer") 
 @pytest.mark.slow
 @pytest.mark.parametrize("pool", ["base", "expanded", "mean"])
 def test_entities_are_those_of_plain_transformers(pool: Any, make: Callable[..., Path], tmp_path: Path) -> None:
-    folder, source = make(replace(NER, decoding="argmax")), text_file(tmp_path / "text.txt", SENTENCES)
+    folder, source = make(NER), text_file(tmp_path / "text.txt", SENTENCES)
     predictions = results(folder, source=source, pool=pool, margin=1.0 if pool == "mean" else None)
     assert [row["line"] for row in predictions] == [1, 2, 3, 4]
     assert any(row["entities"] for row in predictions)

@@ -27,7 +27,7 @@ from greenadapt.tasks.questions import Question
 @pytest.mark.parametrize(
     ("name", "kind", "options"),
     [
-        ("ner", NerTask, {"chunk": 7, "gold_chunks": True, "x_class": True, "decoding": "argmax"}),
+        ("ner", NerTask, {"chunk": 7, "gold_chunks": True, "x_class": True, "decoding": "viterbi"}),
         ("classification", ClassificationTask, {"text_fields": ("a", "b"), "label_kind": "numbers"}),
         ("qa", QuestionTask, {"negatives": 5}),
     ],

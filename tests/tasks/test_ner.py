@@ -274,7 +274,7 @@ def test_inference_streams_and_keeps_order(bert: Encoder) -> None:
 
 
 def test_decode_gives_entities_with_characters_and_probabilities() -> None:
-    task = NerTask(("O", "B-A", "I-A", "B-B", "I-B"), decoding="argmax", split="punctuation")
+    task = NerTask(("O", "B-A", "I-A", "B-B", "I-B"), split="punctuation")
     text = " Rash, heart rate."
     sentence = task.example(text + "\n", "line 1")
     assert (sentence.words, sentence.text) == (("Rash", ",", "heart", "rate", "."), text)
@@ -311,7 +311,7 @@ def test_words_next_to_each_other_decide_together() -> None:
 
 
 def test_settings_of_an_earlier_version_have_the_labels_of_each_word() -> None:
-    settings = NerTask(LABELS).settings()
+    settings = NerTask(LABELS, decoding="viterbi").settings()
     assert settings.pop("decoding") == "viterbi"
     assert NerTask.of_settings(settings).decoding == "argmax"
 
@@ -361,7 +361,7 @@ def test_a_real_model_takes_head_and_inputs(tiny_model: Callable[..., Path], tmp
     from transformers import AutoModelForTokenClassification
 
     folder = tiny_model("BertModel")
-    task = NerTask(x_class=x_class, decoding="argmax")
+    task = NerTask(x_class=x_class)
     sentences = task.read(write(tmp_path / "train.tsv", NCBI), Silent())
     task = task.fit(sentences, Silent())
     model = AutoModelForTokenClassification.from_pretrained(folder, **task.head_config()).eval()

@@ -16,6 +16,7 @@ from greenadapt.checkpoints.provenance import check_model, note_code, note_lower
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import (
+    CHOSEN_FOR_ENTITIES,
     CHOSEN_FOR_TRAINING,
     NOT_WITH_ADD_TO,
     AdapterConfig,
@@ -128,7 +129,9 @@ class FinetuneRequest:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     training: TrainConfig = field(default_factory=TrainConfig)
     automatic: Collection[str] = ()
-    """The settings of ``training`` that the user left to greenadapt: a finished result keeps its own."""
+    """The settings of ``training``, and of a NER task, that the user left to greenadapt: a finished result keeps its
+    own.
+    """
     run: RunConfig = field(default_factory=RunConfig)
     seeds: tuple[int, ...] = (0,)
     save_logits: bool = False
@@ -156,8 +159,8 @@ class FinetuneRequest:
         return cls(model, (entry,), None, training=training, **fields)
 
     def with_chosen_training(self, n_examples: int | None = None) -> "FinetuneRequest":
-        """The request with the ``automatic`` settings of a single task chosen, for training on ``n_examples``;
-        ``None``: all examples of its files, which are read for that.
+        """The request with the ``automatic`` settings of a single task and its training chosen, for training on
+        ``n_examples``; ``None``: all examples of its files, which are read for that.
 
         Peak rate 2e-4 · min(1, 384 / hidden size), batches of 16, 600 steps and at least 4 readings of each example:
         too few steps leave a model untrained (arXiv 2006.04884). Rate and steps were chosen on development sets.
@@ -173,11 +176,14 @@ class FinetuneRequest:
             "keep": "best" if entry.dev else "last",
         }
         training = replace(self.training, **{name: values[name] for name in values.keys() & {*self.automatic}})
+        if entry.config.task == "ner":
+            chosen = {name: CHOSEN_FOR_ENTITIES[name] for name in CHOSEN_FOR_ENTITIES.keys() & {*self.automatic}}
+            entry = replace(entry, config=replace(entry.config, **chosen))
         if "epochs" in self.automatic:
             steps = _steps_per_epoch(training, _number_of_examples(entry) if n_examples is None else n_examples)
             epochs = max(ceil(_MIN_READINGS / _views(training)), ceil(_MIN_STEPS / steps))
             training = replace(training, epochs=epochs)
-        return replace(self, training=training)
+        return replace(self, tasks=(entry,), training=training)
 
     def note_chosen(self, n_examples: int, progress: Progress) -> None:
         """Note how long a single task is trained, if greenadapt chose that."""
@@ -291,7 +297,7 @@ def _parameters(*configs: Any) -> tuple[str, ...]:
 _OF_MANY_TASKS = ("add_to", *_parameters(AdapterConfig, SamplingConfig))
 """Arguments that only training on many tasks has."""
 _OF_ONE_TASK = (
-    *("task", "train", "dev", "test", *_parameters(TaskConfig), "whole_sentences"),
+    *("task", "train", "dev", "test", *_parameters(TaskConfig)),
     *("unlabelled", "save_logits", "compare", "reference"),
 )
 """Arguments that only training on one task has."""
@@ -311,7 +317,6 @@ class FinetuneArguments:
     """Train the workspace's adapted model of this corpus, with ``model`` as its base model."""
     task: Callable[..., TaskConfig]
     """Makes the configuration of a single task."""
-    whole_sentences: bool = False
     save_logits: bool = False
     tasks: Path | None
     """The file of many tasks, instead of a single task."""
@@ -336,9 +341,7 @@ class FinetuneArguments:
             refuse(_OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
             if "task" not in self.explicit:
                 raise UsageError("no task", "give --task ner, classification or qa, or --tasks FILE for many tasks")
-            if self.whole_sentences and "chunk" in self.explicit:
-                raise UsageError("--chunk and --whole-sentences exclude each other", "leave out one of them")
-            self._task()
+            self.task()
             return
         refuse(_OF_ONE_TASK, "is for one task, but the file of --tasks describes each task: leave it out")
         if self.add_to is not None:
@@ -366,16 +369,15 @@ class FinetuneArguments:
         }
         if self.tasks is None:
             start = adapted_model(session, self.corpus, self.model)
-            task, automatic = self._task(), CHOSEN_FOR_TRAINING - {*self.explicit, *of_training}
+            automatic = CHOSEN_FOR_TRAINING - {*self.explicit, *of_training}
+            if self.preset is None:
+                automatic |= CHOSEN_FOR_ENTITIES.keys() - {*self.explicit}
             common |= {"save_logits": self.save_logits, "unlabelled": unlabelled}
-            return FinetuneRequest.of_one(start, train, dev, test, task, automatic=automatic, **common)
+            return FinetuneRequest.of_one(start, train, dev, test, self.task(), automatic=automatic, **common)
         is_added = self.add_to is not None
         start = str(self.add_to) if is_added else adapted_model(session, self.corpus, self.model)
         sampling = replace(self.sampling, **of_sampling)
         return FinetuneRequest(start, read_tasks_file(self.tasks), self.adapter, sampling, **common)
-
-    def _task(self) -> TaskConfig:
-        return self.task(chunk=None) if self.whole_sentences else self.task()
 
     def _presets(self) -> tuple[Json, Json]:
         """The settings of training and of sampling that the preset changes."""

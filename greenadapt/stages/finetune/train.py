@@ -23,7 +23,7 @@ from greenadapt.checkpoints.layout import (
 from greenadapt.checkpoints.provenance import adapted_input, base_id, licence_of, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_ENTITIES, CHOSEN_FOR_TRAINING, RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
@@ -159,8 +159,12 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     session = replace(session, out=session.out or default_out(request, start.model))
     place = session.place("", start.model.name, FINETUNE)
     has_dev = any(entry.dev for entry in request.tasks)
-    kept = [name for name in request.automatic if has_dev or name != "keep"]
-    request = replace(request, training=session.kept_settings(place, FINETUNE, request.training, kept))
+    of_training = CHOSEN_FOR_TRAINING & {*request.automatic} - (set() if has_dev else {"keep"})
+    request = replace(request, training=session.kept_settings(place, FINETUNE, request.training, of_training))
+    if request.is_plain and request.tasks[0].config.task == "ner":
+        of_task = CHOSEN_FOR_ENTITIES.keys() & {*request.automatic}
+        config = session.kept_settings(place, FINETUNE, request.tasks[0].config, of_task)
+        request = replace(request, tasks=(replace(request.tasks[0], config=config),))
     if not request.is_plain:
         return Finetuning(session, place, request, start)
     run = SingleTaskFinetuning(session, place, request, start)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import greenadapt
-from greenadapt.config import CHOSEN_FOR_TRAINING, PAPER, AssessConfig, TaskConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_ENTITIES, CHOSEN_FOR_TRAINING, PAPER, AssessConfig, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune import compare as comparing
 from greenadapt.stages.finetune.compare import compare, cross_validate
@@ -89,6 +89,19 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
         assert training.epochs * ceil(views * 40 / training.batch_size) >= 600
 
 
+def test_entities_are_read_in_whole_sentences_and_decoded_together(tiny_model: TinyModel, tmp_path: Path) -> None:
+    whole, chunk = TaskConfig(chunk=None, decoding="viterbi"), TaskConfig(chunk=7, decoding="viterbi")
+    for given, automatic, config in (
+        (TaskConfig(), {"chunk", "decoding"}, whole),
+        (TaskConfig(chunk=7), {"decoding"}, chunk),
+        (TaskConfig(), {"keep"}, TaskConfig()),
+        (TaskConfig("qa"), {"chunk", "decoding"}, TaskConfig("qa")),
+    ):
+        asked = request(tmp_path, tiny_model(), task=given.task, automatic=automatic)
+        asked = replace(asked, tasks=(replace(asked.tasks[0], config=given),))
+        assert asked.with_chosen_training().tasks[0].config == config
+
+
 def test_nothing_is_chosen_where_all_is_set(tmp_path: Path) -> None:
     notes = Notes()
     asked = request(tmp_path, tmp_path / "no-model", automatic=())
@@ -135,7 +148,8 @@ def test_the_papers_preset_leaves_nothing_to_choose(
     for name in ("train.finetune", "compare.compare"):
         monkeypatch.setattr(f"greenadapt.stages.finetune.{name}", stop)
     train = ner_file(tmp_path / "a.tsv")
-    for preset, automatic in (("paper", frozenset()), (None, CHOSEN_FOR_TRAINING)):
+    chosen = CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()
+    for preset, automatic in (("paper", frozenset()), (None, chosen)):
         if way == "command":
             options = ("--preset", preset) if preset else ()
             run_alone("finetune", "-m", "any", "--task", "ner", "--train", train, *options, code=2)
