@@ -11,7 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from greenadapt.checkpoints.layout import LOGITS, SEEDS, TASK_FILE, read_described
-from greenadapt.config import MINILM, AlignConfig, ExpandConfig, TextOptions, TrainConfig, W2VConfig
+from greenadapt.config import (
+    CHOSEN_FOR_ENTITIES,
+    MINILM,
+    AlignConfig,
+    ExpandConfig,
+    TaskConfig,
+    TextOptions,
+    TrainConfig,
+    W2VConfig,
+)
 from greenadapt.corpus.pydocs import UNPARSABLE, docstrings, find_packages, fingerprint_pydocs, paragraphs, read_sources
 from greenadapt.corpus.splitting import HELDOUT
 from greenadapt.errors import InputError, MissingError, require_torch
@@ -156,6 +165,7 @@ def _task(session: Session, adapted: Result, packages: Sequence[str], plan: Task
         model=str(adapted.path),
         train=(str(sentences.path / "train.tsv"),),
         test=str(sentences.path / "test.tsv"),
+        task=TaskConfig(**CHOSEN_FOR_ENTITIES),
         training=TrainConfig(epochs=plan.epochs, learning_rate=plan.learning_rate, mix="both"),
         seeds=plan.seeds,
         save_logits=True,
