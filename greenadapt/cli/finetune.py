@@ -60,7 +60,7 @@ TasksFile = Annotated[
     basic(
         "--tasks",
         "File (.toml) of tasks that share one encoder, instead of --task and --train; the defaults are then --mix "
-        "sample --epochs 10 --lr 5e-5 --batch-size 32 --keep last.",
+        "sample --epochs 10 --lr 5e-5 --batch-size 32 --keep last --chunk 30 --decoding argmax.",
         Panel.ADAPTERS,
     ),
 ]
