@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 if not __package__:  # started as a folder
     sys.path[0] = str(Path(__file__).parents[1])
@@ -31,7 +32,7 @@ from gain.recipe import ADAPTED, TRIED, UNTRIED, Recipe, Tried
 from gain.report import write_report
 from gain.runs import Cell, Lab, Limits, recipe_file
 from gain.sets import DOMAINS, find_set, texts_in
-from greenadapt.config import RunConfig, TrainConfig
+from greenadapt.config import Decoding, RunConfig, TrainConfig
 from greenadapt.errors import MissingError
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json
@@ -100,8 +101,11 @@ def _recipe(lab: Lab, options: argparse.Namespace) -> None:
 
 
 def _tried(lab: Lab, options: argparse.Namespace, model: str, budget: int | None) -> Tried:
-    records = lab.records(recipe_file(model)).by_key.values()
-    return Tried.of([record for record in records if record["budget"] == budget], options.batch_size)
+    """The grid of examples that are read alike; that of any others, if there is none."""
+    records = [record for record in lab.records(recipe_file(model)).by_key.values() if record["budget"] == budget]
+    readings = [lab.reading(cell) for cell in _cells(options)]
+    read_alike = [record for record in records if record["settings"]["task"] in readings]
+    return Tried.of(read_alike or records, options.batch_size)
 
 
 def _runs_of(
@@ -194,7 +198,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     add("--max-length", type=int, help="pieces read at once; the model's limit by default")
     add("--max-tokens", type=int, default=RunConfig.max_tokens)
     add("--chunk", type=int, help="words of a sentence that are read at once; all by default")
-    add("--decoding", default="viterbi", choices=["viterbi", "argmax"], help="of entities")
+    add("--decoding", default=Limits.decoding, choices=get_args(Decoding), help="of entities")
     add("--workers", type=int, default=1, help="processes that read the corpus")
     add("--threads", type=int, help="of torch; its own choice by default")
     add("--table", type=Path, help="file for the table; table.md in --work by default")

@@ -65,7 +65,6 @@ class Run:
     cell: Cell
     arm: str
     seed: int
-    task: TaskConfig
     training: TrainConfig
     train: Path
     measured: Mapping[str, Path]
@@ -181,9 +180,6 @@ class Lab:
 
     def _run_of(self, cell: Cell, arm: str, seed: int, training: TrainConfig, parts: Sequence[str]) -> Run:
         sets = self.work / "sets"
-        task = replace(cell.of.config(), max_length=self.limits.max_length)
-        if cell.of.kind == "ner":
-            task = replace(task, chunk=self.limits.chunk, decoding=self.limits.decoding)
         train = cell.of.drawn("train", cell.budget, sets, seed)
         measured = {part: cell.of.drawn(part, getattr(self.limits, part), sets) for part in parts}
         train_config = replace(training, **ARMS[arm].training)
@@ -193,7 +189,7 @@ class Lab:
         settings = {
             "model": identity(cell.model),
             "adapted": described(self._corpus(cell), ARMS[arm]) if ARMS[arm].reads_text else None,
-            "task": {"task": cell.of.kind, **changed_settings(task)},
+            "task": self.reading(cell),
             "training": {**recorded, **changed_settings(train_config)},
             "max_tokens": self.limits.max_tokens,
             "budget": cell.budget,
@@ -206,7 +202,7 @@ class Lab:
             settings["self-training"] = hash_file(self._corpus(cell))
         if ARMS[arm].trial:
             settings["trial"] = ARMS[arm].trial
-        return Run(cell, arm, seed, task, train_config, train, measured, dict(plain(settings)))
+        return Run(cell, arm, seed, train_config, train, measured, dict(plain(settings)))
 
     def _trained(self, run: Run) -> Trained:
         result = self._finetune(run)
@@ -239,7 +235,7 @@ class Lab:
             model=self._model(cell, run.arm),
             train=(str(run.train),),
             test=str(joined([*run.measured.values()])),
-            task=run.task,
+            task=self._task(cell),
             training=run.training,
             run=RunConfig(max_tokens=self.limits.max_tokens),
             seeds=(run.seed + OTHER_SEED * (run.arm == CONTROL),),
@@ -259,6 +255,16 @@ class Lab:
         if not ARMS[arm].reads_text:
             return cell.model
         return _adapted(self.session, self._corpus(cell), cell.model, arm, self.work / "models")
+
+    def reading(self, cell: Cell) -> Json:
+        """How the examples of a cell are read, as far as it differs from the defaults."""
+        return dict(plain({"task": cell.of.kind, **changed_settings(self._task(cell))}))
+
+    def _task(self, cell: Cell) -> TaskConfig:
+        task = replace(cell.of.config(), max_length=self.limits.max_length)
+        if cell.of.kind == "ner":
+            task = replace(task, chunk=self.limits.chunk, decoding=self.limits.decoding)
+        return task
 
     def _keep_logits(self, result: Result, key: str) -> None:
         """Save the base model's logits for the control."""

@@ -101,6 +101,10 @@ def _is_range(value: Any) -> bool:
     )
 
 
+def _one_of(values: tuple[str, ...], kind: TaskName, field: str = "") -> _Option:
+    return _Option(f"one of {', '.join(values)}", lambda value: value in values, kind, field)
+
+
 _WHOLE_NUMBER, _TRUE_OR_FALSE = "a whole number", "true or false"
 _OPTIONS = {
     "text-field": _Option(
@@ -110,12 +114,7 @@ _OPTIONS = {
         "text_fields",
     ),
     "label-field": _Option("a string", _is_text, "classification"),
-    "labels": _Option(
-        f"one of {', '.join(get_args(LabelKind))}",
-        lambda value: value in get_args(LabelKind),
-        "classification",
-        "label_kind",
-    ),
+    "labels": _one_of(get_args(LabelKind), "classification", "label_kind"),
     "label-range": _Option("two numbers such as [0, 5]", _is_range, "classification"),
     "columns": _Option("a list of strings", _are_texts, "classification"),
     "quotes": _Option(_TRUE_OR_FALSE, _is_flag, "classification"),
@@ -126,7 +125,7 @@ _OPTIONS = {
     "whole-sentences": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "gold-chunks": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "x-class": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
-    "decoding": _Option(f"one of {', '.join(get_args(Decoding))}", lambda value: value in get_args(Decoding), "ner"),
+    "decoding": _one_of(get_args(Decoding), "ner"),
     "negatives": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
     "stride": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
     "max-question": _Option(_WHOLE_NUMBER, _is_whole, "qa"),

@@ -142,6 +142,12 @@ def test_the_recipe_is_chosen_on_development_sets(
     assert "Choice: 24 steps, base at 0.007, both at 0.007" in capsys.readouterr().out
     for record in laboratory(*options, "--arms", "both"):
         assert (record["steps"], record["settings"]["training"]["learning_rate"]) == (24, 7e-3)
+    words = (*options, "--chunk", 30, "--decoding", "argmax")  # read otherwise: without a grid of its own, then with it
+    for rate in (7e-3, 1e-5):
+        record = laboratory(*words, "--arms", "both")[-1]
+        assert record["settings"]["task"] == {"task": "ner"}
+        assert record["settings"]["training"]["learning_rate"] == rate
+        laboratory("recipe", *words, "--rates", 1e-5, "--step-counts", 24)
 
 
 def test_a_point_without_entities_is_not_chosen() -> None:

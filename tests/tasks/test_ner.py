@@ -306,8 +306,8 @@ def test_words_next_to_each_other_decide_together() -> None:
     for decoding, (tags, spans) in expected.items():
         prediction = NerTask(LABELS, decoding=decoding).decode(words, logits)  # type: ignore[arg-type]
         assert prediction["tags"] == tags
-        found = [(row["first"], row["last"], row["score"]) for row in prediction["entities"]]
-        assert found == [(first, last, pytest.approx(score, abs=1e-6)) for first, last, score in spans]
+        predicted = [(row["first"], row["last"], row["score"]) for row in prediction["entities"]]
+        assert predicted == [(first, last, pytest.approx(score, abs=1e-6)) for first, last, score in spans]
 
 
 def test_settings_of_an_earlier_version_have_the_labels_of_each_word() -> None:

@@ -161,12 +161,13 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     has_dev = any(entry.dev for entry in request.tasks)
     of_training = CHOSEN_FOR_TRAINING & {*request.automatic} - (set() if has_dev else {"keep"})
     request = replace(request, training=session.kept_settings(place, FINETUNE, request.training, of_training))
-    if request.is_plain and request.tasks[0].config.task == "ner":
-        of_task = CHOSEN_FOR_ENTITIES.keys() & {*request.automatic}
-        config = session.kept_settings(place, FINETUNE, request.tasks[0].config, of_task)
-        request = replace(request, tasks=(replace(request.tasks[0], config=config),))
     if not request.is_plain:
         return Finetuning(session, place, request, start)
+    [entry] = request.tasks
+    if entry.config.task == "ner":
+        of_task = CHOSEN_FOR_ENTITIES.keys() & {*request.automatic}
+        entry = replace(entry, config=session.kept_settings(place, FINETUNE, entry.config, of_task))
+        request = replace(request, tasks=(entry,))
     run = SingleTaskFinetuning(session, place, request, start)
     session.check(place, FINETUNE, run.config())
     return run

@@ -91,15 +91,15 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
 
 def test_entities_are_read_in_whole_sentences_and_decoded_together(tiny_model: TinyModel, tmp_path: Path) -> None:
     whole, chunk = TaskConfig(chunk=None, decoding="viterbi"), TaskConfig(chunk=7, decoding="viterbi")
-    for given, automatic, config in (
+    for set_by_user, automatic, expected in (
         (TaskConfig(), {"chunk", "decoding"}, whole),
         (TaskConfig(chunk=7), {"decoding"}, chunk),
         (TaskConfig(), {"keep"}, TaskConfig()),
         (TaskConfig("qa"), {"chunk", "decoding"}, TaskConfig("qa")),
     ):
-        asked = request(tmp_path, tiny_model(), task=given.task, automatic=automatic)
-        asked = replace(asked, tasks=(replace(asked.tasks[0], config=given),))
-        assert asked.with_chosen_training().tasks[0].config == config
+        asked = request(tmp_path, tiny_model(), task=set_by_user.task, automatic=automatic)
+        asked = replace(asked, tasks=(replace(asked.tasks[0], config=set_by_user),))
+        assert asked.with_chosen_training().tasks[0].config == expected
 
 
 def test_nothing_is_chosen_where_all_is_set(tmp_path: Path) -> None:
