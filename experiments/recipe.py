@@ -190,7 +190,7 @@ class Recipe:
 
 
 def _config(kind: Any, settings: Json, location: str, **fixed: Any) -> Any:
-    """``kind`` with ``settings`` named as options; ``whole-sentences`` stands for no ``chunk``, as in ``finetune``."""
+    """``kind`` with ``settings`` named as options; ``whole-sentences`` is no ``chunk``, which TOML cannot say."""
     options = by_option(settings, location).items()
     values = {key.replace("-", "_"): tuple(value) if isinstance(value, list) else value for key, value in options}
     if kind is configs.TaskConfig and values.pop("whole_sentences", False):
@@ -334,13 +334,13 @@ def _tasks(dataset: DataSet, folder: Path) -> tuple[TaskEntry, ...]:
     """The tasks in ``folder``; the tasks file of a published set is an example, with paths below the set's name."""
     try:
         if folder == dataset.folder:
-            entries = read_tasks_file(folder / dataset.tasks)
+            entries = read_tasks_file(folder / dataset.tasks, is_paper=True)
         else:
             example, quoted = own_folder("examples") / dataset.tasks, json.dumps(str(folder.resolve()))[:-1]
             with TemporaryDirectory() as temporary:
                 copy = Path(temporary, dataset.tasks)
                 copy.write_text(example.read_text("utf-8").replace(f'"{dataset.name}/', f"{quoted}/"), "utf-8")
-                entries = read_tasks_file(copy)
+                entries = read_tasks_file(copy, is_paper=True)
     except MissingError as error:
         raise MissingError(error.message, dataset.bring or error.hint) from None
     tasks = []

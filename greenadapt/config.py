@@ -572,7 +572,7 @@ class TaskConfig(Checked):
 
 
 CHOSEN_FOR_ENTITIES: dict[str, Any] = {"chunk": None, "decoding": "viterbi"}
-"""The settings of ``TaskConfig`` that ``finetune`` chooses for a single NER task if the user does not set them."""
+"""The settings of ``TaskConfig`` that ``finetune`` chooses for a NER task if the user does not set them."""
 
 _PRECISION = Option(
     "auto: bfloat16 on GPUs that compute in it; on CPUs that do, only in training; else float32.", panel=Panel.MACHINE

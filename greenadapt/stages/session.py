@@ -120,19 +120,24 @@ class Session:
         check_place(place, stage, config, force=self.force)
         self.expect(place, stage)
 
-    def kept_settings(self, place: Place, stage: str, config: ConfigOf, automatic: Iterable[str]) -> ConfigOf:
+    def kept_settings(
+        self, place: Place, stage: str, config: ConfigOf, automatic: Iterable[str], part: str = ""
+    ) -> ConfigOf:
         """``config`` with the ``automatic`` fields, which the user did not set, as in the existing result; notes which.
 
-        So a result stays up to date if a new version has other defaults. Raises ``ConflictError`` if this version no
-        longer has such a value.
+        So a result stays up to date if a new version has other defaults. ``part`` is the key of the settings in those
+        of the result, if it has several parts. Raises ``ConflictError`` if this version no longer has such a value.
         """
         current = None if self.force else place.current()
         if current is None or current.manifest.stage != stage:
             return config
+        settings = current.manifest.config.get(part) if part else current.manifest.config
+        if settings is None:  # a new part
+            return config
         new_values = plain(asdict(config))
         # An earlier version lacks what a later one added.
         added = {name: getattr(type(config), name, None) for name in automatic}
-        values = {**plain(added), **current.manifest.config}
+        values = {**plain(added), **settings}
         kept = {
             name: tuple(values[name]) if isinstance(values[name], list) else values[name]
             for name in automatic
@@ -140,9 +145,8 @@ class Session:
         }
         if kept:
             text = ", ".join(f"{name} {value}" for name, value in sorted(kept.items()))
-            self.progress.note(
-                f"{stage}: {place.path} keeps the settings it was made with ({text}); --force makes it anew"
-            )
+            made = f"{part} of {place.path}" if part else place.path
+            self.progress.note(f"{stage}: {made} keeps the settings it was made with ({text}); --force makes it anew")
         try:
             return replace(config, **kept)
         except UsageError as error:

@@ -1,12 +1,12 @@
 """TOML files that describe several tasks: their settings, data and metrics."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from greenadapt.checkpoints.layout import TASK_NAME, TASK_NAME_RULE
-from greenadapt.config import Decoding, LabelKind, TableFormat, TaskConfig, TaskName
+from greenadapt.config import CHOSEN_FOR_ENTITIES, Decoding, LabelKind, TableFormat, TaskConfig, TaskName
 from greenadapt.corpus.opening import input_errors, is_hub_id
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage.files import Json, own_folder, read_toml
@@ -33,12 +33,22 @@ class TaskEntry:
     """Path of a score, see ``metric_of``; ``None``: the task's main score."""
     fold: Fold | None = None
     """The part of the training examples that is held out in cross-validation."""
+    automatic: Collection[str] = ()
+    """The settings of ``config`` that the user left to greenadapt: a finished result keeps its own."""
+
+    def with_chosen(self, automatic: Collection[str]) -> "TaskEntry":
+        """The entry with those of the ``automatic`` settings chosen that greenadapt chooses for its kind of task."""
+        chosen = {name: value for name, value in CHOSEN_FOR_ENTITIES.items() if name in automatic}
+        if self.config.task != "ner" or not chosen:
+            return self
+        return replace(self, config=replace(self.config, **chosen), automatic=tuple(chosen))
 
 
-def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:
+def read_tasks_file(path: str | Path, *, is_paper: bool = False) -> tuple[TaskEntry, ...]:
     """The tasks of a TOML file, in order: ``[[task]]`` tables, and shared settings in ``[defaults]``.
 
-    Defaults do not apply to kinds of tasks that do not have the setting. Paths are relative to the file's folder.
+    Defaults do not apply to kinds of tasks that do not have the setting. What the file does not set is chosen as for a
+    single task or, where ``is_paper``, set as in the paper. Paths are relative to the file's folder.
     Raises ``MissingError`` if the file, or a file in it, does not exist, and ``InputError`` with the task if it is not
     TOML, a key is unknown, missing, repeated, or of the wrong type, or there is no such metric.
     """
@@ -54,7 +64,7 @@ def read_tasks_file(path: str | Path) -> tuple[TaskEntry, ...]:
     if not tables:
         raise InputError(f"{path} has no tasks", "write [[task]], and name, kind and train below it")
     _check_options(defaults, ("kind",), f"{path}, defaults")
-    entries = tuple(_entry(table, number, defaults, path) for number, table in enumerate(tables, start=1))
+    entries = tuple(_entry(table, number, defaults, path, is_paper) for number, table in enumerate(tables, start=1))
     names: dict[str, str] = {}
     for entry in entries:
         existing = names.get(entry.name.lower())  # case is ignored, as by some file systems
@@ -122,7 +132,6 @@ _OPTIONS = {
     "head-layers": _Option(_WHOLE_NUMBER, _is_whole, "classification"),
     "head-dropout": _Option("a number", lambda value: isinstance(value, float) or _is_whole(value), "classification"),
     "chunk": _Option(_WHOLE_NUMBER, _is_whole, "ner"),
-    "whole-sentences": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "gold-chunks": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "x-class": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
     "decoding": _one_of(get_args(Decoding), "ner"),
@@ -133,10 +142,9 @@ _OPTIONS = {
     "max-length": _Option(_WHOLE_NUMBER, _is_whole),
 }
 _OF_TABLES = ("columns", "quotes", "skip-broken")
-_EXCLUDING = ("chunk", "whole-sentences")
 
 
-def _entry(table: Json, number: int, defaults: Json, path: Path) -> TaskEntry:
+def _entry(table: Json, number: int, defaults: Json, path: Path, is_paper: bool) -> TaskEntry:
     name = table.get("name")
     if name is None:
         raise InputError(f"{path}: task number {number} has no name", TASK_NAME_RULE)
@@ -154,7 +162,8 @@ def _entry(table: Json, number: int, defaults: Json, path: Path) -> TaskEntry:
     if metric is not None:
         check_metric(metric, config, where)
     dev, test = (_sets(table.get(data, {}), data, path, where) for data in ("dev", "test"))
-    return TaskEntry(name, config, tuple(_source(source, "train", path, where) for source in train), dev, test, metric)
+    entry = TaskEntry(name, config, tuple(_source(source, "train", path, where) for source in train), dev, test, metric)
+    return entry if is_paper else entry.with_chosen(CHOSEN_FOR_ENTITIES.keys() - {*defaults, *table})
 
 
 def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
@@ -162,19 +171,13 @@ def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
     for key in task_options:
         if _OPTIONS[key].kind not in (None, kind):
             raise InputError(f"{where}: {key} is for {_OPTIONS[key].kind}, this is {kind}", f"leave {key} out")
-    if set(task_options) >= set(_EXCLUDING):
-        raise InputError(f"{where}: chunk and whole-sentences exclude each other", "leave out one of them")
     shared = {key: value for key, value in defaults.items() if key in _OPTIONS and _OPTIONS[key].kind in (None, kind)}
-    if not task_options.keys().isdisjoint(_EXCLUDING):
-        shared = {key: value for key, value in shared.items() if key not in _EXCLUDING}
     options = {**shared, **task_options}
     fields: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     columns = fields.get("columns", ())
     if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
         raise InputError(f"{where}: columns has {repeated[0]} twice", "give each column a different name")
     tables = {key.replace("-", "_"): fields.pop(key) for key in _OF_TABLES if key in fields}
-    if fields.pop("whole-sentences", False):
-        fields["chunk"] = None
     if "text-field" in fields and isinstance(fields["text-field"], str):
         fields["text-field"] = (fields["text-field"],)
     if "label-range" in fields:

@@ -93,6 +93,33 @@ def test_from_training_to_removal(run_alone: Run, shared: Path, tmp_path: Path) 
     assert "finetune: up to date" in run_alone(*command).stdout
 
 
+@pytest.mark.slow
+def test_tasks_keep_how_they_read_entities(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
+    """Earlier versions read 30 words at once, and gave each its own label."""
+    path = tmp_path / toml(tmp_path, "ner", "ill.1")
+    both, other = path.read_text(), (tmp_path / toml(tmp_path, "ner")).read_text().replace('"ner"', '"more"', 1)
+    train = ("finetune", "--tasks", path.name, *QUICK)
+    add = ("finetune", "--tasks", path.name, "--add-to", "many", *ADAPTER, "--epochs", 1)
+    earlier = '[defaults]\nchunk = 30\ndecoding = "argmax"\n'
+    for command, tables, task in (
+        ((*train, "-m", adapted(tiny_model), "-o", "many"), both, "ner"),
+        (add, other, "more"),
+    ):
+        path.write_text(earlier + tables)
+        run_alone(*command)
+        path.write_text(tables)
+        again = run_alone(*command)
+        folder = tmp_path / "many" / ("" if task == "ner" else "tasks/more")
+        assert f"finetune: task {task} of {folder} keeps the settings it was made with (chunk 30, dec" in again.stderr
+        assert "finetune: up to date" in again.stdout
+        path.write_text(tables.replace('kind = "ner"', 'kind = "ner"\ndecoding = "viterbi"'))
+        assert "(task" in last_line(run_alone(*command, code=1))
+    path.write_text(both)
+    run_alone(*train, "-m", tmp_path / "adapted", "-o", "new")
+    task = read_json(tmp_path / "new" / "tasks" / "ner" / "task.json")
+    assert (task["chunk"], task["decoding"]) == (None, "viterbi")
+
+
 def test_what_cannot_be(run_alone: Run, shared: Path) -> None:
     for name in ("nothing", "../tasks/ner", str(shared / "tasks" / "ner")):
         message = last_line(run_alone("tasks", "many", "--remove", name, code=1))

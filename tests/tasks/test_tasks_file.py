@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import TableFormat, TaskConfig
+from greenadapt.config import CHOSEN_FOR_ENTITIES, TableFormat, TaskConfig
 from greenadapt.errors import GreenadaptError, InputError, MissingError
 from greenadapt.tasks.tasks_file import _OPTIONS, TaskEntry, read_tasks_file
 
@@ -96,17 +96,26 @@ def test_everything_a_task_can_say(folder: Path) -> None:
 
 
 def test_what_is_not_said_is_as_on_the_command_line(folder: Path) -> None:
-    assert config_of(folder, TASK) == TaskConfig()
+    assert config_of(folder, TASK) == TaskConfig(**CHOSEN_FOR_ENTITIES)
     assert config_of(folder, TASK.replace("ner", "classification")) == TaskConfig("classification")
     assert config_of(folder, TASK.replace("ner", "qa")) == TaskConfig("qa")
 
 
-def test_chunks_and_whole_sentences(folder: Path) -> None:
-    assert config_of(folder, TASK + "whole-sentences = true").chunk is None
-    assert config_of(folder, TASK + "whole-sentences = false").chunk == TaskConfig.chunk
-    assert config_of(folder, f"[defaults]\nchunk = 9\n{TASK}whole-sentences = true").chunk is None
-    assert config_of(folder, f"[defaults]\nwhole-sentences = true\n{TASK}chunk = 9").chunk == 9
-    assert config_of(folder, f"[defaults]\nwhole-sentences = true\n{TASK}").chunk is None
+def test_entities_are_read_as_by_finetune_of_one_task_unless_the_file_or_the_preset_says_otherwise(
+    folder: Path,
+) -> None:
+    for text, chunk, automatic in (
+        (TASK, None, ("chunk", "decoding")),
+        (f"{TASK}chunk = 9", 9, ("decoding",)),
+        (f"[defaults]\nchunk = 9\n{TASK}decoding = 'viterbi'", 9, ()),
+    ):
+        [entry] = read(folder, text)
+        assert (entry.config.chunk, entry.config.decoding, entry.automatic) == (chunk, "viterbi", automatic)
+    [entry] = read_tasks_file(folder / "tasks.toml", is_paper=True)
+    assert (entry.config.chunk, entry.config.decoding, entry.automatic) == (9, "viterbi", ())
+    read(folder, TASK)
+    [entry] = read_tasks_file(folder / "tasks.toml", is_paper=True)
+    assert (entry.config.chunk, entry.config.decoding, entry.automatic) == (30, "argmax", ())
 
 
 def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +177,6 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         (f"{TASK}chunk = 0", "task a: chunk is 0, must be at least 1"),
         (f"{TASK}chunk = 1.5", "task a: chunk is 1.5: need a whole number"),
         (f"{TASK}gold-chunks = 1", "task a: gold-chunks is 1: need true or false"),
-        (f"{TASK}chunk = 3\nwhole-sentences = true", "task a: chunk and whole-sentences exclude each other"),
         (f"{TASK}text-field = 'x'", "task a: text-field is for classification, this is ner: leave text-field out"),
         (f"{TASK}negatives = 3", "task a: negatives is for qa, this is ner: leave negatives out"),
         (f"{TASK}metric = 'accuracy'", "task a: metric 'accuracy' is not a score of this task: known are precision"),
@@ -200,7 +208,7 @@ def test_what_is_wrong_is_named(folder: Path, text: str, message: str) -> None:
         ("columns = []", "columns is []: need a list of strings"),
         ("columns = ['a', 'b', 'a']", "columns has a twice"),
         ("quotes = 'no'", "quotes is 'no': need true or false"),
-        ("whole-sentences = true", "whole-sentences is for ner, this is classification"),
+        ("gold-chunks = true", "gold-chunks is for ner, this is classification"),
         ("metric = 'mse'", "metric mse is lower where it is better: give one of accuracy"),
     ],
 )
@@ -219,7 +227,7 @@ def test_what_is_no_text_or_too_deep(folder: Path, content: bytes) -> None:
 
 
 def test_a_byte_order_mark_is_no_matter(folder: Path) -> None:
-    assert config_of(folder, "\ufeff" + TASK.replace("\n", "\r\n")) == TaskConfig()
+    assert config_of(folder, "\ufeff" + TASK.replace("\n", "\r\n")) == TaskConfig(**CHOSEN_FOR_ENTITIES)
 
 
 def test_no_file_at_all(tmp_path: Path) -> None:

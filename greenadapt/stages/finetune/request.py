@@ -129,9 +129,7 @@ class FinetuneRequest:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     training: TrainConfig = field(default_factory=TrainConfig)
     automatic: Collection[str] = ()
-    """The settings of ``training``, and of a NER task, that the user left to greenadapt: a finished result keeps its
-    own.
-    """
+    """The settings of ``training`` that the user left to greenadapt: a finished result keeps its own."""
     run: RunConfig = field(default_factory=RunConfig)
     seeds: tuple[int, ...] = (0,)
     save_logits: bool = False
@@ -153,14 +151,19 @@ class FinetuneRequest:
         training: TrainConfig = TrainConfig(),  # noqa: B008
         **fields: Any,
     ) -> "FinetuneRequest":
-        """A single task; ``train``, ``dev`` and ``test`` are files or data set ids, ``fields`` further fields."""
+        """A single task; ``train``, ``dev`` and ``test`` are files or data set ids, ``fields`` further fields.
+
+        ``automatic`` also names the settings of ``task`` that the user left to greenadapt.
+        """
         dev_sets = {} if dev is None else {"dev": dev}
         entry = TaskEntry("", task, train, dev_sets, {} if test is None else {"test": test}, None)
-        return cls(model, (entry,), None, training=training, **fields)
+        automatic = {*fields.pop("automatic", ())}
+        of_training = CHOSEN_FOR_TRAINING & automatic
+        return cls(model, (entry.with_chosen(automatic),), None, training=training, automatic=of_training, **fields)
 
     def with_chosen_training(self, n_examples: int | None = None) -> "FinetuneRequest":
-        """The request with the ``automatic`` settings of a single task and its training chosen, for training on
-        ``n_examples``; ``None``: all examples of its files, which are read for that.
+        """The request with the ``automatic`` settings of a single task's training chosen, for ``n_examples``; ``None``:
+        all examples of its files, which are read for that.
 
         Peak rate 2e-4 · min(1, 384 / hidden size), batches of 16, 600 steps and at least 4 readings of each example:
         too few steps leave a model untrained (arXiv 2006.04884). Rate and steps were chosen on development sets.
@@ -176,14 +179,11 @@ class FinetuneRequest:
             "keep": "best" if entry.dev else "last",
         }
         training = replace(self.training, **{name: values[name] for name in values.keys() & {*self.automatic}})
-        if entry.config.task == "ner":
-            chosen = {name: CHOSEN_FOR_ENTITIES[name] for name in CHOSEN_FOR_ENTITIES.keys() & {*self.automatic}}
-            entry = replace(entry, config=replace(entry.config, **chosen))
         if "epochs" in self.automatic:
             steps = _steps_per_epoch(training, _number_of_examples(entry) if n_examples is None else n_examples)
             epochs = max(ceil(_MIN_READINGS / _views(training)), ceil(_MIN_STEPS / steps))
             training = replace(training, epochs=epochs)
-        return replace(self, tasks=(entry,), training=training)
+        return replace(self, training=training)
 
     def note_chosen(self, n_examples: int, progress: Progress) -> None:
         """Note how long a single task is trained, if greenadapt chose that."""
@@ -270,7 +270,7 @@ class FinetuneRequest:
             return config if first.fold is None else config | {"fold": asdict(first.fold)}
         return {
             "tasks": [entry.name for entry in self.tasks],  # their order affects random numbers
-            **{f"task {entry.name}": {**entry.config.settings(), "metric": entry.metric} for entry in self.tasks},
+            **{task_key(entry.name): {**entry.config.settings(), "metric": entry.metric} for entry in self.tasks},
             **self.adapter.settings(),
             **asdict(self.sampling),
             **self.training.settings(),
@@ -360,6 +360,7 @@ class FinetuneArguments:
     ) -> FinetuneRequest:
         """The request for checked arguments; for a single task, with its files or data set ids."""
         of_training, of_sampling = self._presets()
+        is_paper = self.preset is not None
         common: dict[str, Any] = {
             "training": replace(self.training, **of_training),
             "run": self.run,
@@ -369,15 +370,18 @@ class FinetuneArguments:
         }
         if self.tasks is None:
             start = adapted_model(session, self.corpus, self.model)
-            automatic = CHOSEN_FOR_TRAINING - {*self.explicit, *of_training}
-            if self.preset is None:
-                automatic |= CHOSEN_FOR_ENTITIES.keys() - {*self.explicit}
-            common |= {"save_logits": self.save_logits, "unlabelled": unlabelled}
-            return FinetuneRequest.of_one(start, train, dev, test, self.task(), automatic=automatic, **common)
+            chosen = set() if is_paper else CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()
+            common |= {
+                "automatic": chosen - {*self.explicit},
+                "save_logits": self.save_logits,
+                "unlabelled": unlabelled,
+            }
+            return FinetuneRequest.of_one(start, train, dev, test, self.task(), **common)
         is_added = self.add_to is not None
         start = str(self.add_to) if is_added else adapted_model(session, self.corpus, self.model)
         sampling = replace(self.sampling, **of_sampling)
-        return FinetuneRequest(start, read_tasks_file(self.tasks), self.adapter, sampling, **common)
+        tasks = read_tasks_file(self.tasks, is_paper=is_paper)
+        return FinetuneRequest(start, tasks, self.adapter, sampling, **common)
 
     def _presets(self) -> tuple[Json, Json]:
         """The settings of training and of sampling that the preset changes."""
@@ -508,6 +512,11 @@ class _Raw:
 
     def example(self, record: str | Json, where: str) -> tuple[str | Json, str]:
         return record, where
+
+
+def task_key(name: str) -> str:
+    """The key of a task's settings among those of several."""
+    return f"task {name}"
 
 
 def described(data: TaskData) -> Json:

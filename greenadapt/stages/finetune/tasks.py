@@ -27,7 +27,7 @@ from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.task_folder import end_removals, read_task, scores_folder
 from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, Start, described
-from greenadapt.stages.finetune.train import Finetuning, is_other, run_together
+from greenadapt.stages.finetune.train import Finetuning, is_other, run_together, with_kept_tasks
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, beside, described_in, plain, real_folder, replace_json, write_json
 from greenadapt.storage.jobs import Job, Place, describe_difference
@@ -162,10 +162,10 @@ def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[
         adapter=replace(request.adapter or AdapterConfig(), freeze_encoder=True),
         sampling=SamplingConfig(steps_per_epoch=request.sampling.steps_per_epoch),
     )
-    added = [
-        _Added(session, Place(folder / TASKS / entry.name, linked=False), replace(request, tasks=(entry,)), start)
-        for entry in request.tasks
-    ]
+    added = []
+    for entry in request.tasks:
+        place = Place(folder / TASKS / entry.name, linked=False)
+        added.append(_Added(session, place, with_kept_tasks(session, place, replace(request, tasks=(entry,))), start))
     failures = Failures() if session.cluster is None else train_on_cluster(session, added)
     results = session.run_each(
         partial(run_together, task_run) for number, task_run in enumerate(added) if number not in failures.runs

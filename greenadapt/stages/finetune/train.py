@@ -23,7 +23,7 @@ from greenadapt.checkpoints.layout import (
 from greenadapt.checkpoints.provenance import adapted_input, base_id, licence_of, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
-from greenadapt.config import CHOSEN_FOR_ENTITIES, CHOSEN_FOR_TRAINING, RunConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_TRAINING, RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
 from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
@@ -38,6 +38,7 @@ from greenadapt.stages.finetune.request import (
     read_task_data,
     read_unlabelled,
     summary,
+    task_key,
 )
 from greenadapt.stages.session import FINETUNE, Session, commands_of, data_name, join_names
 from greenadapt.storage.files import Json, plain, write_json
@@ -45,6 +46,7 @@ from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
 from greenadapt.tasks.base import TaskData, make_task
 from greenadapt.tasks.metrics import metric_of, over_seeds
+from greenadapt.tasks.tasks_file import TaskEntry
 from greenadapt.tokenization.export import copy_tokenizers
 from greenadapt.workers import launched_processes
 
@@ -161,16 +163,22 @@ def check_finetune(session: Session, request: FinetuneRequest) -> "Finetuning":
     has_dev = any(entry.dev for entry in request.tasks)
     of_training = CHOSEN_FOR_TRAINING & {*request.automatic} - (set() if has_dev else {"keep"})
     request = replace(request, training=session.kept_settings(place, FINETUNE, request.training, of_training))
+    request = with_kept_tasks(session, place, request)
     if not request.is_plain:
         return Finetuning(session, place, request, start)
-    [entry] = request.tasks
-    if entry.config.task == "ner":
-        of_task = CHOSEN_FOR_ENTITIES.keys() & {*request.automatic}
-        entry = replace(entry, config=session.kept_settings(place, FINETUNE, entry.config, of_task))
-        request = replace(request, tasks=(entry,))
     run = SingleTaskFinetuning(session, place, request, start)
     session.check(place, FINETUNE, run.config())
     return run
+
+
+def with_kept_tasks(session: Session, place: Place, request: FinetuneRequest) -> FinetuneRequest:
+    """``request`` with the settings of its tasks that the user left to greenadapt as in the existing result."""
+
+    def kept(entry: TaskEntry) -> TaskEntry:
+        part = "" if request.is_plain else task_key(entry.name)
+        return replace(entry, config=session.kept_settings(place, FINETUNE, entry.config, entry.automatic, part))
+
+    return replace(request, tasks=tuple(map(kept, request.tasks)))
 
 
 def default_out(request: FinetuneRequest, start: PretrainedModel) -> Path:

@@ -89,7 +89,7 @@ def test_what_the_user_sets_stays(tiny_model: TinyModel, tmp_path: Path, setting
         assert training.epochs * ceil(views * 40 / training.batch_size) >= 600
 
 
-def test_entities_are_read_in_whole_sentences_and_decoded_together(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_entities_are_read_in_whole_sentences_and_decoded_together() -> None:
     whole, chunk = TaskConfig(chunk=None, decoding="viterbi"), TaskConfig(chunk=7, decoding="viterbi")
     for set_by_user, automatic, expected in (
         (TaskConfig(), {"chunk", "decoding"}, whole),
@@ -97,9 +97,9 @@ def test_entities_are_read_in_whole_sentences_and_decoded_together(tiny_model: T
         (TaskConfig(), {"keep"}, TaskConfig()),
         (TaskConfig("qa"), {"chunk", "decoding"}, TaskConfig("qa")),
     ):
-        asked = request(tmp_path, tiny_model(), task=set_by_user.task, automatic=automatic)
-        asked = replace(asked, tasks=(replace(asked.tasks[0], config=set_by_user),))
-        assert asked.with_chosen_training().tasks[0].config == expected
+        [entry] = FinetuneRequest.of_one("m", ("train.tsv",), task=set_by_user, automatic=automatic).tasks
+        assert entry.config == expected
+        assert {*entry.automatic} == (automatic - {"keep"} if set_by_user.task == "ner" else set())
 
 
 def test_nothing_is_chosen_where_all_is_set(tmp_path: Path) -> None:
@@ -148,8 +148,7 @@ def test_the_papers_preset_leaves_nothing_to_choose(
     for name in ("train.finetune", "compare.compare"):
         monkeypatch.setattr(f"greenadapt.stages.finetune.{name}", stop)
     train = ner_file(tmp_path / "a.tsv")
-    chosen = CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()
-    for preset, automatic in (("paper", frozenset()), (None, chosen)):
+    for preset in ("paper", None):
         if way == "command":
             options = ("--preset", preset) if preset else ()
             run_alone("finetune", "-m", "any", "--task", "ner", "--train", train, *options, code=2)
@@ -157,5 +156,6 @@ def test_the_papers_preset_leaves_nothing_to_choose(
             with pytest.raises(UsageError, match="stop"):
                 greenadapt.finetune("any", "ner", train, preset=preset)  # type: ignore[arg-type]
         asked = requests.pop()
-        assert asked.automatic == automatic
+        assert asked.automatic == (set() if preset else CHOSEN_FOR_TRAINING)
+        assert {*asked.tasks[0].automatic} == (set() if preset else CHOSEN_FOR_ENTITIES.keys())
         assert asked.training == (TrainConfig(**PAPER) if preset else TrainConfig())
