@@ -20,7 +20,7 @@ from greenadapt.stages.session import Session
 from greenadapt.stages.w2v import w2v
 from greenadapt.storage.files import Json, hash_file, hash_json, plain
 
-BASE, CONTROL = "base", "control"
+BASE, CONTROL, DEFAULT = "base", "control", "default"
 Options = Mapping[str, Any]
 
 
@@ -40,6 +40,8 @@ class Arm:
     """Whether a first model labels sentences of the corpus for a second one."""
     trial: str = ""
     """A change of the program, of ``TRIALS``."""
+    averaged_with: str = ""
+    """The arm that has another random seed, and is otherwise the same: the mean of both models is measured."""
     peer: str = ""
     """Whose program makes the rows instead, of ``PEERS``."""
     pretraining: Options | None = None
@@ -57,13 +59,14 @@ _PRETRAINING: Options = {"epochs": 1, "learning_rate": 2e-4, "heldout": 0.0, "pr
 
 ARMS: dict[str, Arm] = {
     BASE: Arm(),
-    CONTROL: Arm(),  # two base models that differ in their random seed, averaged
+    CONTROL: Arm(averaged_with=BASE),
     "map": Arm({"rows": "map"}),
     "norm": Arm({"rows": "norm"}),
     "pieces": Arm({"rows": "pieces"}),
     "form": Arm({"rows": "form"}),
     "both": Arm({"rows": "form"}, training={"mix": "both"}),
-    "default": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}),  # adapt and finetune without options
+    DEFAULT: Arm({"rows": "form"}, vectors=None, training={"mix": "both"}),  # adapt and finetune without options
+    "default-pair": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}, averaged_with=DEFAULT),
     "pieces-both": Arm({"rows": "pieces"}, training={"mix": "both"}),  # knows the words, and nothing of the text
     "random-both": Arm({"rows": "pieces"}, training={"mix": "both"}, peer="random"),
     "dropout": Arm(training={"mix": "both"}, trial="dropout"),  # a second tokenization without any words

@@ -11,7 +11,7 @@ import numpy as np
 from records import Records
 from trainings import finetune
 
-from gain.arms import ARMS, BASE, CONTROL, adapted_model, changed_settings, described, identity
+from gain.arms import ARMS, CONTROL, adapted_model, changed_settings, described, identity
 from gain.differences import packed, unpacked, unseen_counts
 from gain.sets import LabelledSet, QuestionFold, words_of
 from gain.trials import TRIALS
@@ -31,7 +31,7 @@ from greenadapt.tasks.base import load_task
 
 VIEWS = ("mean", "base", "expanded")
 OTHER_SEED = 1000
-"""What is added to a seed for the second of the two models that are averaged in the control."""
+"""What is added to a seed for the second of two models that are averaged."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,8 @@ class Lab:
         }
         if ARMS[arm].self_training:
             settings["self-training"] = hash_file(self._corpus(cell))
+        if ARMS[arm].averaged_with and arm != CONTROL:
+            settings["averaged with"] = ARMS[arm].averaged_with
         if ARMS[arm].trial:
             settings["trial"] = ARMS[arm].trial
         return Run(cell, arm, seed, train_config, train, measured, dict(plain(settings)))
@@ -207,27 +209,28 @@ class Lab:
     def _trained(self, run: Run) -> Trained:
         result = self._finetune(run)
         cost = Cost(**{field.name: result.manifest.cost[field.name] for field in fields(Cost)})
-        logits = _logits(result)
-        if run.arm == BASE:
+        logits = _logits(_seed_folder(result) / LOGITS)
+        if any(arm.averaged_with == run.arm for arm in ARMS.values()):
             self._keep_logits(result, run.key)
-        if run.arm == CONTROL:
-            second, second_cost = self._base(run)
-            logits = {"mean": (logits["mean"] + second) / 2}
-            cost += second_cost
+        if ARMS[run.arm].averaged_with:
+            other, cost_of_other = self._other(run)
+            logits = {view: (values + other[view]) / 2 for view, values in logits.items()}
+            cost += cost_of_other
         scores, unseen, statistics = _measured(run, result, logits)
         steps = int(read_described(_seed_folder(result) / SCORES)["steps"])
         shutil.rmtree(result.folder)
         return Trained(scores, unseen, statistics, steps, cost)
 
-    def _base(self, control: Run) -> tuple[Array, Cost]:
-        """The logits and the cost of the second base model of ``control``; another machine's run is made again."""
-        run = self._run_of(control.cell, BASE, control.seed, control.training, [*control.measured])
+    def _other(self, pair: Run) -> tuple[dict[str, Array], Cost]:
+        """The logits and the cost of the other model of ``pair``; another machine's run is made again."""
+        arm = ARMS[pair.arm].averaged_with
+        run = self._run_of(pair.cell, arm, pair.seed, pair.training, [*pair.measured])
         file = self._logits_file(run.key)
         if not file.is_file():
             self._trained(run)
         record = self.records(file_of(run.cell)).by_key.get(run.key)
         cost = Cost() if record is None else Cost(**record["cost"])
-        return ArrayFile(file)["base"], cost
+        return _logits(file), cost
 
     def _finetune(self, run: Run) -> Result:
         cell, arm = run.cell, ARMS[run.arm]
@@ -238,7 +241,7 @@ class Lab:
             task=self._task(cell),
             training=run.training,
             run=RunConfig(max_tokens=self.limits.max_tokens),
-            seeds=(run.seed + OTHER_SEED * (run.arm == CONTROL),),
+            seeds=(run.seed + OTHER_SEED * bool(arm.averaged_with),),
             save_logits=True,
             unlabelled=str(self._corpus(cell)) if arm.self_training else None,
         )
@@ -267,7 +270,7 @@ class Lab:
         return task
 
     def _keep_logits(self, result: Result, key: str) -> None:
-        """Save the base model's logits for the control."""
+        """Save the logits for an arm that is averaged with this."""
         file = self._logits_file(key)
         file.parent.mkdir(exist_ok=True)
         shutil.copyfile(_seed_folder(result) / LOGITS, file)
@@ -321,9 +324,9 @@ def _seed_folder(result: Result) -> Path:
     return seed
 
 
-def _logits(result: Result) -> dict[str, Array]:
+def _logits(path: Path) -> dict[str, Array]:
     """View → logits (n_units of all examples, k); "mean" alone for a model with one tokenization."""
-    file = ArrayFile(_seed_folder(result) / LOGITS)
+    file = ArrayFile(path)
     if "expanded" not in file:
         return {"mean": file["base"]}
     outputs = ViewOutputs(file["base"], file["expanded"])
