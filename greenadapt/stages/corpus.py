@@ -246,14 +246,7 @@ def run_prepare(
     place = place or _shared_place(session, recipe.name, model.name, text)
     session.expect(place, CORPUS)
     current = place.current()
-    arguments = text.as_arguments()
-    config = CorpusConfig(**text.of_config())
-    if current is not None:
-        kept = {name: current.manifest.config.get(name, default) for name, default in _DEFAULTS.items()}
-        config = CorpusConfig(**{**kept, **text.of_config()})
-        new_arguments = {option: values for option, values in arguments.items() if values}
-        arguments = {**current.manifest.facts.get("said", {}), **new_arguments}
-        recipe = replace(recipe, **{**_repeated_options(current), **text.of_recipe()})
+    recipe, config, arguments = _with_options(recipe, text, current)
     _require_fetched(session, recipe)
     reading = open_corpus(
         recipe,
@@ -268,12 +261,6 @@ def run_prepare(
         "text": {"sha256": hash_json(sources), "sources": sources},
         "tokenizer": {"sha256": tokenizer_hash(model.folder), "source": model.source},
     }
-    # As in version 0.1 if all later settings have their defaults.
-    settings = {name: value for name, value in asdict(config).items() if name != "lenient" or value}
-    settings |= {"format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
-    if recipe.sample_by != Recipe.sample_by:
-        settings["sample_by"] = recipe.sample_by
-
     sizes = reading.sizes()
     # The current result, if only new documents are added to it.
     updated = current if update and current is not None and _can_be_updated(session, current, inputs) else None
@@ -306,27 +293,55 @@ def run_prepare(
             )
         _report_counts(session, reading, counts)
         updates = _count_update(session, updated, counts) if updated else []
-        facts: Json = {
-            "corpus": recipe.name,
-            "given": recipe.public_argument,
-            "title": recipe.title,
-            "licence": recipe.licence,
-        }
-        facts |= {"model": model_facts(model), "read": reading.counts, "sizes": sizes, "said": arguments}
+        facts = _facts(recipe, model) | {"read": reading.counts, "sizes": sizes, "said": arguments}
         if current is not None and text == TextOptions() and "command" in current.manifest.facts:
             facts["command"] = current.manifest.facts["command"]  # with the options of the text
         if updates:
             facts["updates"] = updates
         if updated:
             facts[EARLIER_COST] = updated.manifest.whole_cost
-        if recipe.format == "pydocs":
-            facts["versions"] = pydocs_versions(recipe.packages)
         return Outcome(counts, facts)
 
     change_message = "adding its new documents" if updated else Job.change_message
     checkpoints, scratch = ((), ()) if address is None else (FINISHED_PARTS, PARTS)
+    settings = _settings(recipe, config)
     job = Job(CORPUS, settings, inputs, build, checkpoints=checkpoints, scratch=scratch, change_message=change_message)
     return session.run(place, job)
+
+
+def _with_options(
+    recipe: Recipe, text: TextOptions, current: Result | None
+) -> tuple[Recipe, CorpusConfig, dict[str, list[str]]]:
+    """The recipe, the settings and all options: those of ``text``, else those that the user set for the ``current``
+    result.
+    """
+    options = text.as_arguments()
+    if current is None:
+        return recipe, CorpusConfig(**text.of_config()), options
+    kept = {name: current.manifest.config.get(name, default) for name, default in _DEFAULTS.items()}
+    options = current.manifest.facts.get("said", {}) | {name: values for name, values in options.items() if values}
+    recipe = replace(recipe, **{**_repeated_options(current), **text.of_recipe()})
+    return recipe, CorpusConfig(**{**kept, **text.of_config()}), options
+
+
+def _settings(recipe: Recipe, config: CorpusConfig) -> Json:
+    """The settings that determine the result; as in version 0.1 if all later ones have their defaults."""
+    settings = {name: value for name, value in asdict(config).items() if name != "lenient" or value}
+    settings |= {"format": recipe.format, "fields": recipe.fields, "packages": recipe.packages}
+    if recipe.sample_by != Recipe.sample_by:
+        settings["sample_by"] = recipe.sample_by
+    return settings
+
+
+def _facts(recipe: Recipe, model: PretrainedModel) -> Json:
+    facts: Json = {
+        "corpus": recipe.name,
+        "given": recipe.public_argument,
+        "title": recipe.title,
+        "licence": recipe.licence,
+        "model": model_facts(model),
+    }
+    return facts | ({"versions": pydocs_versions(recipe.packages)} if recipe.format == "pydocs" else {})
 
 
 def _limits(recipe: Recipe, arguments: dict[str, list[str]]) -> TextLimits:

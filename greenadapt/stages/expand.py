@@ -23,6 +23,7 @@ from greenadapt.config import AlignConfig, ExpandConfig
 from greenadapt.corpus.prepared import VOCABULARY_FILE, read_vocabulary
 from greenadapt.cost import total
 from greenadapt.errors import ConflictError, MissingError
+from greenadapt.progress import Progress
 from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.tables import MAP, rows_warning
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors
@@ -105,15 +106,6 @@ def run_expand(
 ) -> Result:
     """The stage itself; the caller holds the lock."""
     model = base.model
-    files = [expanded(path).absolute() for path in config.restrict_to]
-    inputs = {"alignment": aligned.as_input(), "model": base.entry}
-    if (task := task_input(model.folder)) is not None:
-        inputs["task"] = task
-    for number, path in enumerate(files, 1):
-        name = f"text {path.name}"
-        name = f"text {number} {path.name}" if name in inputs else name
-        inputs[name] = {"sha256": hash_file(path), "path": str(path)}
-
     place = session.place(corpus, model.name, EXPAND)
     current = place.current()
 
@@ -124,17 +116,7 @@ def run_expand(
         alignment = Alignment.load(verified(aligned).folder)
         expansion = Expansion(base.checkpoint, base.vocabulary, source.vectors, alignment, config, fitting)
         recipe = expansion.recipe
-        if recipe.name != config.rows and config.rows == "form":
-            n_known = len(expansion.overlap_with_pieces.rows)
-            session.progress.warn(
-                f"rows from form need {MIN_OVERLAP} known words that can be spelled in pieces, and the text has "
-                f"{n_known}: the new rows are the mean of the words' pieces; use more text"
-            )
-        if base.checkpoint.architecture.is_generative and recipe.needs_map:
-            session.progress.warn(
-                f"rows by --rows {recipe.name} can spoil all predictions of a generative language model; "
-                "use --rows form or --rows pieces"
-            )
+        _warn_about_recipe(expansion, session.progress)
         report = write_adapted(expansion, work)
         counts = {
             "words": len(expansion.entries.words),
@@ -157,7 +139,35 @@ def run_expand(
         return Outcome(counts, facts)
 
     card = partial(_card, session, aligned, config)
-    return session.run(place, Job(EXPAND, asdict(config), inputs, build, card=card))
+    return session.run(place, Job(EXPAND, asdict(config), _inputs(base, aligned, config), build, card=card))
+
+
+def _inputs(base: OpenedBase, aligned: Result, config: ExpandConfig) -> dict[str, Json]:
+    """What the result is made from, by name."""
+    inputs = {"alignment": aligned.as_input(), "model": base.entry}
+    if (task := task_input(base.model.folder)) is not None:
+        inputs["task"] = task
+    for number, path in enumerate((expanded(path).absolute() for path in config.restrict_to), 1):
+        name = f"text {path.name}"
+        name = f"text {number} {path.name}" if name in inputs else name
+        inputs[name] = {"sha256": hash_file(path), "path": str(path)}
+    return inputs
+
+
+def _warn_about_recipe(expansion: Expansion, progress: Progress) -> None:
+    """Warn if the rows are not by the recipe that was asked for, or if it does not suit the model."""
+    recipe = expansion.recipe
+    if recipe.name != expansion.config.rows and expansion.config.rows == "form":
+        n_known = len(expansion.overlap_with_pieces.rows)
+        progress.warn(
+            f"rows from form need {MIN_OVERLAP} known words that can be spelled in pieces, and the text has "
+            f"{n_known}: the new rows are the mean of the words' pieces; use more text"
+        )
+    if expansion.checkpoint.architecture.is_generative and recipe.needs_map:
+        progress.warn(
+            f"rows by --rows {recipe.name} can spoil all predictions of a generative language model; "
+            "use --rows form or --rows pieces"
+        )
 
 
 def _warning(facts: Json) -> str:
