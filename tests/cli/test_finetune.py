@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import CHOSEN_FOR_ENTITIES, MemoryConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.storage.files import plain
@@ -182,7 +182,7 @@ def test_every_setting_of_training(requested: Requested, files: tuple[object, ..
     assert request.unlabelled == "text.txt"
     assert (request.save_logits, request.seeds) == (True, (3, 4))
     recorded = {**settings, "save_logits": True, "seeds": [3, 4]}
-    assert request.config() == {**TaskConfig().settings(), **recorded}
+    assert request.config() == {**TaskConfig(**CHOSEN_FOR_ENTITIES).settings(), **recorded}
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,8 @@ def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...])
     assert asdict(request.run) == settings | changed
     assert (request.memory, request.memory_config) == ("other", MemoryConfig(attention="cross"))
     request = requested(*files)
-    assert (request.run, request.training, request.tasks[0].config) == (RunConfig(), TrainConfig(), TaskConfig())
+    assert (request.run, request.training) == (RunConfig(), TrainConfig())
+    assert request.tasks[0].config == TaskConfig(**CHOSEN_FOR_ENTITIES)
 
 
 @pytest.mark.parametrize(
