@@ -56,6 +56,8 @@ class Arm:
 
 # Masked language modelling in one pass over a part of the text.
 _PRETRAINING: Options = {"epochs": 1, "learning_rate": 2e-4, "heldout": 0.0, "precision": "bfloat16"}
+# What adapt and finetune do without options.
+_WITHOUT_OPTIONS = Arm({"rows": "form"}, vectors=None, training={"mix": "both"})
 
 ARMS: dict[str, Arm] = {
     BASE: Arm(),
@@ -65,8 +67,8 @@ ARMS: dict[str, Arm] = {
     "pieces": Arm({"rows": "pieces"}),
     "form": Arm({"rows": "form"}),
     "both": Arm({"rows": "form"}, training={"mix": "both"}),
-    DEFAULT: Arm({"rows": "form"}, vectors=None, training={"mix": "both"}),  # adapt and finetune without options
-    "default-pair": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}, averaged_with=DEFAULT),
+    DEFAULT: _WITHOUT_OPTIONS,
+    "default-pair": replace(_WITHOUT_OPTIONS, averaged_with=DEFAULT),
     "pieces-both": Arm({"rows": "pieces"}, training={"mix": "both"}),  # knows the words, and nothing of the text
     "random-both": Arm({"rows": "pieces"}, training={"mix": "both"}, peer="random"),
     "dropout": Arm(training={"mix": "both"}, trial="dropout"),  # a second tokenization without any words

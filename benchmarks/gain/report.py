@@ -33,7 +33,6 @@ COMPARISONS: dict[str, tuple[str, str]] = {
     "base view to base": ("base", BASE),
     "base view to base-self-training": ("base", SELF_TRAINED_BASE),
     "expanded view to base": ("expanded", BASE),
-    "expanded view to control": ("expanded", CONTROL),
     "unseen to base": ("mean unseen", BASE),
     "unseen to control": ("mean unseen", CONTROL),
 }

@@ -200,7 +200,7 @@ class Lab:
         }
         if ARMS[arm].self_training:
             settings["self-training"] = hash_file(self._corpus(cell))
-        if ARMS[arm].averaged_with and arm != CONTROL:
+        if ARMS[arm].averaged_with and arm != CONTROL:  # the first records say "control" instead
             settings["averaged with"] = ARMS[arm].averaged_with
         if ARMS[arm].trial:
             settings["trial"] = ARMS[arm].trial
@@ -213,16 +213,16 @@ class Lab:
         if any(arm.averaged_with == run.arm for arm in ARMS.values()):
             self._keep_logits(result, run.key)
         if ARMS[run.arm].averaged_with:
-            other, cost_of_other = self._other(run)
-            logits = {view: (values + other[view]) / 2 for view, values in logits.items()}
-            cost += cost_of_other
+            first_logits, first_cost = self._first_of_pair(run)
+            logits = {view: (values + first_logits[view]) / 2 for view, values in logits.items()}
+            cost += first_cost
         scores, unseen, statistics = _measured(run, result, logits)
         steps = int(read_described(_seed_folder(result) / SCORES)["steps"])
         shutil.rmtree(result.folder)
         return Trained(scores, unseen, statistics, steps, cost)
 
-    def _other(self, pair: Run) -> tuple[dict[str, Array], Cost]:
-        """The logits and the cost of the other model of ``pair``; another machine's run is made again."""
+    def _first_of_pair(self, pair: Run) -> tuple[dict[str, Array], Cost]:
+        """The logits and the cost of the model with the run's own seed; another machine's run is made again."""
         arm = ARMS[pair.arm].averaged_with
         run = self._run_of(pair.cell, arm, pair.seed, pair.training, [*pair.measured])
         file = self._logits_file(run.key)

@@ -121,14 +121,14 @@ class Session:
         self.expect(place, stage)
 
     def kept_settings(
-        self, place: Place, stage: str, config: ConfigOf, automatic: Iterable[str], part: str = ""
+        self, place: Place, stage: str, config: ConfigOf, automatic: Collection[str], part: str = ""
     ) -> ConfigOf:
         """``config`` with the ``automatic`` fields, which the user did not set, as in the existing result; notes which.
 
         So a result stays up to date if a new version has other defaults. ``part`` is the key of the settings in those
         of the result, if it has several parts. Raises ``ConflictError`` if this version no longer has such a value.
         """
-        current = None if self.force else place.current()
+        current = place.current() if automatic and not self.force else None
         if current is None or current.manifest.stage != stage:
             return config
         settings = current.manifest.config.get(part) if part else current.manifest.config

@@ -97,13 +97,14 @@ def test_from_training_to_removal(run_alone: Run, shared: Path, tmp_path: Path) 
 def test_tasks_keep_how_they_read_entities(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> None:
     """Earlier versions read 30 words at once, and gave each its own label."""
     path = tmp_path / toml(tmp_path, "ner", "ill.1")
-    both, other = path.read_text(), (tmp_path / toml(tmp_path, "ner")).read_text().replace('"ner"', '"more"', 1)
+    shared_tables = path.read_text()
+    added_table = (tmp_path / toml(tmp_path, "ner")).read_text().replace('"ner"', '"more"', 1)
     train = ("finetune", "--tasks", path.name, *QUICK)
     add = ("finetune", "--tasks", path.name, "--add-to", "many", *ADAPTER, "--epochs", 1)
     earlier = '[defaults]\nchunk = 30\ndecoding = "argmax"\n'
     for command, tables, task in (
-        ((*train, "-m", adapted(tiny_model), "-o", "many"), both, "ner"),
-        (add, other, "more"),
+        ((*train, "-m", adapted(tiny_model), "-o", "many"), shared_tables, "ner"),
+        (add, added_table, "more"),
     ):
         path.write_text(earlier + tables)
         run_alone(*command)
@@ -114,7 +115,7 @@ def test_tasks_keep_how_they_read_entities(run_alone: Run, tiny_model: TinyModel
         assert "finetune: up to date" in again.stdout
         path.write_text(tables.replace('kind = "ner"', 'kind = "ner"\ndecoding = "viterbi"'))
         assert "(task" in last_line(run_alone(*command, code=1))
-    path.write_text(both)
+    path.write_text(shared_tables)
     run_alone(*train, "-m", tmp_path / "adapted", "-o", "new")
     task = read_json(tmp_path / "new" / "tasks" / "ner" / "task.json")
     assert (task["chunk"], task["decoding"]) == (None, "viterbi")
