@@ -35,16 +35,18 @@ _WORD = f"(?:(?!{UNSPACED})[\\w\\x{{200C}}\\x{{200D}}])"
 _SECOND_SPACE = f"^ (?=[ {SPACE}])"
 
 
-def with_words(base: Json, words: list[str], first_id: int) -> Json:
-    r"""Add an ``AddedToken`` for each of ``words`` to ``base``, with ids from ``first_id`` on.
+def with_words(base: Json, words: list[str], first_id: int, *, at_spaces: bool) -> Json:
+    r"""Add an ``AddedToken`` for each of ``words`` to ``base``, with ids from ``first_id`` on: whole words after
+    normalization.
 
-    The library extracts added tokens before the pre-tokenizer adds space marks, so that the text after a word would get
-    an extra mark. Here the normalizer adds the marks: it runs before normalized tokens are extracted, once for each
-    text between special tokens. Tokens also consume the space before them (``lstrip``). The normalizer also runs on the
-    content of a token, so it adds no mark to a single word; the pre-tokenizer does at the beginning of a text. A
-    pre-tokenizer that does more than split at spaces does not change.
+    ``at_spaces``: the model is SentencePiece's. The library extracts added tokens before the pre-tokenizer adds space
+    marks, so that the text after a word would get an extra mark. Here the normalizer adds the marks: it runs before
+    normalized tokens are extracted, once for each text between special tokens. Tokens also consume the space before
+    them (``lstrip``). The normalizer also runs on the content of a token, so it adds no mark to a single word; the
+    pre-tokenizer does at the beginning of a text. A pre-tokenizer that does more than split at spaces does not change.
     """
-    tokens = [_token(word, first_id + i, lstrip=True) for i, word in enumerate(words)]
+    flags = {"single_word": True, "lstrip": at_spaces, "rstrip": False, "normalized": True, "special": False}
+    tokens = [{"id": first_id + i, "content": word, **flags} for i, word in enumerate(words)]
     changed = {**base, "added_tokens": [*base["added_tokens"], *tokens]}
     steps = _steps(base["pre_tokenizer"], "pretokenizers")
     if not _is_known(steps):
@@ -109,11 +111,6 @@ def _replace(pattern: str, content: str) -> Json:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
-def _token(content: str, row: int, *, lstrip: bool = False) -> Json:
-    flags = {"single_word": True, "lstrip": lstrip, "rstrip": False, "normalized": True, "special": False}
-    return {"id": row, "content": content, **flags}
-
-
 _BASE_FILES = (*FILES_OF_SETTINGS, ADDED_FILE, "vocab.txt", "vocab.json", "merges.txt")
 
 
@@ -175,42 +172,32 @@ def export_tokenizers(  # noqa: PLR0913
     else:
         _write_json(folder / BASE_FOLDER / TOKENIZER_FILE, base)
     changed: list[str] = []
-    if vocabulary.at_spaces:
-        n_hidden = _n_hidden(entries)
-        begin = first_id + n_hidden
-        expanded = with_words(_padded(base, vocabulary, begin), entries.surfaces()[n_hidden:], begin)
-    elif vocabulary.kind == "wordpiece" and oov == "base":
-        expanded = with_added_tokens(base, vocabulary, entries, first_id)
+    n_hidden = int((~entries.exported).sum())
+    first_exported = first_id + n_hidden
+    if vocabulary.at_spaces or (vocabulary.kind == "wordpiece" and oov == "base"):
+        strings = entries.surfaces()[n_hidden:]
+        has_gap = first_exported > vocabulary.size
+        padded = {**base, "model": _with_placeholders(base, vocabulary, first_exported)} if has_gap else base
+        expanded = with_words(padded, strings, first_exported, at_spaces=vocabulary.at_spaces)
     else:
-        expanded = with_entries(base, vocabulary, entries, first_id)
+        strings = entries.strings(vocabulary)
+        expanded = with_entries(base, vocabulary, strings, first_id)
         changed = [] if vocabulary.kind == "wordpiece" else unreachable_entries(vocabulary)
     _write_json(folder / TOKENIZER_FILE, expanded)
     _write_json(folder / SETTINGS_FILE, _settings(source, vocabulary, is_generative=is_generative))
     _copy_files(source, folder, (MAP_FILE,))
-    _check_ids(folder / TOKENIZER_FILE, vocabulary, entries, first_id)
-    return ExportReport(_n_hidden(entries), changed)
+    _check_ids(folder / TOKENIZER_FILE, strings, first_exported)
+    return ExportReport(n_hidden, changed)
 
 
-def with_added_tokens(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
-    """Add every exported word to ``base`` as an ``AddedToken``, matched as a whole word after normalization.
-
-    Placeholders have the ids of hidden words, which come first.
-    """
-    n_hidden = _n_hidden(entries)
-    padded = _padded(base, vocabulary, first_id + n_hidden)
-    surfaces = entries.surfaces()[n_hidden:]
-    words = [_token(word, first_id + i) for i, word in enumerate(surfaces, n_hidden)]
-    return {**padded, "added_tokens": [*base["added_tokens"], *words]}
-
-
-def with_entries(base: Json, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> Json:
-    """Add every new entry to the vocabulary of ``base``.
+def with_entries(base: Json, vocabulary: BaseVocabulary, entries: list[str], first_id: int) -> Json:
+    """Add the new ``entries`` to the vocabulary of ``base``.
 
     With ``ignore_merges`` BPE matches it as a whole pre-token; WordPiece also at the start of longer words, as in the
     paper's code. In a BPE that reads whole texts each word after a space becomes a pre-token.
     """
     model = _with_placeholders(base, vocabulary, first_id)
-    model["vocab"] |= {string: first_id + i for i, string in enumerate(entries.strings(vocabulary))}
+    model["vocab"] |= {string: first_id + i for i, string in enumerate(entries)}
     if vocabulary.kind != "wordpiece":
         model["ignore_merges"] = True
     expanded = {**base, "model": model}
@@ -229,15 +216,6 @@ def unreachable_entries(vocabulary: BaseVocabulary) -> list[str]:
     encodings = Tokenizer(tokenizer.model).encode_batch_fast(list(entries), add_special_tokens=False)
     cut = (entry for (entry, i), e in zip(entries.items(), encodings, strict=True) if e.ids != [i])
     return sorted(entry for entry in cut if not vocabulary.whole_texts or is_pre_token(entry))
-
-
-def _n_hidden(entries: NewEntries) -> int:
-    return int((~entries.exported).sum())
-
-
-def _padded(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
-    """Add placeholders for all ids below ``end`` that ``base`` lacks."""
-    return {**base, "model": _with_placeholders(base, vocabulary, end)} if end > vocabulary.size else base
 
 
 def _with_placeholders(base: Json, vocabulary: BaseVocabulary, end: int) -> Json:
@@ -308,14 +286,12 @@ def _settings(source: Path, vocabulary: BaseVocabulary, *, is_generative: bool) 
     return {**settings, "tokenizer_class": "PreTrainedTokenizerFast"}
 
 
-def _check_ids(file: Path, vocabulary: BaseVocabulary, entries: NewEntries, first_id: int) -> None:
+def _check_ids(file: Path, strings: list[str], first_id: int) -> None:
     tokenizer = load_tokenizer(file)
-    n_hidden = _n_hidden(entries)
-    strings = entries.surfaces() if vocabulary.at_spaces else entries.strings(vocabulary)
-    for i, string in enumerate(strings[n_hidden:], n_hidden):
-        if tokenizer.token_to_id(string) != first_id + i:
+    for row, string in enumerate(strings, first_id):
+        if tokenizer.token_to_id(string) != row:
             raise InputError(
-                f"{file}: {string!r} has id {tokenizer.token_to_id(string)}, its row is {first_id + i}",
+                f"{file}: {string!r} has id {tokenizer.token_to_id(string)}, its row is {row}",
                 "the ids of the base tokenizer have gaps; load it with transformers and save it again",
             )
 
