@@ -23,6 +23,7 @@ from greenadapt.tokenization.files import (
     TOKENIZER_FILE,
     VocabularyFolder,
     end_names,
+    read_existing,
     read_settings,
     special_names,
 )
@@ -246,8 +247,7 @@ def _copy_base_files(source: Path, folder: Path) -> None:
     file = folder / SETTINGS_FILE
     names_code = file.is_file() and b'"auto_map"' in file.read_bytes()
     if names_code or not (source / TOKENIZER_FILE).is_file():
-        copied = read_object(file, "model folder", "download the model again") if file.is_file() else {}
-        _write_json(file, _clean_settings(source, copied))
+        _write_json(file, _clean_settings(source, read_existing(file)))
 
 
 def _clean_settings(source: Path, settings: Json) -> Json:

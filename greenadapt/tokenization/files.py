@@ -41,12 +41,12 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
     Raises ``InputError`` if a file is not a JSON object.
     """
-    settings: dict[str, Any] = {}
-    for name in reversed(FILES_OF_SETTINGS):
-        file = folder / name
-        if file.is_file():
-            settings |= read_object(file, "model folder", "download the model again")
-    return settings
+    return {**read_existing(folder / MAP_FILE), **read_existing(folder / SETTINGS_FILE)}
+
+
+def read_existing(file: Path) -> Json:
+    """The JSON object in a file of a model; empty if there is no such file."""
+    return read_object(file, "model folder", "download the model again") if file.is_file() else {}
 
 
 def special_names(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, str]:
@@ -110,7 +110,7 @@ class VocabularyFolder:
         """Find the tokenizer class, and check that the files of its vocabulary exist."""
         config = read_object(folder / "config.json", "model folder", "download the model again")
         model_type = stated_type(config, {path.name for path in folder.iterdir()})
-        settings = _read(folder / SETTINGS_FILE)
+        settings = read_existing(folder / SETTINGS_FILE)
         architecture = ARCHITECTURES.get(model_type or "")
         default = None if architecture is None else architecture.tokenizer_class
         name = settings.get("tokenizer_class") or config.get("tokenizer_class") or default
@@ -155,11 +155,11 @@ class VocabularyFolder:
         """The settings of ``tokenizer_config.json``; if it lists no added tokens, ``special_tokens_map.json`` takes
         precedence, as in transformers.
         """
-        settings = _read(self.folder / SETTINGS_FILE)
+        settings = read_existing(self.folder / SETTINGS_FILE)
         if _OLD_EXTRA in settings and not settings.get(_EXTRA):
             settings[_EXTRA] = settings.pop(_OLD_EXTRA)
         if "added_tokens_decoder" not in settings:
-            for name, token in _read(self.folder / MAP_FILE).items():
+            for name, token in read_existing(self.folder / MAP_FILE).items():
                 settings[name] = {**token, "special": True} if isinstance(token, dict) else token
         return settings
 
@@ -171,7 +171,7 @@ class VocabularyFolder:
             with described_in(self.folder / SETTINGS_FILE):
                 ordered = sorted((int(row), _token(token)) for row, token in listed.items())
                 return {str(token): token for _, token in ordered if isinstance(token, AddedToken)}
-        added = _read(self.folder / ADDED_FILE)
+        added = read_existing(self.folder / ADDED_FILE)
         special = {str(_token(self.settings[role])) for role in _ROLES if self.settings.get(role)}
         special |= {str(_token(token)) for token in self.settings.get(_EXTRA) or []}
         with described_in(self.folder / ADDED_FILE):
@@ -291,10 +291,6 @@ def make_tokenizer(source: VocabularyFolder) -> Tokenizer:
     tokenizer.add_tokens(tokens)
     tokenizer.post_processor = kind.frame(source, tokenizer)
     return tokenizer
-
-
-def _read(file: Path) -> Json:
-    return read_object(file, "model folder", "download the model again") if file.is_file() else {}
 
 
 def _token(value: Any) -> Token:
