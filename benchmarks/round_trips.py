@@ -30,7 +30,7 @@ import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, addable, new_entries, new_forms
+from greenadapt.tokenization.added_words import WORDS_FILE, AddedWords, NewEntries, new_entries, new_forms
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer, Pieces
 from greenadapt.tokenization.export import export_tokenizers
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter, load_tokenizer
@@ -157,7 +157,7 @@ class Expanded:
         splitter, vocabulary = WordSplitter(base), BaseVocabulary(base)
         counts = Counter(chain.from_iterable(map(splitter.split, lines)))
         frequent = [word for word, count in counts.most_common() if count > 2]
-        new = addable(new_forms(frequent, vocabulary)).tolist()
+        new = new_forms(frequent, vocabulary).any(axis=1).tolist()
         words = [word for word, is_new in zip(frequent, new, strict=True) if is_new][:n_words]
         entries = new_entries(words, vocabulary)
         out.mkdir()

@@ -286,8 +286,7 @@ class AdaptedModel(EncoderModel):
     @property
     def words(self) -> list[str]:
         """The added words."""
-        added = self.tokenizer.added
-        return list(dict.fromkeys(map(added.surface, range(len(added)))))
+        return list(dict.fromkeys(self.tokenizer.added.all_surfaces()))
 
     @property
     def alignment(self) -> AlignmentQuality:

@@ -55,8 +55,7 @@ class ModelSource:
         """The most frequent added word of five letters or more, if there is one."""
         if not self.has_words:
             return None
-        added = AddedWords.open(self.folder / WORDS_FILE)
-        words = map(added.surface, range(len(added)))
+        words = AddedWords.open(self.folder / WORDS_FILE).all_surfaces()
         return next((word for word in words if len(word) >= _LETTERS and word.isalpha()), None)
 
 

@@ -66,20 +66,13 @@ def new_forms(words: Sequence[str], vocabulary: BaseVocabulary) -> BoolArray:
     return is_alone & is_cut & ~has_row
 
 
-def addable(forms: BoolArray) -> BoolArray:
-    """Which words (n_words,) can get a row, from their ``new_forms``."""
-    marked, unmarked = forms.T
-    either: BoolArray = marked | unmarked
-    return either
-
-
 def new_entries(
     words: Sequence[str], vocabulary: BaseVocabulary, oov: OovRule = "base", forms: BoolArray | None = None
 ) -> NewEntries:
-    """The entries that ``words``, all ``addable``, add to ``vocabulary``.
+    """The entries that ``words``, which all need a row, add to ``vocabulary``.
 
     ``forms`` are their ``new_forms``, computed if ``None``. Raises ``InputError`` for
-    ``oov="greedy"`` with byte-level BPE, ``ValueError`` for a word that is not addable.
+    ``oov="greedy"`` with byte-level BPE, ``ValueError`` for a word that needs no row.
     """
     words = list(words)
     if oov == "greedy" and vocabulary.kind != "wordpiece":
@@ -160,11 +153,6 @@ class AddedWords:
 
     def __len__(self) -> int:
         return len(self._text)
-
-    def surface(self, entry: int) -> str:
-        """The word of a new entry."""
-        begin, end = self._text.offsets[entry : entry + 2]
-        return bytes(self._text.values[begin:end].astype(np.uint8)).decode(errors="replace")
 
     def all_surfaces(self) -> list[str]:
         """The words of all new entries."""

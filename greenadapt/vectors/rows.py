@@ -20,7 +20,7 @@ from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
 from greenadapt.corpus.readers import words_in_files
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import Array, Float64Array, FloatArray, Int64Array, Streamed, row_blocks
-from greenadapt.tokenization.added_words import NewEntries, addable, new_entries, new_forms
+from greenadapt.tokenization.added_words import NewEntries, new_entries, new_forms
 from greenadapt.tokenization.vocabulary import BaseVocabulary, WordSplitter
 from greenadapt.vectors.alignment import Alignment, fit, overlap
 from greenadapt.vectors.neighbours import unit_rows
@@ -440,7 +440,7 @@ class Expansion:
     def new_word_indices(self) -> Array:
         """Rows of ``vectors`` whose words get a row of their own, most frequent first, int64 ``(n_new,)``."""
         words = self.vectors.words
-        existing = {words[i] for i in np.flatnonzero(~addable(self._surface_forms)).tolist()}
+        existing = {words[i] for i in np.flatnonzero(~self._surface_forms.any(axis=1)).tolist()}
         allowed = None
         if self.config.restrict_to:
             files = [Path(path) for path in self.config.restrict_to]

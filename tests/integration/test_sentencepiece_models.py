@@ -58,7 +58,7 @@ def test_from_text_to_answers(run_alone: Run, tmp_path: Path, family: str) -> No
     assert facts["hidden_occurrences"] == sum(counts[word] for word in hidden)
 
     first, second = known_words(tokenizer)
-    old, new = f"{first} {second}, ({first})", f"{first} {dual.added.surface(len(dual.added) - 1)}, ({second})"
+    old, new = f"{first} {second}, ({first})", f"{first} {dual.added.all_surfaces()[-1]}, ({second})"
     assert (dual.encode(old).expanded.ids < before.n_rows).all()
     torch.testing.assert_close(states(tmp_path / "adapted", old), states(base, old), rtol=0, atol=0)
     assert states(tmp_path / "adapted", new).shape != states(base, new).shape

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from greenadapt.tokenization.added_words import addable, new_forms
+from greenadapt.tokenization.added_words import new_forms
 from greenadapt.tokenization.dual_tokenizer import Pieces
 from greenadapt.tokenization.vocabulary import BaseVocabulary
 
@@ -26,5 +26,5 @@ def extents(pieces: Pieces) -> list[tuple[int, int]]:
 
 def addable_words(words: Sequence[str], vocabulary: BaseVocabulary) -> list[str]:
     """Those of ``words`` that can get a row."""
-    is_addable = addable(new_forms(words, vocabulary)).tolist()
+    is_addable = new_forms(words, vocabulary).any(axis=1).tolist()
     return [word for word, can_get_row in zip(words, is_addable, strict=True) if can_get_row]

@@ -117,7 +117,7 @@ def test_written_table_finds_every_entry(make, tmp_path: Path):
     AddedWords.build(entries, vocabulary, 1000, "base").write(tmp_path / "words.safetensors")
     table = AddedWords.open(tmp_path / "words.safetensors")
     assert len(table) == len(entries)
-    assert [table.surface(i) for i in range(len(table))] == entries.surfaces()
+    assert table.all_surfaces() == entries.surfaces()
     for i, (surface, marked) in enumerate(zip(entries.surfaces(), entries.marked.tolist(), strict=True)):
         pieces = vocabulary.pieces([surface], marked=marked)
         if pieces == [[vocabulary.unk_id]]:

@@ -71,7 +71,7 @@ def test_both_views_have_the_same_words_of_the_text(expanded: Expanded, text: st
     assert all(before <= after for (before, _), (after, _) in pairwise(places))
     for piece, (begin, end) in zip(encoding.expanded.ids.tolist(), encoding.expanded.spans.tolist(), strict=True):
         if piece >= first:
-            surface = expanded.dual.added.surface(piece - first)
+            surface = expanded.dual.added.all_surfaces()[piece - first]
             assert expanded.splitter.split(text[begin:end]) == [surface]
     if expanded.splitter.kind == "wordpiece":
         words = [word for begin, end in places for word in expanded.splitter.split(text[begin:end])]
@@ -82,7 +82,8 @@ def test_both_views_have_the_same_words_of_the_text(expanded: Expanded, text: st
 @PATIENT
 def test_words_of_a_corpus_are_those_that_are_found(expanded: Expanded, text: str) -> None:
     encoding, first = expanded.dual.encode(text), expanded.dual.added.first_id
-    new_words = [expanded.dual.added.surface(i - first) for i in encoding.expanded.ids.tolist() if i >= first]
+    added = expanded.dual.added.all_surfaces()
+    new_words = [added[i - first] for i in encoding.expanded.ids.tolist() if i >= first]
     words = [word for word in expanded.splitter.split(text) if word in expanded.words]
     if expanded.has_row_of_each:
         assert new_words == words
