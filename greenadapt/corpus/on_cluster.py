@@ -1,7 +1,6 @@
 """A corpus prepared on the nodes of a cluster: read, split, counted and shuffled in parts."""
 
 import shutil
-from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -48,9 +47,9 @@ from greenadapt.errors import counted
 from greenadapt.progress import Progress, Silent, SilentBar
 from greenadapt.storage.arrays import ArrayFile, Int32Array, Int64Array, UInt64Array, write_arrays
 from greenadapt.storage.files import Json, hash_json, naming, read_own_object, write_json
+from greenadapt.tokenization.files import TOKENIZER_FILE
 from greenadapt.tokenization.vocabulary import WordSplitter, tokenizer_json
 
-TOKENIZER = "tokenizer.json"
 DOCUMENTS = "documents.safetensors"
 NUMBERS = "numbers.safetensors"
 _FACTS = "facts.json"
@@ -68,11 +67,6 @@ class SplitJob:
     folder: Path
     config: CorpusConfig
     max_memory: int
-
-    @property
-    def splitter_file(self) -> Path:
-        """The copy of the tokenizer in the shared folder."""
-        return self.folder / TOKENIZER
 
     def path(self, name: str, number: int) -> Path:
         """The folder of a result of a task.
@@ -178,14 +172,14 @@ def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
     part, pieces = item
 
     def make(folder: Path) -> Json:
-        splitter, numbers, log, heldout = _splitter(job.splitter_file), Numbering(), DocumentLog(), array("Q")
-        documents = without_heldout(job.reading.documents(pieces), job.config.heldout, folder, heldout)
+        splitter, numbers, log = _splitter(job.folder / TOKENIZER_FILE), Numbering(), DocumentLog()
+        documents = without_heldout(job.reading.documents(pieces), job.config.heldout, folder, log)
         batches = make_batches(documents, log, cut_lines=splitter.chunkwise)
         write_numbers(map(splitter, batches), numbers, LineFile(folder / "ids", folder / "lengths"), SilentBar())
         (folder / "words").write_bytes("\n".join(numbers).encode())
-        arrays = {"hashes": np.array(log.hashes), "n_lines": np.array(log.n_lines), "heldout": np.array(heldout)}
+        arrays = {name: np.array(getattr(log, name)) for name in ("hashes", "n_lines", "heldout")}
         write_arrays(folder / DOCUMENTS, arrays)
-        n_documents = {"documents": len(log.hashes), "hashes": len(log.hashes) + len(heldout)}
+        n_documents = {"documents": len(log.hashes), "hashes": len(log.hashes) + len(log.heldout)}
         return {**n_documents, "text_bytes": log.n_bytes, "read": job.reading.counts}
 
     return make_once(job.path("text", part), make)
@@ -267,7 +261,7 @@ def sort(item: tuple[int, int], job: SplitJob, n_levels: int) -> Json:
             sizes = shuffle.n_lines, shuffle.n_tokens
             write_stream(folder / STREAM_FILE, blocks(), *sizes, folder / "offsets", Silent())
         (folder / "offsets").unlink()
-        return {"lines": shuffle.n_lines, "tokens": shuffle.n_tokens}
+        return {"lines": shuffle.n_lines}
 
     facts = make_once(job.path("sorted", part), make)
     text.remove()
@@ -324,7 +318,8 @@ def prepare_on_cluster(  # noqa: PLR0913
     line_counts = list(cluster.run(count, range(len(parts)), job, n_shares))
     n_words, n_levels = number_words(cluster, job, n_documents, folder, len(parts))
     n_lines, n_tokens = ([facts[name] for facts in line_counts] for name in ("lines", "tokens"))
-    lines, sizes = _by_key(cluster, job, n_lines, n_levels, progress), (sum(n_lines), sum(n_tokens))
+    sizes = sum(n_lines), sum(n_tokens)
+    lines = _by_key(cluster, job, n_lines, n_buckets(sizes[1], job.max_memory), n_levels, progress)
     write_stream(folder / STREAM_FILE, lines, *sizes, job.folder / "offsets", progress)
     write_document_hashes(
         folder, *(ArrayFile(job.path("documents", share) / DOCUMENTS)["hashes"] for share in range(n_shares))
@@ -362,15 +357,14 @@ def _split_parts(
     return facts
 
 
-def _by_key(cluster: Cluster, job: SplitJob, n_lines: list[int], n_levels: int, progress: Progress) -> LineBlocks:
-    """Sort the parts, of ``n_lines`` each, then yield all lines in the order of keys: blocks of lengths and ids."""
-    n_tokens = 0
+def _by_key(
+    cluster: Cluster, job: SplitJob, n_lines: list[int], n_ranges: int, n_levels: int, progress: Progress
+) -> LineBlocks:
+    """Sort the parts, of ``n_lines`` each, then yield all lines in the order of keys: lengths and ids of each range."""
     with progress.bar("numbering words by frequency", sum(n_lines), "lines") as bar:
         firsts = accumulate(n_lines[:-1], initial=0)
         for facts in cluster.run(sort, enumerate(firsts), job, n_levels):
-            n_tokens += facts["tokens"]
             bar.advance(facts["lines"])
-    n_ranges = n_buckets(n_tokens, job.max_memory)
     filled = [part for part, n in enumerate(n_lines) if n]
     yield from cluster.run(merge_range, range(n_ranges), job, n_ranges, filled)
 
@@ -389,5 +383,5 @@ def _job_folder(
     job_folder.mkdir(exist_ok=True)
     for unfinished in job_folder.glob("*.part"):
         shutil.rmtree(unfinished)
-    (job_folder / TOKENIZER).write_bytes(tokenizer)
+    (job_folder / TOKENIZER_FILE).write_bytes(tokenizer)
     return job_folder

@@ -483,8 +483,8 @@ def prepare_corpus(  # noqa: PLR0913
         if (previous.folder / HELDOUT).is_file():
             shutil.copyfile(previous.folder / HELDOUT, folder / HELDOUT)
     try:
-        text, log, heldout = LineFile(temporary / "ids", temporary / "lengths"), DocumentLog(), array("Q")
-        documents = without_heldout(documents, config.heldout, folder, heldout)
+        text, log = LineFile(temporary / "ids", temporary / "lengths"), DocumentLog()
+        documents = without_heldout(documents, config.heldout, folder, log)
         batches = make_batches(documents, log, cut_lines=WordSplitter.load(splitter_file).chunkwise)
         with (
             closing(split_batches(batches, splitter_file, workers)) as split,
@@ -512,13 +512,13 @@ def prepare_corpus(  # noqa: PLR0913
             blocks = merged_lines(previous, PreparedCorpus(temporary), new_number, config.seed)
             n_lines, n_tokens = previous.n_lines + n_lines, previous.n_tokens + n_tokens
         write_stream(folder / STREAM_FILE, blocks, n_lines, n_tokens, offsets, progress)
-        hashes = [np.frombuffer(log.hashes, np.uint64)[is_kept], np.frombuffer(heldout, np.uint64)]
+        hashes = [np.frombuffer(log.hashes, np.uint64)[is_kept], np.frombuffer(log.heldout, np.uint64)]
         write_document_hashes(folder, *hashes, *([previous.documents] if previous is not None else []))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     counts_of_update = {}
     if earlier_documents is not None:
-        counts_of_update = {"gone": 0 if appended else earlier_documents.n_gone, "heldout": len(heldout)}
+        counts_of_update = {"gone": 0 if appended else earlier_documents.n_gone, "heldout": len(log.heldout)}
     return {
         "documents": len(is_kept),
         "duplicates": int(len(is_kept) - is_kept.sum()),
