@@ -4,8 +4,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -203,15 +202,6 @@ _COLUMNS = ("cord_uid", "abstract", "pdf_json_files", "pmc_json_files")
 _MARKS = ("metadata.csv", "document_parses", "document_parses.tar.gz", "cord_19_embeddings.tar.gz")
 
 
-@dataclass
-class _Papers:
-    """The papers of the metadata: their parses, and which of them have an abstract."""
-
-    with_abstract: set[str] = field(default_factory=set)
-    parses: dict[str, tuple[bool, str]] = field(default_factory=dict)
-    """cord_uid → (whether the parse is of the PDF, file name)."""
-
-
 def is_release(path: str, kind: str) -> bool:
     """Whether ``path`` is a release of CORD-19: an extracted folder or the archive."""
     if kind not in ("cord19", "auto"):
@@ -223,13 +213,9 @@ def is_release(path: str, kind: str) -> bool:
 
 def _looks_like_release(path: str) -> bool:
     """Whether the first three members of an archive include a file of a release."""
-    with input_errors(path), open_binary(path) as stream:
-        for position, (name, _) in enumerate(tar_members(stream, path)):
-            if position == 3:
-                break
-            if not set(_MARKS).isdisjoint(PurePosixPath(name).parts):
-                return True
-    return False
+    with open_binary(path) as stream:
+        names = (PurePosixPath(name) for name, _ in islice(tar_members(stream, path), 3))
+        return any(not set(_MARKS).isdisjoint(name.parts) for name in names)
 
 
 def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
@@ -241,15 +227,16 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
     ``repeated_parses`` (not selected) and ``missing_parses`` (selected but not in the release).
     Raises InputError if ``metadata.csv`` is missing or lacks a column.
     """
-    papers = _Papers()
+    have_abstract: set[str] = set()
+    parses: dict[str, tuple[bool, str]] = {}
     for name, stream in _release_files(path, decoder, parses=False):
         if PurePosixPath(name).name == "metadata.csv":
             with input_errors(f"{path}:{name}"):
-                yield from _read_metadata(stream, f"{path}:{name}", papers, decoder)
+                yield from _read_metadata(stream, f"{path}:{name}", have_abstract, parses, decoder)
             break
     else:
         raise InputError(f"{path} has no metadata.csv", "give the folder or the archive of a CORD-19 release")
-    needs_abstract = {file: uid not in papers.with_abstract for uid, (_, file) in papers.parses.items()}
+    needs_abstract = {file: uid not in have_abstract for uid, (_, file) in parses.items()}
     for name, stream in _release_files(path, decoder, parses=True):
         file = PurePosixPath(name)
         if file.suffix != ".json":
@@ -274,7 +261,11 @@ def _release_files(path: str, decoder: Decoder, *, parses: bool) -> Iterator[tup
     if not Path(path).is_dir():
         with open_binary(path, decoder.limits) as stream:
             for name, member in tar_members(stream, path):
-                yield from _with_inner(path, name, member, decoder, parses=parses)
+                if PurePosixPath(name).name != "document_parses.tar.gz":
+                    yield name, member
+                elif parses:
+                    with open_member(member, f"{path}:{name}", decoder.limits) as inner:
+                        yield from tar_members(inner, f"{path}:{name}")
         return
     for file in sorted(Path(path).rglob("document_parses/**/*" if parses else "metadata.csv")):
         if file.is_file():
@@ -286,17 +277,10 @@ def _release_files(path: str, decoder: Decoder, *, parses: bool) -> Iterator[tup
                 yield from tar_members(stream, str(file))
 
 
-def _with_inner(
-    path: str, name: str, member: IO[bytes], decoder: Decoder, *, parses: bool
-) -> Iterator[tuple[str, IO[bytes]]]:
-    if PurePosixPath(name).name != "document_parses.tar.gz":
-        yield name, member
-    elif parses:
-        with open_member(member, f"{path}:{name}", decoder.limits) as inner:
-            yield from tar_members(inner, f"{path}:{name}")
-
-
-def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decoder) -> Iterator[Document]:
+def _read_metadata(
+    stream: IO[bytes], name: str, have_abstract: set[str], parses: dict[str, tuple[bool, str]], decoder: Decoder
+) -> Iterator[Document]:
+    """Yield the abstracts; add the papers that have them, and each paper's parse: whether of the PDF, and its file."""
     rows = table_rows(decoder.lines(stream, name), name, ",", decoder, hint="fetch it again")
     header = next(rows, None)
     names = header.fields if header else []
@@ -314,11 +298,11 @@ def _read_metadata(stream: IO[bytes], name: str, papers: _Papers, decoder: Decod
             if files := row[column].split(";")[0].strip():
                 choice = (bool(from_pdf), PurePosixPath(files).name)
                 # A later row of the same paper only replaces the PDF's parse with PMC's.
-                if uid not in papers.parses or choice[0] < papers.parses[uid][0]:
-                    papers.parses[uid] = choice
+                if uid not in parses or choice[0] < parses[uid][0]:
+                    parses[uid] = choice
                 break
-        if uid not in papers.with_abstract and (abstract := squeeze(row["abstract"])):
-            papers.with_abstract.add(uid)
+        if uid not in have_abstract and (abstract := squeeze(row["abstract"])):
+            have_abstract.add(uid)
             yield Document((abstract,), uid, title=squeeze(row.get("title", "")))
 
 
