@@ -19,7 +19,7 @@ from greenadapt.corpus.text import UNALTERABLE, unpacked
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.fields import check_path
 from greenadapt.progress import Progress
-from greenadapt.storage.files import Json, expanded, hash_json, require_utf8, short
+from greenadapt.storage.files import Json, expanded, hash_file, hash_json, require_utf8, short
 from greenadapt.storage.outputs import COMPRESSIONS
 
 _log = logging.getLogger(__name__)
@@ -161,8 +161,8 @@ def require_names(source: str) -> None:
 def path_sha256(path: Path) -> str:
     """SHA-256 of a file, or of the names and contents of the visible files of a folder, in hexadecimal."""
     if not path.is_dir():
-        with input_errors(str(path)), open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with input_errors(str(path)):
+            return hash_file(path)
     digest = hashlib.sha256()
     for file_path in visible_files(path):
         name = file_path.relative_to(path).as_posix()

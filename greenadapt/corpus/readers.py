@@ -26,6 +26,7 @@ from greenadapt.corpus.opening import (
     input_errors,
     is_compressed,
     is_hidden,
+    is_read_once,
     is_tar,
     open_binary,
     open_input,
@@ -34,7 +35,7 @@ from greenadapt.corpus.opening import (
     squeeze,
     visible_files,
 )
-from greenadapt.corpus.recipes import Recipe, format_of, require_file
+from greenadapt.corpus.recipes import Recipe, format_of
 from greenadapt.corpus.rows import parse_json, require_object, table_rows
 from greenadapt.corpus.text import Decoder, Document, LineRange, tar_members
 from greenadapt.errors import InputError, MissingError, counted, json_kind
@@ -57,15 +58,6 @@ class Piece:
     path: str
     span: LineRange | None = None
     is_release: bool = False
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Some bytes of a file."""
-
-    path: str
-    begin: int
-    size: int
 
 
 def pieces_of(paths: Iterable[str], kind: str, counts: Counter[str]) -> Iterator[Piece]:
@@ -110,7 +102,7 @@ def is_linewise(path: str, kind: str, sample_by: SampleBy = "line") -> bool:
 def parts_of(
     pieces: Iterable[Piece],
     kind: str,
-    run: Callable[[Callable[[_Block], Any], Iterable[_Block]], Iterator[Any]] = map,
+    run: Callable[..., Iterator[Any]] = map,
     sample_by: SampleBy = "line",
 ) -> list[tuple[Piece, ...]]:
     """Group consecutive ``pieces`` into parts; only large files with one document per line are cut.
@@ -124,9 +116,8 @@ def parts_of(
     large = [
         (piece, n_bytes) for piece, n_bytes in sized if n_bytes > size and is_linewise(piece.path, kind, sample_by)
     ]
-    counted = run(
-        _count_lines, (_Block(piece.path, begin, size) for piece, n_bytes in large for begin in range(0, n_bytes, size))
-    )
+    blocks = ((piece.path, begin, size) for piece, n_bytes in large for begin in range(0, n_bytes, size))
+    counted = run(_count_lines, blocks)
     cut = {piece: _cut(piece, n_bytes, size, islice(counted, -(-n_bytes // size))) for piece, n_bytes in large}
     parts: list[list[Piece]] = []
     n_part_bytes = 0
@@ -152,11 +143,12 @@ def _cut(piece: Piece, n_bytes: int, size: int, counted: Iterable[tuple[int, int
     return [(replace(piece, span=span), end - span.n_bytes) for span, end in zip(spans, ends, strict=True)]
 
 
-def _count_lines(block: _Block) -> tuple[int, int]:
-    """Count the line ends in ``block``, and the bytes up to the first of them."""
-    with input_errors(block.path), open(block.path, "rb") as file:
-        file.seek(block.begin)
-        data = file.read(block.size)
+def _count_lines(block: tuple[str, int, int]) -> tuple[int, int]:
+    """Count the line ends in a block of a file (path, first byte, size), and the bytes up to the first of them."""
+    path, begin, size = block
+    with input_errors(path), open(path, "rb") as file:
+        file.seek(begin)
+        data = file.read(size)
     return data.count(b"\n"), data.find(b"\n") + 1
 
 
@@ -308,8 +300,15 @@ def require_local(recipe: Recipe) -> None:
     if recipe.format == "pydocs" and recipe.packages:
         pydocs.find_packages(recipe.packages)
     for source in recipe.sources:
-        if not source.is_remote:
-            require_file(Path(source.url))
+        if source.is_remote:
+            continue
+        if not Path(source.url).exists():
+            raise MissingError(f"{source.url} does not exist", "check the path")
+        if is_read_once(source.url):
+            raise InputError(
+                f"{source.url} is a pipe or a device, not a file or a folder",
+                "pipe its text to standard input, and give -",
+            )
 
 
 def read_whole(
@@ -514,7 +513,7 @@ class _Boundaries(dict[int, int]):
 
 def _texts(path: str) -> Iterator[str]:
     suffix = data_suffix(path)
-    with input_errors(path), open_binary(path) as stream:
+    with open_binary(path) as stream:
         decoder = Decoder()
         if suffix == ".json":
             yield from _strings(parse_json(decoder.joined(decoder.lines(stream, path), path), path))

@@ -5,7 +5,6 @@ Text from standard input or from records of a Python program is saved and named 
 
 import difflib
 import hashlib
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -377,16 +376,6 @@ def _check(recipe: Recipe, where: str) -> None:
     refuse_same_names(recipe.sources, where)
 
 
-def require_file(path: Path) -> None:
-    """Raise ``MissingError`` if ``path`` does not exist, ``InputError`` if it is neither a file nor a folder."""
-    if not path.exists():
-        raise MissingError(f"{path} does not exist", "check the path")
-    if not path.is_file() and not path.is_dir() and not path.samefile(os.devnull):
-        raise InputError(
-            f"{path} is a pipe or a device, not a file or a folder", "pipe its text to standard input, and give -"
-        )
-
-
 _BLOCK = 1 << 20
 _NAME = re.compile(r"(stdin|records)-[0-9a-f]{8}")
 # The other formats need file names, or read no files.
@@ -459,9 +448,7 @@ def _kept_path(root: Path, name: str) -> Path:
 
 
 def _recipe(name: str, path: Path, options: Mapping[str, Any]) -> Recipe:
-    with open(path, "rb") as file:
-        beginning = file.read(2)
-    kind = options.get("format") or ("jsonl" if beginning == b'{"' else "text")
+    kind = options.get("format") or ("jsonl" if _begins_like_json(path) else "text")
     fields = tuple(options.get("fields") or Recipe.fields)
     title, public_argument = ("standard input", "-") if path.name == "stdin" else ("records of a Python program", name)
     sample_by = options.get("sample_by") or Recipe.sample_by

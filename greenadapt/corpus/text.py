@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from greenadapt.config import TextLimits
 from greenadapt.errors import InputError, byte_size, counted
@@ -111,7 +111,7 @@ class Decoder:
             singular, plural = "byte sequence or character is", "byte sequences or characters are"
             progress.warn(f"{name}: {counted(replaced, singular, plural)} not UTF-8, replaced by U+FFFD")
 
-    def lines(self, stream: "LineSource", name: str) -> Iterator[tuple[int, str]]:
+    def lines(self, stream: "IO[bytes] | ArrivingLines", name: str) -> Iterator[tuple[int, str]]:
         """Yield line numbers (from 1) and lines with their ends, without a BOM; InputError if the file is binary."""
         span = self.spans.get(name, LineRange())
         number, max_bytes = span.n_lines, min(_BLOCK, self.limits.max_document_bytes + 1)
@@ -172,13 +172,6 @@ class Decoder:
             begin = space + 1
 
 
-class LineSource(Protocol):
-    """A source of lines: an open binary file, or ``ArrivingLines``."""
-
-    def readline(self, size: int = -1, /) -> bytes:
-        """The next line with its end, or its first ``size`` bytes; nothing at the end of the input."""
-
-
 class ArrivingLines:
     """The lines of a pipe or a terminal; tells whether the next line has arrived."""
 
@@ -195,7 +188,7 @@ class ArrivingLines:
         return None if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else cls(stream)
 
     def readline(self, size: int = -1, /) -> bytes:
-        """Read a line as ``LineSource`` does; waits for it."""
+        """The next line with its end, or its first ``size`` bytes; nothing at the end of the input. Waits for it."""
         n_searched = 0
         while (end := self._held.find(b"\n", n_searched) + 1) == 0:
             n_searched = len(self._held)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from greenadapt.config import TableFormat
-from greenadapt.corpus.opening import HUB_ID, SEPARATORS, data_suffix, input_errors, is_hub_id, open_binary
+from greenadapt.corpus.opening import HUB_ID, SEPARATORS, data_suffix, is_hub_id, open_binary
 from greenadapt.corpus.rows import Lines, json_rows, table_rows, unquoted_rows
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError, counted, first_line, require
@@ -59,7 +59,7 @@ def refuse_repeated(ids: Iterable[tuple[str, str]]) -> None:
 def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tuple[str, Json]]:
     separator = SEPARATORS.get(data_suffix(path))
     decoder = Decoder()
-    with input_errors(path), open_binary(path) as stream:
+    with open_binary(path) as stream:
         lines = decoder.lines(stream, path)
         if separator:
             yield from _table_records(lines, path, separator, table, decoder, progress)
