@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from greenadapt.errors import (
@@ -402,17 +402,6 @@ _PATIENCE = 10
 """Seconds without an answer after which the nodes are counted again."""
 
 
-class ClusterOptions(Protocol):
-    """Options of a command, or the session made of them."""
-
-    @property
-    def cluster(self) -> str | None: ...
-    @property
-    def cores_each(self) -> int: ...
-    @property
-    def gpus_each(self) -> float | None: ...
-
-
 @dataclass(frozen=True)
 class Spread:
     """A cluster, and the cores and GPUs of each process on it."""
@@ -423,9 +412,9 @@ class Spread:
     """``None``: 1 if the cluster has GPUs."""
 
     @classmethod
-    def of(cls, options: ClusterOptions) -> "Spread | None":
-        """The cluster in ``options``; ``None`` for this machine alone."""
-        return None if options.cluster is None else cls(options.cluster, options.cores_each, options.gpus_each)
+    def of(cls, address: str | None, cores: int, gpus: float | None) -> "Spread | None":
+        """The cluster at ``address``; ``None``, for this machine alone, if there is none."""
+        return None if address is None else cls(address, cores, gpus)
 
     def over(self, opening: Opening[Item, Answer], items: Iterable[Item], *arguments: Any) -> Iterator[Answer]:
         """Yield ``opening(*arguments)(item)`` of each item, in the order of the items; each process opens only once.

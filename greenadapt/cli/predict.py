@@ -102,7 +102,8 @@ def predict(
 
     names = () if task is None else tuple(name.strip() for name in task.split(","))
     request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, glue)
-    predictor, progress, spread = Predictor(request), make_progress(is_read=False), Spread.of(options)
+    predictor, progress = Predictor(request), make_progress(is_read=False)
+    spread = Spread.of(options.cluster, options.cores_each, options.gpus_each)
     style = _Style(bio, tags, glue, {name: kind.name for name, kind in predictor.tasks.items()})
     if spread is not None and out is not None and not (is_read_once(source) or is_written_through(out)):
         _write_parts(out, style, predictor, progress, spread)

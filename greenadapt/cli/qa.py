@@ -168,7 +168,8 @@ def qa(
         _save_answers(o.make_session(options, out=out), request, scorer, as_json=as_json)
         return
     is_read = sys.stdout.isatty() and not as_json
-    answerer = Answerer(request, make_progress(is_read=is_read), Spread.of(options))
+    spread = Spread.of(options.cluster, options.cores_each, options.gpus_each)
+    answerer = Answerer(request, make_progress(is_read=is_read), spread)
     for row in answerer.rows():
         (print_answers if is_read else print_json)(row)
         scorer.add(row)

@@ -46,7 +46,8 @@ def answer(session: Session, request: QaRequest) -> Result:
     if sources.documents:
         config["sample_by"] = sources.sampled_by or "line"
     session.check(session.place("", request.model, QA), QA, config)
-    answerer = Answerer(request, session.progress, Spread.of(session))
+    spread = Spread.of(session.cluster, session.cores_each, session.gpus_each)
+    answerer = Answerer(request, session.progress, spread)
     model = answerer.model
 
     def build(work: Path) -> Outcome:
