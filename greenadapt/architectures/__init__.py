@@ -2,16 +2,13 @@
 
 import re
 from collections.abc import Container, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from greenadapt.architectures.base import Architecture
 from greenadapt.architectures.encoders import ENCODERS
 from greenadapt.architectures.generative import GENERATIVE
 
-ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
-    {architecture.model_type: architecture for architecture in (*ENCODERS, *GENERATIVE)}
-)
+ARCHITECTURES: Mapping[str, Architecture] = {kind.model_type: kind for kind in (*ENCODERS, *GENERATIVE)}
 """``model_type`` → architecture."""
 
 

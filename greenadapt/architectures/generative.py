@@ -27,13 +27,7 @@ _llama = partial(
 )
 
 GENERATIVE = (
-    _llama(model_type="llama"),
-    _llama(model_type="mistral"),
-    _llama(model_type="qwen2"),
-    _llama(model_type="qwen3"),
-    _llama(model_type="gemma"),
-    _llama(model_type="gemma2"),
-    _llama(model_type="gemma3_text"),
+    *(_llama(model_type=name) for name in ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text")),
     _causal(
         model_type="gpt2",
         tokenizer_class="GPT2Tokenizer",
