@@ -27,7 +27,7 @@ from greenadapt.tokenization.files import (
     read_settings,
     special_names,
 )
-from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer, tokenizer_json
+from greenadapt.tokenization.vocabulary import BaseVocabulary, load_tokenizer, steps_of, tokenizer_json
 from greenadapt.tokenization.words import SPACE, UNSPACED, is_of_spaced_word
 
 _WHITE = r"\s+"
@@ -49,10 +49,10 @@ def with_words(base: Json, words: list[str], first_id: int, *, at_spaces: bool) 
     flags = {"single_word": True, "lstrip": at_spaces, "rstrip": False, "normalized": True, "special": False}
     tokens = [{"id": first_id + i, "content": word, **flags} for i, word in enumerate(words)]
     changed = {**base, "added_tokens": [*base["added_tokens"], *tokens]}
-    steps = _steps(base["pre_tokenizer"], "pretokenizers")
+    steps = steps_of(base["pre_tokenizer"], "pretokenizers")
     if not _is_known(steps):
         return changed
-    normalizers = _steps(base["normalizer"], "normalizers")  # they write spaces instead of marks
+    normalizers = steps_of(base["normalizer"], "normalizers")  # they write spaces instead of marks
     normalizers = [{**step, "content": " "} if step.get("content") == SPACE else step for step in normalizers]
     if len(steps) > 1:  # WhitespaceSplit, which drops the spaces that tokens consume
         normalizers += [_replace(_WHITE, " "), {"type": "Strip", "strip_left": False, "strip_right": True}]
@@ -80,7 +80,7 @@ def with_pre_tokens(base: Json, entries: Iterable[str]) -> Json:
     )
     pattern = f"{not_behind}{SPACE}{_WORD}+(?!{_WORD}){not_before}"
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    steps = [*_steps(base["pre_tokenizer"], "pretokenizers"), split]
+    steps = [*steps_of(base["pre_tokenizer"], "pretokenizers"), split]
     return {**base, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
 
 
@@ -99,13 +99,6 @@ def _is_known(steps: list[Json]) -> bool:
     return kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]) and (
         steps[-1].get("prepend_scheme", "always") == "always" and steps[-1].get("add_prefix_space", True)
     )
-
-
-def _steps(component: Json | None, members: str) -> list[Json]:
-    if component is None:
-        return []
-    parts: list[Json] = component[members] if component["type"] == "Sequence" else [component]
-    return parts
 
 
 def _replace(pattern: str, content: str) -> Json:

@@ -96,7 +96,7 @@ class WordSplitter:
         self._pre_tokenizer = tokenizer.pre_tokenizer
         kind = find_kind(tokenizer)
         if kind is None:
-            steps = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
+            steps = [step["type"] for step in steps_of(tokenizer.pre_tokenizer, "pretokenizers")]
             model = type(tokenizer.model).__name__
             raise InputError(
                 f"{model} tokenizers with pre-tokenizer {' + '.join(steps) or 'none'} are not supported",
@@ -179,7 +179,7 @@ def _without_white_space(texts: Iterable[str]) -> list[str]:
 def find_kind(tokenizer: Tokenizer) -> Kind | None:
     """The kind of a tokenizer; ``None`` if it is not supported."""
     model = type(tokenizer.model).__name__
-    steps = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
+    steps = [step["type"] for step in steps_of(tokenizer.pre_tokenizer, "pretokenizers")]
     if model == "WordPiece" and steps and "Metaspace" not in steps:
         return "wordpiece"
     if model == "BPE" and "ByteLevel" in steps:
@@ -192,9 +192,9 @@ def reads_whole_texts(tokenizer: Tokenizer) -> bool:
     """Whether a text with its spaces is one pre-token, as in the SentencePiece BPE of Llama 2 and Gemma."""
     if type(tokenizer.model).__name__ != "BPE":
         return False
-    steps = _steps(tokenizer.pre_tokenizer, "pretokenizers")
+    steps = steps_of(tokenizer.pre_tokenizer, "pretokenizers")
     at_space: dict[str, Any] = {"pattern": {"String": " "}}
-    marks = {"type": "Replace", "content": SPACE, **at_space} in _steps(tokenizer.normalizer, "normalizers")
+    marks = {"type": "Replace", "content": SPACE, **at_space} in steps_of(tokenizer.normalizer, "normalizers")
     by_metaspace = [step["type"] == "Metaspace" and not step["split"] for step in steps]
     # Gemma splits at spaces, which its normalizer has replaced.
     has_no_effect = [marks and step["type"] == "Split" and step["pattern"] == at_space["pattern"] for step in steps]
@@ -227,8 +227,8 @@ def word_bounds(tokenizer: Tokenizer) -> WordBounds | None:
 def _is_chunkwise(tokenizer: Tokenizer) -> bool:
     if reads_whole_texts(tokenizer):
         return False
-    normalizers = _steps(tokenizer.normalizer, "normalizers")
-    *preceding, final = _steps(tokenizer.pre_tokenizer, "pretokenizers")
+    normalizers = steps_of(tokenizer.normalizer, "normalizers")
+    *preceding, final = steps_of(tokenizer.pre_tokenizer, "pretokenizers")
     if final["type"] == "Metaspace":
         splits = final["prepend_scheme"] == "always" and final["split"]
         at_spaces = bool(splits) and all(step["type"] == "WhitespaceSplit" for step in preceding)
@@ -243,11 +243,11 @@ def _normalizes_chunkwise(step: dict[str, Any]) -> bool:
     return step["type"] in _OF_SENTENCEPIECE
 
 
-def _steps(component: Any, members: str) -> list[dict[str, Any]]:
-    """The configurations of the steps of a normalizer or pre-tokenizer."""
+def steps_of(component: Any, members: str) -> list[dict[str, Any]]:
+    """The configurations of the steps of ``component``, a normalizer or pre-tokenizer of the library or its JSON."""
     if component is None:
         return []
-    state: dict[str, Any] = json.loads(component.__getstate__())
+    state: dict[str, Any] = component if isinstance(component, dict) else json.loads(component.__getstate__())
     return list(state[members]) if state["type"] == "Sequence" else [state]
 
 
