@@ -1,7 +1,8 @@
 """The architectures that greenadapt supports, by ``model_type``."""
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from greenadapt.architectures.base import Architecture
@@ -20,12 +21,11 @@ _OF_BERT = {
 _CLASS = re.compile(r"(\w+?)(?:For[A-Z]\w*|(?:LMHead)?Model)")
 
 
-def stated_type(config: Mapping[str, Any], files: Container[str]) -> str | None:
+def stated_type(config: Mapping[str, Any], folder: Path) -> str | None:
     """The ``model_type`` of a configuration, which old releases of transformers did not write.
 
     Without ``model_type`` it is inferred from the first of ``architectures``, such as ``BertForMaskedLM``, or, for a
-    configuration with the keys of BERT and RoBERTa, from the vocabulary among the ``files`` of the folder. ``None`` if
-    it cannot be inferred.
+    configuration with the keys of BERT and RoBERTa, from the vocabulary in ``folder``; ``None`` if it is not clear.
     """
     if config.get("model_type"):
         return str(config["model_type"])
@@ -35,6 +35,5 @@ def stated_type(config: Mapping[str, Any], files: Container[str]) -> str | None:
         return next((name for name in ARCHITECTURES if re.sub("[-_]", "", name) == match[1].lower()), None)
     if not config.keys() >= _OF_BERT:
         return None
-    if "vocab.txt" in files:
-        return "bert"
-    return "roberta" if "merges.txt" in files else None
+    types = {"vocab.txt": "bert", "merges.txt": "roberta"}
+    return next((kind for file, kind in types.items() if (folder / file).exists()), None)

@@ -111,14 +111,6 @@ def _far_bias(encoder: Any) -> Any:
     return (weight[len(weight) // 2 - 1] + weight[-1]) / 2
 
 
-_ROTARY_ATTENTION = LayerAttention(
-    "self_attn",
-    lambda layer, states: (layer.self_attn.k_proj(states), layer.self_attn.v_proj(states)),
-    angles=lambda encoder, layer, states, positions: encoder.rotary_emb(states, positions),
-)
-_ROTARY_PARTS = LayerParts("post_attention_dropout", "mlp", "post_mlp_dropout", "post_mlp_layernorm")
-
-
 def _rotary_sizes(published: str) -> tuple[Size, ...]:
     """The sizes; ``published`` is the name of a weight in published files."""
     return (
@@ -131,8 +123,12 @@ def _rotary_sizes(published: str) -> tuple[Size, ...]:
 _rotary = partial(
     Architecture,
     heads=("TokenClassification", "SequenceClassification", "MaskedLM"),
-    memory=_ROTARY_ATTENTION,
-    adapters=_ROTARY_PARTS,
+    memory=LayerAttention(
+        "self_attn",
+        lambda layer, states: (layer.self_attn.k_proj(states), layer.self_attn.v_proj(states)),
+        angles=lambda encoder, layer, states, positions: encoder.rotary_emb(states, positions),
+    ),
+    adapters=LayerParts("post_attention_dropout", "mlp", "post_mlp_dropout", "post_mlp_layernorm"),
     layers="layers",
     has_segments=True,
 )

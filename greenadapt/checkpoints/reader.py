@@ -55,7 +55,7 @@ class Checkpoint:
         self.names_code = "auto_map" in self.config
         for name in CODE_KEYS:
             self.config.pop(name, None)
-        model_type = stated_type(self.config, {path.name for path in folder.iterdir()})
+        model_type = stated_type(self.config, folder)
         if model_type is None:
             raise InputError(
                 f"{folder / 'config.json'} has no model_type, and neither its architectures nor other settings tell it",

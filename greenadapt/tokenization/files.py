@@ -109,9 +109,8 @@ class VocabularyFolder:
     def find(cls, folder: Path) -> "VocabularyFolder":
         """Find the tokenizer class, and check that the files of its vocabulary exist."""
         config = read_object(folder / "config.json", "model folder", "download the model again")
-        model_type = stated_type(config, {path.name for path in folder.iterdir()})
         settings = read_existing(folder / SETTINGS_FILE)
-        architecture = ARCHITECTURES.get(model_type or "")
+        architecture = ARCHITECTURES.get(stated_type(config, folder) or "")
         default = None if architecture is None else architecture.tokenizer_class
         name = settings.get("tokenizer_class") or config.get("tokenizer_class") or default
         if name is None:
