@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, get_args
@@ -298,8 +298,12 @@ _CLASSES = {"ner": "NerTask", "classification": "ClassificationTask", "qa": "Que
 
 
 def make_task(config: TaskConfig) -> Task[Any]:
-    """The task that ``config`` describes, without labels, which ``fit`` adds."""
-    task: Task[Any] = _class(config.task).of(config)
+    """The task that ``config``, whose fields have the same names, describes, without labels, which ``fit`` adds."""
+    kind = _class(config.task)
+    values = {field.name: getattr(config, field.name) for field in fields(kind) if hasattr(config, field.name)}
+    if config.label_range is not None:
+        values["label_kind"] = "numbers"
+    task: Task[Any] = kind(**values)
     return task
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from greenadapt.config import LabelKind, TableFormat, TaskConfig
+from greenadapt.config import LabelKind, TableFormat
 from greenadapt.errors import InputError, json_kind
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
@@ -183,20 +183,6 @@ class ClassificationTask:
 
     name = "classification"
     head = "SequenceClassification"
-
-    @classmethod
-    def of(cls, config: TaskConfig) -> Self:
-        """The task that a configuration describes, before ``fit``."""
-        kind: LabelKind = config.label_kind if config.label_range is None else "numbers"
-        return cls(
-            text_fields=config.text_fields,
-            label_field=config.label_field,
-            label_kind=kind,
-            label_range=config.label_range,
-            table=config.table,
-            head_layers=config.head_layers,
-            head_dropout=config.head_dropout,
-        )
 
     @classmethod
     def of_settings(cls, settings: Json) -> Self:

@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from greenadapt.config import Decoding, TaskConfig
+from greenadapt.config import Decoding
 from greenadapt.corpus.opening import JSON_SUFFIXES, data_suffix, is_hub_id
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, counted, json_kind
@@ -57,11 +57,6 @@ class NerTask:
     name = "ner"
     head = "TokenClassification"
     main = "f1"
-
-    @classmethod
-    def of(cls, config: TaskConfig) -> "NerTask":
-        """The task that a configuration describes, before ``fit``."""
-        return cls((), config.chunk, config.gold_chunks, config.x_class, config.decoding)
 
     @classmethod
     def of_settings(cls, settings: Json) -> "NerTask":

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from greenadapt.config import QaConfig, TaskConfig, WordUnit
+from greenadapt.config import QaConfig, WordUnit
 from greenadapt.errors import InputError, counted
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray
@@ -159,16 +159,6 @@ class QuestionTask:
     name = "qa"
     head = "QuestionAnswering"
     main = "f1"
-
-    @classmethod
-    def of(cls, config: TaskConfig) -> "QuestionTask":
-        """The task that a configuration describes."""
-        return cls(
-            config.negatives,
-            stride=config.stride,
-            max_question=config.max_question,
-            max_answer_pieces=config.max_answer_pieces,
-        )
 
     @classmethod
     def of_settings(cls, settings: Json) -> "QuestionTask":

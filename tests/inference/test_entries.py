@@ -243,8 +243,7 @@ def test_tables_as_they_are_published(
 
 def test_nothing_is_left_out(tmp_path: Path) -> None:
     """The leaderboard wants a prediction for every row, and the training files' own format is not that of the test."""
-    config = TaskConfig("classification", ("sentence",), table=None)
-    task = ClassificationTask.of(config)
+    task = make_task(TaskConfig("classification", ("sentence",), table=None))
     path = write_bytes(tmp_path / "test.tsv", "index\tsentence\n0\ta\n1\tb\tc\n")
     with pytest.raises(InputError, match=r"test\.tsv:3 has 3 columns, the header 2"):
         read_table(task, path)

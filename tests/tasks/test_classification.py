@@ -19,7 +19,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Encoder
+from greenadapt.tasks.base import Encoder, make_task
 from greenadapt.tasks.classification import (
     ClassificationTask,
     Text,
@@ -168,15 +168,15 @@ def lines(path: Path, rows: list[Json]) -> str:
     return str(path)
 
 
-def task_of(**options: Any) -> ClassificationTask:
-    return ClassificationTask.of(TaskConfig(task="classification", **options))
+def task_of(**options: Any) -> Any:
+    return make_task(TaskConfig(task="classification", **options))
 
 
 def texts(*labels: str | float) -> list[Text]:
     return [Text("the heart", label=label, where=f"x:{i}") for i, label in enumerate(labels, start=1)]
 
 
-def fitted(*labels: str | float, **options: Any) -> ClassificationTask:
+def fitted(*labels: str | float, **options: Any) -> Any:
     return task_of(**options).fit(texts(*labels), Silent())
 
 

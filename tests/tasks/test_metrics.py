@@ -13,7 +13,7 @@ from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array
-from greenadapt.tasks.base import Task
+from greenadapt.tasks.base import Task, make_task
 from greenadapt.tasks.classification import ClassificationTask, Text, class_counts, macro_f1
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import (
@@ -162,7 +162,7 @@ def test_what_is_chosen_once_the_labels_are_known() -> None:
 
 def test_a_task_that_training_made() -> None:
     examples = [Text("a", label="1.5"), Text("b", label="2")]
-    fitted = ClassificationTask.of(TaskConfig("classification")).fit(examples, Silent())
+    fitted = make_task(TaskConfig("classification")).fit(examples, Silent())
     assert chosen_metric(None, fitted, "a") == "pearson"
     with pytest.raises(InputError, match="not a score"):
         chosen_metric("accuracy", fitted, "a")

@@ -17,7 +17,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Encoder, Feature, Task
+from greenadapt.tasks.base import Encoder, Feature, Task, make_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.added_words import AddedWords, new_entries
@@ -82,7 +82,7 @@ def units(features: list[Feature]) -> list[int]:
 
 
 def test_conll_and_json_lines_are_the_same_sentences(tmp_path: Path) -> None:
-    task: Task[Sentence] = NerTask.of(TaskConfig())
+    task: Task[Sentence] = make_task(TaskConfig())
     scheme = {"tags": ["O", "O", "I-Disease", "I-Disease", "I-Disease", "O", "I-Disease"]}  # IOB1
     rows = [{**FIRST, **scheme}, {"tokens": [], "tags": []}, {**SECOND, "tags": ["O", "B-Disease", "L-Disease", "O"]}]
     lines = "\n".join(map(json.dumps, rows))
