@@ -262,6 +262,7 @@ class Task(Protocol[Example]):
     def head_config(self) -> Json:
         """Entries of the model's ``config.json``, such as ``id2label``, ``label2id`` and ``problem_type``."""
 
+    @property
     def head_shape(self) -> HeadShape:
         """The layers and the dropout of the head."""
 

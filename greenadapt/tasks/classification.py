@@ -236,6 +236,7 @@ class ClassificationTask:
             "label2id": dict(self._numbers),
         }
 
+    @property
     def head_shape(self) -> HeadShape:
         """See ``Task``."""
         return HeadShape(self.head_layers, self.head_dropout)

@@ -57,6 +57,7 @@ class NerTask:
     name = "ner"
     head = "TokenClassification"
     main = "f1"
+    head_shape = HeadShape()
 
     @classmethod
     def of_settings(cls, settings: Json) -> "NerTask":
@@ -75,10 +76,6 @@ class NerTask:
         names = (*self.labels, X) if self.x_class else self.labels
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
         return {**labels, "problem_type": None}
-
-    def head_shape(self) -> HeadShape:
-        """The head of transformers."""
-        return HeadShape()
 
     def read(self, source: str, progress: Progress) -> list[Sentence]:
         """The non-empty sentences of a CoNLL file, of JSON lines with ``tokens`` and ``tags``, or of a hub data set.

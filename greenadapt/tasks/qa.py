@@ -159,6 +159,7 @@ class QuestionTask:
     name = "qa"
     head = "QuestionAnswering"
     main = "f1"
+    head_shape = HeadShape()
 
     @classmethod
     def of_settings(cls, settings: Json) -> "QuestionTask":
@@ -172,10 +173,6 @@ class QuestionTask:
     def head_config(self) -> Json:
         """Two outputs, whatever the configuration of the pretrained model has."""
         return {"num_labels": 2, "problem_type": None}
-
-    def head_shape(self) -> HeadShape:
-        """The head of transformers."""
-        return HeadShape()
 
     def read(self, source: str, progress: Progress) -> list[Question]:
         """The questions of a file or data set, see ``read_questions``."""

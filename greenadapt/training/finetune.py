@@ -217,7 +217,7 @@ class SingleTask(RunParts):
 
     def _open(self, seed: int) -> Any:
         [data] = self._setup.tasks
-        head, shape = data.task.head, data.task.head_shape()
+        head, shape = data.task.head, data.task.head_shape
         return open_model(self._setup.checkpoint, head, data.task.head_config(), self._rows, seed, shape)
 
     @property

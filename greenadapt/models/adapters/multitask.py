@@ -376,7 +376,7 @@ class TrainedTasks:
 def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
     """The head of ``task``, whose labels are known, with its ``adapter``."""
     config = task.head_config()
-    return TaskHeadSpec(task.head, config.get("num_labels") or len(config["id2label"]), adapter, task.head_shape())
+    return TaskHeadSpec(task.head, config.get("num_labels") or len(config["id2label"]), adapter, task.head_shape)
 
 
 def open_multitask(checkpoint: Checkpoint, heads: Mapping[str, TaskHeadSpec], rows: Rows, seed: int) -> MultitaskModel:
