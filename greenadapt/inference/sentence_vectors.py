@@ -1,8 +1,7 @@
 """Sentence vectors of texts, in either tokenization or the mean of both."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +15,13 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.models.graphs import GraphSource, choose_backend, open_graph
 from greenadapt.models.streaming import Inference, Runner, pooled_output, stream_task
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import FloatArray, IntArray
+from greenadapt.storage.arrays import FloatArray
 from greenadapt.storage.files import plain
-from greenadapt.tasks.base import Encoder, Feature, Input
+from greenadapt.tasks.base import Encoder
+from greenadapt.tasks.classification import ClassificationTask, Text
 
 if TYPE_CHECKING:
     from greenadapt.models.graph_export import Exported
-
-_BLOCK = 256
-"""Texts that are tokenized at once."""
-_UNIT = np.zeros(1, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +78,10 @@ class SentenceEncoder:
         """
         settings = replace(self.settings, pool=view, max_tokens=batch_size * self.encoder.max_length)
         vectors: FloatArray = np.empty((len(texts), 0), np.float32)
+        prompted = (Text(self.modules.prompt + text) for text in texts)
+        inputs = ClassificationTask().inference(prompted, self.encoder)  # a vector, like a class, is of a whole text
         with progress.bar("encode", len(texts), "texts") as bar:
-            for i, output in enumerate(stream_task(self.runner, self._inputs(texts), settings)):
+            for i, output in enumerate(stream_task(self.runner, inputs, settings)):
                 [vector] = pooled_output(output, view)
                 if not i:
                     vectors = np.empty((len(texts), len(vector)), np.float32)
@@ -92,18 +90,6 @@ class SentenceEncoder:
         if self.modules.normalizes and view == "mean":
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return vectors
-
-    def _inputs(self, texts: Iterable[str]) -> Iterator[Input]:
-        pending = iter(texts)
-        while block := list(islice(pending, _BLOCK)):
-            for encoding in self.encoder.tokenizer.encode_batch([self.modules.prompt + text for text in block]):
-                base = [self._feature(encoding.base.ids)]
-                expanded = [self._feature(encoding.expanded.ids)] if self.encoder.has_words else base
-                yield Input(base, expanded, 1)
-
-    def _feature(self, pieces: IntArray) -> Feature:
-        ids, types, _ = self.encoder.single(pieces[: self.encoder.max_length - 2])
-        return Feature(ids, types, _UNIT)
 
 
 def check_texts(texts: Iterable[Any], progress: Progress) -> list[str]:
