@@ -100,8 +100,8 @@ def candidate(text: str, score: float, context: str = CONTEXT, document: str = "
         where: Json = {"start": None, "end": None, "sentence": "", "sentence_start": None}
     else:
         start = context.index(text)
-        around = sentence_around(context, start, start + len(text))
-        where = {"start": start, "end": start + len(text), "sentence": around.text, "sentence_start": around.start}
+        first, last = sentence_around(context, start, start + len(text))
+        where = {"start": start, "end": start + len(text), "sentence": context[first:last], "sentence_start": first}
     return {"answer": text, "score": score, "logit": 3.5, "document": document, **where}
 
 

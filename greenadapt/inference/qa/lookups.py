@@ -11,7 +11,7 @@ from greenadapt.config import Pool, QaConfig
 from greenadapt.errors import InputError
 from greenadapt.inference.models import OpenedModel
 from greenadapt.inference.qa.inquiry import Inquiry
-from greenadapt.inference.search.paragraphs import sentence_gaps
+from greenadapt.inference.search.paragraphs import Span, sentence_gaps
 from greenadapt.models.streaming import pooled_output
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, parse_own_object
@@ -23,19 +23,11 @@ from greenadapt.tasks.spans import AnswerCandidates, Candidate, merge_candidates
 MAX_CHARS = 300
 
 
-@dataclass(frozen=True)
-class Excerpt:
-    """A part of a context, from its character ``start`` on."""
+def sentence_around(context: str, start: int, end: int, max_chars: int = MAX_CHARS) -> Span:
+    """The span of the sentence, or the sentences, that hold the characters ``start`` to before ``end`` of ``context``.
 
-    text: str
-    start: int
-
-
-def sentence_around(context: str, start: int, end: int, max_chars: int = MAX_CHARS) -> Excerpt:
-    """The sentence, or the sentences, that hold the characters ``start`` to before ``end`` of ``context``.
-
-    ``sentence_gaps`` finds the ends of sentences. An excerpt of more than ``max_chars`` characters is cut between words
-    on both sides of the span, which is always whole.
+    ``sentence_gaps`` finds the ends of sentences. A span of more than ``max_chars`` characters is cut between words
+    on both sides of the answer, which is always whole.
 
     Only ``max_chars`` characters on either side are read, however long the context is. Raises ``ValueError`` for a span
     outside of the context.
@@ -50,16 +42,13 @@ def sentence_around(context: str, start: int, end: int, max_chars: int = MAX_CHA
             last = gap_start
             break
     first, last = _cut(context, (first, start), (end, last), max_chars)
-    first = start - len(context[first:start].lstrip())
-    last = end + len(context[end:last].rstrip())
-    return Excerpt(context[first:last], first)
+    return start - len(context[first:start].lstrip()), end + len(context[end:last].rstrip())
 
 
-def _cut(context: str, before: tuple[int, int], after: tuple[int, int], max_chars: int) -> tuple[int, int]:
+def _cut(context: str, before: Span, after: Span, max_chars: int) -> Span:
     """Shorten the spans ``before`` and ``after`` of an answer so that all have at most ``max_chars`` characters.
 
-    Each side gets half of the room, and what the other side does not need. Returns the first character, and the one
-    after the last.
+    Each side gets half of the room, and what the other side does not need.
     """
     (first, start), (end, last) = before, after
     room = max(0, max_chars - (end - start))
@@ -140,12 +129,12 @@ def _located(candidate: Candidate, question: Question, *, has_sentence: bool) ->
         return candidate
     begin = 0 if passage is None else passage.start
     if has_sentence:
-        around = sentence_around(question.context, candidate.start, candidate.end)
+        first, last = sentence_around(question.context, candidate.start, candidate.end)
         candidate = replace(
             candidate,
             document=question.document,
-            sentence=around.text,
-            sentence_start=begin + around.start,
+            sentence=question.context[first:last],
+            sentence_start=begin + first,
             paragraph="" if passage is None else question.context,
         )
     if passage is None:

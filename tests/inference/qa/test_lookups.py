@@ -234,7 +234,7 @@ TEXTS = st.lists(WORDS | st.text(max_size=4), max_size=60).map(" ".join)
 
 def around(text: str, answer: str, max_chars: int = 300) -> str:
     start = text.index(answer)
-    return sentence_around(text, start, start + len(answer), max_chars).text
+    return text[slice(*sentence_around(text, start, start + len(answer), max_chars))]
 
 
 @given(TEXTS, st.data(), st.integers(0, 60))
@@ -244,22 +244,19 @@ def test_the_answer_is_always_inside_and_the_rest_within_bounds(
     text: str, data: st.DataObject | None, max_chars: int
 ) -> None:
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2))) if data else (0, 0)
-    excerpt = sentence_around(text, start, end, max_chars)
-    stop = excerpt.start + len(excerpt.text)
-    assert text[excerpt.start : stop] == excerpt.text
-    assert excerpt.start <= start <= end <= stop
-    assert excerpt.text[start - excerpt.start : end - excerpt.start] == text[start:end]
-    assert len(excerpt.text) <= max(max_chars, end - start)
+    begin, stop = sentence_around(text, start, end, max_chars)
+    assert begin <= start <= end <= stop
+    assert stop - begin <= max(max_chars, end - start)
     # Never within a word that the answer does not begin or end in itself.
-    assert excerpt.start in (0, start) or text[excerpt.start - 1].isspace() or text[excerpt.start - 1] in "。」”"
+    assert begin in (0, start) or text[begin - 1].isspace() or text[begin - 1] in "。」”"
     assert stop in (len(text), end) or text[stop].isspace() or text[stop - 1] in "。」”"
     # No white space around it but the answer's own.
-    assert excerpt.start == start or not excerpt.text[0].isspace()
-    assert stop == end or not excerpt.text[-1].isspace()
+    assert begin == start or not text[begin].isspace()
+    assert stop == end or not text[stop - 1].isspace()
     # An empty line on either side of an answer that is no white space itself is never inside.
     if text[start:end] and text[start:end] == text[start:end].strip():
-        assert "\n\n" not in excerpt.text[: start - excerpt.start]
-        assert "\n\n" not in excerpt.text[end - excerpt.start :]
+        assert "\n\n" not in text[begin:start]
+        assert "\n\n" not in text[end:stop]
 
 
 @given(TEXTS, TEXTS, st.data())
@@ -267,12 +264,10 @@ def test_only_what_is_near_decides(text: str, far_text: str, data: st.DataObject
     """The same answer in the same surroundings has the same sentence, whatever the context is beyond them."""
     start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
     far = "x" * 400
-    longer = sentence_around(
-        f"{far_text}{far}\n\n{text}\n\n{far}{far_text}", *(len(far_text) + 402 + i for i in (start, end))
-    )
+    n_before = len(far_text) + 400
+    longer = sentence_around(f"{far_text}{far}\n\n{text}\n\n{far}{far_text}", *(n_before + 2 + i for i in (start, end)))
     alone = sentence_around(f"\n\n{text}\n\n", start + 2, end + 2)
-    assert longer.text == alone.text
-    assert longer.start - alone.start == len(far_text) + 400
+    assert longer == tuple(n_before + i for i in alone)
 
 
 @pytest.mark.parametrize(
@@ -316,11 +311,7 @@ def test_a_long_sentence_is_cut_between_words_on_both_sides() -> None:
     assert around(text, "word0", max_chars=30) == "word0 word1 word2 word3 word4"  # what the left leaves is the right's
     assert around(text, "word999", max_chars=31) == "word996 word997 word998 word999"
     assert around(text, "word50 word51 word52", max_chars=10) == "word50 word51 word52"
-    assert [sentence_around("x" * 30, position, position, max_chars=20).text for position in (0, 15, 30)] == [
-        "",
-        "",
-        "",
-    ]
+    assert all(sentence_around("x" * 30, i, i, max_chars=20) == (i, i) for i in (0, 15, 30))
 
 
 def test_a_context_of_three_megabytes_is_neither_copied_nor_searched() -> None:
@@ -347,8 +338,8 @@ def test_a_context_of_three_megabytes_is_neither_copied_nor_searched() -> None:
 def test_runs_of_anything_take_no_longer_than_their_length(gap: str) -> None:
     text = gap * 100_000
     begin = time.perf_counter()
-    excerpt = sentence_around(text, len(text) // 2, len(text) // 2 + 1, max_chars=40_000)
-    assert len(excerpt.text) <= 40_000
+    first, last = sentence_around(text, len(text) // 2, len(text) // 2 + 1, max_chars=40_000)
+    assert last - first <= 40_000
     assert time.perf_counter() - begin < 2  # quadratic, it would be minutes
 
 
