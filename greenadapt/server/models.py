@@ -227,11 +227,8 @@ class ServedModel:
         ]
         best = ranked(merge_candidates(moved, QaConfig.n_best), self._task.null_threshold)[:top]
         return [
-            {
-                **answer.candidate.as_dict(answer.score),
-                "document": int(answer.candidate.document) if answer.candidate.document else None,
-            }
-            for answer in best
+            candidate.as_dict(score) | {"document": int(candidate.document) if candidate.document else None}
+            for candidate, score in best
         ]
 
 

@@ -238,7 +238,8 @@ class QuestionTask:
         if only the best is. "No answer" counts as an answer without words.
         """
         ranking = ranked(self.find_candidates(example, logits), self.null_threshold)
-        rivals = [answer.candidate for answer in ranking if abs(ranking[0].score - answer.score) < margin]
+        best_score = ranking[0][1]
+        rivals = [candidate for candidate, score in ranking if abs(best_score - score) < margin]
         starts = self._units(example)[:, 0]
         spans = [(answer.start, answer.end) for answer in rivals if answer.start is not None and answer.end is not None]
         if len(rivals) < 2 or not spans:
@@ -261,7 +262,7 @@ class QuestionTask:
         ``score`` is the softmax over them. A context without any possible answer has an empty one with ``score`` 0.
         """
         ranking = ranked(self.find_candidates(example, logits, n_best), self.null_threshold)
-        return [answer.candidate.as_dict(answer.score) for answer in ranking]
+        return [candidate.as_dict(score) for candidate, score in ranking]
 
     def find_candidates(self, example: Question, logits: Array, n_best: int = N_BEST) -> AnswerCandidates:
         """The ``n_best`` spans with different texts by the ``logits`` (n_units, 2) of a context; the ``penalty`` of a

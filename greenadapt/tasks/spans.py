@@ -74,14 +74,6 @@ class AnswerCandidates:
     null: float | None = None
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """A candidate and its probability among all candidates of a question."""
-
-    candidate: Candidate
-    score: float
-
-
 def merge_candidates(predictions: Iterable[AnswerCandidates], n_best: int) -> AnswerCandidates:
     """Merge the candidates for a question from several contexts.
 
@@ -98,8 +90,8 @@ def merge_candidates(predictions: Iterable[AnswerCandidates], n_best: int) -> An
     return AnswerCandidates(tuple(islice(best.values(), n_best)), min(nulls, default=None))
 
 
-def ranked(prediction: AnswerCandidates, null_threshold: float = 0.0) -> list[Ranked]:
-    """Rank the candidates, with the softmax of their logits, including "no answer", as scores.
+def ranked(prediction: AnswerCandidates, null_threshold: float = 0.0) -> list[tuple[Candidate, float]]:
+    """The candidates, best first, with the softmax of their logits, including "no answer", as scores.
 
     "No answer" is first if its logit exceeds the best candidate's by more than ``null_threshold``, as in common code
     for SQuAD 2. Without any candidate it is the only answer, with a score of 0.
@@ -107,14 +99,14 @@ def ranked(prediction: AnswerCandidates, null_threshold: float = 0.0) -> list[Ra
     from scipy.special import softmax
 
     if not prediction.candidates and prediction.null is None:
-        return [Ranked(Candidate("", None, None, -np.inf), 0.0)]
+        return [(Candidate("", None, None, -np.inf), 0.0)]
     shifted = [(candidate.logit, candidate) for candidate in prediction.candidates]
     if prediction.null is not None:
         shifted.append((prediction.null - null_threshold, Candidate("", None, None, prediction.null)))
         shifted.sort(key=lambda pair: -pair[0])  # stable: spans precede "no answer" on ties
-    logits = np.array([candidate.logit for _, candidate in shifted])
-    shares = softmax(logits).tolist()
-    return [Ranked(candidate, share) for (_, candidate), share in zip(shifted, shares, strict=True)]
+    in_order = [candidate for _, candidate in shifted]
+    scores = softmax([candidate.logit for candidate in in_order]).tolist()
+    return list(zip(in_order, scores, strict=True))
 
 
 def word_units(context: str, unit: WordUnit = "punct") -> IntArray:

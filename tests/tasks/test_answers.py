@@ -24,14 +24,12 @@ def candidates(logits: list[float], null: float | None = None, document: str = "
 def test_scores_are_the_softmax_over_all(logits: list[float], null: float | None) -> None:
     ranking = ranked(candidates(logits, null))
     if not logits and null is None:
-        assert [(answer.candidate.text, answer.candidate.start, answer.score) for answer in ranking] == [
-            ("", None, 0.0)
-        ]
+        assert [(candidate.text, candidate.start, score) for candidate, score in ranking] == [("", None, 0.0)]
         return
     values = sorted([*logits, *([] if null is None else [null])], reverse=True)
-    assert [answer.candidate.logit for answer in ranking] == values
-    np.testing.assert_allclose([answer.score for answer in ranking], softmax(np.array(values)), atol=1e-12)
-    assert math.isclose(sum(answer.score for answer in ranking), 1)
+    assert [candidate.logit for candidate, _ in ranking] == values
+    np.testing.assert_allclose([score for _, score in ranking], softmax(np.array(values)), atol=1e-12)
+    assert math.isclose(sum(score for _, score in ranking), 1)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +45,12 @@ def test_scores_are_the_softmax_over_all(logits: list[float], null: float | None
 )
 def test_no_answer_needs_a_logit_higher_by_the_threshold(null: float, threshold: float, first: str) -> None:
     ranking = ranked(candidates([3.0, 1.0], null), threshold)
-    assert ("no answer" if ranking[0].candidate.start is None else "a span") == first
+    assert ("no answer" if ranking[0][0].start is None else "a span") == first
     assert len(ranking) == 3
     # The probability does not know the threshold.
     shares = dict(zip([3.0, 1.0, null], softmax([3.0, 1.0, null]), strict=True))
     if null != 3.0:
-        assert all(math.isclose(answer.score, shares[answer.candidate.logit]) for answer in ranking)
+        assert all(math.isclose(score, shares[candidate.logit]) for candidate, score in ranking)
 
 
 @given(st.lists(LOGITS, min_size=1, max_size=5), st.integers(1, 8))
@@ -80,4 +78,4 @@ def test_as_json() -> None:
     assert candidate.as_dict(0.5) == {"answer": "2012", "start": 12, "end": 16, "score": 0.5, "logit": 4.5}
     where = {"document": "paper", "sentence": "isolated in 2012.", "sentence_start": 0}
     assert candidate.as_located(0.5) == {**candidate.as_dict(0.5), **where}
-    assert ranked(AnswerCandidates(()))[0].candidate.as_dict(0.0)["logit"] is None
+    assert ranked(AnswerCandidates(()))[0][0].as_dict(0.0)["logit"] is None

@@ -292,7 +292,7 @@ class Answerer:
         for name, candidates in sets.items():
             model = self._models.get(name, self._models[MODEL])  # the sets of one tokenization are of our model
             best = ranked(candidates, model.task.null_threshold)
-            answers[name] = [answer.candidate.as_located(answer.score) for answer in best]
+            answers[name] = [candidate.as_located(score) for candidate, score in best]
         model_answers, candidates = answers.pop(MODEL), sets[MODEL]
         question = self.inquiry.questions[lookup.id].question
         row: Json = {"id": lookup.id, "question": question, **self._scored_answer(lookup.id, model_answers[0])}

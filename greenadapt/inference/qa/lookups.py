@@ -167,7 +167,7 @@ def answers(model: QaModel, inquiry: Inquiry, config: QaConfig) -> Iterator[list
     for lookup in merge_lookups(look_up([model], inquiry.lookups(), config), inquiry.n_lookups, config.n_best):
         candidates = next(iter(lookup.found.values()), AnswerCandidates(()))  # of the model's only set
         best = ranked(candidates, model.task.null_threshold)[: config.top]
-        yield [answer.candidate.as_dict(answer.score) for answer in best]
+        yield [candidate.as_dict(score) for candidate, score in best]
 
 
 def merge_lookups(lookups: Iterable[Lookup], n_lookups: Mapping[str, int], n_best: int) -> Iterator[Lookup]:
