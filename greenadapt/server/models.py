@@ -1,7 +1,7 @@
 """The models that the server opens, and the neighbours of their words."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -186,23 +186,19 @@ class ServedModel:
         """The example of the model's task in ``record``; raises ``InputError`` for anything else."""
         return self._task.example(record, where)
 
-    def predict(self, items: Sequence[PredictionItem]) -> list[ByView]:
-        """A result by view for each of ``items``, which are all for this model."""
+    def predict(self, examples: Iterable[Example], views: tuple[Pool, ...]) -> Iterator[ByView]:
+        """A result by view for each of ``examples``."""
         assert self.opened is not None
-        results: dict[int, ByView] = {}
-        for views in dict.fromkeys(item.views for item in items):
-            # The views of single tokenizations need every text read by both; the mean has its margin afterwards.
-            while_reading, afterwards = self.opened.margin, None
-            if views != ("mean",):
-                while_reading, afterwards = None, self.opened.margin
-            settings = replace(self.opened.settings, pool=views[0] if len(views) == 1 else "mean")
-            opened = replace(self.opened, settings=settings, margin=while_reading)
-            numbers = [i for i, item in enumerate(items) if item.views == views]
-            inputs = list(opened.inputs(items[i].example for i in numbers))
-            for i, item, output in zip(numbers, inputs, opened.outputs(inputs), strict=True):
-                logits = {view: self._logits(item, output, view, afterwards) for view in views}
-                results[i] = {view: self._result(output.example, array) for view, array in logits.items()}
-        return [results[i] for i in range(len(items))]
+        # The views of single tokenizations need every text read by both; the mean has its margin afterwards.
+        while_reading, afterwards = self.opened.margin, None
+        if views != ("mean",):
+            while_reading, afterwards = None, self.opened.margin
+        settings = replace(self.opened.settings, pool=views[0] if len(views) == 1 else "mean")
+        opened = replace(self.opened, settings=settings, margin=while_reading)
+        inputs = list(opened.inputs(examples))
+        for item, output in zip(inputs, opened.outputs(inputs), strict=True):
+            logits = {view: self._logits(item, output, view, afterwards) for view in views}
+            yield {view: self._result(output.example, array) for view, array in logits.items()}
 
     def _logits(self, item: Input, output: ViewOutputs, view: Pool, margin: float | None) -> Array:
         """The logits of a view; of the mean with a ``margin`` if it was not read with it."""
@@ -233,9 +229,11 @@ class ServedModel:
 
 
 def predict(items: Sequence[PredictionItem]) -> list[ByView]:
-    """The results of any models, in order; the items of a model go through it together."""
+    """The results of any models, in order; the items of a model with the same views go through it together."""
+    groups: dict[tuple[ServedModel, tuple[Pool, ...]], list[int]] = {}
+    for i, item in enumerate(items):
+        groups.setdefault((item.model, item.views), []).append(i)
     results: dict[int, ByView] = {}
-    for model in dict.fromkeys(item.model for item in items):
-        numbers = [i for i, item in enumerate(items) if item.model is model]
-        results |= zip(numbers, model.predict([items[i] for i in numbers]), strict=True)
+    for (model, views), numbers in groups.items():
+        results |= zip(numbers, model.predict([items[i].example for i in numbers], views), strict=True)
     return [results[i] for i in range(len(items))]

@@ -27,6 +27,7 @@ from greenadapt.models.streaming import ViewOutputs
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
 from greenadapt.server.models import ModelSource, PredictionItem, ServedModel
+from greenadapt.server.models import predict as predict_items
 from greenadapt.stages.evaluate import EvaluateRequest, evaluate
 from greenadapt.storage.arrays import write_arrays
 from greenadapt.tasks.base import margins
@@ -431,7 +432,7 @@ def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., 
     example = TEXTS.example("tachycardia of the heart", "")
 
     def label(model: ServedModel, *views: Any) -> Any:
-        [answer] = model.predict([PredictionItem(model, example, views, 10)])
+        [answer] = model.predict([example], views)
         return answer
 
     assert label(sure, "mean")["mean"] == label(plain, "expanded")["expanded"]
@@ -440,8 +441,7 @@ def test_a_server_reads_both_where_both_are_asked_for(make_model: Callable[..., 
     assert both["mean"]["probabilities"] == pytest.approx(label(sure, "mean")["mean"]["probabilities"], rel=1e-5)
     assert label(plain, "mean")["mean"] != label(plain, "expanded")["expanded"]
     items = [PredictionItem(sure, example, views, 10) for views in (("mean",), ("mean", "base"))]
-    mixed = sure.predict(items)
-    assert mixed == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
+    assert predict_items(items) == [label(sure, "mean"), label(sure, "mean", "base")]  # whoever asks at the same moment
 
 
 def test_what_is_refused(make_model: Callable[..., Path], tmp_path: Path) -> None:

@@ -342,9 +342,9 @@ def test_a_token_is_needed_for_all_but_the_page_and_health(guarded: TestClient) 
 
 
 def test_too_long_and_too_many_are_504_and_503(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(self: Any, inputs: Any) -> Any:
+    def slow(*arguments: Any) -> Any:
         time.sleep(0.2)
-        return predicted(self, inputs)
+        return predicted(*arguments)
 
     predicted = served.ServedModel.predict
     monkeypatch.setattr(served.ServedModel, "predict", slow)
