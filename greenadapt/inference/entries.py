@@ -253,8 +253,40 @@ def read_texts(
     ``MissingError`` if nothing is there, ``UsageError`` for an unknown format, and ``InputError`` if the format
     is unknown, a file is broken, there is no text at all, or ``source`` holds questions.
     """
-    reader = _TextReader(source, _kind(source, format), format is None, tuple(fields), sample_by, names or Names())
-    return reader.read(progress)
+    is_by_name, kind = format is None, _kind(source, format)
+    names, decoder = names or Names(), Decoder()
+    name, counts = input_name(source), decoder.counts
+    note_terminal(source, progress)
+    try:
+        for document in read_whole(source, kind, fields, decoder, sample_by or "line"):
+            text = decoder.without_surrogates("\n".join(document.lines), document.name)
+            is_first = not counts["documents"] + counts["empty"]
+            if is_first and is_by_name and kind == "text" and text.startswith('{"'):
+                raise InputError(
+                    f"{name} looks like JSON lines, not like text", "give --format jsonl, or --format text"
+                )
+            if not text.strip():
+                counts["empty"] += 1
+                continue
+            counts["documents"] += 1
+            if sample_by is None:
+                document_format = format_of(document.name.rpartition(":")[0]) if kind == "auto" else kind
+                names.lines[name] += document_format == "text"
+            title = decoder.without_surrogates(document.title, document.name)
+            yield NamedText(names.name(document), text, title)
+    except InputError:
+        if source != STDIN and Path(source).is_file() and _is_empty(source):
+            raise _without_text(name, kind, Counter()) from None
+        refuse_squad(source)
+        raise
+    if not counts["documents"]:
+        raise _without_text(name, kind, counts)
+    if skipped := counts["skipped_files"]:
+        progress.warn(f"{name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
+    warn_symlinks(name, counts, progress)
+    if empty := counts["empty"]:
+        progress.warn(f"{name}: left out {counted(empty, 'document')} without text")
+    decoder.warn_replaced(name, progress)
 
 
 def _kind(source: str, format: str | None) -> str:  # noqa: A002  (the option's name)
@@ -278,66 +310,15 @@ def _kind(source: str, format: str | None) -> str:  # noqa: A002  (the option's 
     return kind
 
 
-@dataclass
-class _TextReader:
-    """Reads the documents of a source, and counts those that it leaves out."""
-
-    source: str
-    kind: str
-    is_by_name: bool
-    """Whether the kind follows from the name."""
-    fields: tuple[str, ...]
-    sample_by: SampleBy | None
-    names: Names
-    decoder: Decoder = field(default_factory=Decoder)
-
-    def read(self, progress: Progress) -> Iterator[NamedText]:
-        name, counts = input_name(self.source), self.decoder.counts
-        note_terminal(self.source, progress)
-        try:
-            for document in read_whole(self.source, self.kind, self.fields, self.decoder, self.sample_by or "line"):
-                text = self.decoder.without_surrogates("\n".join(document.lines), document.name)
-                is_first = not counts["documents"] + counts["empty"]
-                if is_first and self.is_by_name and self.kind == "text" and text.startswith('{"'):
-                    raise InputError(
-                        f"{name} looks like JSON lines, not like text", "give --format jsonl, or --format text"
-                    )
-                if not text.strip():
-                    counts["empty"] += 1
-                    continue
-                counts["documents"] += 1
-                if self.sample_by is None and self._is_line(document.name):
-                    self.names.lines[name] += 1
-                title = self.decoder.without_surrogates(document.title, document.name)
-                yield NamedText(self.names.name(document), text, title)
-        except InputError:
-            if self.source != STDIN and Path(self.source).is_file() and _is_empty(self.source):
-                raise self._without_text(name, Counter()) from None
-            refuse_squad(self.source)
-            raise
-        if not counts["documents"]:
-            raise self._without_text(name, counts)
-        if skipped := counts["skipped_files"]:
-            progress.warn(f"{name}: skipped {counted(skipped, 'file')} of unknown kinds; name theirs with --format")
-        warn_symlinks(name, counts, progress)
-        if empty := counts["empty"]:
-            progress.warn(f"{name}: left out {counted(empty, 'document')} without text")
-        self.decoder.warn_replaced(name, progress)
-
-    def _is_line(self, name: str) -> bool:
-        """Whether the document of this name is a line of plain text."""
-        kind = format_of(name.rpartition(":")[0]) if self.kind == "auto" else self.kind
-        return kind == "text"
-
-    def _without_text(self, name: str, counts: Counter[str]) -> InputError:
-        if skipped := counts["skipped_files"]:
-            return InputError(
-                f"{name} has no text: skipped {counted(skipped, 'file')} of unknown kinds", "name theirs with --format"
-            )
-        if counts["empty"] > 1:
-            return InputError(f"{name} has no text in {counts['empty']:,} documents", "give some that have text")
-        fault = "has no files" if self.kind == "auto" and not counts["empty"] else "is empty"
-        return InputError(f"{name} {fault}", "give a document with text")
+def _without_text(name: str, kind: str, counts: Counter[str]) -> InputError:
+    if skipped := counts["skipped_files"]:
+        return InputError(
+            f"{name} has no text: skipped {counted(skipped, 'file')} of unknown kinds", "name theirs with --format"
+        )
+    if counts["empty"] > 1:
+        return InputError(f"{name} has no text in {counts['empty']:,} documents", "give some that have text")
+    fault = "has no files" if kind == "auto" and not counts["empty"] else "is empty"
+    return InputError(f"{name} {fault}", "give a document with text")
 
 
 def _is_empty(path: str) -> bool:

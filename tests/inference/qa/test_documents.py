@@ -307,11 +307,11 @@ def test_folders_without_documents(tmp_path: Path) -> None:
 
 def test_what_is_wrong_is_said_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"a\.txt does not exist"):
-        read_texts(str(tmp_path / "a.txt"), Silent())
+        next(read_texts(str(tmp_path / "a.txt"), Silent()))
     with pytest.raises(MissingError, match="cord19 does not exist"):
-        read_texts("cord19", Silent())  # a corpus is called so, and is no document
+        next(read_texts("cord19", Silent()))  # a corpus is called so, and is no document
     with pytest.raises(UsageError, match="'pydocs' is not a format of a document: the formats are text, jsonl"):
-        read_texts(str(tmp_path), Silent(), "pydocs")
+        next(read_texts(str(tmp_path), Silent(), "pydocs"))
 
 
 @given(
