@@ -127,8 +127,6 @@ def merged(sequence: list[Window]) -> list[Window]:
     return result
 
 
-WORD_UNIT: WordUnit = "punct"
-MAX_ANSWER_CHARS = 500
 N_BEST = QaConfig.n_best
 
 
@@ -145,8 +143,8 @@ class QuestionTask:
     negatives: int = 2
     """Windows without the answer to train on, per question."""
     has_null: bool = False
-    word_unit: WordUnit = WORD_UNIT
-    max_answer_chars: int = MAX_ANSWER_CHARS
+    word_unit: WordUnit = "punct"
+    max_answer_chars: int = 500
     null_threshold: float = 0.0
     """Margin by which "no answer" must beat the best answer."""
     stride: int | None = None
@@ -255,13 +253,13 @@ class QuestionTask:
         """
         return {"id": example.id, **self.answers(example, logits)[0]}
 
-    def answers(self, example: Question, logits: Array, n_best: int = N_BEST) -> list[Json]:
-        """The ``n_best`` spans with different texts and, with ``has_null``, "no answer", best first, as in ``decode``
+    def answers(self, example: Question, logits: Array) -> list[Json]:
+        """The ``N_BEST`` spans with different texts and, with ``has_null``, "no answer", best first, as in ``decode``
         but without ``id``.
 
         ``score`` is the softmax over them. A context without any possible answer has an empty one with ``score`` 0.
         """
-        ranking = ranked(self.find_candidates(example, logits, n_best), self.null_threshold)
+        ranking = ranked(self.find_candidates(example, logits), self.null_threshold)
         return [candidate.as_dict(score) for candidate, score in ranking]
 
     def find_candidates(self, example: Question, logits: Array, n_best: int = N_BEST) -> AnswerCandidates:
