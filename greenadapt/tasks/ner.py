@@ -103,21 +103,16 @@ class NerTask:
 
     def _check_types(self, examples: Sequence[Sentence], source: str, progress: Progress) -> None:
         """Warn of entity types in ``examples`` without a label; raises ``InputError`` if none has one."""
-        types = self.labels_in(examples)
-        if unseen := sorted(types - self._types):
+        types, known = self.labels_in(examples), {label[2:] for label in self.labels} - {""}
+        if unseen := sorted(types - known):
             unseen_names = ", ".join(unseen[:5]) + (" …" if len(unseen) > 5 else "")
             if len(unseen) == len(types):
-                known_names = ", ".join(sorted(self._types - {""}))
                 raise InputError(
                     f"{source} has no type that a training sentence has: it has {unseen_names}, they have "
-                    f"{known_names}",
+                    f"{', '.join(sorted(known))}",
                     "give files of one task, with the same names of types",
                 )
             progress.warn(f"{source} has types that no training sentence has ({unseen_names}): they count as missed")
-
-    @property
-    def _types(self) -> set[str]:
-        return {label[2:] for label in self.labels}
 
     def example(self, record: str | Json, where: str) -> Sentence:
         """The sentence, which may be empty, of a line of raw text, or of an object with ``tokens`` or ``text``.
@@ -138,7 +133,7 @@ class NerTask:
 
         Raises ``InputError`` if no word is part of an entity.
         """
-        types = sorted({tag[2:] for example in examples for tag in set(example.tags or ()) if tag != "O"})
+        types = sorted(self.labels_in(examples))
         if not types:
             raise InputError(
                 f"no word of {len(examples):,} training sentences is part of an entity, nothing to learn",
