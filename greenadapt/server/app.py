@@ -24,9 +24,9 @@ from greenadapt.inference.qa.inquiry import OwnPassages, on_passages
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, most_paragraphs
 from greenadapt.server import bodies
-from greenadapt.server.batching import Batcher, FullError
+from greenadapt.server.batching import Batcher
 from greenadapt.server.bodies import JsonRoute
-from greenadapt.server.guard import PAGES, Metrics, TooLargeError, problem, sentence
+from greenadapt.server.guard import PAGES, Metrics, problem, sentence
 from greenadapt.server.models import VIEWS, ByView, PredictionItem, ServedModel, predict
 from greenadapt.storage.files import Json
 from greenadapt.tasks.questions import Question
@@ -156,14 +156,14 @@ class Endpoints:
 
     def _check_passages(self, n: int) -> None:
         if n > (limit := self._config.max_queue):
-            raise TooLargeError(f"{n:,} passages would be read, the most is {limit:,}: ask for fewer")
+            raise HTTPException(413, f"{n:,} passages would be read, the most is {limit:,}: ask for fewer")
 
     def _check(self, name: str, sizes: Sequence[int]) -> None:
         longest = self._config.max_chars
         for i, size in enumerate(sizes):
             if size > longest:
                 path = f"{name}[{i}]" if len(sizes) > 1 else name
-                raise TooLargeError(f"{path} has {size:,} characters, the most is {longest:,}: cut it")
+                raise HTTPException(413, f"{path} has {size:,} characters, the most is {longest:,}: cut it")
 
     async def _results(
         self, model: ServedModel, examples: Sequence[Any], sizes: Sequence[int], views: tuple[Pool, ...]
@@ -236,8 +236,8 @@ def _file(content: str, kind: str) -> Callable[[], Any]:
 def _add_handlers(app: FastAPI) -> None:
     """Answer every error with one sentence.
 
-    A client's error is an ``HTTPException`` or a ``TooLargeError``; any other error is the server's, and may name files
-    and machines that clients need not know.
+    A client's error is an ``HTTPException``; any other error is the server's, and may name files and machines that
+    clients need not know.
     """
 
     async def handle(_: Request, error: Exception) -> Response:
@@ -247,17 +247,13 @@ def _add_handlers(app: FastAPI) -> None:
             unknown = {"Not Found": "there is nothing here", "Method Not Allowed": "the method is wrong"}
             reason = unknown.get(str(error.detail))
             return problem(error.status_code, f"{reason}: see /openapi.json" if reason else str(error.detail))
-        if isinstance(error, FullError):
-            return problem(503, "too much is waiting: try again")
-        if isinstance(error, TooLargeError):
-            return problem(413, str(error))
         if isinstance(error, GreenadaptError):
             sys.stderr.write(f"greenadapt: {one_line(str(error))}\n")
         if isinstance(error, ResourceError):
             return problem(503, "the server has too little memory: try again later, or send less at once")
         return problem(500, "the server failed: its log says why")
 
-    for kind in (RequestValidationError, HTTPException, FullError, GreenadaptError, Exception):
+    for kind in (RequestValidationError, HTTPException, GreenadaptError, Exception):
         app.add_exception_handler(kind, handle)
 
 

@@ -8,16 +8,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from starlette.exceptions import HTTPException
+
 Item = TypeVar("Item")
 Output = TypeVar("Output")
 
 # Limits of a batch, which has one item at least: a cancelled request leaves no more than this to be computed.
 _MOST, _MOST_CHARACTERS = 64, 1 << 14
 _MOMENT = 0.5  # seconds
-
-
-class FullError(Exception):
-    """Too many items are waiting already."""
 
 
 @dataclass(eq=False)
@@ -47,13 +45,13 @@ class Batcher(Generic[Item, Output]):
     async def results(self, items: Sequence[Item]) -> list[Output]:
         """The output for each of ``items``; if the caller is cancelled, items that wait are dropped.
 
-        Raises ``FullError`` if there is no room for all of them, and what ``compute`` raises (``RuntimeError`` for a
-        panic of Rust).
+        Raises ``HTTPException`` (503) if there is no room for all of them, and what ``compute`` raises
+        (``RuntimeError`` for a panic of Rust).
         """
         jobs = [_Job[Item, Output](item, self._size(item)) for item in items]
         with self._changed:
             if self._is_closed or len(self._queue) + len(jobs) > self._limit:
-                raise FullError
+                raise HTTPException(503, "too much is waiting: try again")
             self._queue.extend(jobs)
             self._changed.notify()
         try:

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 
-from greenadapt.errors import GreenadaptError, UsageError
+from greenadapt.errors import UsageError
 
 TOKEN = "GREENADAPT_SERVE_TOKEN"
 """Environment variable of the token."""
@@ -202,10 +202,6 @@ def _host(header: str) -> str:
     """The name in a Host header, without the port."""
     name = header.strip().lower()
     return name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-
-
-class TooLargeError(GreenadaptError):
-    """A request asks for more than the limits allow."""
 
 
 _REASONS = {

@@ -17,7 +17,6 @@ from greenadapt.inference.models import OpenedModel, with_margin
 from greenadapt.inference.search.words import Words, words_of
 from greenadapt.models.streaming import ViewOutputs, pooled_output
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
-from greenadapt.server.guard import TooLargeError
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, expanded
 from greenadapt.tasks.base import Input
@@ -171,7 +170,7 @@ class ServedModel:
         }
 
     def check_question(self, question: str) -> None:
-        """Raise ``TooLargeError`` for a question of more than half of the pieces that the model reads at once.
+        """Raise ``HTTPException`` (413) for a question of more than half of the pieces that the model reads at once.
 
         The rest is for a window of the context. The longer the question, the narrower and the more numerous are the
         windows: at worst, one for every piece.
@@ -180,7 +179,8 @@ class ServedModel:
         encoder = self.opened.encoder
         n, limit = encoder.n_pieces(question), encoder.max_length // 2
         if n > limit:
-            raise TooLargeError(f"question has {n:,} pieces for {self.source.name}, the most is {limit:,}: shorten it")
+            problem = f"question has {n:,} pieces for {self.source.name}, the most is {limit:,}: shorten it"
+            raise HTTPException(413, problem)
 
     def example(self, record: str | Json, where: str) -> Example:
         """The example of the model's task in ``record``; raises ``InputError`` for anything else."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
 
-from greenadapt.server.batching import Batcher, FullError
+from greenadapt.server.batching import Batcher
 
 
 class Panic(BaseException):
@@ -73,7 +74,7 @@ def test_what_nobody_waits_for_is_not_computed_and_too_much_is_refused() -> None
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await asyncio.shield(late)
-        with pytest.raises(FullError):
+        with pytest.raises(HTTPException, match="503"):
             await batcher.results([4, 5])
         late.cancel()
         await asyncio.wait([late])
@@ -104,7 +105,7 @@ def test_closing_does_not_wait_for_what_nobody_waits_for() -> None:
         closing = asyncio.create_task(asyncio.to_thread(batcher.close))
         await asyncio.wait([closing], timeout=10)
         has_closed = closing.done()
-        with pytest.raises(FullError):
+        with pytest.raises(HTTPException, match="503"):
             await batcher.results([2])
         blocked.may.set()
         assert await first == [1]
