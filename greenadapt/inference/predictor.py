@@ -83,23 +83,18 @@ class EntryPrediction:
     def row(self, *, tags: bool = False) -> Json:
         """``line`` and ``id``, if known, and the result; of NER with ``tags`` also ``tags`` and ``words``."""
         entry, example = {"line": self.entry.line, "id": self.entry.id}, self.entry.example
-        row = {name: value for name, value in entry.items() if value is not None} | _without_id(self.result)
-        if "tasks" not in row:
-            return _with_words(row, example, tags)
-        results = row["tasks"].items()
-        return row | {"tasks": {name: _with_words(result, example[name], tags) for name, result in results}}
+        row = {name: value for name, value in entry.items() if value is not None}
+        if "tasks" not in self.result:
+            return row | _shown(self.result, example, tags)
+        results = self.result["tasks"].items()
+        return row | {"tasks": {name: _shown(result, example[name], tags) for name, result in results}}
 
 
-def _with_words(result: Json, example: Any, tags: bool) -> Json:
-    """A task's ``result`` with the words of its tags, or without tags."""
+def _shown(result: Json, example: Any, tags: bool) -> Json:
+    """A task's result without the id, which a row has once, and with the words of its tags, or without tags."""
     if "tags" in result and tags:
         return {**result, "words": example.words}
-    return {name: value for name, value in result.items() if name != "tags"}
-
-
-def _without_id(result: Json) -> Json:
-    """A task's result without the id, which a row has once."""
-    return {name: value for name, value in result.items() if name != "id"}
+    return {name: value for name, value in result.items() if name not in ("id", "tags")}
 
 
 @dataclass(frozen=True)
@@ -261,8 +256,7 @@ class Predictor:
 
         def predict(examples: Sequence[Any]) -> Iterator[Json]:
             for logits in model.shared_logits(examples, counts):
-                results = {name: task.decode(*logits[name]) for name, task in self.tasks.items()}
-                yield {"tasks": {name: _without_id(result) for name, result in results.items()}}
+                yield {"tasks": {name: task.decode(*logits[name]) for name, task in self.tasks.items()}}
 
         return lambda examples: partial(predict, examples)
 
