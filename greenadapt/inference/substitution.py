@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from greenadapt.progress import Bar
 from greenadapt.storage.arrays import Array, FloatArray, IntArray
@@ -68,11 +69,8 @@ class _Texts:
 
     @classmethod
     def of(cls, model: Any, texts: Sequence[IntArray], positions: Sequence[int], pad_id: int) -> "_Texts":
-        lengths = torch.tensor([len(text) for text in texts])
-        ids = torch.full((len(texts), int(lengths.max())), pad_id)
-        for line, text in zip(ids, texts, strict=True):
-            line[: len(text)] = torch.from_numpy(text)
-        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        ids = pad_sequence([torch.from_numpy(text) for text in texts], batch_first=True, padding_value=pad_id)
+        mask = pad_sequence([torch.ones(len(text), dtype=torch.long) for text in texts], batch_first=True)
         return cls(model, ids, mask, (torch.arange(len(texts)), torch.tensor(positions)))
 
     def embedded(self) -> torch.Tensor:
