@@ -45,9 +45,7 @@ def average(columns: Iterable[float | None]) -> float | None:
 
 def check_metric(metric: Any, config: TaskConfig, where: str) -> None:
     """Raise ``InputError`` if the task has no score ``metric``, or a lower score is better."""
-    numbers = config.label_kind == "numbers" or config.label_range is not None
-    kind = "numbers" if config.task == "classification" and numbers else config.label_kind
-    _check(metric, config.task, kind, where)
+    _check(metric, config.task, "numbers" if config.label_range else config.label_kind, where)
 
 
 def chosen_metric(metric: str | None, task: Task[Any], where: str) -> str:
