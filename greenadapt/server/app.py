@@ -133,17 +133,16 @@ class Endpoints:
         if request.context is not None or request.documents is not None:
             texts = (request.documents or []) if request.context is None else [request.context]
             self._check("documents", [len(text) for text in texts])
-            whole = [replace(question, context=text, document=str(number)) for number, text in enumerate(texts)]
+            questions = [replace(question, context=text, document=str(number)) for number, text in enumerate(texts)]
             default = self._retrieval.passages if self._search is None else None  # else it is for the index
-            if (n := request.passages or default) is None:
-                return whole, [(number, 0) for number in range(len(whole))], None
-            self._check_passages(sum(min(n, most_paragraphs(text)) for text in texts))
-            try:
-                passages_of_text = OwnPassages(model.words, n, self._retrieval.search_weight)
-            except MissingError:
-                raise HTTPException(422, "this server cannot search in texts: leave out passages") from None
-            results = await self._texts.results([(passages_of_text, question) for question in whole])
-            questions = [*chain.from_iterable(results)]
+            if (n := request.passages or default) is not None:
+                self._check_passages(sum(min(n, most_paragraphs(text)) for text in texts))
+                try:
+                    passages_of_text = OwnPassages(model.words, n, self._retrieval.search_weight)
+                except MissingError:
+                    raise HTTPException(422, "this server cannot search in texts: leave out passages") from None
+                results = await self._texts.results([(passages_of_text, whole) for whole in questions])
+                questions = [*chain.from_iterable(results)]
             starts = [(int(item.document), item.passage.start if item.passage else 0) for item in questions]
             return questions, starts, None
         if self._search is None:
