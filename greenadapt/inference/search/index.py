@@ -31,7 +31,6 @@ from greenadapt.inference.search.store import (
 from greenadapt.inference.search.vectors import VectorFiles
 from greenadapt.inference.search.words import Words, in_any_form, in_normal_form, model_words, raw_words
 from greenadapt.progress import Progress, Silent
-from greenadapt.storage.arrays import UInt64Array
 from greenadapt.storage.files import Json
 from greenadapt.tokenization.vocabulary import load_tokenizer
 from greenadapt.workers import grouped
@@ -316,12 +315,7 @@ class Builder:
             return
         index = self._index
         if len(index.vectors) > len(index) * 4 / 3:
-
-            def is_stored(keys: UInt64Array) -> list[bool]:
-                stored = index.store.stored_keys(keys.tolist())
-                return [key in stored for key in keys.tolist()]
-
-            index.vectors.drop(is_stored)
+            index.vectors.drop(index.store.stored_keys)
 
 
 _json = json.JSONEncoder(ensure_ascii=False).encode

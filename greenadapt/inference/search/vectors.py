@@ -5,14 +5,14 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from greenadapt.errors import InputError, ResourceError
 from greenadapt.inference.search.marks import FileMark
 from greenadapt.inference.search.store import AGAIN, VECTORS, FolderStore
-from greenadapt.storage.arrays import Array, FloatArray, Int64Array, UInt64Array
+from greenadapt.storage.arrays import Array, FloatArray, Int64Array
 from greenadapt.storage.files import sync_file
 from greenadapt.storage.ownership import is_noted
 
@@ -166,20 +166,20 @@ class VectorFiles:
             sizes = len(self._open[before]), len(self._open[last])
             if 2 * sizes[1] < sizes[0] or sum(sizes) > _LARGEST:
                 break
-            self._merge([before, last], lambda keys: np.ones(len(keys), bool))
+            self._merge([before, last], set)
 
-    def drop(self, is_kept: Callable[[UInt64Array], Any]) -> None:
-        """Write anew, one by one, the files that have vectors of keys that are not kept."""
+    def drop(self, kept: Callable[[Sequence[int]], set[int]]) -> None:
+        """Write anew, one by one, the files that have vectors of keys that are not ``kept``."""
         for name in [*self._open]:
-            keys = np.asarray(self._open[name].keys, np.uint64)
-            if not np.all(is_kept(keys)):
-                self._merge([name], is_kept)
+            keys = np.asarray(self._open[name].keys)
+            if len(kept(keys.tolist())) < len(keys):
+                self._merge([name], kept)
 
-    def _merge(self, names: list[str], is_kept: Callable[[UInt64Array], Any]) -> None:
+    def _merge(self, names: list[str], kept: Callable[[Sequence[int]], set[int]]) -> None:
         merged = _graph(self._open[names[0]].ndim)
         for name in names:
             keys = np.asarray(self._open[name].keys, np.uint64)
-            keys = keys[np.asarray(is_kept(keys), bool)]
+            keys = keys[np.isin(keys, np.fromiter(kept(keys.tolist()), np.uint64))]
             keys = keys[~np.asarray(merged.contains(keys), bool)] if len(merged) and len(keys) else keys
             if len(keys):
                 merged.add(keys, np.asarray(self._open[name].get(keys)), threads=1)
