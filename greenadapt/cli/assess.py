@@ -36,15 +36,11 @@ _NO_DEV = ("pool", "keep", "patience")
 _CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}
 _SPREAD = ("cluster", "cores_each", "gpus_each")
 _RUN = ("max_tokens", "checkpoint_steps", "compile")
-_OF_LABELS = {
-    **{
-        field.parameter: field.option_name
-        for kind in (TaskConfig, TrainConfig)
-        for field in option_fields(kind).values()
-    },
-    **{name: f"--{name.replace('_', '-')}" for name in (*_SPLIT, *_RUN, *_SPREAD, "task", "base", "out", "force")},
-}
-"""Parameter of cross-validation only → its option."""
+_OF_LABELS = (
+    *(field.parameter for config in (TaskConfig, TrainConfig) for field in option_fields(config).values()),
+    *(*_SPLIT, *_RUN, *_SPREAD, "base", "out", "force"),
+)
+"""The parameters of cross-validation only."""
 
 
 @app.command(
@@ -81,7 +77,7 @@ def assess(
 
     explicit = option_checks.explicit_parameters(ctx)
     if corpus is None:
-        option_checks.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace: add --corpus, or leave it out")
+        option_checks.refuse(ctx, ["variant"], "chooses from the workspace: add --corpus, or leave it out")
     session = o.make_session(options, variant=variant)
     assessment: dict[str, Any]
     if not train:
@@ -90,9 +86,7 @@ def assess(
 
         assessment = assess_rows(session, adapted_model(session, corpus, model), config)
     else:
-        option_checks.refuse(
-            ctx, {"words": "--words"}, "is for an assessment without labels: leave out --words or --train"
-        )
+        option_checks.refuse(ctx, ["words"], "is for an assessment without labels: leave out --words or --train")
         if "task" not in explicit:
             raise UsageError("no task", "give --task ner, classification or qa")
         from greenadapt.stages.finetune.compare import cross_validate

@@ -34,9 +34,7 @@ def export(
     from greenadapt.stages import compile as stage
 
     if vectors is not None:
-        option_checks.refuse(
-            ctx, {"variant": "--variant"}, "chooses from the workspace, and --vectors names the vectors"
-        )
+        option_checks.refuse(ctx, ["variant"], "chooses from the workspace, and --vectors names the vectors")
         corpus, model = option_checks.own_values(ctx, "corpus", "model")
     facts = stage.export_vectors(o.make_session(options, variant=variant), file, corpus, model, vectors)
     if as_json:

@@ -1,6 +1,7 @@
 """``greenadapt finetune``."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -133,9 +134,6 @@ def finetune(
     """
     from greenadapt.stages.finetune.request import FinetuneArguments
 
-    def refuse(names: Iterable[str], why: str) -> None:
-        option_checks.refuse(ctx, {name: f"--{name.replace('_', '-')}" for name in names}, why)
-
     if tasks is None and reference is not None and compare is None:
         raise UsageError("--reference needs --compare", "name the base model with --compare")
     arguments = FinetuneArguments(
@@ -156,7 +154,7 @@ def finetune(
         seeds=seeds,
         seed=seed,
     )
-    arguments.check(refuse)
+    arguments.check(partial(option_checks.refuse, ctx))
     session = o.make_session(options, out=out)
     request = arguments.request(session, tuple(train or ()), dev, test, unlabelled)
     compared_models = [name for name in (compare, reference) if name is not None]

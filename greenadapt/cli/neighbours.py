@@ -36,7 +36,7 @@ def neighbours(
     from greenadapt.stages import neighbours as stage
 
     if alignment is not None:
-        option_checks.refuse(ctx, {"variant": "--variant"}, "chooses from the workspace, and --alignment names the map")
+        option_checks.refuse(ctx, ["variant"], "chooses from the workspace, and --alignment names the map")
         corpus, model = option_checks.own_values(ctx, "corpus", "model")
     rows = stage.neighbours(o.make_session(options, variant=variant), corpus, model, words, top, alignment)
     if as_json:

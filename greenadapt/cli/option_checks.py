@@ -1,7 +1,7 @@
 """Checks of options: paths that are read or written, values that are set for all commands, options without effect."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,23 +74,23 @@ def set_for_all(ctx: typer.Context) -> set[str]:
     return {name for name, setting in used_settings(ctx).items() if setting.is_for_all}
 
 
-def refuse(ctx: typer.Context, options: Mapping[str, str], why: str) -> None:
-    """Raise ``UsageError`` with the option and ``why`` if the user set one of ``options`` (parameter → option).
+def refuse(ctx: typer.Context, names: Iterable[str], why: str) -> None:
+    """Raise ``UsageError`` with the option and ``why`` if the user set one of the parameters ``names``.
 
     Values that are set for all commands do not count: they are removed from the recorded command, and the caller must
     ignore them.
     """
-    for_all = set_for_all(ctx)
-    for name, option in options.items():
-        if name in explicit_parameters(ctx) - for_all:
-            raise UsageError(f"{option} {why}")
-    forget(for_all & options.keys())
+    refused, for_all = {*names}, set_for_all(ctx)
+    explicit = explicit_parameters(ctx) - for_all
+    for parameter in ctx.command.params:
+        if parameter.name in refused & explicit:
+            raise UsageError(f"{parameter.opts[0]} {why}")
+    forget(for_all & refused)
 
 
 def refuse_beside_folders(ctx: typer.Context) -> None:
     """Raise ``UsageError`` if --corpus or --model, which select results in the workspace, is combined with folders."""
-    why = "chooses from the workspace, but folders are given: leave out one of the two"
-    refuse(ctx, {"corpus": "--corpus", "model": "--model"}, why)
+    refuse(ctx, ["corpus", "model"], "chooses from the workspace, but folders are given: leave out one of the two")
 
 
 def own_values(ctx: typer.Context, *names: str) -> list[Any]:
@@ -105,7 +105,7 @@ def refuse_field(ctx: typer.Context, sources: Iterable[str | None], format: str 
     from greenadapt.corpus.recipes import why_no_fields
 
     if why := why_no_fields([source for source in sources if source is not None], format):
-        refuse(ctx, {"field": "--field"}, why)
+        refuse(ctx, ["field"], why)
 
 
 def leave_out_unused(ctx: Any) -> None:

@@ -90,10 +90,6 @@ NullOdds = Annotated[
 ]
 
 
-_DOCUMENT_OPTIONS = {"format": "--format", "field": "--field", "sample_by": "--sample-by"}
-"""Parameter for reading documents → its option."""
-
-
 @app.command(
     epilog=examples(
         'qa -m runs/qa-minilm-squad --context paper.txt -q "Which dose was given?"',
@@ -135,7 +131,7 @@ def qa(
         option_checks.refuse_field(ctx, [context, *(documents or ())], read.format)
     else:
         source = "--data" if index is None else "an index"
-        option_checks.refuse(ctx, _DOCUMENT_OPTIONS, f"is for documents, not for {source}: leave it out")
+        option_checks.refuse(ctx, ["format", "field", "sample_by"], f"is for documents, not for {source}: leave it out")
         read = TextOptions()
     if out is None:
         _refuse_options_of_out(ctx, options)
@@ -182,9 +178,7 @@ def qa(
 
 
 def _refuse_options_of_out(ctx: typer.Context, options: SessionOptions) -> None:
-    option_checks.refuse(
-        ctx, {"force": "--force"}, "replaces a result, but nothing is saved without --out: leave it out"
-    )
+    option_checks.refuse(ctx, ["force"], "replaces a result, but nothing is saved without --out: leave it out")
     if options.dry_run:
         raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
 
