@@ -460,24 +460,15 @@ class TableFormat(Checked):
     """Skip and count rows with a different number of columns instead of refusing the file."""
 
 
-_OPTIONS_OF_A_TASK: dict[str, tuple[TaskName, str]] = {
-    "text_fields": ("classification", "--text-field"),
-    "label_field": ("classification", "--label-field"),
-    "label_kind": ("classification", "--labels"),
-    "label_range": ("classification", "label-range"),
-    "table": ("classification", "columns, quotes and skip-broken"),
-    "head_layers": ("classification", "--head-layers"),
-    "head_dropout": ("classification", "--head-dropout"),
-    "chunk": ("ner", "--chunk"),
-    "gold_chunks": ("ner", "--gold-chunks"),
-    "x_class": ("ner", "--x-class"),
-    "decoding": ("ner", "--decoding"),
-    "negatives": ("qa", "--negatives"),
-    "stride": ("qa", "--stride"),
-    "max_question": ("qa", "--max-question"),
-    "max_answer_pieces": ("qa", "--max-answer-pieces"),
+_FIELDS_OF_A_TASK: dict[TaskName, tuple[str, ...]] = {
+    "classification": (
+        *("text_fields", "label_field", "label_kind", "label_range", "table"),
+        *("head_layers", "head_dropout"),
+    ),
+    "ner": ("chunk", "gold_chunks", "x_class", "decoding"),
+    "qa": ("negatives", "stride", "max_question", "max_answer_pieces"),
 }
-"""Field of ``TaskConfig`` that only one task reads → the task, and the option's name in messages."""
+"""The fields of ``TaskConfig`` that only this task reads."""
 
 
 @dataclass(frozen=True)
@@ -562,9 +553,12 @@ class TaskConfig(Checked):
             low, high = self.label_range
             check(low < high, f"label-range is {low} to {high}: need low < high")
             check(self.label_kind != "classes", "label-range is for numbers, but labels are classes")
-        for name, (task, option) in _OPTIONS_OF_A_TASK.items():
-            is_set = getattr(self, name) != getattr(TaskConfig, name)
-            check(not is_set or task == self.task, f"{option} belongs to --task {task}, this is {self.task}")
+        options = option_fields(TaskConfig)
+        for task, names in _FIELDS_OF_A_TASK.items():
+            for name in names if task != self.task else ():
+                option = options[name].option_name if name in options else name
+                is_set = getattr(self, name) != getattr(TaskConfig, name)
+                check(not is_set, f"{option} belongs to --task {task}, this is {self.task}")
 
     def settings(self) -> dict[str, Any]:
         """All fields, see ``_settings``."""
