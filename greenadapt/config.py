@@ -260,16 +260,12 @@ class TextOptions(Checked):
 
     def as_arguments(self) -> dict[str, list[str]]:
         """The options of the recipe and the limits that the user set: option → command-line arguments."""
-        limits = {
-            "--max-document-bytes": self.max_document_bytes,
-            "--max-word-chars": self.max_word_chars,
-            "--max-compression": self.max_compression,
-        }
+        limits = ("max_document_bytes", "max_word_chars", "max_compression")
+        values = {name: getattr(self, name) for name in limits} | self.of_recipe()
         return {
-            "--format": [self.format] if self.format else [],
-            "--field": list(self.fields),
-            "--sample-by": [self.sample_by] if self.sample_by else [],
-            **{option: [str(value)] for option, value in limits.items() if value is not None},
+            option_fields(TextOptions)[name].option_name: [*value] if isinstance(value, tuple) else [str(value)]
+            for name, value in values.items()
+            if value is not None
         }
 
     def of_config(self) -> dict[str, Any]:

@@ -319,7 +319,7 @@ def _with_options(
     if current is None:
         return recipe, CorpusConfig(**text.of_config()), options
     kept = {name: current.manifest.config.get(name, default) for name, default in _DEFAULTS.items()}
-    options = current.manifest.facts.get("said", {}) | {name: values for name, values in options.items() if values}
+    options = current.manifest.facts.get("said", {}) | options
     recipe = replace(recipe, **{**_repeated_options(current), **text.of_recipe()})
     return recipe, CorpusConfig(**{**kept, **text.of_config()}), options
 
