@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import ClassVar
 
 from greenadapt.errors import as_percent, counted, duration, one_line, rounded
 from greenadapt.storage.files import Json
@@ -39,7 +38,6 @@ _MAX_CHARS = 200  # of an answer that stands alone
 class Table:
     """A title, the names of the columns, and the rows."""
 
-    kind: ClassVar[str] = "table"
     title: str
     columns: list[str]
     rows: list[list[str]]

@@ -2,10 +2,10 @@
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any, ClassVar
+from typing import Any
 
 from markupsafe import Markup
 
@@ -20,7 +20,6 @@ _FEW = 12  # marks of a plot that are described in words
 class Heading:
     """A heading within a section."""
 
-    kind: ClassVar[str] = "heading"
     text: str
 
 
@@ -28,7 +27,6 @@ class Heading:
 class Paragraph:
     """A paragraph of plain text."""
 
-    kind: ClassVar[str] = "paragraph"
     text: str
 
 
@@ -36,7 +34,6 @@ class Paragraph:
 class Facts:
     """Names and values."""
 
-    kind: ClassVar[str] = "facts"
     rows: Sequence[tuple[str, str]]
 
 
@@ -44,7 +41,6 @@ class Facts:
 class Plot:
     """A plot (Vega-Lite) and the table of its data."""
 
-    kind: ClassVar[str] = "plot"
     name: str
     """Name of its file, unique on a page."""
     title: str
@@ -72,7 +68,6 @@ class Example:
 class Examples:
     """Some examples under a title."""
 
-    kind: ClassVar[str] = "examples"
     title: str
     examples: Sequence[Example]
 
@@ -81,7 +76,6 @@ class Examples:
 class Search:
     """Neighbours of the word that a reader types."""
 
-    kind: ClassVar[str] = "search"
     name: str
     """Unique on a page."""
     columns: Sequence[str]
@@ -122,7 +116,7 @@ class Page:
     title: str
     about: str
     sections: Sequence[Section]
-    missing: Sequence[Missing] = field(default=())
+    missing: Sequence[Missing] = ()
 
     def plots(self) -> list[Plot]:
         """The plots of all sections, in order."""
@@ -137,7 +131,7 @@ def html(page: Page, version: str, picture: Callable[[Plot], str]) -> str:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"harmless": _harmless, "hash": _hash}
+    environment.filters |= {"harmless": _harmless, "hash": _hash, "kind": lambda block: type(block).__name__}
     assets = {"css": Markup(_asset("page.css")), "js": Markup(_asset("scheme.js") + _asset("page.js"))}
     template = environment.from_string(_asset("page.html.j2"))
     written = template.render(page=page, version=version, picture=lambda plot: Markup(picture(plot)), **assets)

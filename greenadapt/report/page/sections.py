@@ -1,7 +1,7 @@
 """The sections of the page: corpus, words, vectors, tasks, examples and costs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any
 
@@ -419,7 +419,7 @@ class TaskGroup:
     models: Sequence[TunedModel]
     base: str | None = None
     """The model that the others are compared with."""
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
 
 
 def tasks_section(groups: Sequence[TaskGroup]) -> Section:
