@@ -758,17 +758,6 @@ NOT_WITH_ADD_TO = ("out", "sampling", "cache_memory")
 """Options without effect under ``--add-to``, where each task is trained alone and added to a shared encoder."""
 
 
-def preset_settings(name: str | None, *, many: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The settings of ``TrainConfig`` and ``SamplingConfig`` in the preset ``name``, for several tasks on one encoder
-    or for a single task; ``None`` has no settings. Raises ``UsageError`` for a name other than ``paper``.
-    """
-    if name is None:
-        return {}, {}
-    if name != "paper":
-        raise UsageError(f"--preset is {name!r}, must be paper")
-    return (PALS_PAPER, PALS_PAPER_SAMPLING) if many else (PAPER, {})
-
-
 @dataclass(frozen=True)
 class RunConfig(Checked):
     """How training runs on its machine.

@@ -19,7 +19,6 @@ from greenadapt.cli.options import (
     FIELDS,
     PAPER_VALUES,
     PRESET,
-    Preset,
     as_shown,
     command_words,
     full_help_option,
@@ -177,7 +176,7 @@ class _Command(_WithFullHelp, TyperCommand):
         preset = settings.get(PRESET)
         if named := values.get(PRESET):
             preset = Setting(named, f"--{PRESET} {named}", "", False)
-        if preset and preset.value == Preset.paper:
+        if preset and preset.value == "paper":
             paper: dict[str, str] = getattr(self.callback, PAPER_VALUES)
             of_paper = {name: replace(preset, value=value, source=PRESET) for name, value in paper.items()}
             settings = of_paper | settings

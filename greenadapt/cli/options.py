@@ -8,7 +8,6 @@ from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import MISSING, replace
-from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, signature
 from itertools import chain
@@ -106,12 +105,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 PRESET = "preset"
-
-
-class Preset(StrEnum):
-    """Settings of a paper."""
-
-    paper = "paper"
+Preset = Literal["paper"]
 
 
 _PRESET = Parameter(

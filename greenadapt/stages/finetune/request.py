@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from greenadapt.config import (
     CHOSEN_FOR_ENTITIES,
     CHOSEN_FOR_TRAINING,
     NOT_WITH_ADD_TO,
+    PALS_PAPER,
+    PALS_PAPER_SAMPLING,
+    PAPER,
     AdapterConfig,
     MemoryConfig,
     NumberOfSeeds,
@@ -26,7 +29,6 @@ from greenadapt.config import (
     SamplingConfig,
     TaskConfig,
     TrainConfig,
-    preset_settings,
 )
 from greenadapt.corpus.opening import refuse_read_once, require_source
 from greenadapt.errors import InputError, UsageError, counted
@@ -324,7 +326,7 @@ class FinetuneArguments:
     adapter: AdapterConfig
     sampling: SamplingConfig
     training: TrainConfig
-    preset: str | None
+    preset: Literal["paper"] | None
     memory: str | None
     memory_config: MemoryConfig
     run: RunConfig
@@ -336,7 +338,6 @@ class FinetuneArguments:
     def check(self, refuse: Refuse) -> None:
         """Raise ``UsageError`` for arguments that exclude each other, before any work."""
         check_value("--seeds", self.seeds, NumberOfSeeds)
-        self._presets()
         if self.tasks is None:
             refuse(_OF_MANY_TASKS, "is for tasks that share an encoder: use it with --tasks, or leave it out")
             if "task" not in self.explicit:
@@ -385,9 +386,11 @@ class FinetuneArguments:
 
     def _presets(self) -> tuple[Json, Json]:
         """The settings of training and of sampling that the preset changes."""
+        if self.preset is None:
+            return {}, {}
+        of_paper = (PAPER, {}) if self.tasks is None else (PALS_PAPER, PALS_PAPER_SAMPLING)
         training, sampling = (
-            {name: value for name, value in settings.items() if name not in self.explicit}
-            for settings in preset_settings(self.preset, many=self.tasks is not None)
+            {name: value for name, value in settings.items() if name not in self.explicit} for settings in of_paper
         )
         return training, sampling
 
