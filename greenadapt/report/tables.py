@@ -279,14 +279,6 @@ class AnswerLines:
     lines: tuple[Marked, ...]
 
 
-@dataclass(frozen=True)
-class ChangedAnswers:
-    """Questions to which two models have different answers."""
-
-    title: str
-    questions: tuple[AnswerLines, ...]
-
-
 def printable(text: str) -> str:
     """``text`` on one line, with single spaces, and harmless to a terminal.
 
@@ -353,15 +345,15 @@ def changed_words(comparison: Json) -> str:
     return f"{words}: {better} better, {worse} worse, {equal} equal in F1"
 
 
-def changes(comparison: Json) -> list[ChangedAnswers]:
-    """The questions with the largest gains and losses, or the first questions whose answer changed."""
+def changes(comparison: Json) -> dict[str, list[AnswerLines]]:
+    """The questions with the largest gains and losses, or the first questions whose answer changed, by title."""
     titles = {"best": "Largest gains in F1", "worst": "Largest losses in F1", "first": "The first that changed"}
     name = _names(comparison["models"])[-1:]
-    return [
-        ChangedAnswers(title, tuple(_changed(change, *name) for change in comparison[key]))
+    return {
+        title: [_changed(change, *name) for change in comparison[key]]
         for key, title in titles.items()
         if comparison.get(key)
-    ]
+    }
 
 
 def _in_sentence(row: Json) -> Marked:

@@ -589,9 +589,9 @@ def print_summary(summary: Json) -> None:
     comparison = summary["comparison"]
     print_tables(comparison_tables(comparison))
     print_lines([changed_words(comparison), ""])
-    for group in changes(comparison):
-        print_lines([group.title, ""])
-        for question in group.questions:
+    for title, questions in changes(comparison).items():
+        print_lines([title, ""])
+        for question in questions:
             _print_marked(question)
 
 
