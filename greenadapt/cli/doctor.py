@@ -100,8 +100,5 @@ def _check(command: Any, parameter: Any, setting: Setting) -> None:
             field.option.parse(value, setting.location)
         elif field is not None:
             TypeAdapter(field.kind).validate_python(value)
-    except typer.BadParameter as error:
-        reason = f", must be {allowed(field.kind)}" if field else f": {error.message}"
-        raise UsageError(problem + reason) from None
-    except ValidationError:
-        raise UsageError(f"{problem}, must be {allowed(field.kind)}") from None
+    except (typer.BadParameter, ValidationError) as error:
+        raise UsageError(problem + (f", must be {allowed(field.kind)}" if field else f": {error}")) from None

@@ -128,13 +128,8 @@ def _argument(corpus: Parameter | None) -> list[Parameter]:
 
 def _common(parameters: Iterable[Parameter]) -> list[Parameter]:
     """The options of every command; without -q if one of its other ``parameters`` has this name."""
-    used_names = {
-        name
-        for parameter in parameters
-        for mark in _marks(parameter)
-        for name in getattr(mark, "param_decls", None) or ()
-    }
-    quiet = "--quiet" if "-q" in used_names else "--quiet -q"
+    marks = chain.from_iterable(map(_marks, parameters))
+    quiet = "--quiet" if any("-q" in (getattr(mark, "param_decls", None) or ()) for mark in marks) else "--quiet -q"
     verbose = "Also print what is read, which results are used and why a stage runs, on stderr."
     config = "File (.toml) that sets options [default: $GREENADAPT_CONFIG, else no file]."
     options: dict[str, tuple[Any, Any, str, str]] = {
