@@ -49,9 +49,8 @@ def describe(result: Result) -> dict[str, Any]:
     }
 
 
-def print_results(results: Iterable[Result], as_json: bool) -> None:
+def print_results(results: Sequence[Result], as_json: bool) -> None:
     """Print the last result as JSON, with the earlier ones under ``stages``, or unless ``--quiet`` all as text."""
-    results = list(results)
     if as_json:
         last = describe(results[-1])
         if len(results) > 1:
@@ -59,7 +58,7 @@ def print_results(results: Iterable[Result], as_json: bool) -> None:
         print_json(last)
         return
     if not output().quiet:
-        recipe = (results[-1].manifest.facts.get("rows") or {}).get("recipe", MAP) if results else MAP
+        recipe = (results[-1].manifest.facts.get("rows") or {}).get("recipe", MAP)
         print_text(line for result in results for line in _lines(result, judges_map=recipe == MAP))
 
 
@@ -71,7 +70,7 @@ def _lines(result: Result, *, judges_map: bool) -> list[str]:
     heldout = (manifest.facts.get("heldout") or {}).get("figures")
     quality = [_quality(heldout)] if heldout and judges_map else []
     rows = manifest.facts.get("rows")
-    quality += [_recipes(rows)] if isinstance(rows, dict) and rows["heldout"] and not judges_map else []
+    quality += [_recipes(rows)] if rows and rows["heldout"] and not judges_map else []
     if pieces := manifest.facts.get("pieces_per_word"):
         quality.append(f"  pieces per word of the text: {pieces['before']:.2f} before, {pieces['after']:.2f} now")
     return [f"{manifest.stage}: {status}; {counts_in_words(manifest.counts)}", *quality, f"  {result.path}"]
@@ -215,8 +214,7 @@ def _name(row: Json, root: Path | None) -> str:
         return f"{row['stage']} {_from_home(row['folder'])}"
     if root is not None:
         return str(row["stage"]) + (f"@{row['variant']}" if row["variant"] else "")
-    name = Path(row["folder"]).name
-    return name if name == row["stage"] else f"{row['stage']} {name}"
+    return _named(row)
 
 
 def _from_home(folder: str) -> str:
@@ -318,10 +316,7 @@ def print_costs(rows: Sequence[Json]) -> None:
 
 
 def _print_stages(title: str, rows: Sequence[Json]) -> None:
-    rows = [{**row, "stage": _named(row)} for row in rows]
-    names = ("seconds", "cpu_seconds", "energy_kwh", "co2_kg", "usd_low", "usd_high")
-    total: Json = {name: sum(row[name] for row in rows) for name in names}
-    total |= {"peak_memory_bytes": max(row["peak_memory_bytes"] for row in rows), "stage": "all"}
+    named = [{**row, "stage": _named(row)} for row in rows]
     table = [
         [
             row["stage"],
@@ -332,7 +327,7 @@ def _print_stages(title: str, rows: Sequence[Json]) -> None:
             f"{_small(row['co2_kg'] * 1000)} g",
             f"${row['usd_low']:.4f}-{row['usd_high']:.4f}" if row["usd_high"] >= 1e-4 else "under $0.0001",
         ]
-        for row in [*rows, total]
+        for row in [*named, {**total(rows).as_dict(), "stage": "all"}]
     ]
     print_table(title, ["stage", "time", "CPU time", "memory", "energy", "CO2", "cloud price"], table)
 
