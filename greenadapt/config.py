@@ -929,15 +929,6 @@ class RetrievalConfig(Checked):
     def n_passages(self) -> int:
         return 10 if self.passages is None else self.passages
 
-    @property
-    def is_weighed(self) -> bool:
-        return self.search_weight != RetrievalConfig.search_weight
-
-    def check_index(self, index: str | None) -> None:
-        """Raise ``UsageError`` if ``by`` is set although there is no ``index``."""
-        if index is None and self.by != RetrievalConfig.by:
-            raise UsageError("--by is for an index", "give --index")
-
 
 @dataclass(frozen=True)
 class ServeConfig(Checked):

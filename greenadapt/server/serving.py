@@ -49,7 +49,6 @@ class ServeRequest:
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
 
     def __post_init__(self) -> None:
-        self.retrieval.check_index(self.index)
         passages, limit = self.retrieval.n_passages, self.config.max_queue
         if self.index is not None and passages > limit:
             raise UsageError(f"--passages is {passages} and --max-queue {limit}: no question would ever fit")

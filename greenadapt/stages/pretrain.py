@@ -28,7 +28,7 @@ from greenadapt.corpus.readers import CorpusReader, open_corpus
 from greenadapt.corpus.recipes import Recipe, find_recipe
 from greenadapt.corpus.text import Document
 from greenadapt.errors import InputError, UsageError, counted, require_torch
-from greenadapt.models.memory.choice import MemoryChoice, check_memory
+from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import Progress
 from greenadapt.stages.finetune.train import Build, run_together, start_machine
 from greenadapt.stages.session import PRETRAIN, Session, commands_of, data_name
@@ -76,13 +76,8 @@ class PretrainRequest:
             raise UsageError(
                 "standard input is given twice, and can only be read once", "give a file in place of one -"
             )
-        check_memory(self.memory, self.memory_config, self.run)
         if self.training.agreement:
             raise UsageError("--agreement is for tasks: the masks of both tokenizations differ", "leave it out")
-        if self.run.cache_memory:
-            raise UsageError(
-                "--cache-memory does not work here: other pieces are masked in every epoch", "leave it out"
-            )
         if self.memory_config.strategy == "logits":
             raise UsageError(
                 "--strategy logits adds the logits of a task's head", "use another strategy in pre-training"

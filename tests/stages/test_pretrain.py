@@ -143,9 +143,6 @@ def test_memory_and_what_it_needs(tiny_model: TinyModel, tmp_path: Path) -> None
     ("changes", "message"),
     [
         ({"texts": ()}, "nothing to train on"),
-        ({"memory_config": MemoryConfig("single")}, "settings of a memory, but no memory"),
-        ({"run": RunConfig(cache_memory=True)}, "--cache-memory, but no memory"),
-        ({"memory": "x", "run": RunConfig(cache_memory=True)}, "other pieces are masked in every epoch"),
         ({"memory": "x", "memory_config": MemoryConfig("logits")}, "--strategy logits"),
         ({"memory": "x", "config": replace(CONFIG, only_new_rows=True)}, "--only-new-rows does not train a memory"),
         (

@@ -181,8 +181,8 @@ class QaRequest:
     """The search for paragraphs, in an index or in contexts."""
 
     def __post_init__(self) -> None:
-        self.retrieval.check_index(self.sources.index)
-        if self.sources.index is None and self.retrieval.passages is None and self.retrieval.is_weighed:
+        is_weighed = self.retrieval.search_weight != RetrievalConfig.search_weight
+        if self.sources.index is None and self.retrieval.passages is None and is_weighed:
             raise UsageError("--search-weight is for paragraphs", "give --passages or --index")
         for name in ("pool", "margin"):
             if self.compare is not None and getattr(self.reading, name) is not None:

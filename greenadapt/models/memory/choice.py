@@ -11,7 +11,7 @@ from greenadapt.checkpoints.layout import MEMORY_FILE, MEMORY_FOLDER, MULTITASK_
 from greenadapt.checkpoints.provenance import check_model, model_input, read_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_local_model, find_model
-from greenadapt.config import MemoryConfig, RunConfig, Strategy
+from greenadapt.config import MemoryConfig, Strategy
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.storage.files import Json
@@ -140,16 +140,6 @@ def _check_parsed(sources: _Ranges, targets: tuple[int, ...], config: MemoryConf
             f"--memory-source has {longest[0]}-{longest[-1]}, --strategy {config.strategy} takes one state per layer",
             "name one state, or use --strategy gated or chunk",
         )
-
-
-def check_memory(memory: str | None, config: MemoryConfig, run: RunConfig) -> None:
-    """Raise ``UsageError`` if settings of a memory conflict, or have no memory."""
-    if memory is None and config != MemoryConfig():
-        raise UsageError("settings of a memory, but no memory", "give the general model with --memory")
-    if run.cache_memory and memory is None:
-        raise UsageError("--cache-memory, but no memory", "give the general model with --memory")
-    if run.cache_memory and not config.frozen:
-        raise UsageError("--cache-memory needs a frozen general model", "leave out --unfreeze-memory")
 
 
 @dataclass(frozen=True)

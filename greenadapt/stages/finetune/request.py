@@ -35,7 +35,7 @@ from greenadapt.errors import InputError, UsageError, counted
 from greenadapt.fields import check_value, option_fields
 from greenadapt.inference.entries import read_entries
 from greenadapt.inference.search.paragraphs import sentence_gaps
-from greenadapt.models.memory.choice import MemoryChoice, check_memory
+from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import PrefixedProgress, Progress, Silent
 from greenadapt.stages.session import Session, adapted_model
 from greenadapt.storage.files import Json
@@ -205,7 +205,9 @@ class FinetuneRequest:
             )
 
     def __post_init__(self) -> None:
-        check_memory(self.memory, self.memory_config, self.run)
+        if self.run.cache_memory and (self.memory is None or not self.memory_config.frozen):
+            hint = "give it with --memory, and leave out --unfreeze-memory"
+            raise UsageError("--cache-memory needs a frozen general model", hint)
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise UsageError("need at least one seed, without repetition", "give --seeds 1 or more")
         for seed in self.seeds:
