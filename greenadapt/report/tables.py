@@ -23,8 +23,9 @@ _PART_COUNTS = ("support", "questions")
 _PARTS = {"by_type": "type", "by_class": "class"}
 """Name in a ``scores.json`` → the kind of the parts whose scores it has."""
 _ANSWERS = {"has_answer": "has answer", "no_answer": "no answer"}
-_TASKS = {"ner": "NER", "qa": "question answering"}
-_SCORES = {"f1": "F1", "macro_f1": "macro F1", "pearson": "points of Pearson's correlation"}
+TASK_NAMES = {"ner": "NER", "classification": "classification", "qa": "question answering"}
+SCORE_NAMES = {"f1": "F1", "macro_f1": "macro F1", "pearson": "points of Pearson's correlation"}
+"""Names in running text; other scores are called as they are."""
 _NOT_SHARES = frozenset({"mse"})
 _KINDS = {"test": "test", "dev": "development"}
 _TEXTS = {"heldout": "held-out text", "general": "general text"}
@@ -63,7 +64,7 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
         if not all(name in seed for seed in scores["seeds"]):
             continue
         seeds = {"model" if seed["seed"] is None else f"seed {seed['seed']}": seed[name] for seed in scores["seeds"]}
-        title = f"{task_name(scores['task'])}, {label}, in percent"
+        title = f"{TASK_NAMES[scores['task']]}, {label}, in percent"
         if len(next(iter(seeds.values())).get("views", {})) > 1:
             title += f", by the logits of {VIEW_NAMES[scores['pool']]}"
         tables.append(_by_seed(title, scores["main"], seeds))
@@ -74,16 +75,6 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
 def figure(share: float | None) -> str:
     """A share in percent, nothing for ``None``."""
     return "" if share is None else rounded(share, 2, percent=True)
-
-
-def score_name(name: str) -> str:
-    """The name of a score, or of its points, in running text."""
-    return _SCORES.get(name, name)
-
-
-def task_name(name: str) -> str:
-    """The name of a task in running text."""
-    return _TASKS.get(name, name)
 
 
 def signed(share: float | None) -> str:
@@ -120,7 +111,7 @@ def assessment(result: Json) -> list[str]:
 
 def _with_ends(result: Json, row: Json) -> str:
     difference, low, high = (rounded(row[name], 1, percent=True, signed=True) for name in ("difference", "low", "high"))
-    return f"{difference} {score_name(result['main'])} ({low} to {high})"
+    return f"{difference} {SCORE_NAMES.get(result['main'], result['main'])} ({low} to {high})"
 
 
 def _by_seed(title: str, main: str, seeds: Mapping[str, Json]) -> Table:
@@ -444,14 +435,9 @@ MAP = "map"
 ADVICE = "more text helps most, then more --epochs of w2v"
 
 
-def explains_nothing(figures: Json) -> bool:
-    """Whether the mean of the held-out words' rows is closer to these rows than the mapped vectors are."""
-    return bool(figures["r2"] < 0)
-
-
 def r2_text(figures: Json) -> str:
     """The explained share of the variance, with a remark if it is below 0."""
-    return f"R² {figures['r2']:.3f}{' (under 0: it explains nothing)' if explains_nothing(figures) else ''}"
+    return f"R² {figures['r2']:.3f}{' (under 0: it explains nothing)' if figures['r2'] < 0 else ''}"
 
 
 def figures_of(rows: Json | None, heldout: Json) -> Json | None:
@@ -475,7 +461,7 @@ def rows_warning(figures: Json | None, recipe: str = MAP) -> str:
         return ""
     n = figures["n_heldout"]
     if recipe == MAP:
-        if not explains_nothing(figures):
+        if figures["r2"] >= 0:
             return ""
         return (
             f"on {n:,} held-out words R² is {figures['r2']:.3f}, under 0: the map explains nothing, and the mean of "

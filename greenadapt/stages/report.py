@@ -47,7 +47,7 @@ from greenadapt.report.page.sections import (
     tasks_section,
     words_section,
 )
-from greenadapt.report.tables import MAP, task_name
+from greenadapt.report.tables import MAP, TASK_NAMES
 from greenadapt.stages.expand import N_COUNTED
 from greenadapt.stages.finetune.compare import read_predictions, statistics_of
 from greenadapt.stages.finetune.train import read_scores
@@ -405,19 +405,17 @@ class _Report:
     def _space(self) -> list[Section]:
         maps = []
         for result in self._of(ALIGN):
-            heldout = result.manifest.facts["heldout"]
-            config, overlap = result.manifest.config, result.manifest.counts["overlap"]
+            heldout, method = result.manifest.facts["heldout"], result.manifest.config["method"]
             name = "the map" if len(self._of(ALIGN)) == 1 else self.names[result.folder]
-            maps.append(MapData(name, config["method"], overlap, heldout["figures"], heldout.get("note", "")))
+            maps.append(MapData(name, method, heldout["figures"] or {}, heldout.get("note", "")))
         for model in self.adapted:
-            manifest = model.result.manifest
             prefix = "" if len(self.adapted) == 1 else f"{model.name}, "
-            row_facts = manifest.facts["rows"]
+            row_facts = model.result.manifest.facts["rows"]
             for recipe, figures in row_facts["heldout"].items():
                 if recipe == MAP and self._of(ALIGN):  # its figures are there already
                     continue
                 name = f"{prefix}--rows {recipe}{' (the new rows)' if recipe == row_facts['recipe'] else ''}"
-                maps.append(MapData(name, recipe, manifest.counts["overlap"], figures))
+                maps.append(MapData(name, recipe, figures))
         rows = [model.rows_data() for model in self.adapted]
         return [space_section(maps, rows)] if maps or rows else []
 
@@ -476,7 +474,7 @@ def _group(results: list[Result], names: dict[Path, str], number: int) -> TaskGr
     if is_multitask(first.folder):
         return TaskGroup(f"Several tasks: {models[0].name}", str(number), models)
     test = first.manifest.inputs.get("test")
-    title = task_name(first.manifest.facts["task"])
+    title = TASK_NAMES[first.manifest.facts["task"]]
     if test is None:
         notes = ["There was no test set (finetune --test)."]
         return TaskGroup(f"{title}, not tested", str(number), models, notes=notes)

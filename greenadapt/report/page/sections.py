@@ -12,11 +12,10 @@ from greenadapt.errors import as_percent, counted
 from greenadapt.report.page.blocks import Block, Example, Examples, Facts, Heading, Paragraph, Search, Section
 from greenadapt.report.page.charts import Axis, Rows, bars, intervals, lines, scatter
 from greenadapt.report.tables import (
+    SCORE_NAMES,
     Table,
-    explains_nothing,
     loss_tables,
     parts_over_seeds,
-    score_name,
     score_tables,
     signed,
 )
@@ -65,11 +64,6 @@ class PieceCounts:
     before: Array
     """For k = 0, 1, …: how often words of k pieces occur in the text."""
     after: Array
-
-    @staticmethod
-    def mean(counts: Array) -> float:
-        """Pieces per word."""
-        return float((np.arange(len(counts)) * counts).sum() / max(int(counts.sum()), 1))
 
 
 @dataclass(frozen=True)
@@ -123,7 +117,7 @@ def pieces_section(models: Sequence[PieceCounts]) -> Section:
 
 
 def _pieces(counts: PieceCounts, name: str) -> list[Block]:
-    before, after = PieceCounts.mean(counts.before), PieceCounts.mean(counts.after)
+    before, after = (float((np.arange(len(n)) * n).sum() / max(int(n.sum()), 1)) for n in (counts.before, counts.after))
     rows = []
     for k in range(1, _MOST_FREQUENT + 1):
         label, end = (f"{k}", k + 1) if k < _MOST_FREQUENT else (f"{_MOST_FREQUENT} or more", None)
@@ -251,9 +245,8 @@ class MapData:
 
     name: str
     method: str
-    n_overlap: int
-    figures: Json | None
-    """The manifest's ``HeldOut``; ``None`` if it could not be measured."""
+    figures: Json
+    """The manifest's ``HeldOut``; empty if it could not be measured."""
     note: str = ""
 
 
@@ -294,7 +287,7 @@ def space_section(maps: list[MapData], models: list[RowsData]) -> Section:
     measured = [item for item in maps if item.figures]
     if measured:
         blocks.append(_quality(measured))
-        if any(explains_nothing(item.figures or {}) for item in measured):
+        if any(item.figures["r2"] < 0 for item in measured):
             blocks.append(
                 Paragraph(
                     "R² under 0 means that the mean row would be closer to the held-out rows than these are; the "
@@ -313,7 +306,7 @@ def space_section(maps: list[MapData], models: list[RowsData]) -> Section:
 def _quality(maps: list[MapData]) -> Block:
     rows = []
     for item in maps:
-        figures = item.figures or {}
+        figures = item.figures
         nearest, csls = figures["base_rows"]["cosine"], figures["base_rows"]["csls"]
         shares = (nearest["precision_at_1"], nearest["precision_at_10"], csls["precision_at_10"])
         fit = [
@@ -331,7 +324,7 @@ def _quality(maps: list[MapData]) -> Block:
 def _cosines_by_count(maps: list[MapData]) -> list[Block]:
     rows = []
     for item in maps:
-        bands = (item.figures or {})["by_count"]
+        bands = item.figures["by_count"]
         for band, after in zip(bands, [*bands[1:], None], strict=True):
             if band["precision_at_10"] is not None:
                 label = f"{band['min_count']:,} to {after['min_count'] - 1:,}" if after else f"{band['min_count']:,} up"
@@ -452,13 +445,14 @@ def _compared(group: TaskGroup) -> list[Block]:
     """The main score of each model, if it has one."""
     rows = []
     for model in group.models:
-        main = model.scores.get("main")
-        value = model.scores.get("mean", {}).get(main)
+        value = model.scores.get("mean", {}).get(model.scores.get("main"))
         if value is not None:
             rows.append({"model": model.name, "score": value, "low": model.low, "high": model.high})
     if not rows:
         return []
-    main, n_seeds = score_name(group.models[0].scores["main"]), len(group.models[0].scores["seeds"])
+    scores = group.models[0].scores
+    name: str = scores["main"]
+    main, n_seeds = SCORE_NAMES.get(name, name), len(scores["seeds"])
     value = Axis("score", main, ".2%", zero=False)
     ends = Axis("low", "from", ".2%"), Axis("high", "to", ".2%")
     title = f"{main} on the test set" + (f", mean of {n_seeds} seeds" if n_seeds > 1 else "")
