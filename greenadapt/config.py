@@ -192,9 +192,7 @@ class TextLimits(Checked):
     max_word_chars: Annotated[Count, _WORD_CHARS] = 1_000_000
     max_compression: Annotated[Count, _COMPRESSION] = 200
     option: str = "--max-document-bytes"
-    """The option that raises ``max_document_bytes``, empty if there is none; ``within`` may change it."""
-    compression_option: str = "--max-compression"
-    """The option that raises ``max_compression``, empty if there is none."""
+    """The option that raises ``max_document_bytes``, which ``within`` may change; empty if no option raises a limit."""
 
     def within(self, max_memory: int) -> "TextLimits":
         """Lower ``max_document_bytes`` so that a document can be read in ``max_memory`` bytes."""

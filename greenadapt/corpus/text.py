@@ -24,7 +24,7 @@ _LINES_CHECKED = 100
 """Lines in which a NUL byte means a binary file; in later lines it is noise."""
 _TEXT = re.compile(rb"\S")
 _LINE_END, _PARAGRAPH_END = re.compile(rb"\n"), re.compile(rb"\n[^\S\n]*\n")
-UNALTERABLE = TextLimits(option="", compression_option="")
+UNALTERABLE = TextLimits(option="")
 """Limits that no option can change."""
 _BOM = b"\xef\xbb\xbf"
 
@@ -297,7 +297,7 @@ class _Unpacked(io.RawIOBase):
         self._n += read
         times = self._limits.max_compression
         if self._n > max(ALWAYS_UNPACKED, times * self._packed.n):
-            option = f"raise {self._limits.compression_option}, or " if self._limits.compression_option else ""
+            option = "raise --max-compression, or " if self._limits.option else ""
             raise InputError(
                 f"{self._name}: {byte_size(self._packed.n)} unpack to over {byte_size(self._n)}, more than "
                 f"{times:,} times as much",
