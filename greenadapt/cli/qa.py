@@ -134,7 +134,9 @@ def qa(
         option_checks.refuse(ctx, ["format", "field", "sample_by"], f"is for documents, not for {source}: leave it out")
         read = TextOptions()
     if out is None:
-        _refuse_options_of_out(ctx, options)
+        option_checks.refuse(ctx, ["force"], "replaces a result, but nothing is saved without --out: leave it out")
+        if options.dry_run:
+            raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
 
     from greenadapt.cli.output.console import make_progress, print_json, say_loading
 
@@ -175,12 +177,6 @@ def qa(
         print_summary(summary)
     elif summary:
         print_json(summary)
-
-
-def _refuse_options_of_out(ctx: typer.Context, options: SessionOptions) -> None:
-    option_checks.refuse(ctx, ["force"], "replaces a result, but nothing is saved without --out: leave it out")
-    if options.dry_run:
-        raise UsageError("--dry-run says what would be written, and nothing is without --out", "leave it out")
 
 
 def _save_answers(session: "Session", request: "QaRequest", scorer: "_ScorerFiles", *, as_json: bool) -> None:

@@ -55,6 +55,7 @@ def _file_settings(path: Path, commands: Mapping[str, Any], key: str) -> dict[st
     options = {name: options_of(command) for name, command in commands.items()}
     shared = {name: value for name, value in content.items() if not isinstance(value, dict)}
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
+    by_option(shared, str(path))
     for name in shared:
         _require_known(_key(name), set().union(*options.values()), "key", str(path), "no command has the option")
     for command, table in tables.items():
@@ -62,8 +63,6 @@ def _file_settings(path: Path, commands: Mapping[str, Any], key: str) -> dict[st
         for name in table:
             reason = f"greenadapt {command.replace('-', ' ')} has no option"
             _require_known(_key(name), options[command], "key", f"{path}, [{command}]", reason)
-    by_option(shared, str(path))
-    for command, table in tables.items():
         by_option(table, f"{path}, [{command}]")
     settings = {}
     for is_for_all, table, prefix in ((True, shared, ""), (False, tables.get(key, {}), f"[{key}] ")):
@@ -201,19 +200,18 @@ def _from_environment(parameter: Any, text: str, name: str) -> str | list[str] |
 
 
 def _from_toml(parameter: Any, value: Any, location: str) -> str | list[str] | bool:
-    if isinstance(value, bool) or parameter.is_flag:
-        if not (isinstance(value, bool) and parameter.is_flag):
-            expected = "true or false" if parameter.is_flag else "text or a number"
-            raise UsageError(f"{location} is {_format_value(value)}, must be {expected}")
+    if parameter.is_flag:
+        if not isinstance(value, bool):
+            raise UsageError(f"{location} is {_format_value(value)}, must be true or false")
         return value
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in values):
         raise UsageError(f"{location} is {_format_value(value)}, must be text or a number")
     if isinstance(value, list) and not parameter.multiple:
         raise UsageError(f"{location} has {len(value)} values, takes one", "write it as on the command line")
-    if not all(str(item) for item in values):
-        raise UsageError(f"{location} is empty", "give it a value, or leave it out")
     texts = [str(item) for item in values]
+    if not all(texts):
+        raise UsageError(f"{location} is empty", "give it a value, or leave it out")
     return texts if parameter.multiple else texts[0]
 
 
