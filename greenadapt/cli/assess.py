@@ -31,14 +31,13 @@ Model = Annotated[
 Base = Annotated[
     str | None, basic("--base", "Compare with this model [default: the one that was adapted].", Panel.COMPARISON)
 ]
-_SPLIT = ("folds", "seeds", "seed")
 _NO_DEV = ("pool", "keep", "patience")
 _CHOSEN = CHOSEN_FOR_TRAINING - {*_NO_DEV}
 _SPREAD = ("cluster", "cores_each", "gpus_each")
 _RUN = ("max_tokens", "checkpoint_steps", "compile")
 _OF_LABELS = (
     *(field.parameter for config in (TaskConfig, TrainConfig) for field in option_fields(config).values()),
-    *(*_SPLIT, *_RUN, *_SPREAD, "base", "out", "force"),
+    *(*_RUN, *_SPREAD, "folds", "seeds", "seed", "base", "out", "force"),
 )
 """The parameters of cross-validation only."""
 

@@ -291,8 +291,6 @@ def _with_sentence(text: str, sentence: str) -> str:
     return f"{sentences.removesuffix('.')}. {sentence}{bracket}{notes.removesuffix('.')}"
 
 
-COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
-"""The running command, as recorded in results."""
 _WORDS: ContextVar[Mapping[str, list[str]]] = ContextVar("words")
 """The words of the running command by parameter; those of its name are at ""."""
 PLAN: ContextVar["DryRunPlan | None"] = ContextVar("plan", default=None)
@@ -301,7 +299,7 @@ _NOT_RECORDED = {"workspace", "force", "as_json", "quiet", "verbose", "log_forma
 
 
 def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
-    """Record the command of ``ctx`` in ``COMMAND``: ``values`` by parameter, in ``order``.
+    """Keep the command of ``ctx`` for ``command_line``: ``values`` by parameter, in ``order``.
 
     It includes values from a file or the environment, so that it makes the same result elsewhere.
     """
@@ -320,13 +318,18 @@ def remember(ctx: Any, values: Mapping[str, Any], order: Iterable[Any]) -> None:
         else:
             options[parameter.name] = [word for item in words for word in (_long(parameter.opts), item)]
     out = {"out": ["--out", "FOLDER"]} if values.get("out") is not None else {}
-    _keep({"": command_words(ctx), **arguments, **options, **out})
+    _WORDS.set({"": command_words(ctx), **arguments, **options, **out})
 
 
 def forget(names: Iterable[str]) -> None:
-    """Remove parameters from ``COMMAND``."""
+    """Remove parameters from ``command_line``."""
     forgotten = set(names)
-    _keep({name: words for name, words in _WORDS.get().items() if name not in forgotten})
+    _WORDS.set({name: words for name, words in _WORDS.get().items() if name not in forgotten})
+
+
+def command_line() -> str:
+    """The running command, as recorded in results."""
+    return shlex.join(["greenadapt", *chain.from_iterable(_WORDS.get().values())])
 
 
 def command_words(ctx: Any) -> list[str]:
@@ -336,11 +339,6 @@ def command_words(ctx: Any) -> list[str]:
         words.insert(0, ctx.info_name)
         ctx = ctx.parent
     return words
-
-
-def _keep(words: Mapping[str, list[str]]) -> None:
-    _WORDS.set(words)
-    COMMAND.set(shlex.join(["greenadapt", *chain.from_iterable(words.values())]))
 
 
 def _format_value(value: str) -> str:
@@ -465,7 +463,7 @@ def start_output(ctx: typer.Context) -> None:
     show_details()
     from greenadapt import __version__
 
-    write_message("debug", f"greenadapt {__version__}: {COMMAND.get()}")
+    write_message("debug", f"greenadapt {__version__}: {command_line()}")
     for setting in used_settings(ctx).values():
         value = str(setting.value).lower() if isinstance(setting.value, bool) else setting.value
         write_message("debug", f"set {setting.location}: {value}")
@@ -486,4 +484,4 @@ def make_session(options: SessionOptions, **overrides: Any) -> "Session":
         if not ALARM:
             raise UsageError("--max-time needs the signal SIGALRM, which this system does not have", "leave it out")
         limit_time(options.max_time, is_alone=launched_processes()[1] == 1)
-    return Session.of(options, make_progress(), command=COMMAND.get(), plan=PLAN.get())
+    return Session.of(options, make_progress(), command=command_line(), plan=PLAN.get())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from greenadapt.cli.options import COMMAND
+from greenadapt.cli.options import command_line
 from tests.support.pages import GROUP
 
 
@@ -32,4 +32,4 @@ def test_recorded_command(command: str, recorded: str, tmp_path: Path, monkeypat
     name, *words = shlex.split(command)
     context = GROUP.make_context("greenadapt", [name, *words])
     GROUP.get_command(context, name).make_context(name, words, parent=context)
-    assert COMMAND.get() == f"greenadapt {name} {recorded}"
+    assert command_line() == f"greenadapt {name} {recorded}"

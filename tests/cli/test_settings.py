@@ -9,7 +9,7 @@ import typer.main
 
 import greenadapt
 from greenadapt.cli import app
-from greenadapt.cli.options import COMMAND
+from greenadapt.cli.options import command_line
 from greenadapt.cli.settings import commands_of, find_settings, options_of, unknown_variables, variable
 from tests.conftest import Run, last_line
 
@@ -61,8 +61,8 @@ def test_the_corpus_as_an_argument_is_before_what_is_set(folder: Path, monkeypat
         taken = parsed(command, "--seed", "3", "given.txt") if command != "expand" else parsed(command, "given.txt")
         assert taken["corpus"] == "given.txt"
         assert "corpus_argument" not in taken
-        assert "set.txt" not in str(COMMAND.get())
-        assert parsed(*str(COMMAND.get()).split()[1:])["corpus"] == "given.txt"
+        assert "set.txt" not in command_line()
+        assert parsed(*command_line().split()[1:])["corpus"] == "given.txt"
 
 
 def test_all_kinds_of_values(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_manifests_keep_a_command_that_makes_the_same_result(folder: Path, monke
     (folder / "s.toml").write_text('workspace = "elsewhere"\nforce = true\nseed = 3\n[w2v]\ncbow-mean = false\n')
     monkeypatch.setenv("GREENADAPT_W2V_EPOCHS", "7")
     before = parsed("w2v", "--config", "s.toml", "--seed", "4")
-    command = COMMAND.get()
+    command = command_line()
     assert command == "greenadapt w2v --seed 4 --epochs 7 --cbow-sum"
     monkeypatch.delenv("GREENADAPT_W2V_EPOCHS")
     after = parsed(*command.split()[1:])
@@ -148,7 +148,7 @@ def test_a_wrong_variable_is_named(run_alone: Run, monkeypatch: pytest.MonkeyPat
 def test_what_is_set_for_all_is_ignored_where_it_has_no_use(run_alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GREENADAPT_CORPUS", "pydocs")
     assert "nowhere" in last_line(run_alone("cost", "nowhere", code=1))
-    assert COMMAND.get() == "greenadapt cost nowhere"
+    assert command_line() == "greenadapt cost nowhere"
     monkeypatch.setenv("GREENADAPT_COST_CORPUS", "pydocs")
     refused = run_alone("cost", "nowhere", code=2)
     assert "GREENADAPT_COST_CORPUS chooses from the workspace" in last_line(refused)
