@@ -76,8 +76,6 @@ class PretrainRequest:
             raise UsageError(
                 "standard input is given twice, and can only be read once", "give a file in place of one -"
             )
-        if self.training.agreement:
-            raise UsageError("--agreement is for tasks: the masks of both tokenizations differ", "leave it out")
         if self.memory_config.strategy == "logits":
             raise UsageError(
                 "--strategy logits adds the logits of a task's head", "use another strategy in pre-training"
