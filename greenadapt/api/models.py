@@ -122,12 +122,11 @@ class ModelFolder:
             >>> adapted.push_to_hub("me/minilm-medicine", private=True)
         """
         from greenadapt.stages.push import PushRequest, hidden_bars, push
-        from greenadapt.stages.report import card_plots
 
         patterns = (exclude,) if isinstance(exclude, str) else tuple(exclude)
         request = PushRequest(self.folder, repo, private, revision, message, patterns)
         with hidden_bars(progress is not True):
-            return str(push(request, shown_progress(progress), card_plots)["url"])
+            return str(push(request, shown_progress(progress))["url"])
 
 
 class EncoderModel(ModelFolder):

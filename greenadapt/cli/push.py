@@ -41,11 +41,10 @@ def push(
     """
     from greenadapt.cli.output.console import make_progress, output, print_json, print_lines, print_table
     from greenadapt.stages import push as stage
-    from greenadapt.stages.report import card_plots
 
     request = stage.PushRequest(folder, repo, private, revision, message, tuple(exclude or ()), dry_run)
     with stage.hidden_bars(output().quiet or output().as_json or not sys.stderr.isatty()):
-        upload = stage.push(request, make_progress(), card_plots)
+        upload = stage.push(request, make_progress())
     if as_json:
         print_json(upload)
         return

@@ -1,7 +1,7 @@
 """A model's folder to the model hub."""
 
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +18,12 @@ from greenadapt.errors import (
 )
 from greenadapt.progress import Progress
 from greenadapt.report.cards import with_pictures
-from greenadapt.report.page.blocks import Plot
 from greenadapt.storage.files import Json, require_utf8
 from greenadapt.storage.results import CARD, MANIFEST, Result, open_result, read_manifest, verified
 
 _PRIVATE = (MANIFEST, "predictions.jsonl", "predictions-*.jsonl", "logits.safetensors", "logits-*.safetensors")
 """Files that stay private: the manifest names paths of this machine, predictions and logits reveal the test texts."""
 
-CardPlots = Callable[[Result, str], Mapping[str, Plot]]
-"""From a result and the name of its model to the plots for its card, by file."""
 _LONGEST_REASON = 300
 _SCALE = 2  # of the plots: sharp on most screens, and small
 
@@ -49,12 +46,12 @@ class PushRequest:
     dry_run: bool = False
 
 
-def push(request: PushRequest, progress: Progress, plots: CardPlots | None = None) -> Json:
+def push(request: PushRequest, progress: Progress) -> Json:
     """Upload a model's folder to a repository of the model hub, which is created if it does not exist.
 
     Returns ``repo``, ``url`` of the commit (``None`` in a dry run), ``private`` (``None`` if unknown) and ``files``,
-    each with ``path`` and ``bytes``. Other files of the repository stay. The uploaded card gets ``plots`` if the extra
-    ``[report]`` is installed; the folder itself does not change.
+    each with ``path`` and ``bytes``. Other files of the repository stay. The uploaded card gets the main plots of the
+    report if the extra ``[report]`` is installed; the folder itself does not change.
 
     Raises ``InputError`` for a damaged folder, ``UsageError`` for an invalid name or if no file is left to upload, and
     ``MissingError`` or ``ConflictError`` if the hub cannot be reached or refuses.
@@ -64,8 +61,8 @@ def push(request: PushRequest, progress: Progress, plots: CardPlots | None = Non
     files: dict[str, Path | bytes] = {str(path.relative_to(folder)): path for path in _published(folder, request)}
     if (folder / MANIFEST).is_file():
         result = verified(open_result(folder, read_manifest(folder).stage))
-        if plots is not None and CARD in files and is_installed("vl_convert"):
-            files |= _illustrated(result, request, files, plots, progress)
+        if CARD in files and is_installed("vl_convert"):
+            files |= _illustrated(result, request, files, progress)
     if not files:
         raise UsageError(f"every file of {request.folder} is left out", "give other patterns to --exclude")
     sizes = {
@@ -108,13 +105,14 @@ def _check_repo(repo: str) -> None:
 
 
 def _illustrated(
-    result: Result, request: PushRequest, files: Mapping[str, Path | bytes], plots: CardPlots, progress: Progress
+    result: Result, request: PushRequest, files: Mapping[str, Path | bytes], progress: Progress
 ) -> dict[str, bytes]:
     """The card with plots, and the plots; empty if there are none."""
     from greenadapt.report.page.charts import png_of
+    from greenadapt.stages.report import card_plots
 
     try:
-        all_plots = plots(result, request.repo.split("/")[1])
+        all_plots = card_plots(result, request.repo.split("/")[1])
     except GreenadaptError as error:
         progress.warn(f"the card gets no plots: {error}")
         return {}
