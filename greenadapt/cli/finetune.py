@@ -174,16 +174,16 @@ def _train(
     from greenadapt.cli.output.printing import describe, print_comparison, print_results, print_scores
     from greenadapt.stages.finetune.compare import compare
     from greenadapt.stages.finetune.tasks import add_tasks
-    from greenadapt.stages.finetune.train import finetune as train
     from greenadapt.stages.finetune.train import read_scores
     from greenadapt.workers import launched_processes
 
     comparison: dict[str, list[Any]] = {}
-    if request.is_plain:
-        compared = compare(session, request, compared_models)
-        results, scored, comparison = compared.results, compared.results[:1], {"comparison": compared.rows}
+    if add_to is not None:
+        results = scored = add_tasks(session, add_to, request)
     else:
-        results = scored = [train(session, request)] if add_to is None else add_tasks(session, add_to, request)
+        compared = compare(session, request, compared_models)
+        results, scored = compared.results, compared.results[:1]
+        comparison = {"comparison": compared.rows} if request.is_plain else {}
     if launched_processes()[0] > 0:
         return  # the first process prints
     for result in scored:

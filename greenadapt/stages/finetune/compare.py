@@ -20,13 +20,13 @@ from greenadapt.errors import ConflictError, InputError, UsageError, require_tor
 from greenadapt.inference.models import OpenedModel, require_one_process
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import PrefixedProgress, Silent
-from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
+from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
 from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, run_finetuning
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, beside, described_in, parse_own, plain, read_own_lines, sync_file
-from greenadapt.storage.jobs import Outcome, Place
+from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.ownership import remove_if_own
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
@@ -46,7 +46,7 @@ class Comparison:
     """
 
 
-def compare(session: Session, request: FinetuneRequest, models: Sequence[str]) -> Comparison:
+def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = ()) -> Comparison:
     """Fine-tune the model of ``request``, then ``models`` (the base model and perhaps a reference) in the same way, but
     without a memory, and without what needs two tokenizations if a model has only one.
     """
@@ -64,7 +64,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str]) -
     for out, name, model_request in zip(outs, names, requests, strict=True):
         progress = PrefixedProgress(session.progress, name) if models else session.progress
         runs.append(check_finetune(replace(session, out=out, progress=progress), model_request))
-    failures = Failures() if session.cluster is None else train_on_cluster(session, runs, names if models else ())
+    failures = train_on_cluster(session, runs, names if models else ())
     results = session.run_each(
         partial(run_finetuning, run) for number, run in enumerate(runs) if number not in failures.runs
     )
@@ -184,11 +184,8 @@ def cross_validate(session: Session, request: FinetuneRequest, base: str | None,
         ]
         for fold in folds
     ]  # all are checked before the first one is trained
-    if session.cluster is not None:
-        unfinished = [run for pair in runs for run in pair if not run.is_finished]
-        train_on_cluster(
-            session, [run.finetuning for run in unfinished], [run.name for run in unfinished]
-        ).require_all()
+    unfinished = [run for pair in runs for run in pair if not run.is_finished]
+    train_on_cluster(session, [run.finetuning for run in unfinished], [run.name for run in unfinished]).require_all()
     measured = [[run.measure(out) for run in pair] for pair, out in zip(runs, left_out, strict=True)]
     ordered = [example for out in left_out for example in out]
     return {
@@ -249,8 +246,7 @@ class _Run:
         session = replace(session, progress=PrefixedProgress(session.progress, name), remembers=False)
         # The run's key, which names its folder, is only known now.
         checked = check_finetune(replace(session, out=work / _RUNNING / "unnamed"), request)
-        inputs = checked.job(lambda _: Outcome({})).inputs
-        key = Manifest(FINETUNE, plain(checked.config()), inputs).key[:16]
+        key = Manifest(FINETUNE, plain(checked.config()), checked.inputs()).key[:16]
         model = checked.start.model
         views = VIEWS if has_added_words(model.folder) else VIEWS[1:2]
         session = replace(session, out=work / _RUNNING / key, cluster=None)

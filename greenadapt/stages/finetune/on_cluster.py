@@ -57,14 +57,14 @@ class Failures:
 
 
 def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequence[str] = ()) -> Failures:
-    """Train the unfinished seeds of ``runs`` on the cluster of the ``session``, side by side; messages call the runs by
-    ``names``, or by their folders.
+    """Train the unfinished seeds of ``runs`` on the cluster of the ``session``, if it has one, side by side; messages
+    call the runs by ``names``, or by their folders.
 
     ``finetune`` finds the finished seeds in the folders of the runs. A failed seed is reported with its log, and the
     other seeds go on. Raises what ``connected`` raises, and ``InputError`` if a node does not see the same folders,
     models and data.
     """
-    if session.plan is not None:
+    if session.cluster is None or session.plan is not None:
         return Failures()
     if launched_processes()[1] > 1:
         raise UsageError("--cluster and a launcher of several processes exclude each other", "leave out one of them")
@@ -74,24 +74,18 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
         for run in runs:
             stack.enter_context(run.session.locked())
         numbers = {run.place.path: number for number, run in reversed([*enumerate(runs)])}  # a model may be named twice
-        begun = {
-            number: begin_job(
-                runs[number].place,
-                runs[number].job(_not_here),
-                force=session.force,
-                progress=runs[number].session.progress,
-            )
-            for number in numbers.values()
-        }
-        tasks = [
-            _SeedTask(number, runs[number], job.work, seed, names[number] if names else runs[number].place.path.name)
-            for number, job in begun.items()
-            if job is not None  # else up to date
-            for seed in runs[number].request.seeds
-        ]
+        begun: dict[int, Begun] = {}
+        tasks = []
+        for number in numbers.values():
+            run = runs[number]
+            job = begin_job(run.place, run.job(_not_here), force=session.force, progress=run.session.progress)
+            if job is not None:  # else up to date
+                begun[number] = job
+                name = names[number] if names else run.place.path.name
+                tasks += [_SeedTask(number, _portable(run), job.work, seed, name) for seed in run.request.seeds]
         if not tasks:
             return Failures()
-        cluster = stack.enter_context(connected(session.cluster or ""))
+        cluster = stack.enter_context(connected(session.cluster))
         for folder in dict.fromkeys(task.run.place.path.parent for task in tasks):
             cluster.require_shared(folder)
         for run in {task.run_number: task.run for task in tasks}.values():
@@ -101,6 +95,11 @@ def train_on_cluster(session: Session, runs: Sequence[Finetuning], names: Sequen
 
 def _not_here(work: Path) -> Outcome:
     raise AssertionError
+
+
+def _portable(run: Finetuning) -> Finetuning:
+    """The same run without what only this process has."""
+    return replace(run, session=replace(run.session, progress=Silent(), cluster=None))
 
 
 @dataclass(frozen=True)
@@ -124,11 +123,6 @@ class _SeedTask:
     @property
     def is_finished(self) -> bool:
         return is_finished(self.work, self.seed)
-
-    def portable(self) -> "_SeedTask":
-        """The same task without what only this process has."""
-        run = self.run
-        return replace(self, run=replace(run, session=replace(run.session, progress=Silent(), cluster=None)))
 
     def score(self) -> str:
         """The main score on the test set or, without one, the development set."""
@@ -163,8 +157,7 @@ def _train(task: _SeedTask, cwd: str) -> _Answer:
 def _require_inputs(cluster: Cluster, run: Finetuning) -> None:
     """Raise ``InputError`` naming the node that does not read the same model and data as this machine."""
     digests = {name: entry["sha256"] for name, entry in run.inputs().items()}
-    task = _SeedTask(0, run, Path(), 0, "").portable()
-    for node, answer in cluster.on_each_node(_inputs, task, str(Path.cwd())).items():
+    for node, answer in cluster.on_each_node(_inputs, run, str(Path.cwd())).items():
         if isinstance(answer, str):
             problem = answer
         else:
@@ -177,19 +170,19 @@ def _require_inputs(cluster: Cluster, run: Finetuning) -> None:
             )
 
 
-def _inputs(task: _SeedTask, cwd: str) -> dict[str, str] | str:
+def _inputs(run: Finetuning, cwd: str) -> dict[str, str] | str:
     """The digest of each input, or the error of reading them."""
     try:
         os.chdir(cwd)
-        find_model(task.run.start.model.source)  # a packaged model must be unpacked first
-        return {name: entry["sha256"] for name, entry in task.run.inputs().items()}
+        find_model(run.start.model.source)  # a packaged model must be unpacked first
+        return {name: entry["sha256"] for name, entry in run.inputs().items()}
     except Exception as error:
         return first_line(error)
 
 
 class _Training:
     def __init__(
-        self, session: Session, cluster: Cluster, tasks: Sequence[_SeedTask], begun: Mapping[int, Begun | None]
+        self, session: Session, cluster: Cluster, tasks: Sequence[_SeedTask], begun: Mapping[int, Begun]
     ) -> None:
         self._session, self._cluster, self._tasks, self._begun = session, cluster, tasks, begun
         self._costs = {task.run_number: Cost() for task in tasks}
@@ -219,7 +212,7 @@ class _Training:
                 (folder / _PROGRESS).unlink()
         answers = self._cluster.as_they_end(
             _train,
-            [task.portable() for task in running.values()],
+            [*running.values()],
             str(Path.cwd()),
             cores=self._session.cores_each,
             gpus=self._cluster.gpus_each(self._session.gpus_each),
@@ -254,8 +247,7 @@ class _Training:
             self._fail(task, str(answer).strip().splitlines()[-1], "")
             return
         self._costs[task.run_number] += answer.cost
-        if (begun := self._begun[task.run_number]) is not None:
-            begun.spend(self._costs[task.run_number])  # the seconds of all tasks of the run together
+        self._begun[task.run_number].spend(self._costs[task.run_number])  # of all tasks of the run together
         for kind, text in answer.messages:
             if (kind, text) not in self._reported:
                 self._reported.add((kind, text))

@@ -25,7 +25,7 @@ from greenadapt.config import AdapterConfig, SamplingConfig
 from greenadapt.errors import ConflictError, UsageError, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.models.task_folder import end_removals, read_task, scores_folder
-from greenadapt.stages.finetune.on_cluster import Failures, train_on_cluster
+from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, Start, described
 from greenadapt.stages.finetune.train import Finetuning, is_other, run_together, with_kept_tasks
 from greenadapt.stages.session import Session
@@ -166,7 +166,7 @@ def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[
     for entry in request.tasks:
         place = Place(folder / TASKS / entry.name, linked=False)
         added.append(_Added(session, place, with_kept_tasks(session, place, replace(request, tasks=(entry,))), start))
-    failures = Failures() if session.cluster is None else train_on_cluster(session, added)
+    failures = train_on_cluster(session, added)
     results = session.run_each(
         partial(run_together, task_run) for number, task_run in enumerate(added) if number not in failures.runs
     )

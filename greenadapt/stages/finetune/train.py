@@ -25,7 +25,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import CHOSEN_FOR_TRAINING, RunConfig, TrainConfig
 from greenadapt.corpus.opening import require_source, source_input
-from greenadapt.errors import ConflictError, InputError, UsageError, require_torch
+from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.models.adapters.shape import AdapterShape, layer_parts
 from greenadapt.models.task_folder import end_removals, read_task, scores_folder
 from greenadapt.progress import Silent
@@ -130,13 +130,9 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
 
     Raises ``ConflictError`` if the folder has added tasks, which training again would remove.
     """
-    require_torch("fine-tuning")
-    run = check_finetune(session, request.with_chosen_training())
-    if session.cluster is not None:
-        from greenadapt.stages.finetune.on_cluster import train_on_cluster
+    from greenadapt.stages.finetune.compare import compare
 
-        train_on_cluster(session, [run]).require_all()
-    return run_finetuning(run)
+    return compare(session, request).results[0]
 
 
 def run_finetuning(run: "Finetuning") -> Result:
