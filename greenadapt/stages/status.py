@@ -40,32 +40,22 @@ _HASHED_AT_ONCE = 64 << 20
 _MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin")
 
 
-@dataclass(frozen=True)
-class ResultCheck:
-    """The changes since a result was made, in words."""
-
-    damaged: list[str]
-    """Files of the result that are missing or have changed."""
-    stale: list[str]
-    """Inputs that have changed."""
-    unsure: list[str]
-    """Inputs that are missing, or that are newer than the result and too large to compare without ``verify``."""
-
-
-def check_result(result: Result, *, verify: bool) -> ResultCheck:
-    """The changes since ``result`` was made.
+def check_result(result: Result, *, verify: bool) -> tuple[list[str], list[str], list[str]]:
+    """The changes since ``result`` was made, in words: files of it that are missing or have changed, inputs that have
+    changed, and inputs that are missing or were not compared.
 
     As for make, an input counts as unchanged if none of its files is newer than the result. Small newer inputs are
     compared by content; with ``verify`` all inputs and all files of the result.
     """
-    check = ResultCheck(_damage(result, verify), [], [])
+    stale: list[str] = []
+    unsure: list[str] = []
     began = (result.folder / MANIFEST).stat().st_mtime - float(result.manifest.cost.get("seconds", 0.0))
     for name, entry in result.manifest.inputs.items():
         for part in _parts(result, name, entry):
             is_sure, text = part.compared(began, verify)
             if text:
-                (check.stale if is_sure else check.unsure).append(f"{name} {text}: {part.path}")
-    return check
+                (stale if is_sure else unsure).append(f"{name} {text}: {part.path}")
+    return _damage(result, verify), stale, unsure
 
 
 @dataclass(frozen=True)
@@ -440,8 +430,8 @@ class _StateReader:
 
     def _state(self, result: Result) -> tuple[str, list[str]]:
         """The state of a result, also by the results that it was made from, and the reasons."""
-        check = check_result(result, verify=self.verify)
-        if not check.stale:
+        damaged, stale, unsure = check_result(result, verify=self.verify)
+        if not stale:
             for entry in result.manifest.inputs.values():
                 if (source := result_behind(entry, result.path)) is None:
                     continue
@@ -449,10 +439,10 @@ class _StateReader:
                 if folder not in self.states:
                     self.row(folder)
                 if self.states[folder] in (STALE, DAMAGED):
-                    check.stale.append(f"made from {source.name}, which is {self.states[folder]}")
-        state = DAMAGED if check.damaged else STALE if check.stale else UNSURE if check.unsure else UP_TO_DATE
+                    stale.append(f"made from {source.name}, which is {self.states[folder]}")
+        state = DAMAGED if damaged else STALE if stale else UNSURE if unsure else UP_TO_DATE
         self.states[result.folder] = state
-        return state, [*check.damaged, *check.stale, *check.unsure]
+        return state, [*damaged, *stale, *unsure]
 
 
 def _rank(stage: str) -> int:
