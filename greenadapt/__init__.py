@@ -28,20 +28,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from greenadapt.api.calls import adapt, finetune, load
-    from greenadapt.api.models import AdaptedModel, EncoderModel, Index
+    from greenadapt.api.models import AdaptedModel, EncoderModel
     from greenadapt.api.tasks import TaskModel
+    from greenadapt.inference.search.index import Index
 
 __version__ = "0.3.0"
 __all__ = ["AdaptedModel", "EncoderModel", "Index", "TaskModel", "adapt", "finetune", "load"]
 
 _LIES_IN = {
-    "AdaptedModel": "models",
-    "EncoderModel": "models",
-    "Index": "models",
-    "TaskModel": "tasks",
-    "adapt": "calls",
-    "finetune": "calls",
-    "load": "calls",
+    "AdaptedModel": "api.models",
+    "EncoderModel": "api.models",
+    "Index": "inference.search.index",
+    "TaskModel": "api.tasks",
+    "adapt": "api.calls",
+    "finetune": "api.calls",
+    "load": "api.calls",
 }
 
 
@@ -50,7 +51,7 @@ def __getattr__(name: str) -> "Any":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f"{__name__}.api.{_LIES_IN[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_LIES_IN[name]}"), name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""Models in folders; encoders, adapted or not, and indexes: tokenizations, sentence vectors, neighbours, search."""
+"""Models in folders; encoders, adapted or not: tokenizations, sentence vectors, neighbours."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,15 +11,12 @@ from greenadapt.api.arguments import shown_progress
 from greenadapt.config import Backend, Count, Pool, Quantize, ReadingOptions
 from greenadapt.errors import InputError, MissingError, UsageError, require
 from greenadapt.fields import checked_call, explicit_arguments
-from greenadapt.inference.search.index import Index
-from greenadapt.inference.search.store import Passage
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, expanded
 
 if TYPE_CHECKING:
     from greenadapt.inference.sentence_vectors import SentenceEncoder
     from greenadapt.storage.arrays import FloatArray
-    from greenadapt.storage.results import Result
     from greenadapt.tokenization.dual_tokenizer import DualTokenizer
     from greenadapt.vectors.neighbours import Neighbours
 
@@ -306,7 +303,9 @@ class AdaptedModel(EncoderModel):
         rows = facts.get("rows") or {"recipe": self.facts["config"].get("rows", MAP)}
         heldout = {"figures": None, "note": f"rows by --rows {rows['recipe']} were not compared with held-out words"}
         if rows["recipe"] == MAP and not rows.get("heldout"):
-            heldout = self._aligned.manifest.facts["heldout"]
+            from greenadapt.stages.expand import alignment_of
+
+            heldout = alignment_of(self.folder).manifest.facts["heldout"]
         figures = figures_of(rows, heldout)
         if figures is None:
             raise MissingError(f"no figures: {heldout['note']}", "use a larger corpus")
@@ -370,12 +369,6 @@ class AdaptedModel(EncoderModel):
 
         return SentenceTransformer(str(self.folder), **options)
 
-    @cached_property
-    def _aligned(self) -> "Result":
-        from greenadapt.stages.expand import alignment_of
-
-        return alignment_of(self.folder)
-
 
 def folder_of(model: Any) -> str:
     """A path, a hub id or a model of this API, as the stages read it."""
@@ -384,6 +377,3 @@ def folder_of(model: Any) -> str:
     if isinstance(model, str):
         return model
     raise UsageError(f"model is of type {type(model).__name__}", "give a folder, a hub id or a model of greenadapt")
-
-
-__all__ = ["Index", "Passage"]
