@@ -37,7 +37,7 @@ from greenadapt.inference.entries import read_entries
 from greenadapt.inference.search.paragraphs import sentence_gaps
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import PrefixedProgress, Progress, Silent
-from greenadapt.stages.session import Session, adapted_model
+from greenadapt.stages.session import ConfigOf, Session, adapted_model
 from greenadapt.storage.files import Json
 from greenadapt.tasks.base import Encoder, Task, TaskData, make_task
 from greenadapt.tasks.metrics import average, chosen_metric, metric_of
@@ -208,15 +208,11 @@ class FinetuneRequest:
         if self.run.cache_memory and (self.memory is None or not self.memory_config.frozen):
             hint = "give it with --memory, and leave out --unfreeze-memory"
             raise UsageError("--cache-memory needs a frozen general model", hint)
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise UsageError("need at least one seed, without repetition", "give --seeds 1 or more")
         for seed in self.seeds:
             if not 0 <= seed < 2**32:
                 raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")
         self._check_adapter()
         self._check_unlabelled()
-        if not self.tasks:
-            raise UsageError("no tasks", "give a file with tasks with --tasks")
         if not all(entry.train for entry in self.tasks):
             raise UsageError("nothing to train on", "give --train FILE")
         if not any(entry.dev for entry in self.tasks):
@@ -235,8 +231,6 @@ class FinetuneRequest:
     def _check_adapter(self) -> None:
         if self.adapter is None:
             return
-        if self.unlabelled is not None:
-            raise UsageError("--unlabelled is for one task alone", "leave out --tasks")
         if self.training.pool == "best" and any(entry.dev for entry in self.tasks):
             raise UsageError("--pool best chooses for one task alone", "leave out --tasks, or give another --pool")
         if self.memory is not None and self.memory_config.strategy == "logits":
@@ -362,10 +356,8 @@ class FinetuneArguments:
         unlabelled: str | None = None,
     ) -> FinetuneRequest:
         """The request for checked arguments; for a single task, with its files or data set ids."""
-        of_training, of_sampling = self._presets()
-        is_paper = self.preset is not None
         common: dict[str, Any] = {
-            "training": replace(self.training, **of_training),
+            "training": self._with_preset(self.training, PAPER if self.tasks is None else PALS_PAPER),
             "run": self.run,
             "seeds": tuple(range(self.seed, self.seed + self.seeds)),
             "memory": self.memory,
@@ -373,7 +365,7 @@ class FinetuneArguments:
         }
         if self.tasks is None:
             start = adapted_model(session, self.corpus, self.model)
-            chosen = set() if is_paper else CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()
+            chosen = set() if self.preset else CHOSEN_FOR_TRAINING | CHOSEN_FOR_ENTITIES.keys()
             common |= {
                 "automatic": chosen - {*self.explicit},
                 "save_logits": self.save_logits,
@@ -382,19 +374,14 @@ class FinetuneArguments:
             return FinetuneRequest.of_one(start, train, dev, test, self.task(), **common)
         is_added = self.add_to is not None
         start = str(self.add_to) if is_added else adapted_model(session, self.corpus, self.model)
-        sampling = replace(self.sampling, **of_sampling)
-        tasks = read_tasks_file(self.tasks, is_paper=is_paper)
+        sampling = self._with_preset(self.sampling, PALS_PAPER_SAMPLING)
+        tasks = read_tasks_file(self.tasks, is_paper=self.preset is not None)
         return FinetuneRequest(start, tasks, self.adapter, sampling, **common)
 
-    def _presets(self) -> tuple[Json, Json]:
-        """The settings of training and of sampling that the preset changes."""
-        if self.preset is None:
-            return {}, {}
-        of_paper = (PAPER, {}) if self.tasks is None else (PALS_PAPER, PALS_PAPER_SAMPLING)
-        training, sampling = (
-            {name: value for name, value in settings.items() if name not in self.explicit} for settings in of_paper
-        )
-        return training, sampling
+    def _with_preset(self, config: ConfigOf, paper: Json) -> ConfigOf:
+        """``config`` with the ``paper``'s settings, if that is the preset, where the user set no others."""
+        changed = {name: value for name, value in paper.items() if self.preset and name not in self.explicit}
+        return replace(config, **changed)
 
 
 def has_added_words(folder: Path) -> bool:
