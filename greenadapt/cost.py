@@ -54,8 +54,8 @@ class PaperRow:
 
     @property
     def co2_lbs(self) -> float:
-        """Pounds of CO2."""
-        return co2_lbs(self.watts, self.hours)
+        """Pounds of CO2: kW · h · 1.58 · 0.954 (Strubell et al. 2019)."""
+        return self.watts / 1000 * self.hours * PUE * LBS_CO2_PER_KWH
 
     @property
     def usd(self) -> tuple[float, float]:
@@ -70,11 +70,6 @@ PAPER_ROWS = (
     PaperRow("GreenBioBERT", "base", "12 Xeon E7-8857 CPUs, 30GB", 1560, 12, CPU_MACHINE, 28, (16, 76)),
     PaperRow("GreenCovidSQuADBERT", "large", "12 Xeon E7-8857 CPUs, 40GB", 1560, 24, CPU_MACHINE, 56, (32, 152)),
 )
-
-
-def co2_lbs(watts: float, hours: float) -> float:
-    """Pounds of CO2: kW · h · 1.58 · 0.954 (Strubell et al. 2019)."""
-    return watts / 1000 * hours * PUE * LBS_CO2_PER_KWH
 
 
 @dataclass(frozen=True)
@@ -156,13 +151,12 @@ class Meter:
 
     cost: Cost
 
-    def __init__(self, country: str | None = None, keep: Callable[[Cost], None] | None = None) -> None:
-        self._country = country or default_country()
+    def __init__(self, keep: Callable[[Cost], None] | None = None) -> None:
         self._keep = keep
         self._ended = threading.Event()
 
     def __enter__(self) -> "Meter":
-        self._tracker = _start_tracker(self._country)
+        self._tracker = _start_tracker(default_country())
         with suppress(OSError):  # only Linux can reset the peak; elsewhere it covers the whole life of the process
             Path("/proc/self/clear_refs").write_text("5")
         self._children_before = _peak("RUSAGE_CHILDREN")

@@ -136,18 +136,18 @@ def test_the_country_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.skipif(not HAS_CODECARBON, reason="codecarbon is not installed")
 @pytest.mark.parametrize(("country", "name"), [("DEU", "Germany"), ("XXX", "the world (it does not know XXX)")])
 def test_codecarbon_measures_silently_and_without_network(tmp_path: Path, country: str, name: str) -> None:
-    script = f"""
+    script = """
 import json, socket, warnings
 warnings.simplefilter("error")
 def refuse(*args): raise SystemExit("network used")
 socket.socket.connect = refuse
 from greenadapt.cost import Meter
-with Meter({country!r}) as meter:
+with Meter() as meter:
     sum(i * i for i in range(5_000_000))
 print(json.dumps(meter.cost.as_dict()))
 """
     (tmp_path / ".codecarbon.config").write_text("[codecarbon]\nsave_to_file=true\nelectricitymaps_api_token=secret\n")
-    measured = Cost(**json.loads(printed_by(script, tmp_path, HOME=str(tmp_path))))
+    measured = Cost(**json.loads(printed_by(script, tmp_path, HOME=str(tmp_path), GREENADAPT_COUNTRY=country)))
     assert measured.energy_kwh > 0
     assert measured.energy_source.startswith("codecarbon 3")
     assert name in measured.co2_source
