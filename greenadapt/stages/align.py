@@ -156,17 +156,16 @@ def _warning(facts: Json) -> str:
 
 def fitted_vectors(aligned: Result) -> VectorSource:
     """The vectors that a map was fitted on, checked for changes when they are read."""
-    is_copied = (aligned.folder / VECTORS).is_file()
-    return VectorSource(aligned.manifest.inputs["vectors"], {}, lambda: _read_fitted(aligned), imported=is_copied)
-
-
-def _read_fitted(aligned: Result) -> WordVectors:
-    if (aligned.folder / VECTORS).is_file():
-        return WordVectors.load(aligned.folder)
     entry = aligned.manifest.inputs["vectors"]
-    result = open_result(found_at(entry, aligned.path), W2V)
-    if result.manifest.digest != entry["sha256"]:
-        raise MissingError(
-            f"{entry['path']} changed since {aligned.path} was fitted on it", "run greenadapt align again"
-        )
-    return WordVectors.load(verified(result).folder)
+    if (aligned.folder / VECTORS).is_file():
+        return VectorSource(entry, {}, lambda: WordVectors.load(aligned.folder), imported=True)
+
+    def load() -> WordVectors:
+        result = open_result(found_at(entry, aligned.path), W2V)
+        if result.manifest.digest != entry["sha256"]:
+            raise MissingError(
+                f"{entry['path']} changed since {aligned.path} was fitted on it", "run greenadapt align again"
+            )
+        return WordVectors.load(verified(result).folder)
+
+    return VectorSource(entry, {}, load, imported=False)
