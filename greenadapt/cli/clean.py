@@ -70,10 +70,11 @@ def clean(
         keep_last=keep_last,
         downloads=downloads,
     )
-    leftovers = stage.find(session, request)
-    kept_rows = [stage.row(leftover, "kept", why) for leftover, why in leftovers.kept]
-    removable_rows = [stage.row(leftover, "removable") for leftover in leftovers.removable]
-    if dry_run or not leftovers.removable:
+    leftovers = [*stage.find(session, request)]
+    kept_rows = [stage.row(leftover, "kept", why) for leftover, why in leftovers if why]
+    removable = [leftover for leftover, why in leftovers if not why]
+    removable_rows = [stage.row(leftover, "removable") for leftover in removable]
+    if dry_run or not removable:
         print_cleaning(removable_rows, kept_rows, as_json)
         return
     if not yes:
@@ -85,6 +86,6 @@ def clean(
             return
     removed_rows = [
         stage.row(leftover, "kept" if why else "removed", why)
-        for leftover, why in stage.remove(session, request, leftovers.removable)
+        for leftover, why in stage.remove(session, request, removable)
     ]
     print_removed([*removed_rows, *kept_rows], as_json)

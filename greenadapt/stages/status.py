@@ -181,29 +181,16 @@ class CleanRequest:
     """Whether to remove also the downloads that a corpus was made from, which can be downloaded again."""
 
 
-@dataclass(frozen=True)
-class Cleaning:
-    """Files and folders that ``clean`` can remove, and those that it keeps."""
-
-    removable: list[Leftover]
-    kept: list[tuple[Leftover, str]]
-    """With the reason."""
-
-
-def find(session: Session, request: CleanRequest) -> Cleaning:
-    """The files and folders that ``request`` asks to remove; changes nothing.
+def find(session: Session, request: CleanRequest) -> Iterator[tuple[Leftover, str]]:
+    """The files and folders that ``request`` asks to remove, with the reason to keep it or an empty text; changes
+    nothing.
 
     Keeps inputs of results, files that a process writes, and, unless ``request`` asks for it, unfinished work.
     """
-    cleaning = Cleaning([], [])
     for leftover, why in _judged(session.workspace, request):
         if not why and (writer := leftover.writer) is not None:
             why = f"{writer} is writing"
-        if why:
-            cleaning.kept.append((leftover, why))
-        else:
-            cleaning.removable.append(leftover)
-    return cleaning
+        yield leftover, why
 
 
 def remove(session: Session, request: CleanRequest, chosen: Sequence[Leftover]) -> Iterator[tuple[Leftover, str]]:
@@ -363,7 +350,7 @@ def status(
             raise MissingError(f"no corpus {corpus} in {workspace.root}", f"it has {corpora}")
         names = " and ".join(filter(None, (corpus, model)))
         raise MissingError(f"nothing of {names} in {workspace.root}", "greenadapt status shows all that there is")
-    kept_paths = {leftover.path for leftover, _ in find(session, CleanRequest()).kept}
+    kept_paths = {leftover.path for leftover, why in find(session, CleanRequest()) if why}
     return rows + _reclaimable([leftover for leftover in remaining if leftover.path not in kept_paths])
 
 
