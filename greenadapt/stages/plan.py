@@ -89,14 +89,15 @@ class DryRunPlan:
         self._steps[Path(step.folder)] = step
         raise DryRun
 
-    def run_each(self, runs: Iterable[Callable[[], Result]]) -> list[Result]:
-        """The results of independent runs; looks at all of them, then raises ``DryRun`` if any would run."""
-        results, stopped = [], False
-        for run in runs:
-            try:
-                results.append(run())
-            except DryRun:
-                stopped = True
-        if stopped:
-            raise DryRun
-        return results
+
+def run_each(runs: Iterable[Callable[[], Result]]) -> list[Result]:
+    """The results of independent runs; a dry run looks at all of them, then raises ``DryRun`` if any would run."""
+    results, stopped = [], False
+    for run in runs:
+        try:
+            results.append(run())
+        except DryRun:
+            stopped = True
+    if stopped:
+        raise DryRun
+    return results

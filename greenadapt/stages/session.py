@@ -177,10 +177,6 @@ class Session:
             is_old = current is not None and warning_of(current.manifest.facts)
             (self.progress.note if is_old else self.progress.warn)(warning)
 
-    def run_each(self, runs: Iterable[Callable[[], Result]]) -> list[Result]:
-        """The results of independent runs; a dry run looks at all of them."""
-        return [run() for run in runs] if self.plan is None else self.plan.run_each(runs)
-
     def standard_input(self, settings: Json) -> Recipe:
         """The corpus on standard input; raises ``UsageError`` if several processes would share it."""
         if launched_processes()[1] > 1:

@@ -23,6 +23,7 @@ from greenadapt.progress import PrefixedProgress, Silent
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, has_added_words
 from greenadapt.stages.finetune.train import Finetuning, check_finetune, default_out, run_finetuning
+from greenadapt.stages.plan import run_each
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
 from greenadapt.storage.files import Json, beside, described_in, parse_own, plain, read_own_lines, sync_file
@@ -65,9 +66,7 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
         progress = PrefixedProgress(session.progress, name) if models else session.progress
         runs.append(check_finetune(replace(session, out=out, progress=progress), model_request))
     failures = train_on_cluster(session, runs, names if models else ())
-    results = session.run_each(
-        partial(run_finetuning, run) for number, run in enumerate(runs) if number not in failures.runs
-    )
+    results = run_each(partial(run_finetuning, run) for number, run in enumerate(runs) if number not in failures.runs)
     failures.require_all()
     return Comparison(results, _rows(request, results) if models else [])
 

@@ -28,6 +28,7 @@ from greenadapt.models.task_folder import end_removals, read_task, scores_folder
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest, Start, described
 from greenadapt.stages.finetune.train import Finetuning, is_other, run_together, with_kept_tasks
+from greenadapt.stages.plan import run_each
 from greenadapt.stages.session import Session
 from greenadapt.storage.files import Json, beside, described_in, plain, real_folder, replace_json, write_json
 from greenadapt.storage.jobs import Job, Place, describe_difference
@@ -167,7 +168,7 @@ def add_tasks(session: Session, folder: Path, request: FinetuneRequest) -> list[
         place = Place(folder / TASKS / entry.name, linked=False)
         added.append(_Added(session, place, with_kept_tasks(session, place, replace(request, tasks=(entry,))), start))
     failures = train_on_cluster(session, added)
-    results = session.run_each(
+    results = run_each(
         partial(run_together, task_run) for number, task_run in enumerate(added) if number not in failures.runs
     )
     failures.require_all()
