@@ -34,11 +34,10 @@ from greenadapt.config import RunConfig, TaskConfig, TrainConfig
 from greenadapt.inference.models import averaged_over_seeds
 from greenadapt.progress import Silent
 from greenadapt.report.tables import figure, signed
-from greenadapt.stages.finetune.compare import read_predictions
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
-from greenadapt.storage.files import Json, hash_file, hash_json, plain, write_json
+from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_own_lines, write_json
 from greenadapt.storage.workspace import Workspace
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import Difference, paired
@@ -74,7 +73,7 @@ class Record:
         return {view: values["f1"] for view, values in scores["test"]["views"].items()}
 
     def predictions(self) -> list[Json]:
-        return read_predictions(self.folder / PREDICTIONS)
+        return [*read_own_lines(self.folder / PREDICTIONS)]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,11 +45,7 @@ def compile_model(session: Session, model: str, config: CompileConfig) -> Result
     place = session.place("", source.name, COMPILE)
     session.check(place, COMPILE, asdict(config))
     task = _task(source, config)
-
-    def build(work: Path) -> Outcome:
-        return _write(source, task, config, work)
-
-    job = Job(COMPILE, asdict(config), {"model": adapted_input(source)}, build)
+    job = Job(COMPILE, asdict(config), {"model": adapted_input(source)}, partial(_write, source, task, config))
     with session.locked(None, source.name):
         return session.run(place, job)
 

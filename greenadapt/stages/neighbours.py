@@ -50,7 +50,7 @@ def neighbours(
         return _tables(session, ModelRows.open(adapted.folder), adapted, vectors, words, top)
     vectors, vocabulary = fitted_vectors(aligned).vectors, opened.vocabulary
     base = pieces_of(vocabulary, opened.checkpoint.embedding()[: vocabulary.size])
-    domain = _space_of(vectors)
+    domain = Space(vectors.words, vectors.index, vectors.matrix)
     known = [domain.rows, base.rows]
     queries = _known_words(words, WordSplitter(vocabulary.tokenizer), known, session.progress)
     table = neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top)
@@ -96,16 +96,12 @@ def _tables(
     """Neighbours by the rows of an adapted model, then by its word ``vectors``."""
     if vectors is None:
         return rows.table(_known_words(words, rows.splitter, [rows.words], session.progress), top)
-    domain = _space_of(vectors)
+    domain = Space(vectors.words, vectors.index, vectors.matrix)
     queries = _known_words(words, rows.splitter, [rows.words, domain.rows], session.progress)
     table = [*rows.table(queries, top), *neighbour_table(queries, domain, rows.base, None, top)]
     facts: Json = (adapted.manifest.facts.get("rows") if adapted else None) or {"recipe": "", "heldout": {}}
     figures = facts["heldout"].get(facts["recipe"]) or {}
     return _trusted(sorted(table, key=lambda row: queries.index(row.word)), vectors, figures)
-
-
-def _space_of(vectors: WordVectors) -> Space:
-    return Space(vectors.words, vectors.index, vectors.matrix)
 
 
 def _trusted(table: Sequence[Neighbours], vectors: WordVectors, figures: Json) -> list[Neighbours]:

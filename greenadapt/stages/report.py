@@ -49,7 +49,7 @@ from greenadapt.report.page.sections import (
 )
 from greenadapt.report.tables import MAP, TASK_NAMES
 from greenadapt.stages.expand import N_COUNTED
-from greenadapt.stages.finetune.compare import read_predictions, statistics_of
+from greenadapt.stages.finetune.compare import statistics_of
 from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.machine import paper_costs
 from greenadapt.stages.session import ALIGN, CORPUS, EXPAND, FINETUNE, PRETRAIN, W2V, Session
@@ -538,7 +538,7 @@ def _changed(
     predicted = []
     for result in (our_result, base_result):
         seed = read_described(result.folder / SCORES)["seeds"][0]["seed"]
-        predicted.append(read_predictions(result.folder / SEEDS / str(seed) / PREDICTIONS))
+        predicted.append([*read_own_lines(result.folder / SEEDS / str(seed) / PREDICTIONS)])
 
     def example(row: int) -> Example:
         text, right = described(examples[row])

@@ -124,12 +124,7 @@ def _rows(request: FinetuneRequest, results: list[Result]) -> list[Json]:
 def statistics_of(task: Any, examples: list[Any], result: Result, seeds: tuple[int, ...]) -> Array:
     """Additive statistics of a fine-tuned model on its test examples (n_seeds, n_examples, m), from its predictions."""
     files = [result.folder / SEEDS / str(seed) / PREDICTIONS for seed in seeds]
-    return np.stack([task.statistics(examples, read_predictions(file)) for file in files])
-
-
-def read_predictions(path: Path) -> list[Json]:
-    """The predictions of one seed on the test set, in its order."""
-    return list(read_own_lines(path))
+    return np.stack([task.statistics(examples, [*read_own_lines(file)]) for file in files])
 
 
 BASE = "base model"
