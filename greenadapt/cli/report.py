@@ -49,7 +49,8 @@ def report(
 
     result = stage(o.make_session(options), folders or [], (corpus, model), out, (png, svg))
     if as_json:
-        print_json(result.as_dict())
+        print_json(result)
         return
-    figures = [f"{len(result.plots)} plots in {', '.join(sorted({str(path.parent) for path in result.plots}))}"]
-    print_text([str(result.page), *(figures if result.plots else [])])
+    plot_folders = sorted({str(Path(plot).parent) for plot in result["plots"]})
+    figures = [f"{len(result['plots'])} plots in {', '.join(plot_folders)}"] if plot_folders else []
+    print_text([result["page"], *figures])

@@ -254,40 +254,20 @@ _COMPARE = "greenadapt report FOLDER FOLDER-BASE"
 _ORDER = {CORPUS: 0, W2V: 1, ALIGN: 2, EXPAND: 3}
 
 
-@dataclass(frozen=True)
-class Written:
-    """The files of a report."""
-
-    page: Path
-    sections: list[str]
-    """The anchors of the sections."""
-    missing: list[str]
-    """The commands that would make the missing sections."""
-    plots: list[Path]
-
-    def as_dict(self) -> Json:
-        """JSON values, with the bytes of the page."""
-        return {
-            "page": str(self.page),
-            "bytes": self.page.stat().st_size,
-            "sections": self.sections,
-            "missing": self.missing,
-            "plots": [str(path) for path in self.plots],
-        }
-
-
 def report(
     session: Session,
     folders: Sequence[Path],
     chosen: tuple[str | None, str | None] = (None, None),
     out: Path | None = None,
     plots: tuple[Path | None, Path | None] = (None, None),
-) -> Written:
+) -> Json:
     """Write the page about the results in ``folders`` and those they were made from, or about the ``chosen`` corpus and
     model.
 
-    ``plots`` are folders for the plots as PNG and as SVG, which are created. Raises ``MissingError`` if there are no
-    results, or the packages that draw are not installed.
+    Returns the path and the ``bytes`` of the ``page``, the anchors of its ``sections``, the commands that would make
+    the ``missing`` ones, and the paths of the ``plots``. The argument ``plots`` are folders for the plots as PNG and as
+    SVG, which are created. Raises ``MissingError`` if there are no results, or the packages that draw are not
+    installed.
     """
     require("report", "vl_convert", by="report")
     with Drawing() as drawing:
@@ -302,9 +282,13 @@ def report(
         text = html(page, __version__, drawing.picture)
     with open_file(target, "w") as file:
         file.write(text)
-    written = write_plots(page.plots(), *plots)
-    sections = [section.name for section in page.sections]
-    return Written(target, sections, [command for entry in page.missing for command in entry.commands], written)
+    return {
+        "page": str(target),
+        "bytes": target.stat().st_size,
+        "sections": [section.name for section in page.sections],
+        "missing": [command for entry in page.missing for command in entry.commands],
+        "plots": [str(path) for path in write_plots(page.plots(), *plots)],
+    }
 
 
 def _in_workspace(session: Session, corpus: str | None, model: str | None) -> list[Result]:
