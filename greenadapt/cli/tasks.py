@@ -16,8 +16,6 @@ Remove = Annotated[str | None, basic("--remove", "Remove this task for good.", m
 @app.command(epilog=examples("tasks runs/shared", "tasks runs/shared --remove cola"))
 def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> None:
     """List or remove the tasks of a shared encoder."""
-    from dataclasses import asdict
-
     from greenadapt.cli.output.console import print_json, print_lines
     from greenadapt.cli.output.printing import print_tables
     from greenadapt.report.tables import listed_table
@@ -27,7 +25,7 @@ def tasks(folder: Folder, remove: Remove = None, as_json: o.AsJson = False) -> N
         remove_task(folder, remove)
         if not as_json:
             print_lines([f"removed {remove}"])
-    rows = [asdict(task) for task in list_tasks(folder)]
+    rows = list_tasks(folder)
     if as_json:
         print_json({"folder": str(folder), "tasks": rows})
         return

@@ -1,6 +1,6 @@
 """The tasks that share a folder's encoder: list and remove them, and train further ones that leave it unchanged."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -40,27 +40,13 @@ if TYPE_CHECKING:
     from greenadapt.training.finetune import FinetuneSetup
 
 
-@dataclass(frozen=True)
-class ListedTask:
-    """One of the tasks that share an encoder."""
+def list_tasks(folder: Path) -> list[Json]:
+    """The tasks of ``folder``; raises ``UsageError`` if it has no shared encoder.
 
-    name: str
-    kind: str
-    """``ner``, ``classification`` or ``qa``."""
-    adapter: str
-    metric: str
-    weights: int
-    """The number of parameters that only this task has."""
-    bytes: int
-    """The size of the file with these parameters."""
-    is_added: bool
-    """Whether it was added after the encoder was trained."""
-    scores: Json
-    """``dev`` and ``test``, if there are any, by set: ``mean`` over the seeds and, of several, ``std``."""
-
-
-def list_tasks(folder: Path) -> list[ListedTask]:
-    """The tasks of ``folder``; raises ``UsageError`` if it has no shared encoder."""
+    Each has ``name``, ``kind``, ``adapter``, ``metric``, the number of ``weights`` that only this task has and the
+    ``bytes`` of their file, ``is_added``, whether it was added after the encoder was trained, and ``scores``: ``dev``
+    and ``test``, if there are any, by set, as the ``mean`` over the seeds and, of several, ``std``.
+    """
     require_multitask(folder)
     require_whole(folder)
     return [_listed(folder, name) for name in task_names(folder)]
@@ -95,7 +81,7 @@ def remove_task(folder: Path, name: str) -> None:
         end_removals(folder)
 
 
-def _listed(folder: Path, name: str) -> ListedTask:
+def _listed(folder: Path, name: str) -> Json:
     described = read_task(folder, name)
     task_folder = folder / TASKS / name
     file = scores_folder(folder, name) / SCORES
@@ -103,16 +89,16 @@ def _listed(folder: Path, name: str) -> ListedTask:
     if file.is_file():
         with described_in(file, "train the model again"):
             scores = read_described(file)["tasks"].get(name, {})
-    return ListedTask(
-        name=name,
-        kind=described.task.name,
-        adapter=described.adapter.adapter,
-        metric=str(described.settings.get("metric", described.task.main)),
-        weights=n_weights(task_folder),
-        bytes=(task_folder / WEIGHTS_FILE).stat().st_size,
-        is_added=described.is_added,
-        scores=scores,
-    )
+    return {
+        "name": name,
+        "kind": described.task.name,
+        "adapter": described.adapter.adapter,
+        "metric": str(described.settings.get("metric", described.task.main)),
+        "weights": n_weights(task_folder),
+        "bytes": (task_folder / WEIGHTS_FILE).stat().st_size,
+        "is_added": described.is_added,
+        "scores": scores,
+    }
 
 
 def _refuse_added(result: Path, removed: list[Path]) -> None:

@@ -98,7 +98,7 @@ def test_one_that_was_trained_when_it_meant_something_else_is_refused(tiny_model
         (folder / file).write_text(json.dumps(settings))
     with pytest.raises(InputError, match=r"the task ill\.1 of .* earlier version.*: train it again"):
         predicted(folder, "ill.1")
-    assert [task.adapter for task in list_tasks(folder)] == ["houlsby-pals"]
+    assert [task["adapter"] for task in list_tasks(folder)] == ["houlsby-pals"]
     with pytest.raises(ConflictError, match="pals_read"):
         finetune(run, houlsby)
     finetune(replace(run, force=True), houlsby)

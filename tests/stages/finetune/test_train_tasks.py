@@ -116,7 +116,7 @@ def test_other_stages_take_the_encoder_and_what_is_trained_on_it(two_tasks: Path
     alone = finetune(session(tmp_path, "one"), ner_request(tmp_path, two_tasks))
     assert TaskFolder.open(str(alone.folder)).name is None
     further = finetune(session(tmp_path, "more"), request(tmp_path, two_tasks, ("number",)))
-    assert [task.name for task in list_tasks(further.folder)] == ["number"]
+    assert [task["name"] for task in list_tasks(further.folder)] == ["number"]
     assert read_scores(further.folder)["metrics"] == {"number": "pearson"}
 
 
