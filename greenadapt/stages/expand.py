@@ -7,15 +7,7 @@ from pathlib import Path
 
 from greenadapt import __version__
 from greenadapt.checkpoints.layout import FACTS_FILE
-from greenadapt.checkpoints.provenance import (
-    base_id,
-    check_model,
-    copy_task,
-    licence_of,
-    note_code,
-    reads_sentences,
-    task_input,
-)
+from greenadapt.checkpoints.provenance import check_model, copy_task, note_code, reads_sentences, task_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.checkpoints.writer import copy_side_files, write_expanded
@@ -27,7 +19,7 @@ from greenadapt.progress import Progress
 from greenadapt.report.cards import AdaptedCard
 from greenadapt.report.tables import MAP, rows_warning
 from greenadapt.stages.align import VectorSource, find_alignment, fitted_vectors
-from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, commands_of, model_of, unnamed
+from greenadapt.stages.session import ALIGN, EXPAND, OpenedBase, Session, card_origin, model_of, unnamed
 from greenadapt.storage.files import Json, expanded, hash_file, short, write_json
 from greenadapt.storage.jobs import Job, Outcome
 from greenadapt.storage.results import Result, found_at, open_result, read_manifest, result_behind, verified
@@ -226,9 +218,7 @@ def _card(session: Session, aligned: Result, config: ExpandConfig, work: Path, o
     model, manifests = short(facts["model"]["source"]), [read_manifest(folder) for folder in _folders_behind(aligned)]
     card = AdaptedCard(
         model=Path(model).name if Path(facts["model"]["source"]).is_absolute() else model,
-        base=base_id(model_of(aligned)),
-        licence_of_base=licence_of(model_of(aligned)),
-        commands=commands_of(session, *manifests),
+        **card_origin(session, model_of(aligned), *manifests),
         corpus=facts["title"],
         licence=facts["licence"],
         align=aligned.manifest.config,

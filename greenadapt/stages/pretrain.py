@@ -9,9 +9,7 @@ from greenadapt import __version__
 from greenadapt.checkpoints.layout import FACTS_FILE, SCORES, TASK_FILE, is_multitask
 from greenadapt.checkpoints.provenance import (
     adapted_input,
-    base_id,
     check_model,
-    licence_of,
     model_facts,
     note_code,
     note_lowercasing,
@@ -31,7 +29,7 @@ from greenadapt.errors import InputError, UsageError, counted, require_torch
 from greenadapt.models.memory.choice import MemoryChoice
 from greenadapt.progress import Progress
 from greenadapt.stages.finetune.train import Build, run_together, start_machine
-from greenadapt.stages.session import PRETRAIN, Session, commands_of, data_name
+from greenadapt.stages.session import PRETRAIN, Session, card_origin, data_name
 from greenadapt.storage.files import Json, hash_json, read_own_object, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.results import Result
@@ -186,9 +184,7 @@ class _Pretraining:
 
             return PretrainCard(
                 model=start.model.name,
-                base=base_id(start.model),
-                licence_of_base=licence_of(start.model),
-                commands=commands_of(self.session),
+                **card_origin(self.session, start.model),
                 texts=request.texts,
                 memory=None if start.memory is None else start.memory.as_settings()["general"],
                 config=config,

@@ -12,7 +12,7 @@ from typing import IO, Any, TypeVar
 
 from tokenizers import Tokenizer
 
-from greenadapt.checkpoints.provenance import model_input
+from greenadapt.checkpoints.provenance import base_id, licence_of, model_input
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel, find_local_model, find_model, model_name
 from greenadapt.config import SessionOptions
@@ -277,10 +277,13 @@ class OpenedBase:
             )
 
 
-def commands_of(session: Session, *manifests: Manifest) -> list[str]:
-    """The distinct command lines of ``manifests`` and, last, of the ``session``."""
+def card_origin(session: Session, model: PretrainedModel, *manifests: Manifest) -> Json:
+    """What a card says of ``model``, which was adapted or trained, and the distinct command lines of ``manifests`` and,
+    last, of the ``session``.
+    """
     commands = [*(manifest.facts.get("command") for manifest in manifests), session.command]
-    return list(dict.fromkeys(command for command in commands if command))
+    distinct = list(dict.fromkeys(filter(None, commands)))
+    return {"base": base_id(model), "licence_of_base": licence_of(model), "commands": distinct}
 
 
 def adapted_model(session: Session, corpus: str | None, model: str | None) -> str:

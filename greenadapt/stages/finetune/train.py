@@ -20,7 +20,7 @@ from greenadapt.checkpoints.layout import (
     read_described,
     task_names,
 )
-from greenadapt.checkpoints.provenance import adapted_input, base_id, licence_of, model_facts
+from greenadapt.checkpoints.provenance import adapted_input, model_facts
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.source import PretrainedModel
 from greenadapt.config import CHOSEN_FOR_TRAINING, RunConfig, TrainConfig
@@ -40,7 +40,7 @@ from greenadapt.stages.finetune.request import (
     summary,
     task_key,
 )
-from greenadapt.stages.session import FINETUNE, Session, commands_of, data_name, join_names
+from greenadapt.stages.session import FINETUNE, Session, card_origin, data_name, join_names
 from greenadapt.storage.files import Json, plain, write_json
 from greenadapt.storage.jobs import Job, Outcome, Place
 from greenadapt.storage.results import Manifest, Result, refuse_overlap
@@ -361,9 +361,7 @@ class Finetuning:
         return MultitaskCard(
             added=self.adds,
             model=start.model.folder.name if self.adds else start.model.name,
-            base=base_id(start.model),
-            licence_of_base=licence_of(start.model),
-            commands=commands_of(self.session),
+            **card_origin(self.session, start.model),
             tasks={name: read_described(folder / TASK_FILE) for name, folder in folders.items()},
             weights={name: n_weights(folder) for name, folder in folders.items()},
             config=self.config(),
@@ -440,9 +438,7 @@ class SingleTaskFinetuning(Finetuning):
 
         return TaskCard(
             model=start.model.name,
-            base=base_id(start.model),
-            licence_of_base=licence_of(start.model),
-            commands=commands_of(self.session),
+            **card_origin(self.session, start.model),
             head=make_task(request.tasks[0].config).head,
             task=read_described(work / TASK_FILE),
             config=self.config(),
