@@ -43,7 +43,7 @@ from greenadapt.vectors.alignment import fit, overlap
 from greenadapt.vectors.cbow import train
 from greenadapt.vectors.neighbours import unit_rows
 from greenadapt.vectors.quality import KnownWords
-from greenadapt.vectors.rows import fit_form, wordpiece_norm
+from greenadapt.vectors.rows import FormSums, wordpiece_norm
 from greenadapt.vectors.word_vectors import WordVectors
 
 RESULTS = Path(__file__).parent / "results"
@@ -121,10 +121,11 @@ class Growth:
             fitted = np.setdiff1d(np.arange(len(fold)), held)
             targets = words.targets(fitted)
             predicted_rows["norm"][held] = fit(words.vectors[fitted], targets, AlignConfig()).apply(words.vectors[held])
-            pieces = [[words.pieces[i] for i in subset] for subset in (fitted, held)]
-            form = fit_form(words.vectors[fitted], words.counts[fitted], pieces[0], self.table, targets, self.norm)
-            predicted_rows["form"][held] = form.rows(
-                words.vectors[held], words.counts[held], pieces[1], self.table, rescale=False
+            sums = FormSums(words.vectors.shape[1], self.table.shape[1])
+            sums.add(words, fitted, self.norm)
+            pieces = [words.pieces[i] for i in held]
+            predicted_rows["form"][held] = sums.fit(self.norm).rows(
+                words.vectors[held], words.counts[held], pieces, self.table, rescale=False
             )
         return {
             name: {"all": self._figures(rows, words, np.full(len(fold), True)),

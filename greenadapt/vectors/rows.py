@@ -8,6 +8,7 @@ does, on features in which the word's count weighs them.
 """
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -92,67 +93,42 @@ class FormMap:
         return rescaled(rows, self.norm) if rescale else rows
 
 
-def fit_form(vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float) -> FormMap:
-    """Fit the map on n words with rows of their own, ``targets`` (n, dim): argmin_W Σ‖y − μ − (φ − φ̄) W‖² + λ‖W‖².
-
-    λ is the mean over the features of Σ(φ − φ̄)². ``pieces`` are the pieces of each word without its row, as of a new
-    word; for the other arguments see ``FormMap.rows``. Computed in float64, a block of words at a time.
-    """
-    sums = FormSums.zeros(vectors.shape[1], targets.shape[1])
-    sums.add(vectors, counts, pieces, embedding, targets, norm)
-    return sums.fit(norm)
-
-
-@dataclass(eq=False)
 class FormSums:
-    """What ``fit_form`` sums up over the words, in float64; more words can be added."""
+    """Sums in float64 over words with rows y of their own, on which a ``FormMap`` is fitted; words can be added."""
 
-    gram: Float64Array
-    """Σ φ φᵀ, (n_features, n_features), the upper triangle."""
-    cross: Float64Array
-    """Σ φ yᵀ, (n_features, dim)."""
-    features: Float64Array
-    """Σ φ, (n_features,)."""
-    targets: Float64Array
-    """Σ y, (dim,)."""
-    n: int = 0
-
-    @classmethod
-    def zeros(cls, source_dim: int, dim: int) -> "FormSums":
-        """The sums over no words."""
+    def __init__(self, source_dim: int, dim: int) -> None:
         size = 2 * source_dim + 4 * dim
-        return cls(np.zeros((size, size), order="F"), np.zeros((size, dim)), np.zeros(size), np.zeros(dim))
+        self._gram: Float64Array = np.zeros((size, size), order="F")  # Σ φ φᵀ, the upper triangle
+        self._cross: Float64Array = np.zeros((size, dim))  # Σ φ yᵀ
+        self._features: Float64Array = np.zeros(size)  # Σ φ
+        self._targets: Float64Array = np.zeros(dim)  # Σ y
+        self._n = 0
 
-    def copy(self) -> "FormSums":
-        """A copy, to which words can be added."""
-        return FormSums(self.gram.copy("F"), self.cross.copy(), self.features.copy(), self.targets.copy(), self.n)
-
-    def add(
-        self, vectors: Array, counts: Array, pieces: PieceIds, embedding: Array, targets: Array, norm: float
-    ) -> None:
-        """Add words; for the arguments see ``fit_form``."""
+    def add(self, known: KnownWords, words: Int64Array, norm: float) -> None:
+        """Add some ``words`` of the ``known`` ones, a block at a time; ``norm`` is the unit of their pieces' rows."""
         from scipy.linalg import blas
 
+        pieces, targets = [known.pieces[i] for i in words.tolist()], known.targets(words)
         begin = 0
-        for block in _features(vectors, counts, pieces, embedding, norm):
+        for block in _features(known.vectors[words], known.counts[words], pieces, known.base, norm):
             features = block.astype(np.float64)
-            rows = np.asarray(targets[begin : begin + len(block)], np.float64)
-            self.gram = blas.dsyrk(1, features.T, beta=1, c=self.gram, overwrite_c=True)
-            self.cross += features.T @ rows
-            self.features += features.sum(axis=0)
-            self.targets += rows.sum(axis=0)
+            rows = targets[begin : begin + len(block)].astype(np.float64)
+            self._gram = blas.dsyrk(1, features.T, beta=1, c=self._gram, overwrite_c=True)
+            self._cross += features.T @ rows
+            self._features += features.sum(axis=0)
+            self._targets += rows.sum(axis=0)
             begin += len(block)
-        self.n += begin
+        self._n += begin
 
     def fit(self, norm: float) -> FormMap:
-        """The map of all words that were added."""
+        """argmin_W Σ‖y − μ − (φ − φ̄) W‖² + λ‖W‖², where λ is the mean over the features of Σ(φ − φ̄)²."""
         from scipy.linalg import blas, cho_factor, cho_solve
 
-        mean, row_mean = self.features / self.n, self.targets / self.n
-        gram = blas.dsyr(-self.n, mean, a=self.gram)
+        mean, row_mean = self._features / self._n, self._targets / self._n
+        gram = blas.dsyr(-self._n, mean, a=self._gram)
         gram[np.diag_indices(len(gram))] += np.trace(gram) / len(gram) or 1.0  # without spread every W is as good
         factor = cho_factor(gram, overwrite_a=True, check_finite=False)
-        weights = cho_solve(factor, self.cross - self.n * np.outer(mean, row_mean), overwrite_b=True)
+        weights = cho_solve(factor, self._cross - self._n * np.outer(mean, row_mean), overwrite_b=True)
         return FormMap(weights.astype(np.float32), (row_mean - mean @ weights).astype(np.float32), norm)
 
 
@@ -225,9 +201,7 @@ class RowFormula:
         """
         if self.name != "form":
             return self
-        pieces = [known.pieces[i] for i in words.tolist()]
-        vectors, counts, targets = known.vectors[words], known.counts[words], known.targets(words)
-        sums.add(vectors, counts, pieces, known.base, targets, self.norm)
+        sums.add(known, words, self.norm)
         return replace(self, form=sums.fit(self.norm))
 
     def rows(self, vectors: Array, counts: Array, pieces: PieceIds = ()) -> FloatArray:
@@ -315,7 +289,7 @@ def predict_rows(known: KnownWords, recipes: Sequence[RowFormula], config: Align
             "use a larger corpus, or --rows norm",
         )
     heldout, fitted = split(n, config)
-    sums = FormSums.zeros(known.vectors.shape[1], known.base.shape[1])
+    sums = FormSums(known.vectors.shape[1], known.base.shape[1])
     if any(recipe.needs_map for recipe in recipes):
         alignment = fit(known.vectors[fitted], known.targets(fitted), config)
         recipes = [replace(recipe, alignment=alignment) for recipe in recipes]
@@ -375,7 +349,7 @@ class Expansion:
         if name != "form" or n < MIN_OVERLAP:
             return self.formula("pieces" if name == "form" else name)
         predicted = self._predicted
-        return self.formula(name).fitted(self.overlap_with_pieces, predicted.heldout, predicted.sums.copy())
+        return self.formula(name).fitted(self.overlap_with_pieces, predicted.heldout, deepcopy(predicted.sums))
 
     @cached_property
     def heldout_figures(self) -> dict[RowRecipe, HeldOut]:

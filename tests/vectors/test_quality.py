@@ -11,7 +11,7 @@ from greenadapt.config import AlignConfig, RowRecipe
 from greenadapt.errors import InputError
 from greenadapt.vectors.alignment import fit
 from greenadapt.vectors.quality import Diagnostics, KnownWords, fit_and_measure
-from greenadapt.vectors.rows import RowFormula, fit_form, predict_rows
+from greenadapt.vectors.rows import FormSums, RowFormula, predict_rows
 from tests.vectors.test_cbow import Watcher
 
 N_BASE, N_OVERLAP, SPECIAL = 400, 330, (0, 5, 399)
@@ -185,9 +185,9 @@ def test_recipes_are_compared_on_words_that_they_were_not_fitted_on() -> None:
     assert figures["pieces"].cosine == pytest.approx(
         np.mean([_cosine(row, base[rows[i]]) for row, i in zip(means, held, strict=True)]), abs=1e-6
     )
-    form = fit_form(
-        source[fitted], counts[fitted], [pieces[i] for i in fitted], base, base[rows[fitted]], norm
-    ).rows(source[held], counts[held], [pieces[i] for i in held], base)  # fmt: skip
+    sums = FormSums(source.shape[1], base.shape[1])
+    sums.add(overlap, fitted, norm)
+    form = sums.fit(norm).rows(source[held], counts[held], [pieces[i] for i in held], base)
     assert figures["form"].cosine == pytest.approx(
         np.mean([_cosine(row, base[rows[i]]) for row, i in zip(form, held, strict=True)]), abs=1e-6
     )

@@ -16,11 +16,12 @@ from greenadapt.config import AlignConfig, ExpandConfig, RowRecipe
 from greenadapt.storage.arrays import Streamed
 from greenadapt.vectors import rows
 from greenadapt.vectors.alignment import Alignment, fit
+from greenadapt.vectors.quality import KnownWords
 from greenadapt.vectors.rows import (
     FormMap,
+    FormSums,
     NewRows,
     RowFormula,
-    fit_form,
     mean_of_pieces,
     replacements,
     rescaled,
@@ -217,6 +218,14 @@ def rows_by_hand(case: Any) -> Any:
     weights = np.linalg.lstsq(extended, extended_targets.astype(np.float64), rcond=None)[0]
     rows = targets.mean(0) + centred @ weights
     return rows * NORM / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def fit_form(vectors: Any, counts: Any, pieces: Any, embedding: Any, targets: Any, norm: float) -> FormMap:
+    base = np.vstack([embedding, targets])
+    known = KnownWords(vectors, counts, np.arange(len(embedding), len(base)), base, pieces)
+    sums = FormSums(vectors.shape[1], targets.shape[1])
+    sums.add(known, np.arange(len(targets)), norm)
+    return sums.fit(norm)
 
 
 def test_it_is_a_ridge_regression_on_the_documented_features(case: Any) -> None:
