@@ -22,11 +22,11 @@ _SIDE_FILES = (
 )  # fmt: skip
 _MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
 _METADATA = {"format": "pt"}  # transformers refuses a file without it
-MAX_SHARD_BYTES = 5_000_000_000
+MAX_SHARD_BYTES = 5_000_000_000  # of a shard, unless a single tensor has more
 Tensor = Array | Streamed
 
 
-def write_expanded(  # noqa: PLR0913
+def write_expanded(
     checkpoint: Checkpoint,
     new_rows: Tensor,
     folder: Path,
@@ -34,15 +34,13 @@ def write_expanded(  # noqa: PLR0913
     dtype: DType | None = None,
     replaced: Mapping[int, Array] | None = None,
     output_rows: Tensor | None = None,
-    max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write ``config.json`` and the weights of ``checkpoint``, with ``new_rows`` (n, dim) appended to the embedding.
 
     Existing rows do not change, except ``replaced`` (id → (dim,)). Floating-point weights are converted to ``dtype``,
     if set. The output of a language model grows, too, without changing the logits of existing ids: a weight tied to the
     embedding gets the same rows, another weight ``output_rows`` (n, dim), by default zeros; the bias gets the smallest
-    existing bias, so that no new word is favoured. A shard holds at most ``max_shard_bytes`` bytes, or one tensor.
-    ``new_rows`` may be read twice.
+    existing bias, so that no new word is favoured. ``new_rows`` may be read twice.
     Raises ``InputError`` if the rows have the wrong width, or a value is too large for ``dtype``.
     """
     if new_rows.shape[1] != checkpoint.dim:
@@ -52,7 +50,7 @@ def write_expanded(  # noqa: PLR0913
         )
     tensors = _grow(checkpoint, new_rows, output_rows, replaced or {}, dtype)
     folder.mkdir(parents=True, exist_ok=True)
-    write_weights(folder, tensors, max_shard_bytes)
+    write_weights(folder, tensors)
     config = {**checkpoint.config, "vocab_size": checkpoint.n_rows + new_rows.shape[0]}
     if dtype is not None:
         config["dtype" if "dtype" in config else "torch_dtype"] = dtype
@@ -141,12 +139,9 @@ def _constant(value: Any, shape: tuple[int, ...], like: Array) -> Array:
     return np.broadcast_to(np.asarray(value, like.dtype), shape)
 
 
-def write_weights(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
-    """Write ``model.safetensors``, or shards and their index, named as by transformers.
-
-    A shard holds at most ``max_shard_bytes`` bytes, or one tensor.
-    """
-    shards = _shards(tensors, max_shard_bytes)
+def write_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write ``model.safetensors``, or shards and their index, named as by transformers."""
+    shards = _shards(tensors)
     if len(shards) == 1:
         write_arrays(folder / "model.safetensors", tensors, _METADATA)
         return
@@ -159,15 +154,15 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor], max_shard_bytes: 
     _write_json(folder / "model.safetensors.index.json", index)
 
 
-def _shards(tensors: Mapping[str, Tensor], max_shard_bytes: int) -> list[list[str]]:
+def _shards(tensors: Mapping[str, Tensor]) -> list[list[str]]:
     """The names of each shard, in order."""
     shards: list[list[str]] = [[]]
-    free = max_shard_bytes
+    free = MAX_SHARD_BYTES
     for name, tensor in tensors.items():
         size = _n_bytes(tensor)
         if size > free and shards[-1]:
             shards.append([])
-            free = max_shard_bytes
+            free = MAX_SHARD_BYTES
         shards[-1].append(name)
         free -= size
     return shards

@@ -7,7 +7,7 @@ word streams can be larger than memory, so the header is read here and the bytes
 import json
 import math
 import mmap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -262,14 +262,13 @@ class SequenceTable:
     stored: Sequences
     hashes: UInt64Array
     order: IntArray
-    hash_of: Callable[[Sequences], UInt64Array] = hash_sequences
 
     @classmethod
-    def build(cls, stored: Sequences, hash_of: Callable[[Sequences], UInt64Array] = hash_sequences) -> "SequenceTable":
+    def build(cls, stored: Sequences) -> "SequenceTable":
         """Hash and sort ``stored``."""
-        hashes = hash_of(stored)
+        hashes = hash_sequences(stored)
         order = np.argsort(hashes, kind="stable").astype(np.int32)
-        return cls(stored, hashes[order], order, hash_of)
+        return cls(stored, hashes[order], order)
 
     def check(self) -> None:
         """Raise ``ValueError`` if sequences would be looked up where there are none."""
@@ -284,7 +283,7 @@ class SequenceTable:
 
     def find(self, queries: Sequences) -> IntArray:
         """For each sequence of ``queries`` (m,) its position among the stored ones, -1 if absent."""
-        hashes = self.hash_of(queries)
+        hashes = hash_sequences(queries)
         positions = np.full(len(queries), -1, np.int64)
         slots = np.searchsorted(self.hashes, hashes)
         pending = np.arange(len(queries))

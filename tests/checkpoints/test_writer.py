@@ -63,10 +63,12 @@ class Expanded:
     rows: np.ndarray
 
 
-def expand(source: Path, folder: Path, **options: object) -> Expanded:
+def expand(source: Path, folder: Path, max_shard_bytes: int = 5 << 30, **options: object) -> Expanded:
     before = Checkpoint.open(source)
     rows = new_rows(before)
-    write_expanded(before, rows, folder, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("greenadapt.checkpoints.writer.MAX_SHARD_BYTES", max_shard_bytes)
+        write_expanded(before, rows, folder, **options)
     return Expanded(before, Checkpoint.open(folder), rows)
 
 
