@@ -320,8 +320,6 @@ class Traffic:
     """Seconds."""
     received: float = 0
     """Bytes that a node received."""
-    lost: int = 0
-    """Number of nodes that died."""
 
 
 class ClusterEngine:
@@ -516,7 +514,6 @@ class ClusterEngine:
             self._ray.kill(self._trainers.pop(node))
             self._left_out.add(node.id)
             self._progress.warn(f"node {node.address} died, the others train on its parts")
-        self.traffic.lost += len(dead)
         if not self._trainers:
             raise ResourceError(
                 f"all nodes of the cluster died ({first_line(error)})",
