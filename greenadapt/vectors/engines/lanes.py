@@ -97,22 +97,19 @@ def store(_: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
     return types.void(array, types.intp, types.intp, lanes), code
 
 
-@intrinsic
-def add(_: Any, a: Any, b: Any) -> Any:
-    """a + b"""
-    return a(a, b), lambda context, builder, signature, arguments: builder.fadd(*arguments, flags=_MAY_FUSE)
+def _arithmetic(operation: str, flags: tuple[str, ...] = _MAY_FUSE) -> Callable[..., Any]:
+    def typed(_: Any, a: Any, b: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return getattr(builder, operation)(*arguments, flags=flags)
+
+        return a(a, b), code
+
+    return typed
 
 
-@intrinsic
-def subtract(_: Any, a: Any, b: Any) -> Any:
-    """a - b"""
-    return a(a, b), lambda context, builder, signature, arguments: builder.fsub(*arguments, flags=_MAY_FUSE)
-
-
-@intrinsic
-def multiply(_: Any, a: Any, b: Any) -> Any:
-    """a b"""
-    return a(a, b), lambda context, builder, signature, arguments: builder.fmul(*arguments, flags=_MAY_FUSE)
+add, subtract = intrinsic(_arithmetic("fadd")), intrinsic(_arithmetic("fsub"))
+multiply, divide = intrinsic(_arithmetic("fmul")), intrinsic(_arithmetic("fdiv", flags=()))
+"""Of two lanes, number by number."""
 
 
 @intrinsic
@@ -124,12 +121,6 @@ def multiply_add(_: Any, a: Any, b: Any, c: Any) -> Any:
         return builder.fadd(product, arguments[2], flags=_MAY_FUSE)
 
     return a(a, b, c), code
-
-
-@intrinsic
-def divide(_: Any, a: Any, b: Any) -> Any:
-    """a / b"""
-    return a(a, b), lambda context, builder, signature, arguments: builder.fdiv(*arguments)
 
 
 @intrinsic
