@@ -48,7 +48,6 @@ from greenadapt.vectors.engines import (
     fast_engine,
     keep_thresholds,
     learning_rate,
-    never,
     noise_weights,
     stream_parts,
 )
@@ -342,7 +341,7 @@ class ClusterEngine:
         self._require(cluster)
 
     def train(
-        self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never
+        self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
     ) -> int:
         """Train on ``parts``, the last ones, as ``Engine`` says; raises ``ResourceError`` if all nodes died."""
         self._start_trainers(weights)

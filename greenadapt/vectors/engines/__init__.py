@@ -52,11 +52,6 @@ Stop = Callable[[], bool]
 """Whether to stop after the current part."""
 
 
-def never() -> bool:
-    """The default of ``stop``."""
-    return False
-
-
 class Engine(Protocol):
     """Trains ``Weights`` in place.
 
@@ -68,7 +63,9 @@ class Engine(Protocol):
     def parts(self) -> Sequence[Any]:
         """The parts of the text, in order."""
 
-    def train(self, parts: Sequence[Any], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never) -> int:
+    def train(
+        self, parts: Sequence[Any], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
+    ) -> int:
         """Train on ``parts``, consecutive ones, in epoch number ``epoch`` (from 0), and call ``advance`` for each.
 
         Returns the number of trained parts, the first ones: all, or those that had begun when ``stop()`` became true.

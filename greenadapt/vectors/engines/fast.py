@@ -45,7 +45,6 @@ from greenadapt.vectors.engines import (
     Weights,
     keep_thresholds,
     learning_rate,
-    never,
     noise_weights,
     padded,
     require_finite,
@@ -81,7 +80,7 @@ class FastEngine:
         return list(stream_parts(self._stream))
 
     def train(
-        self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never
+        self, parts: Sequence[StreamPart], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
     ) -> int:
         """Train as ``Engine`` says."""
         tables, total = (padded(weights.input), padded(weights.output)), self._stream.total

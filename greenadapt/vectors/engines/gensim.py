@@ -30,7 +30,6 @@ from greenadapt.vectors.engines import (
     cuts,
     keep_thresholds,
     learning_rate,
-    never,
     require_finite,
     require_learning,
     sample_lost,
@@ -71,7 +70,7 @@ class GensimEngine:
         self.parts = list(write_parts(stream, folder))
 
     def train(
-        self, parts: Sequence[Part], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = never
+        self, parts: Sequence[Part], weights: Weights, epoch: int, advance: Advance, *, stop: Stop = lambda: False
     ) -> int:
         """Train as ``Engine`` says; threads share the tables without locks (Hogwild)."""
         self._model.wv.vectors, self._model.syn1neg = weights.input, weights.output
