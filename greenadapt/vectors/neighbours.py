@@ -174,30 +174,23 @@ def neighbour_table(words: Sequence[str], domain: Space, base: Space, align: _Ma
     wordpieces are compared before alignment only if they have the same width. A word is not its own neighbour within a
     space; across spaces it can be, which shows that the map retrieves it.
     """
-
-    def plain(vectors: Array) -> Array:
-        return vectors
-
-    # title, space and map of the queries, space and map of the candidates
-    views: list[tuple[str, Space, _Map, Space, _Map]] = [("word vector → word vectors", domain, plain, domain, plain)]
+    vectors, aligned, pieces = (domain, None), (domain, align), (base, None)
+    views: list[tuple[str, _Mapped, _Mapped]] = [("word vector → word vectors", vectors, vectors)]
     if domain.vectors.shape[1] == base.vectors.shape[1]:
-        views.append(("word vector → wordpieces, before alignment", domain, plain, base, plain))
+        views.append(("word vector → wordpieces, before alignment", vectors, pieces))
     if align is not None:
         views += [
-            ("aligned → wordpieces", domain, align, base, plain),
-            ("aligned → aligned", domain, align, domain, align),
-            ("wordpiece → wordpieces", base, plain, base, plain),
-            ("wordpiece → aligned", base, plain, domain, align),
+            ("aligned → wordpieces", aligned, pieces),
+            ("aligned → aligned", aligned, aligned),
+            ("wordpiece → wordpieces", pieces, pieces),
+            ("wordpiece → aligned", pieces, aligned),
         ]
-    table = [
-        row
-        for title, source, source_map, target, target_map in views
-        for row in _view(title, words, (source, source_map), (target, target_map), k)
-    ]
+    table = [row for title, source, target in views for row in _view(title, words, source, target, k)]
     return sorted(table, key=lambda row: words.index(row.word))  # stable: the views stay in order
 
 
-_Mapped = tuple[Space, _Map]
+_Mapped = tuple[Space, _Map | None]
+"""A space, and the map of its vectors, if any."""
 
 
 def _view(title: str, words: Sequence[str], source: _Mapped, target: _Mapped, k: int) -> list[Neighbours]:
@@ -205,7 +198,8 @@ def _view(title: str, words: Sequence[str], source: _Mapped, target: _Mapped, k:
     words = [word for word in words if word in source_space.rows]
     if not words:
         return []
-    queries = source_map(source_space.vectors[[source_space.rows[word] for word in words]])
+    vectors = source_space.vectors[[source_space.rows[word] for word in words]]
+    queries = vectors if source_map is None else source_map(vectors)
     hidden = sorted(target_space.hidden)
     excluded_rows = [source_space.rows[word] if source_space is target_space else -1 for word in words]
     exclude = np.array([[row, *hidden] for row in excluded_rows], np.int64)
