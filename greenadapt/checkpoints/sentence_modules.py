@@ -60,29 +60,26 @@ class SentenceModules:
         file = folder / MODULES_FILE
         if not file.is_file():
             return cls()
-        modules = _read_list(file)
         pooling: tuple[Pooling, ...] = ("mean",)
         dense: list[DenseLayer] = []
         normalizes = False
-        for kind, module_folder in ((kind, folder / path) for kind, path in modules[1:]):
+        for kind, path in listed_modules(folder):
             if kind == "Pooling":
-                pooling = _pooling(module_folder / "config.json")
+                pooling = _pooling(folder / path / "config.json")
             elif kind == "Dense" and not normalizes:
-                dense.append(_dense(module_folder))
+                dense.append(_dense(folder / path))
             elif kind == "Normalize":
                 normalizes = True
-            elif kind not in ("Dropout", "MeanOfViews"):  # Dropout acts only in training; MeanOfViews is greenadapt's
-                raise InputError(f"{file}: {kind} is not supported after {modules[0][0]}", _HINT)
+            elif kind != "Dropout":  # which acts only in training
+                raise InputError(f"{file}: {kind} is not supported after the encoder", _HINT)
         return cls(pooling, tuple(dense), normalizes, _max_length(folder), *_prompts(folder))
 
 
 def listed_modules(folder: Path) -> list[tuple[str, str]]:
     """The modules after the encoder, except greenadapt's: name of the class, and folder."""
     file = folder / MODULES_FILE
-    return [module for module in _read_list(file)[1:] if module[0] != "MeanOfViews"] if file.is_file() else []
-
-
-def _read_list(file: Path) -> list[tuple[str, str]]:
+    if not file.is_file():
+        return []
     with described_in(file, _AGAIN):
         modules = [(str(module["type"]), str(module["path"])) for module in read_json(file)]
     if not modules or modules[0][0].rpartition(".")[2] not in ("Transformer", "BothViews"):
@@ -90,7 +87,8 @@ def _read_list(file: Path) -> list[tuple[str, str]]:
     for _, path in modules:
         if path not in ("", ".") and (Path(path.rstrip("/")).name != path.rstrip("/") or "\0" in path):  # untrusted
             raise InputError(f"{file}: {path!r} is not a folder beside it", _AGAIN)
-    return [(kind.rpartition(".")[2], path) for kind, path in modules]
+    names = [(kind.rpartition(".")[2], path) for kind, path in modules[1:]]
+    return [(kind, path) for kind, path in names if kind != "MeanOfViews"]
 
 
 def _pooling(file: Path) -> tuple[Pooling, ...]:
