@@ -1,7 +1,6 @@
 """Files in the folder of a fine-tuned or compiled model, read without torch."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
@@ -178,12 +177,11 @@ def task_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: order.index(name) if name in order else len(order)))
 
 
-def require_tasks(folder: Path, names: Sequence[str]) -> None:
-    """Raise ``MissingError``, which lists the tasks of ``folder``, if one of ``names`` is missing."""
+def require_task(folder: Path, name: str) -> None:
+    """Raise ``MissingError``, which lists the tasks of ``folder``, if it has no task ``name``."""
     tasks = task_names(folder)
-    for name in names:
-        if name not in tasks:
-            raise MissingError(f"{folder} has no task {name!r}", f"it has {', '.join(tasks) or 'none'}")
+    if name not in tasks:
+        raise MissingError(f"{folder} has no task {name!r}", f"it has {', '.join(tasks) or 'none'}")
 
 
 CompiledBackend = Literal["onnx", "openvino"]

@@ -42,9 +42,7 @@ def read_facts(folder: Path) -> Json | None:
     Raises ``InputError`` if the file lacks the model or the corpus.
     """
     file = folder / FACTS_FILE
-    if not file.is_file():
-        return None
-    return read_described(file)
+    return read_described(file) if file.is_file() else None
 
 
 def base_id(model: PretrainedModel) -> str | None:

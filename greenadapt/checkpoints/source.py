@@ -181,7 +181,6 @@ def find_model(model: str, *, download: bool = True) -> PretrainedModel:
     if path.is_dir():
         require_utf8(path.resolve())
         _require_files(path)
-        require_whole(path)
         return PretrainedModel(path_name(str(path.resolve())), path.resolve(), str(path.resolve()))
     if model in PACKAGED:
         packaged = PACKAGED[model]
@@ -263,7 +262,6 @@ def _from_hub(repo: str, download: bool) -> Path:
             f"no model {repo} here, and the model hub could not be reached ({reason})", _suggest(repo)
         ) from None
     _require_files(folder)
-    require_whole(folder)
     return folder
 
 
@@ -335,6 +333,7 @@ def _require_files(folder: Path) -> None:
             f"{folder} is not a model folder: it has no config.json", "give a folder that save_pretrained wrote"
         )
     tokenizer_files(folder)
+    require_whole(folder)
 
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from greenadapt.checkpoints.layout import (
     WEIGHTS_FILE,
     is_multitask,
     read_described,
-    require_tasks,
+    require_task,
     task_names,
     weights_of_seed,
 )
@@ -52,7 +52,7 @@ def read_task(folder: Path, name: str) -> DescribedTask:
 
     Raises ``MissingError``, which lists the tasks, if it does not exist, ``InputError`` if its file is broken.
     """
-    require_tasks(folder, [name])
+    require_task(folder, name)
     file = folder / TASKS / name / TASK_FILE
     settings = read_described(file)
     with described_in(file, "train the model again"):

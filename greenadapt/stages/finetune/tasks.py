@@ -16,7 +16,7 @@ from greenadapt.checkpoints.layout import (
     n_weights,
     read_described,
     require_multitask,
-    require_tasks,
+    require_task,
     task_names,
 )
 from greenadapt.checkpoints.provenance import check_model, encoder_input, starting_model
@@ -62,7 +62,7 @@ def remove_task(folder: Path, name: str) -> None:
     folder = real_folder(folder)
     require_multitask(folder)
     with lock(beside(folder, "lock"), folder):
-        require_tasks(folder, [name])
+        require_task(folder, name)
         if len(task_names(folder)) == 1:
             raise ConflictError(
                 f"{name} is the only task of {folder}", "delete the folder, or add another task with finetune --add-to"
