@@ -242,27 +242,25 @@ def read_small(path: Path, max_bytes: int = _MOST_TEXT, *, may_be_pipe: bool = F
     A pipe is read once, and its content remembered. Raises ``InputError`` for a larger file, another kind of file, or a
     pipe that does not end in time, and ``OSError`` as ``open``.
     """
-    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the first of Unix, the second of Windows
-    handle = os.open(path, os.O_RDONLY | flags)  # without waiting for the writer of a pipe
-    try:
-        status = os.fstat(handle)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))  # without waiting for the writer of a pipe
+
+    with open(path, "rb", buffering=0, opener=opener) as file:
+        status = os.fstat(file.fileno())
         if stat.S_ISFIFO(status.st_mode) and may_be_pipe:
             key = (status.st_dev, status.st_ino)
             if key not in _pipes:
-                _pipes[key] = _read_pipe(handle, path, max_bytes)
+                _pipes[key] = _read_pipe(file.fileno(), path, max_bytes)
             return _pipes[key]
         if not (stat.S_ISREG(status.st_mode) or path.samefile(os.devnull)):
             raise InputError(f"{path} is a pipe or a device", "give a file")
         content = bytearray()
-        while block := os.read(handle, min(max_bytes + 1 - len(content), _BLOCK)):
+        while block := file.read(min(max_bytes + 1 - len(content), _BLOCK)):
             content += block
             if len(content) > max_bytes:
                 raise _too_large(path, max_bytes)
         return bytes(content)
-    finally:
-        os.close(handle)
 
 
 def read_toml(path: Path, hint: str, *, may_be_pipe: bool = False) -> dict[str, Any]:
