@@ -4,7 +4,6 @@ import codecs
 import mmap
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -195,25 +194,15 @@ def write_vectors(vectors: WordVectors, path: Path) -> None:
             raise InputError(
                 f"{word!r} cannot be written to {path.name}: it is empty or has white space", "leave such words out"
             )
-    lines = _binary_rows(vectors) if ".bin" in path.suffixes else _text_rows(vectors)
+    rows = zip(vectors.words, vectors.matrix, strict=True)
+    if ".bin" in path.suffixes:
+        lines = (f"{word} ".encode() + row.astype("<f4").tobytes() for word, row in rows)
+    else:
+        numbers = " ".join(["%.9g"] * vectors.dim)
+        lines = (f"{word} {numbers % tuple(row.tolist())}\n".encode() for word, row in rows)
     with open_file(path, "wb") as file:
         file.write(f"{len(vectors.words)} {vectors.dim}\n".encode())
         file.writelines(lines)
-
-
-def _binary_rows(vectors: WordVectors) -> Iterator[bytes]:
-    words = iter(vectors.words)
-    for block in row_blocks(vectors.matrix):
-        for row in np.ascontiguousarray(block, "<f4"):
-            yield next(words).encode() + b" " + row.tobytes()
-
-
-def _text_rows(vectors: WordVectors) -> Iterator[bytes]:
-    numbers = " ".join(["%.9g"] * vectors.dim)
-    words = iter(vectors.words)
-    for block in row_blocks(vectors.matrix):
-        for row in block.tolist():
-            yield f"{next(words)} {numbers % tuple(row)}\n".encode()
 
 
 class _Rows:
@@ -285,19 +274,11 @@ def _require_finite(path: Path, words: list[str], matrix: Array) -> None:
         begin += len(block)
 
 
-def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    number = 0
-    while line := file.readline(_MAX_LINE + 1):
-        number += 1
-        if len(line) > _MAX_LINE:
-            raise InputError(
-                f"{path}, line {number}: over {byte_size(_MAX_LINE)}, which no word vector takes as text", _NOT_TEXT
-            )
-        yield line
-
-
 def _read_text(file: IO[bytes], rows: _Rows) -> None:
-    for number, line in enumerate(_lines(file, rows.path), 1):
+    for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE + 1), b""), 1):
+        where = f"{rows.path}, line {number}"
+        if len(line) > _MAX_LINE:
+            raise InputError(f"{where}: over {byte_size(_MAX_LINE)}, which no word vector takes as text", _NOT_TEXT)
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         word, _, numbers = line.strip(b" \r\n\t").partition(b" ")
@@ -306,7 +287,6 @@ def _read_text(file: IO[bytes], rows: _Rows) -> None:
             continue
         if not word:
             continue
-        where = f"{rows.path}, line {number}"
         try:
             vector = np.array(numbers.split(), np.float32)
         except ValueError:
