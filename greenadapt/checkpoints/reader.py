@@ -117,9 +117,8 @@ class Checkpoint:
         return weights[stored]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a weight, without reading its values."""
-        weights, stored = self._weights[name]
-        return weights.shape(stored) if isinstance(weights, ArrayFile) else weights[stored].shape
+        """Shape of a weight, whose values are not read from the disk."""
+        return self[name].shape
 
     def setting(self, *names: str) -> Any:
         """The value of the first of ``names`` in the configuration; ``None`` if it has none."""

@@ -150,7 +150,7 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         file = f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors"
         write_arrays(folder / file, {name: tensors[name] for name in shard}, _METADATA)
         weight_map.update(dict.fromkeys(shard, file))
-    index = {"metadata": {"total_size": sum(map(_n_bytes, tensors.values()))}, "weight_map": weight_map}
+    index = {"metadata": {"total_size": sum(tensor.nbytes for tensor in tensors.values())}, "weight_map": weight_map}
     _write_json(folder / "model.safetensors.index.json", index)
 
 
@@ -159,17 +159,12 @@ def _shards(tensors: Mapping[str, Tensor]) -> list[list[str]]:
     shards: list[list[str]] = [[]]
     free = MAX_SHARD_BYTES
     for name, tensor in tensors.items():
-        size = _n_bytes(tensor)
-        if size > free and shards[-1]:
+        if tensor.nbytes > free and shards[-1]:
             shards.append([])
             free = MAX_SHARD_BYTES
         shards[-1].append(name)
-        free -= size
+        free -= tensor.nbytes
     return shards
-
-
-def _n_bytes(tensor: Tensor) -> int:
-    return int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
 
 
 def _module_folders(source: Path) -> list[str]:

@@ -143,14 +143,9 @@ def write_arrays(
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
     for name, array in arrays.items():
-        dtype = np.dtype(array.dtype)
-        size = int(np.prod(array.shape, dtype=np.int64)) * dtype.itemsize
-        header[name] = {
-            "dtype": CODES[dtype],
-            "shape": list(array.shape),
-            "data_offsets": [offset, offset + size],
-        }
-        offset += size
+        end = offset + array.nbytes
+        header[name] = {"dtype": CODES[array.dtype], "shape": list(array.shape), "data_offsets": [offset, end]}
+        offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # arrays start at a multiple of eight, so that they can be mapped
     with naming(path), open(path, "wb") as file:
@@ -159,9 +154,8 @@ def write_arrays(
             begin = file.tell()
             for piece in array.pieces if isinstance(array, Streamed) else row_blocks(array):
                 file.write(np.ascontiguousarray(piece, dtype=array.dtype).reshape(-1).view(np.uint8).data)
-            first, end = header[name]["data_offsets"]
-            if (written := file.tell() - begin) != end - first:
-                raise ValueError(f"{name}: {written} bytes given, {end - first} announced")
+            if (written := file.tell() - begin) != array.nbytes:
+                raise ValueError(f"{name}: {written} bytes given, {array.nbytes} announced")
 
 
 @dataclass(frozen=True)
@@ -171,6 +165,11 @@ class Streamed:
     shape: tuple[int, ...]
     dtype: "np.dtype[Any]"
     pieces: Iterable[Array]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array, as numpy's."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def row_blocks(array: Array, block_bytes: int = 16 << 20) -> Iterable[Array]:
