@@ -333,20 +333,11 @@ def _read_binary(file: IO[bytes], rows: _Rows) -> None:
 
 
 def _refuse_phrases(path: Path) -> None:
-    """Raise ``InputError`` if a binary file has a word with a space."""
-    if phrase := _first_phrase(path):
-        raise InputError(
-            f"{path}: the word {phrase!r} has a space, where a word ends in word2vec's binary format",
-            "replace the spaces within words, by underscores for instance, and export the vectors again",
-        ) from None
-
-
-def _first_phrase(path: Path) -> str | None:
-    """Find the first word with spaces in a binary file, after which alone the bytes are a vector; ``None`` if none."""
+    """Raise ``InputError`` for a word with spaces in a binary file, after which alone the bytes are a vector."""
     with open_binary(str(path)) as file:
         header = _HEADER.fullmatch(file.readline(100))
         if header is None or not 1 <= int(header[2]) <= _MAX_DIM:
-            return None
+            return
         n_rows, size = int(header[1]), 4 * int(header[2])
         buffer, begin = b"", 0
         for _ in range(n_rows):
@@ -354,14 +345,16 @@ def _first_phrase(path: Path) -> str | None:
                 buffer, begin = buffer[begin:] + file.read(max(_CHUNK, size)), 0
             ends = [match.start() for match in _SPACE.finditer(buffer, begin, begin + _MAX_PHRASE)]
             if not ends or len(buffer) < ends[0] + 1 + size:
-                return None
+                return
             if not _has_vector(buffer, ends[0] + 1, size):
                 for end in ends[1:]:
                     word = buffer[begin:end].lstrip(b"\n").decode(errors="replace")
                     if word.isprintable() and "\ufffd" not in word and _has_vector(buffer, end + 1, size):
-                        return word
+                        raise InputError(
+                            f"{path}: the word {word!r} has a space, where a word ends in word2vec's binary format",
+                            "replace spaces within words, by underscores for instance, and export the vectors again",
+                        ) from None
             begin = ends[0] + 1 + size
-    return None
 
 
 def _has_vector(content: bytes, begin: int, size: int) -> bool:
