@@ -14,11 +14,12 @@ from greenadapt.storage.arrays import BoolArray, IntArray, offsets_of, row_block
 from greenadapt.storage.files import Json, read_own_object, write_json
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualEncoding, Pieces
+from greenadapt.workers import grouped
 
 _COUNTS = "counts.json"
 VIEWS = ("base", "expanded")
 _N_SPECIAL = 2  # [CLS] and [SEP]
-_BLOCK_CHARACTERS = 1 << 18
+_BLOCK_CHARACTERS, _BLOCK_DOCUMENTS = 1 << 18, 1 << 16
 _DTYPES = {"ids": np.dtype("<i4"), "begins": np.dtype("?"), "lengths": np.dtype("<i4")}
 
 
@@ -81,9 +82,12 @@ def pack(documents: Iterable[Document], encoder: Encoder, folders: Sequence[Path
     """
     with ExitStack() as stack:
         writers = [_Writer(folder, encoder, stack) for folder in folders]
-        for document in documents:
-            is_held_out = share > 0 and draw(document) < share
-            writers[is_held_out].add(" ".join(document.lines))
+        blocks = grouped(documents, lambda text: sum(map(len, text.lines)), _BLOCK_CHARACTERS, _BLOCK_DOCUMENTS)
+        for block in blocks:
+            encodings = encoder.tokenizer.encode_batch([" ".join(document.lines) for document in block])
+            for document, encoding in zip(block, encodings, strict=True):
+                is_held_out = share > 0 and draw(document) < share
+                writers[is_held_out].add(encoding)
         for writer in writers:
             writer.finish()
 
@@ -95,8 +99,6 @@ class _Writer:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._encoder = folder, encoder
         self._room = encoder.max_length - _N_SPECIAL
-        self._texts: list[str] = []
-        self._characters = 0
         self._counts = {"documents": 0, "inputs": 0, "pieces": 0, "left_out": 0}
         views = VIEWS if encoder.has_words else VIEWS[:1]
         self._files = {
@@ -105,26 +107,14 @@ class _Writer:
             for name in _DTYPES
         }
 
-    def add(self, text: str) -> None:
-        """Append a document."""
-        self._texts.append(text)
-        self._characters += len(text)
-        if self._characters >= _BLOCK_CHARACTERS:
-            self._flush()
-
     def finish(self) -> None:
-        """Write the remaining documents, and the counts."""
-        self._flush()
+        """Write the counts."""
         for file in self._files.values():
             file.close()
         write_json(self._folder / _COUNTS, self._counts)
 
-    def _flush(self) -> None:
-        for encoding in self._encoder.tokenizer.encode_batch(self._texts):
-            self._write(encoding)
-        self._texts, self._characters = [], 0
-
-    def _write(self, encoding: DualEncoding) -> None:
+    def add(self, encoding: DualEncoding) -> None:
+        """Append a document."""
         views = [encoding.base, encoding.expanded][: len(self._files) // len(_DTYPES)]
         offsets_by_view = [offsets_of(np.bincount(view.words, minlength=encoding.n_words)) for view in views]
         self._counts["documents"] += 1
