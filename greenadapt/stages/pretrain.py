@@ -39,7 +39,8 @@ from greenadapt.tokenization.export import copy_tokenizers
 
 if TYPE_CHECKING:
     from greenadapt.models.machine import Machine
-    from greenadapt.training.pretrain import PretrainRun, Texts
+    from greenadapt.training.packed_text import PackedText
+    from greenadapt.training.pretrain import PretrainRun
 
 _USUAL_LENGTH = 128
 _TASK_ONLY = ("pool", "keep", "patience")  # settings of training without a meaning for pre-training
@@ -284,10 +285,9 @@ def _facts(request: PretrainRequest, start: _Start) -> Json:
 
 def _packed(
     start: _Start, config: PretrainConfig, encoder: Encoder, work: Path, machine: "Machine", progress: Progress
-) -> "Texts":
+) -> dict[str, "PackedText"]:
     """The tokenized inputs of all texts; the first process writes them unless an earlier attempt did."""
     from greenadapt.training.packed_text import PackedText, pack
-    from greenadapt.training.pretrain import Texts
 
     base, general = work / ".text", start.general_text
     domain = [base / name for name in (("train", "heldout") if config.heldout else ("train",))]
@@ -304,7 +304,7 @@ def _packed(
             progress.warn(f"{name}: left out {left_out:,} words longer than {encoder.max_length} pieces")
         if not len(text):
             raise _no_text(name, config.heldout)
-    return Texts(packed["train"], packed.get("heldout"), packed.get("general"))
+    return packed
 
 
 def _no_text(name: str, heldout: float) -> InputError:

@@ -25,24 +25,7 @@ from greenadapt.training.loop import RunRecord, Step, Training
 from greenadapt.training.masking import MaskedDataset, MaskedSample, Masking
 from greenadapt.training.packed_text import PackedText
 
-HELDOUT, GENERAL = "heldout", "general"
-
-
-@dataclass(frozen=True, eq=False)
-class Texts:
-    """The training and evaluation texts of a run."""
-
-    train: PackedText
-    heldout: PackedText | None = None
-    """Held-out text of the domain."""
-    general_text: PackedText | None = None
-    """General text, to measure forgetting."""
-
-    @property
-    def measured(self) -> dict[str, PackedText]:
-        """The evaluation texts by name."""
-        sets = {HELDOUT: self.heldout, GENERAL: self.general_text}
-        return {name: text for name, text in sets.items() if text is not None}
+TRAIN, HELDOUT = "train", "heldout"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +34,8 @@ class Pretraining:
 
     checkpoint: Checkpoint
     encoder: Encoder
-    texts: Texts
+    texts: Mapping[str, PackedText]
+    """``train``, and those that are measured: ``heldout``, of the domain, and ``general``, which shows forgetting."""
     config: PretrainConfig
     train: TrainConfig
     run: RunConfig
@@ -76,11 +60,10 @@ class PretrainRun:
         self.record = _Record()
         texts, seed = setup.texts, setup.config.seed
         n_base_rows = setup.encoder.tokenizer.added.first_id
-        is_used = texts.train.used_rows(setup.checkpoint.n_rows)
-        if setup.config.only_new_rows and not is_used[n_base_rows:].any():
+        used_rows = {name: text.used_rows(setup.checkpoint.n_rows) for name, text in texts.items()}
+        if setup.config.only_new_rows and not used_rows[TRAIN][n_base_rows:].any():
             raise InputError("--only-new-rows, but no added word occurs in --text", "give text of the words' domain")
-        for text in texts.measured.values():
-            is_used |= text.used_rows(setup.checkpoint.n_rows)
+        is_used = np.any([*used_rows.values()], axis=0)
         is_used[:n_base_rows] = True
         self.opened: OpenedMaskedLM = open_masked_lm(setup.checkpoint, Rows(np.flatnonzero(is_used)), n_base_rows, seed)
         reader: MemoryReader | None = None
@@ -92,10 +75,11 @@ class PretrainRun:
                 setup.progress.note(f"the memory starts with the weights that {source} has learnt")
         config, pad = setup.config, setup.encoder.special.pad
         masking = Masking.of(setup.encoder.tokenizer, config.mask_share, whole_words=config.whole_words)
-        self._dataset = MaskedDataset(texts.train, self.opened.rows, masking, pad, seed, reader)
+        self._dataset = MaskedDataset(texts[TRAIN], self.opened.rows, masking, pad, seed, reader)
         self._measured = {
             name: MaskedSample(replace(self._dataset, text=text, is_fixed=True), config.eval_inputs)
-            for name, text in texts.measured.items()
+            for name, text in texts.items()
+            if name != TRAIN
         }
 
     def train(self) -> None:
@@ -198,10 +182,10 @@ class PretrainRun:
 
     def counts(self) -> Json:
         """The numbers of documents, pieces and inputs, and of rows of the embedding in the model."""
-        texts = {"train": self.setup.texts.train, **self.setup.texts.measured}
+        texts = self.setup.texts
         counted = {name: text.counts["inputs"] for name, text in texts.items()}
         rows = {"rows": self.setup.checkpoint.n_rows, "rows_used": len(self.opened.rows)}
-        train = self.setup.texts.train.counts
+        train = texts[TRAIN].counts
         return {"documents": train["documents"], "pieces": train["pieces"], **counted, **rows}
 
 

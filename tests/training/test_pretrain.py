@@ -16,7 +16,7 @@ from greenadapt.errors import InputError
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.general_model import GeneralModel
 from greenadapt.progress import TIME_UP, Bar, Silent, limit_time, time_limits
-from greenadapt.training.pretrain import Pretraining, PretrainRun, Texts
+from greenadapt.training.pretrain import Pretraining, PretrainRun
 from tests.support.small_tasks import TinyModel, adapted, expand, lines, read_json
 from tests.support.small_texts import documents, packed
 
@@ -34,7 +34,7 @@ def setup(model: Path, folder: Path, **changes: Any) -> Pretraining:
     fields: dict[str, Any] = dict(
         checkpoint=Checkpoint.open(model),
         encoder=encoder,
-        texts=Texts(train, heldout, general),
+        texts={"train": train, "heldout": heldout, "general": general},
         config=CONFIG,
         train=TRAIN,
         run=RunConfig(checkpoint_steps=2),
@@ -59,14 +59,14 @@ def test_training_lowers_the_loss_and_tells_so(tiny_model: TinyModel, tmp_path: 
     trained_weights(pretraining, tmp_path / "run")
     scores, history = read_json(tmp_path / "run" / "scores.json"), lines(tmp_path / "run" / "history.jsonl")
     assert (scores["epochs"], scores["new_head_steps"], scores["max_length"]) == (5, 10, 32)
-    assert scores["steps"] == history[-1]["step"] == 5 * -(-len(pretraining.texts.train) // 8)
+    assert scores["steps"] == history[-1]["step"] == 5 * -(-len(pretraining.texts["train"]) // 8)
     assert set(scores["losses"]) == {"heldout", "general"}
     for measured in scores["losses"].values():
         for view in ("base", "expanded"):
             assert measured["after"][view] < measured["before"][view] - 0.3
             assert measured["targets"][view] > 4
-    assert scores["losses"]["general"]["inputs"] == len(pretraining.texts.measured["general"])
-    assert scores["losses"]["heldout"]["inputs"] == 20 < len(pretraining.texts.measured["heldout"])
+    assert scores["losses"]["general"]["inputs"] == len(pretraining.texts["general"])
+    assert scores["losses"]["heldout"]["inputs"] == 20 < len(pretraining.texts["heldout"])
     assert [row["epoch"] for row in history] == [1, 2, 3, 4, 5]
     assert history[-1]["heldout"] == scores["losses"]["heldout"]["after"]
     assert history[-1]["loss"] < history[0]["loss"]
@@ -120,7 +120,7 @@ def test_only_new_rows_of_words_that_do_not_occur(tiny_model: TinyModel, tmp_pat
     text, _ = packed(model, tmp_path / "none", [replace(documents(1)[0], lines=("the heart of a patient",))])
     pretraining = setup(model, tmp_path, config=replace(CONFIG, only_new_rows=True))
     with pytest.raises(InputError, match="no added word occurs in --text"):
-        PretrainRun(replace(pretraining, texts=replace(pretraining.texts, train=text)), tmp_path / "run")
+        PretrainRun(replace(pretraining, texts={**pretraining.texts, "train": text}), tmp_path / "run")
 
 
 class _Stopping(Silent):
@@ -209,13 +209,12 @@ def test_what_is_counted(tiny_model: TinyModel, tmp_path: Path) -> None:
     pretraining = setup(model, tmp_path)
     counts = PretrainRun(pretraining, tmp_path / "run").counts()
     assert counts["documents"] == 40
-    assert counts["train"] == len(pretraining.texts.train)
-    assert {name: counts[name] for name in pretraining.texts.measured} == {
-        name: len(text) for name, text in pretraining.texts.measured.items()
+    assert {name: counts[name] for name in pretraining.texts} == {
+        name: len(text) for name, text in pretraining.texts.items()
     }
     assert counts["rows"] == pretraining.checkpoint.n_rows == counts["rows_used"]
     json.dumps(counts)
     lines = [(document.lines[0].replace("dtypes", "virus"),) for document in documents(40)]
     text, _ = packed(model, tmp_path / "without", [replace(documents(1)[0], lines=line) for line in lines])
-    counts = PretrainRun(setup(model, tmp_path, texts=Texts(text)), tmp_path / "run").counts()
+    counts = PretrainRun(setup(model, tmp_path, texts={"train": text}), tmp_path / "run").counts()
     assert counts["rows_used"] == counts["rows"] - 1  # a word that does not occur is not held
