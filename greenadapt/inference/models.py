@@ -30,7 +30,7 @@ from greenadapt.workers import ahead, grouped, launched_processes
 
 if TYPE_CHECKING:
     from greenadapt.models.forward import TorchRunner
-    from greenadapt.models.graph_export import Exported
+    from greenadapt.models.weights import InferenceModel
 
 
 MARGIN = 0.9
@@ -114,25 +114,22 @@ class OpenedModel:
         ``open_tasks``, ``MemoryChoice.of_task`` and ``choose_backend`` raise.
         """
         first, is_shared = folders[0], len(folders) > 1
-        names = [folder.name for folder in folders if folder.name is not None]
         backend, quantize = choose_backend(first.folder, options)
         model: Any
         if backend == "torch":
-            from greenadapt.models.adapters.multitask import open_tasks
             from greenadapt.models.forward import TorchRunner
             from greenadapt.models.machine import Machine
-            from greenadapt.models.weights import open_task_model, read_memory
+            from greenadapt.models.weights import read_memory
 
             memory = MemoryChoice.of_task(first, options.memory)
             machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision, ())
-            model = open_tasks(first.folder, names, first.seed) if names else open_task_model(first.weights)
+            model = open_in_torch(folders)
         else:
             refuse_uncompiled(folders, backend)
             model = open_graph(graph_source(first), backend, quantize)
-        head = getattr(model, "head", first.task.head)  # of several tasks each has its own
-        if head != first.task.head:
+        if model.head != first.task.head:
             raise InputError(
-                f"{first.folder} holds a model for {head or 'sentence vectors'}, not for {first.task.head}",
+                f"{first.folder} holds a model for {model.head or 'sentence vectors'}, not for {first.task.head}",
                 "give a model of the task",
             )
         lengths = {folder.name: options.max_length or folder.settings.get("max_length") for folder in folders}
@@ -145,7 +142,7 @@ class OpenedModel:
         if backend == "torch":
             settings = replace(settings, autocast=machine.autocast)
             if memory is not None:
-                host, general = model.model.encoder if names else model.model, memory.open()
+                host, general = model.model if first.name is None else model.model.encoder, memory.open()
                 general.attach(host, encoder, machine, seed=0)
                 read_memory(host, first.weights)
                 settings = replace(settings, memory=general.reader(encoder))
@@ -254,15 +251,13 @@ def check_reading(folders: Sequence[TaskFolder], options: ReadingOptions) -> Non
             raise UsageError(f"--margin is between probabilities, and {folder.folder} predicts numbers", "leave it out")
 
 
-def exported(folder: TaskFolder) -> "Exported":
-    """The torch model of a task, to be written as a graph."""
-    if folder.name is not None:
-        from greenadapt.models.adapters.multitask import exported_task
+def open_in_torch(folders: Sequence[TaskFolder]) -> "InferenceModel":
+    """The torch model of a task, or of several that share its encoder."""
+    from greenadapt.models.adapters.multitask import open_tasks
+    from greenadapt.models.weights import open_task_model
 
-        return exported_task(folder)
-    from greenadapt.models.graph_export import Exported
-
-    return Exported.of_task(folder.weights)
+    first, names = folders[0], [folder.name for folder in folders if folder.name is not None]
+    return open_tasks(first.folder, names, first.seed) if names else open_task_model(first.weights)
 
 
 def graph_source(folder: TaskFolder) -> GraphSource:
@@ -270,7 +265,8 @@ def graph_source(folder: TaskFolder) -> GraphSource:
     files = [folder.weights / WEIGHTS_FILE, folder.weights / ROWS_FILE]
     if folder.part is not None:
         files.append(folder.part / WEIGHTS_FILE)
-    return GraphSource(folder.folder, folder.weights, tuple(files), {"task": folder.name}, partial(exported, folder))
+    export = partial(open_in_torch, [folder])
+    return GraphSource(folder.folder, folder.weights, tuple(files), {"task": folder.name}, export)
 
 
 def refuse_uncompiled(folders: Sequence[TaskFolder], backend: str) -> None:

@@ -21,7 +21,7 @@ from greenadapt.tasks.base import Encoder
 from greenadapt.tasks.classification import ClassificationTask, Text
 
 if TYPE_CHECKING:
-    from greenadapt.models.graph_export import Exported
+    from greenadapt.models.weights import InferenceModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +52,14 @@ class SentenceEncoder:
             from greenadapt.models.sentence_vectors import open_sentence_model
 
             machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision)
-            model, rows = open_sentence_model(checkpoint, modules)
-            runner = TorchRunner(model.to(machine.device), rows)
+            opened = open_sentence_model(checkpoint, modules)
+            runner = TorchRunner(opened.model.to(machine.device), opened.rows)
             return cls(runner, encoder, modules, replace(settings, autocast=machine.autocast))
 
-        def export() -> "Exported":
-            from greenadapt.models.graph_export import Exported
+        def export() -> "InferenceModel":
+            from greenadapt.models.sentence_vectors import open_sentence_model
 
-            return Exported.of_sentences(folder)
+            return open_sentence_model(checkpoint, modules)
 
         weights = tuple(layer.weights for layer in modules.dense)
         source = GraphSource(folder, folder, weights, {"modules": plain(asdict(modules))}, export)

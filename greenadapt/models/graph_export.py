@@ -4,7 +4,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,45 +15,13 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 from greenadapt.checkpoints.layout import GRAPHS, Compiled, CompiledBackend
-from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.config import Quantize
 from greenadapt.errors import ResourceError, first_line
 from greenadapt.models.graphs import graph_inputs
-from greenadapt.models.rows import RowTable
-from greenadapt.models.sentence_vectors import open_sentence_model
-from greenadapt.models.weights import HEADS, head_of, load_trained, read_trained
+from greenadapt.models.weights import InferenceModel
 from greenadapt.storage.arrays import Array
 
 _OPSET = 20  # has GELU
-
-
-@dataclass(frozen=True, eq=False)
-class Exported:
-    """A torch model to be written as a graph."""
-
-    model: Any
-    head: str | None
-    """``None`` for sentence vectors."""
-    table: RowTable
-    checkpoint: Checkpoint
-    task: str | None = None
-    """The task of the graph, of a multitask model."""
-
-    @classmethod
-    def of_task(cls, weights: Path) -> "Exported":
-        """The task model in a folder of ``read_trained``."""
-        trained = read_trained(weights)
-        head = head_of(trained)
-        model, _ = load_trained(trained, HEADS[head])
-        return cls(model, head, trained.table, trained.checkpoint)
-
-    @classmethod
-    def of_sentences(cls, folder: Path) -> "Exported":
-        """The encoder in ``folder`` with its pooling."""
-        checkpoint = Checkpoint.open(folder)
-        model, _ = open_sentence_model(checkpoint, SentenceModules.read(folder))
-        return cls(model, None, RowTable.of(checkpoint.embedding()), checkpoint)
 
 
 class _Logits(torch.nn.Module):
@@ -81,7 +48,7 @@ class _Logits(torch.nn.Module):
         return logits
 
 
-def write_graph(exported: Exported, backend: CompiledBackend, quantize: Quantize, folder: Path) -> Compiled:
+def write_graph(exported: InferenceModel, backend: CompiledBackend, quantize: Quantize, folder: Path) -> Compiled:
     """Write the graph of a model into ``folder``; raises ``ResourceError`` if the disk is full.
 
     In int8 the weights of matrix products have one scale per output, and their inputs one scale per piece, computed at
@@ -98,7 +65,7 @@ def write_graph(exported: Exported, backend: CompiledBackend, quantize: Quantize
     return Compiled(backend, quantize, exported.head, inputs)
 
 
-def export_plain(exported: Exported, inputs: tuple[str, ...], file: Path) -> None:
+def export_plain(exported: InferenceModel, inputs: tuple[str, ...], file: Path) -> None:
     """Write the graph of a model in ONNX and float32, with any number of inputs of any length."""
     model = exported.model.eval()
     has_encoder = exported.head is None or exported.task is not None
@@ -127,7 +94,6 @@ def export_plain(exported: Exported, inputs: tuple[str, ...], file: Path) -> Non
 
 
 def _write_onnx(plain: Path, quantize: Quantize, folder: Path) -> None:
-    import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:

@@ -30,7 +30,7 @@ from greenadapt.tasks.base import Features
 from greenadapt.workers import usable_cores
 
 if TYPE_CHECKING:
-    from greenadapt.models.graph_export import Exported
+    from greenadapt.models.weights import InferenceModel
 
 Graph = Callable[[Mapping[str, Array]], Array]
 """The graph's inputs by name → ``logits``."""
@@ -164,7 +164,7 @@ class GraphSource:
     """Files of weights beside those of ``adapted_input``; some may not exist."""
     settings: Json
     """What else decides the graph."""
-    export: "Callable[[], Exported]"
+    export: "Callable[[], InferenceModel]"
 
     def config(self, backend: CompiledBackend, quantize: Quantize) -> Json:
         """All that decides the exported graph."""

@@ -7,7 +7,15 @@ import torch
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.sentence_modules import DenseLayer, Pooling, SentenceModules
 from greenadapt.models.rows import Rows, RowTable
-from greenadapt.models.weights import ENCODER, StreamedRows, load_model, read_tensors, read_weights, refuse_lost
+from greenadapt.models.weights import (
+    ENCODER,
+    InferenceModel,
+    StreamedRows,
+    load_model,
+    read_tensors,
+    read_weights,
+    refuse_lost,
+)
 
 _ACTIVATIONS = {"Identity": torch.nn.Identity, "Tanh": torch.nn.Tanh, "ReLU": torch.nn.ReLU, "GELU": torch.nn.GELU}
 
@@ -47,8 +55,8 @@ class SentenceModel(torch.nn.Module):
         return {"logits": torch.nn.functional.normalize(vectors) if self._normalizes else vectors}
 
 
-def open_sentence_model(checkpoint: Checkpoint, modules: SentenceModules) -> tuple[SentenceModel, StreamedRows]:
-    """The model, in evaluation mode on the CPU, and its rows of the whole embedding.
+def open_sentence_model(checkpoint: Checkpoint, modules: SentenceModules) -> InferenceModel:
+    """The model of ``checkpoint``.
 
     Never runs code of the folder. Raises ``InputError`` if the checkpoint lacks weights of the encoder.
     """
@@ -56,7 +64,7 @@ def open_sentence_model(checkpoint: Checkpoint, modules: SentenceModules) -> tup
     encoder, new, _ = load_model(checkpoint, ENCODER, read_weights(checkpoint), rows)
     refuse_lost(checkpoint, new)
     model = SentenceModel(encoder, modules).eval()
-    return model, StreamedRows(model, rows, RowTable.of(checkpoint.embedding()))
+    return InferenceModel(model, StreamedRows(model, rows, RowTable.of(checkpoint.embedding())), checkpoint)
 
 
 def pooled(states: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:

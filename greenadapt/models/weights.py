@@ -43,7 +43,7 @@ class StreamedRows:
     def __init__(self, model: Any, rows: Rows, table: RowTable) -> None:
         self._layer = model.get_input_embeddings()
         self._rows = rows
-        self._table = table
+        self.table = table
 
     def compact(self, ids: IntArray) -> IntArray:
         """Load the rows of ``ids`` and return the position of each, int64, in the shape of ``ids``."""
@@ -63,7 +63,7 @@ class StreamedRows:
                 grown[:begin] = weight[:begin]
                 weight = self._layer.weight = torch.nn.Parameter(grown, requires_grad=weight.requires_grad)
                 self._layer.num_embeddings = len(grown)
-            weight[begin : begin + len(ids)] = torch.from_numpy(self._table.read(ids)).to(weight.device)
+            weight[begin : begin + len(ids)] = torch.from_numpy(self.table.read(ids)).to(weight.device)
 
 
 def as_tensor(array: Array) -> torch.Tensor:
@@ -280,27 +280,17 @@ class TrainedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedWeights:
-    """The weights of one seed in the folder of a trained model."""
+class InferenceModel:
+    """A model for inference, in evaluation mode on the CPU; ``rows`` reads the whole embedding."""
 
-    folder: Path
-    checkpoint: Checkpoint
-    """The folder of the whole model."""
-    weights: Tensors
-    """All but the embedding, by name."""
-    table: RowTable
-    """The whole embedding."""
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedModel:
-    """A trained model for inference, in evaluation mode on the CPU; ``rows`` reads the whole embedding."""
-
-    model: "PreTrainedModel"
+    model: Any
     rows: StreamedRows
-    head: str
     checkpoint: Checkpoint
     """The folder of the whole model."""
+    head: str | None = None
+    """That of the only or first task; ``None`` for sentence vectors."""
+    task: str | None = None
+    """The only or first task of a multitask model."""
 
 
 def open_model(
@@ -391,53 +381,35 @@ def write_rows(
     write_arrays(folder / ROWS_FILE, {"ids": ids[differ], "rows": rows[differ]}, {"shrink": repr(shrink)})
 
 
-def open_task_model(folder: Path) -> TrainedModel:
-    """Open a folder of ``write_model``, or of ``write_rows`` in ``seeds/<seed>`` of one.
+def open_task_model(folder: Path, *, has_head: bool = True) -> InferenceModel:
+    """Open a folder of ``write_model``, or of ``write_rows`` in ``seeds/<seed>`` of one; or the encoder alone in it.
 
-    Raises ``MissingError`` for another folder, ``InputError`` for a model without a known head.
-    """
-    trained = read_trained(folder)
-    head = head_of(trained)
-    model, rows = load_trained(trained, HEADS[head])
-    _make_exact(model)
-    return TrainedModel(model, rows, head, trained.checkpoint)
-
-
-def head_of(trained: TrainedWeights) -> str:
-    """The head of a model, a key of ``HEADS``; raises ``InputError`` for any other head."""
-    architecture = str((trained.checkpoint.config.get("architectures") or [""])[0])
-    head = architecture.rpartition("For")[2]
-    if head not in HEADS:
-        raise InputError(f"{trained.folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
-    return head
-
-
-def read_trained(folder: Path) -> TrainedWeights:
-    """Read the weights in a folder of ``write_model``, or of ``write_rows`` in ``seeds/<seed>`` of one.
-
-    Raises ``MissingError`` for another folder.
+    Raises ``MissingError`` for another folder, ``InputError`` if it lacks weights, or a known head that it should have.
     """
     is_whole = (folder / "config.json").is_file()
     if not is_whole and not (folder / WEIGHTS_FILE).is_file():
         raise MissingError(f"{folder} is not a task model: it has no config.json", "make one with finetune")
     checkpoint, table = read_table(folder)
-    weights = read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE)
-    return TrainedWeights(folder, checkpoint, weights, table)
-
-
-def load_trained(trained: TrainedWeights, mapping: str) -> tuple["PreTrainedModel", StreamedRows]:
-    """The model of transformers' ``mapping``, in evaluation mode, and its rows of the whole embedding.
-
-    Raises ``InputError`` if its folder lacks weights.
-    """
-    rows = Rows.of((), int(trained.checkpoint.config.get("pad_token_id") or 0), ())
-    weights, first = split_head(trained.weights)
-    model, new, _ = load_model(trained.checkpoint, mapping, weights, rows, table=trained.table)
+    weights, first = split_head(read_weights(checkpoint) if is_whole else read_tensors(folder / WEIGHTS_FILE))
+    head = _head_of(checkpoint, folder) if has_head else None
+    rows = Rows.of((), int(checkpoint.config.get("pad_token_id") or 0), ())
+    mapping = ENCODER if head is None else HEADS[head]
+    model, new, _ = load_model(checkpoint, mapping, weights, rows, table=table)
     if new:
         name = type(model).__name__
-        raise InputError(f"{trained.folder} lacks {len(new)} weights of {name}, such as {new[0]}", "train it again")
+        raise InputError(f"{folder} lacks {len(new)} weights of {name}, such as {new[0]}", "train it again")
     load_first(model, first)
-    return model, StreamedRows(model, rows, trained.table)
+    if has_head:
+        _make_exact(model)
+    return InferenceModel(model, StreamedRows(model, rows, table), checkpoint, head)
+
+
+def _head_of(checkpoint: Checkpoint, folder: Path) -> str:
+    architecture = str((checkpoint.config.get("architectures") or [""])[0])
+    head = architecture.rpartition("For")[2]
+    if head not in HEADS:
+        raise InputError(f"{folder} holds a {architecture or 'model'}, no task model", "make one with finetune")
+    return head
 
 
 def takes_segments(model: Any) -> bool:

@@ -9,11 +9,13 @@ import numpy as np
 
 from greenadapt.checkpoints.layout import EMBEDDING_FILE, FACTS_FILE, GRAPHS, TASK_FILE, Compiled, is_multitask
 from greenadapt.checkpoints.provenance import adapted_input, model_facts
+from greenadapt.checkpoints.reader import Checkpoint
+from greenadapt.checkpoints.sentence_modules import SentenceModules
 from greenadapt.checkpoints.source import PretrainedModel, find_model
 from greenadapt.checkpoints.writer import copy_side_files
 from greenadapt.config import CompileConfig
 from greenadapt.errors import InputError, UsageError, require_torch
-from greenadapt.inference.models import exported, refuse_uncompiled
+from greenadapt.inference.models import open_in_torch, refuse_uncompiled
 from greenadapt.models.graphs import check_choice, require_backend
 from greenadapt.models.task_folder import TaskFolder, answers_from_elsewhere
 from greenadapt.stages.session import COMPILE, W2V, Session, require_made_for
@@ -66,11 +68,15 @@ def _task(source: PretrainedModel, config: CompileConfig) -> TaskFolder | None:
 
 
 def _write(source: PretrainedModel, task: TaskFolder | None, config: CompileConfig, work: Path) -> Outcome:
-    from greenadapt.models.graph_export import Exported, write_graph
+    from greenadapt.models.graph_export import write_graph
+    from greenadapt.models.sentence_vectors import open_sentence_model
 
-    model = Exported.of_sentences(source.folder) if task is None else exported(task)
+    if task is None:
+        model = open_sentence_model(Checkpoint.open(source.folder), SentenceModules.read(source.folder))
+    else:
+        model = open_in_torch([task])
     write_graph(model, config.backend, config.quantize, work).write(work)
-    checkpoint, table = model.checkpoint, model.table
+    checkpoint, table = model.checkpoint, model.rows.table
     rows = Streamed(table.embedding.shape, np.dtype("<f4"), table.blocks())
     write_arrays(work / EMBEDDING_FILE, {checkpoint.embedding_name: rows})
     write_json(work / "config.json", checkpoint.config)

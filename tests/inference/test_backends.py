@@ -24,11 +24,10 @@ from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.models import OpenedModel
 from greenadapt.models import graph_export
 from greenadapt.models.forward import outputs
-from greenadapt.models.graph_export import Exported
 from greenadapt.models.graphs import GraphRunner, GraphSource, has_vnni, open_graph
 from greenadapt.models.streaming import Inference, stream_task
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.models.weights import open_task_model
+from greenadapt.models.weights import InferenceModel, open_task_model
 from greenadapt.stages.compile import compile_model
 from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
@@ -54,7 +53,7 @@ def exported_once() -> Iterator[None]:
     graphs: dict[str, bytes] = {}
     export = graph_export.export_plain
 
-    def once(exported: Exported, inputs: tuple[str, ...], file: Path) -> None:
+    def once(exported: InferenceModel, inputs: tuple[str, ...], file: Path) -> None:
         weights = hash_file(exported.checkpoint.folder / "model.safetensors")
         if weights not in graphs:
             export(exported, inputs, file)
@@ -274,7 +273,7 @@ HEAD_OF = {
 def test_every_architecture(family: str, tmp_path: Path) -> None:
     head = HEAD_OF[family]
     folder = tiny_model_in(tmp_path, f"{family}For{head}", num_labels=2, initializer_range=0.3)
-    source = GraphSource(folder, folder, (), {}, partial(Exported.of_task, folder))
+    source = GraphSource(folder, folder, (), {}, partial(open_task_model, folder))
     model, graph = open_task_model(folder), open_graph(source, "onnx", "none")
     run = Inference(64, graph.pad_id, pool="base")
     examples = list(examples_of(model.checkpoint, head))
@@ -299,7 +298,7 @@ def exports(monkeypatch: pytest.MonkeyPatch, run_alone: Run, tmp_path: Path) -> 
     folders: list[Path] = []
     write = graph_export.write_graph
 
-    def counted(exported: Exported, backend: Any, quantize: Any, folder: Path) -> Any:
+    def counted(exported: InferenceModel, backend: Any, quantize: Any, folder: Path) -> Any:
         folders.append(folder)
         return write(exported, backend, quantize, folder)
 

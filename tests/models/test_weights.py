@@ -25,7 +25,7 @@ from greenadapt.models.rows import Rows
 from greenadapt.models.sentence_vectors import open_sentence_model
 from greenadapt.models.weights import (
     ROWS_FILE,
-    TrainedModel,
+    InferenceModel,
     TrainedRows,
     begin_memory,
     last_linear,
@@ -134,7 +134,7 @@ def train_both(checkpoint: Checkpoint, decay: float, seed: int, n_ids: int = 100
     return Comparison(whole, compact, TrainedRows(rows, shrink))
 
 
-def logits(model: TrainedModel, ids: torch.Tensor) -> torch.Tensor:
+def logits(model: InferenceModel, ids: torch.Tensor) -> torch.Tensor:
     compact = torch.from_numpy(model.rows.compact(ids.numpy()))
     with torch.inference_mode():
         return model.model(compact).logits

@@ -5,7 +5,7 @@ Hooks on the encoder's modules insert the adapters; without an adapter they do n
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -21,19 +21,17 @@ from greenadapt.config import PALS_READ, AdapterConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.kinds import Adapter, LayerCall, draw_weights, first_of, make_adapter, own_pooler
 from greenadapt.models.adapters.shape import first_setting, layer_parts, not_adaptable
-from greenadapt.models.graph_export import Exported
 from greenadapt.models.rows import Rows
-from greenadapt.models.task_folder import TaskFolder, read_task, weight_folders
+from greenadapt.models.task_folder import read_task, weight_folders
 from greenadapt.models.weights import (
     ENCODER,
     ExactLinear,
-    StreamedRows,
+    InferenceModel,
     TwoLayerHead,
     as_array,
     load_model,
-    load_trained,
+    open_task_model,
     read_tensors,
-    read_trained,
     read_weights,
     refuse_lost,
     shapes_of,
@@ -363,16 +361,6 @@ def _generator(seed: int, task: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:4]))  # torch reads no more of it
 
 
-@dataclass(frozen=True, eq=False)
-class TrainedTasks:
-    """Tasks of a trained model for inference, in evaluation mode on the CPU; ``rows`` reads the whole embedding."""
-
-    model: MultitaskModel
-    rows: StreamedRows
-    checkpoint: Checkpoint
-    """The folder of the whole encoder."""
-
-
 def head_spec(task: Task[Any], adapter: AdapterConfig) -> TaskHeadSpec:
     """The head of ``task``, whose labels are known, with its ``adapter``."""
     config = task.head_config()
@@ -400,15 +388,14 @@ def write_part(model: MultitaskModel, name: str, folder: Path) -> None:
     write_arrays(folder / WEIGHTS_FILE, weights, {"format": "pt"})
 
 
-def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> TrainedTasks:
+def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> InferenceModel:
     """Open the tasks ``names`` of a trained model; reads the weights of no other task.
 
     ``seed`` is a seed of the training, ``None`` the first. Raises ``MissingError`` for a task or seed that does not
     exist, ``UsageError`` for tasks of several encoders, ``InputError`` for invalid files.
     """
     weights, parts = weight_folders(folder, names, seed)
-    trained = read_trained(weights)
-    encoder, rows = load_trained(trained, ENCODER)
+    opened = open_task_model(weights, has_head=False)
     heads = {}
     for name in names:
         described = read_task(folder, name)
@@ -420,18 +407,10 @@ def open_tasks(folder: Path, names: Sequence[str], seed: int | None = None) -> T
                 "train it again",
             )
         heads[name] = head_spec(described.task, adapter)
-    model = MultitaskModel.of(encoder, heads, seed=0).eval()
+    model = MultitaskModel.of(opened.model, heads, seed=0).eval()
     for name, part in parts.items():
         _read_part(model, name, part)
-    return TrainedTasks(model, rows, trained.checkpoint)
-
-
-def exported_task(folder: TaskFolder) -> Exported:
-    """A task of a multitask model with its encoder, to be written as a graph; raises the errors of ``open_tasks``."""
-    assert folder.name is not None
-    trained = read_trained(folder.weights)
-    model = open_tasks(folder.folder, [folder.name], folder.seed).model
-    return Exported(model, folder.task.head, trained.table, trained.checkpoint, folder.name)
+    return replace(opened, model=model, head=heads[names[0]].head, task=names[0])
 
 
 def _read_part(model: MultitaskModel, name: str, folder: Path) -> None:
