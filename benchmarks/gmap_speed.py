@@ -35,7 +35,7 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import MemoryConfig, RunConfig, TaskConfig, TrainConfig
 from greenadapt.models.machine import Machine
 from greenadapt.models.memory.choice import MemoryChoice
-from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
+from greenadapt.models.memory.general_model import DistinctTexts, GeneralModel, GeneralStates, open_cache
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import MemoryInput, open_model
 from greenadapt.progress import Silent
@@ -93,8 +93,9 @@ class Setting:
         self.general.attach(model, self.encoder, self.machine, SEED)
         if not is_cached:
             return reader
-        states = StatesOnDisk(self.cache, self.plan.run, self.machine, Silent())
-        return states.open(self.general, model, reader, self.items)
+        states = GeneralStates(model.memory, self.general.sha256, self.plan.run.max_tokens)
+        texts = DistinctTexts.of(map(reader.of_input, self.items))
+        return open_cache(self.cache, self.plan.run.max_cache, states, reader, texts, Silent())
 
 
 def seconds_of(setting: Setting) -> dict[str, list[float]]:

@@ -23,7 +23,13 @@ from greenadapt.errors import InputError
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
 from greenadapt.models.forward import outputs
 from greenadapt.models.machine import Machine
-from greenadapt.models.memory.general_model import GeneralModel, MemoryReader, StatesOnDisk
+from greenadapt.models.memory.general_model import (
+    DistinctTexts,
+    GeneralModel,
+    GeneralStates,
+    MemoryReader,
+    open_cache,
+)
 from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import (
@@ -359,8 +365,13 @@ class FinetuneRun:
             )
         cached: MemoryInput = reader
         if setup.states is not None:
-            states = StatesOnDisk(setup.states, setup.run, setup.machine, setup.progress)
-            cached = states.open(general, host, reader, chain(items, self._inputs("dev")))
+            states = GeneralStates(host.memory, general.sha256, setup.run.max_tokens)
+            texts = DistinctTexts.of(map(reader.of_input, chain(items, self._inputs("dev"))))
+            if not setup.machine.is_first:
+                setup.machine.wait()  # until the first process has computed them
+            cached = open_cache(setup.states, setup.run.max_cache, states, reader, texts, setup.progress)
+            if setup.machine.is_first:
+                setup.machine.wait()
         return {"train": cached, "dev": cached, "test": reader}
 
     def _evaluate(

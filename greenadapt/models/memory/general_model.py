@@ -20,7 +20,7 @@ import torch
 
 from greenadapt.checkpoints.layout import MEMORY_FOLDER
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import MemoryConfig, RunConfig
+from greenadapt.config import MemoryConfig
 from greenadapt.errors import InputError, ResourceError, UsageError, byte_size
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.memory.fusion import GeneralMemory, attach_logits_fusion, attach_memory
@@ -436,28 +436,3 @@ class GeneralModel:
         source = self.checkpoint.folder
         base = source / BASE_FOLDER
         copy_tokenizers(base if base.is_dir() else source, folder / MEMORY_FOLDER)
-
-
-@dataclass(frozen=True, eq=False)
-class StatesOnDisk:
-    """A folder of cached states of general models."""
-
-    folder: Path
-    run: RunConfig
-    machine: Machine
-    progress: Progress
-
-    def open(self, general: GeneralModel, model: Any, reader: MemoryReader, views: Iterable[Input]) -> CachedMemory:
-        """The states for all inputs of ``views``, computed if not cached.
-
-        ``model``, which has ``general`` as its memory, computes them in the first process. Raises the errors of
-        ``open_cache``.
-        """
-        states = GeneralStates(model.memory, general.sha256, self.run.max_tokens)
-        texts = DistinctTexts.of(map(reader.of_input, views))
-        if not self.machine.is_first:
-            self.machine.wait()
-        cached = open_cache(self.folder, self.run.max_cache, states, reader, texts, self.progress)
-        if self.machine.is_first:
-            self.machine.wait()
-        return cached

@@ -11,7 +11,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, RunConfig, TrainConfig
 from greenadapt.errors import UsageError
 from greenadapt.models.machine import Machine
-from greenadapt.models.memory.general_model import GeneralModel, StatesOnDisk
+from greenadapt.models.memory.general_model import DistinctTexts, GeneralModel, GeneralStates, open_cache
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
 from greenadapt.tasks.base import Encoder, Features, Input
@@ -78,7 +78,9 @@ def test_kept_states_give_the_loss_of_live_ones(tiny_model: TinyModel, tmp_path:
         model.memory.general.register_forward_hook(lambda *_, n=n_calls: n.__setitem__(0, n[0] + 1))
         memory: Any = chosen.reader(encoder)
         if is_cached:
-            memory = StatesOnDisk(tmp_path / "cache", run, machine, Notes()).open(chosen, model, memory, views)
+            states = GeneralStates(model.memory, chosen.sha256, run.max_tokens)
+            texts = DistinctTexts.of(map(memory.of_input, views))
+            memory = open_cache(tmp_path / "cache", run.max_cache, states, memory, texts, Notes())
         table = TaskDataset.of(views, Rows.all(Checkpoint.open(folder).n_rows), TEXTS, 0, memory)
         train = TrainConfig(epochs=4, batch_size=4, learning_rate=1e-3)
         training = Training(model, Feed([table], Plan(train, run, 0)), machine)
