@@ -106,7 +106,7 @@ class RowTable:
         for begin in range(0, len(ids), _READ_ROWS):
             block = slice(begin, begin + _READ_ROWS)
             rows[block] = self.embedding[ids[block]]
-            _release_pages(self.embedding)
+            release_pages(self.embedding)
         rows *= np.float32(self.shrink)
         if len(self.changed):
             positions, is_held = self.changed.find(ids)
@@ -131,7 +131,7 @@ def read_table(folder: Path) -> tuple[Checkpoint, RowTable]:
     return checkpoint, RowTable(checkpoint.embedding(), changed, file["rows"], shrink)
 
 
-def _release_pages(array: Array) -> None:
+def release_pages(array: Array) -> None:
     """Release the pages of a memory-mapped array, which count as memory of this process once they were read."""
     owner: Any = array
     while isinstance(owner, np.ndarray):

@@ -5,7 +5,6 @@ The inputs are those of the domain model in base pieces (arXiv 2212.03613, secti
 
 import hashlib
 import json
-import mmap
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +23,10 @@ from greenadapt.config import MemoryConfig
 from greenadapt.errors import InputError, ResourceError, UsageError, byte_size
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.memory.fusion import GeneralMemory, attach_logits_fusion, attach_memory
+from greenadapt.models.rows import release_pages
 from greenadapt.models.weights import open_encoder
 from greenadapt.progress import Progress
-from greenadapt.storage.arrays import IntArray, Sequences, SequenceTable, offsets_of
+from greenadapt.storage.arrays import ArrayFile, IntArray, Sequences, SequenceTable, offsets_of
 from greenadapt.storage.files import hash_file
 from greenadapt.storage.locks import lock
 from greenadapt.tasks.base import Encoder, Features, Input
@@ -213,10 +213,8 @@ class CachedMemory:
     def __init__(self, reader: MemoryReader, texts: DistinctTexts, shape: tuple[int, int], file: "_StatesFile") -> None:
         self._reader, self._texts = reader, texts
         self._n_states, self._dim = shape
-        with open(file.path, "rb") as stream:
-            self._mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         # (n_states, m, dim) per text, end to end: in a padded batch, the states of a text are contiguous blocks.
-        self._values = np.frombuffer(self._mapped, _VALUE, offset=len(file.header))
+        self._values = ArrayFile(file.path)["states"].view(_VALUE)
 
     def read(self, inputs: Features) -> dict[str, torch.Tensor]:
         """``memory_states`` (n_states, b, m, dim) bfloat16, zero where there is padding, and then also ``memory_mask``
@@ -235,7 +233,7 @@ class CachedMemory:
             values = self._values[first * size : (first + length) * size]
             padded[:, i, :length] = values.reshape(self._n_states, length, self._dim)
             padded[:, i, length:] = 0
-        self._mapped.madvise(mmap.MADV_DONTNEED)  # pages that were read count as memory of this process
+        release_pages(self._values)
         arrays = {"memory_states": states}
         if not inputs.is_piece.all():
             arrays["memory_mask"] = torch.from_numpy(inputs.mask)
