@@ -29,39 +29,31 @@ TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
 STATE_HINT = "remove this folder to train from the beginning"
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """The state of a run: tensors by name, its position, and the record of its caller."""
+def save_state(folder: Path, tensors: Mapping[str, torch.Tensor], position: Json, record: Json) -> None:
+    """Write the state of a run as ``folder``: tensors by name, its position, and the record of its caller.
 
-    tensors: Mapping[str, torch.Tensor]
-    position: Json
-    record: Json
-
-
-def save_state(folder: Path, state: State) -> None:
-    """Write ``state`` as ``folder``, atomically: a kill at any moment leaves the previous state or the new one."""
+    It is atomic: a kill at any moment leaves the previous state or the new one.
+    """
     work = beside(folder, "new")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    write_tensors(state.tensors, work / TENSORS)
-    write_json(work / POSITION, state.position)
-    write_json(work / RECORD, state.record)
+    write_tensors(tensors, work / TENSORS)
+    write_json(work / POSITION, position)
+    write_json(work / RECORD, record)
     publish_folder(work, folder)
 
 
-def load_state(folder: Path) -> State | None:
-    """The state in ``folder``, on the CPU, or ``None``; raises ``InputError`` if it is broken."""
+def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Json] | None:
+    """The tensors, on the CPU, and the position in ``folder``, or ``None``; raises ``InputError`` if it is broken."""
     previous = beside(folder, "old")
     if not folder.exists() and previous.exists():  # killed between two renames, where folders cannot be exchanged
         with suppress(FileNotFoundError):  # another process of the run renamed it
             previous.rename(folder)
     if not (folder / POSITION).is_file():
         return None
-    position, record = (
-        read_own_object(folder / name, dict[str, Any], "training state", STATE_HINT) for name in (POSITION, RECORD)
-    )
+    position = read_own_object(folder / POSITION, dict[str, Any], "training state", STATE_HINT)
     try:
-        return State(load_file(folder / TENSORS), position, record)
+        return load_file(folder / TENSORS), position
     except (OSError, SafetensorError) as error:
         raise InputError(f"{folder / TENSORS} cannot be read ({error})", STATE_HINT) from None
 
@@ -250,7 +242,7 @@ class Training:
                 moments = self._optimizer.state.get(weight, {})
                 tensors |= {f"{kind}/{name}": moments[kind] for kind in _MOMENTS if kind in moments}
             position = {"number": self.number, "shrink": self.shrink, "plan": self._fingerprint}
-            save_state(folder, State(tensors, position, record or {}))
+            save_state(folder, tensors, position, record or {})
         self._machine.wait()
 
     def restore(self, folder: Path) -> bool:
@@ -262,8 +254,8 @@ class Training:
         state = load_state(folder)
         number, shrink, plan = 0, 1.0, ""
         if state is not None:
+            tensors, position = state
             with described_in(folder / POSITION, STATE_HINT):
-                position = state.position
                 number, shrink, plan = int(position["number"]), float(position["shrink"]), str(position["plan"])
         if self._machine.largest(number) != -self._machine.largest(-number):
             raise InputError(f"the processes do not see the same {folder}", "train in a folder that all machines share")
@@ -275,16 +267,14 @@ class Training:
                 "use those again, or remove it to start over",
             )
         self.number, self.shrink = number, shrink
-        adam: Json = {}
+        adam = {}
         with torch.no_grad():
             for i, (name, weight) in enumerate(zip(self._names, self._weights, strict=True)):
-                weight.copy_(state.tensors[f"weights/{name}"])
-                if f"exp_avg/{name}" in state.tensors:
-                    adam[str(i)] = {kind: state.tensors[f"{kind}/{name}"] for kind in _MOMENTS}
+                weight.copy_(tensors[f"weights/{name}"])
+                if f"exp_avg/{name}" in tensors:
+                    adam[i] = {kind: tensors[f"{kind}/{name}"] for kind in _MOMENTS}
         settings = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict(
-            {"state": {int(i): moments for i, moments in adam.items()}, "param_groups": settings}
-        )
+        self._optimizer.load_state_dict({"state": adam, "param_groups": settings})
         return True
 
     @cached_property

@@ -18,11 +18,11 @@ from greenadapt.models.weights import TrainedRows, open_model, write_model
 from greenadapt.tasks.base import Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan, epoch_order
-from greenadapt.training.loop import TENSORS, State, Training, learning_rate, load_state, remove_state, save_state
+from greenadapt.training.loop import TENSORS, RunRecord, Training, learning_rate, load_state, remove_state, save_state
 from greenadapt.training.views import PairedDataset
 from tests.support.processes import Forked, printed_random
 from tests.support.small_inputs import NER, QA, TEXTS, assert_same, by_hand, items_of, weights_of
-from tests.support.small_tasks import expanded
+from tests.support.small_tasks import expanded, read_json
 from tests.support.two_processes import train_in_two_processes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -249,12 +249,12 @@ SAVING = """
 import sys
 from pathlib import Path
 import torch
-from greenadapt.training.loop import State, save_state
+from greenadapt.training.loop import save_state
 number = 0
 while True:
     number += 1
     tensors = {"w": torch.full((200_000,), float(number))}
-    save_state(Path(sys.argv[1]), State(tensors, {"number": number}, {"n": number}))
+    save_state(Path(sys.argv[1]), tensors, {"number": number}, {"n": number})
     print(number, flush=True)
 """
 
@@ -264,40 +264,42 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
     assert load_state(folder) is None
     for number in (1, 2):
         tensors = {"a/x": torch.randn(3, 2).T, "b": torch.tensor(number)}
-        save_state(folder, State(tensors, {"number": number, "shrink": 0.1}, {"best": None}))
+        save_state(folder, tensors, {"number": number, "shrink": 0.1}, {"best": None})
         state = load_state(folder)
         assert state is not None
-        assert (state.position, state.record) == ({"number": number, "shrink": 0.1}, {"best": None})
-        assert state.tensors.keys() == tensors.keys()
-        assert all(torch.equal(state.tensors[name], tensor) for name, tensor in tensors.items())
+        loaded, position = state
+        assert position == {"number": number, "shrink": 0.1}
+        assert read_json(folder / "record.json") == {"best": None}
+        assert loaded.keys() == tensors.keys()
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
     assert [path.name for path in folder.parent.iterdir()] == ["state"]
 
 
 def test_a_state_that_was_moved_away_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    save_state(folder, State({"w": torch.ones(1)}, {"number": 4}, {}))
+    save_state(folder, {"w": torch.ones(1)}, {"number": 4}, {})
     folder.rename(tmp_path / ".state.old")
     state = load_state(folder)
     assert state is not None
-    assert state.position == {"number": 4}
+    assert state[1] == {"number": 4}
 
 
 def test_a_broken_state_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    save_state(folder, State({"w": torch.ones(100)}, {"number": 4}, {}))
+    save_state(folder, {"w": torch.ones(100)}, {"number": 4}, {})
     content = (folder / TENSORS).read_bytes()
     (folder / TENSORS).write_bytes(content[:-9])
     with pytest.raises(InputError, match="cannot be read"):
         load_state(folder)
 
 
-@pytest.mark.parametrize("name", ["state.json", "record.json"])
+@pytest.mark.parametrize(("name", "read"), [("state.json", load_state), ("record.json", RunRecord.of_state)])
 @pytest.mark.parametrize("content", ["", "{", "[]", "null"])
-def test_json_that_is_no_object_is_named(tmp_path: Path, name: str, content: str) -> None:
-    save_state(tmp_path / "state", State({"w": torch.ones(1)}, {"number": 4}, {}))
+def test_json_that_is_no_object_is_named(tmp_path: Path, name: str, read: Callable[[Path], Any], content: str) -> None:
+    save_state(tmp_path / "state", {"w": torch.ones(1)}, {"number": 4}, {})
     (tmp_path / "state" / name).write_text(content)
     with pytest.raises(InputError, match=rf"{name} is .*: remove this folder to train from the beginning"):
-        load_state(tmp_path / "state")
+        read(tmp_path / "state")
 
 
 @pytest.mark.slow
@@ -313,10 +315,11 @@ def test_a_kill_while_saving_leaves_a_whole_state(tmp_path: Path) -> None:
         printed = [0, *map(int, process.completed().stdout.split())]
         state = load_state(folder)
         assert state is not None
-        number = state.position["number"]
+        tensors, position = state
+        number = position["number"]
         assert number in (printed[-1], printed[-1] + 1)
-        assert state.record == {"n": number}
-        assert torch.equal(state.tensors["w"], torch.full((200_000,), float(number)))
+        assert read_json(folder / "record.json") == {"n": number}
+        assert torch.equal(tensors["w"], torch.full((200_000,), float(number)))
 
 
 def test_only_hidden_files_are_removed_in_the_end(tmp_path: Path) -> None:
