@@ -168,19 +168,15 @@ class Training:
         # A step of one of several tasks does not use the weights of the others.
         self._forward_model = machine.prepare(model, compiled=run.compile, leaves_weights_out=len(feed.datasets) > 1)
         self._has_decay = any(weight.requires_grad for weight in model.get_input_embeddings().parameters())
-        trainable = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
-        groups = [[pair for pair in trainable if pair[1].ndim > 1], [pair for pair in trainable if pair[1].ndim <= 1]]
-        self._names = [name for group in groups for name, _ in group]
-        self._weights = [weight for group in groups for _, weight in group]
-        decays = (train.weight_decay, 0.0)  # none on biases and layer norms
-        self._optimizer = torch.optim.AdamW(
-            [
-                {"params": [w for _, w in group], "weight_decay": decay}
-                for group, decay in zip(groups, decays, strict=True)
-            ],
-            lr=train.learning_rate,
-            fused=True,
-        )
+        trainable = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        matrices = {name: weight for name, weight in trainable.items() if weight.ndim > 1}
+        vectors = {name: weight for name, weight in trainable.items() if weight.ndim <= 1}  # biases and layer norms
+        self._weights = matrices | vectors
+        groups = [
+            {"params": [*matrices.values()], "weight_decay": train.weight_decay},
+            {"params": [*vectors.values()], "weight_decay": 0.0},
+        ]
+        self._optimizer = torch.optim.AdamW(groups, lr=train.learning_rate, fused=True)
 
     @property
     def epoch(self) -> int:
@@ -237,8 +233,8 @@ class Training:
     def save(self, folder: Path, record: Json | None = None) -> None:
         """Write the state and ``record`` atomically as ``folder``; all processes call it, and the first writes."""
         if self._machine.is_first:
-            tensors = {f"weights/{name}": weight for name, weight in zip(self._names, self._weights, strict=True)}
-            for name, weight in zip(self._names, self._weights, strict=True):
+            tensors = {f"weights/{name}": weight for name, weight in self._weights.items()}
+            for name, weight in self._weights.items():
                 moments = self._optimizer.state.get(weight, {})
                 tensors |= {f"{kind}/{name}": moments[kind] for kind in _MOMENTS if kind in moments}
             position = {"number": self.number, "shrink": self.shrink, "plan": self._fingerprint}
@@ -269,7 +265,7 @@ class Training:
         self.number, self.shrink = number, shrink
         adam = {}
         with torch.no_grad():
-            for i, (name, weight) in enumerate(zip(self._names, self._weights, strict=True)):
+            for i, (name, weight) in enumerate(self._weights.items()):
                 weight.copy_(tensors[f"weights/{name}"])
                 if f"exp_avg/{name}" in tensors:
                     adam[i] = {kind: tensors[f"{kind}/{name}"] for kind in _MOMENTS}
@@ -284,7 +280,7 @@ class Training:
         resume_settings = {name: settings[name] for name in _RESUME_SETTINGS if name in settings}
         resume_settings["precision"] = "bfloat16" if self._machine.trains_in_bfloat16 else "float32"
         facts = [self._feed.facts, self._plan.seed, resume_settings, _MOMENTS]
-        shapes = [[name, list(weight.shape)] for name, weight in zip(self._names, self._weights, strict=True)]
+        shapes = [[name, list(weight.shape)] for name, weight in self._weights.items()]
         digest = hashlib.sha256(json.dumps([facts, shapes]).encode())
         self._feed.digest(digest.update)
         return digest.hexdigest()
@@ -325,7 +321,7 @@ class Training:
     def _update(self, share: _StepShare, mean_loss: torch.Tensor) -> Step:
         train, number = self._plan.train, self.number + 1
         epoch = self.epoch
-        norm = torch.nn.utils.clip_grad_norm_(self._weights, train.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self._weights.values(), train.clip)
         loss, grad_norm = torch.stack([mean_loss, norm]).tolist()
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             self._optimizer.zero_grad(set_to_none=True)
