@@ -216,7 +216,7 @@ def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None
         if f"{prefix}{name}".startswith(f"{kind.prefix}pooler."):
             tensors[f"{prefix}{name}"] = np.asarray(source[name], np.float32)
     write_weights(folder, tensors)
-    write_config(model.model, source, folder)
+    write_config(model.model, source.n_rows, folder)
 
 
 def _decoder(opened: OpenedMaskedLM) -> dict[str, Array | Streamed]:

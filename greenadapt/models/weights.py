@@ -271,15 +271,6 @@ _FLOAT32 = np.dtype("<f4")
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedRows:
-    """The embedding after training: the ``rows`` that the model holds, and a factor for all others."""
-
-    rows: Rows
-    shrink: float = 1.0
-    """The product of 1 - learning rate · weight decay over the steps."""
-
-
-@dataclass(frozen=True, eq=False)
 class InferenceModel:
     """A model for inference, in evaluation mode on the CPU; ``rows`` reads the whole embedding."""
 
@@ -335,34 +326,38 @@ def open_encoder(checkpoint: Checkpoint, n_rows: int) -> "PreTrainedModel":
     return model
 
 
-def write_model(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint, folder: Path) -> None:
+def trained_table(model: Any, rows: Rows, source: Checkpoint, shrink: float = 1.0) -> RowTable:
+    """The whole embedding of ``source`` after the training of ``model``, which holds ``rows`` of it.
+
+    ``shrink``, for all others, is the product of 1 - learning rate · weight decay over the steps.
+    """
+    return RowTable(source.embedding(), rows, as_array(model.get_input_embeddings().weight), shrink)
+
+
+def write_model(model: "PreTrainedModel", table: RowTable, folder: Path) -> None:
     """Write the whole model, float32, for plain ``AutoModelFor<head>.from_pretrained(folder)``.
 
-    Its embedding is that of ``source`` with the rows of the model, streamed; ``rows.safetensors`` lists their ids.
-    Copies no tokenizer.
+    Its embedding is ``table``, streamed; ``rows.safetensors`` lists the ids of its rows. Copies no tokenizer.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_memory(model, folder)
-    name, table = _embedding_name(model), _table(model, trained, source)
     tensors: dict[str, Array | Streamed] = dict(_arrays(model))
-    tensors[name] = Streamed(table.embedding.shape, _FLOAT32, table.blocks())
+    tensors[_embedding_name(model)] = Streamed(table.embedding.shape, _FLOAT32, table.blocks())
     write_weights(folder, tensors)
-    write_config(model, source, folder)
-    write_arrays(folder / ROWS_FILE, {"ids": trained.rows.ids}, {"shrink": repr(trained.shrink)})
+    write_config(model, len(table.embedding), folder)
+    write_arrays(folder / ROWS_FILE, {"ids": table.changed.ids}, {"shrink": repr(table.shrink)})
 
 
-def write_config(model: "PreTrainedModel", source: Checkpoint, folder: Path) -> None:
-    """Write ``config.json`` of a model, float32, that has all rows of ``source``."""
+def write_config(model: "PreTrainedModel", n_rows: int, folder: Path) -> None:
+    """Write ``config.json`` of a model, float32, whose whole embedding has ``n_rows``."""
     config = json.loads(model.config.to_json_string())
-    config |= {"vocab_size": source.n_rows, "architectures": [type(model).__name__], "dtype": "float32"}
+    config |= {"vocab_size": n_rows, "architectures": [type(model).__name__], "dtype": "float32"}
     config.pop("auto_map", None)  # it names code, which is not copied
     write_json(folder / "config.json", config)
 
 
-def write_rows(
-    model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint, full: Checkpoint, folder: Path
-) -> None:
-    """Write a model that was trained from ``source`` under another seed, as its difference from ``full``.
+def write_rows(model: "PreTrainedModel", table: RowTable, full: Checkpoint, folder: Path) -> None:
+    """Write a model that was trained under another seed, with its embedding, as its difference from ``full``.
 
     ``full`` is a folder of ``write_model``. ``weights.safetensors`` has all weights but the embedding,
     ``rows.safetensors`` the rows that differ, and ``shrink``, the factor of all others.
@@ -370,9 +365,9 @@ def write_rows(
     folder.mkdir(parents=True, exist_ok=True)
     write_memory(model, folder)
     written = ArrayFile(full.folder / ROWS_FILE)
-    shrink = trained.shrink / float(written.metadata["shrink"])
-    ids = np.union1d(trained.rows.ids, written["ids"])
-    rows = _table(model, trained, source).read(ids)
+    shrink = table.shrink / float(written.metadata["shrink"])
+    ids = np.union1d(table.changed.ids, written["ids"])
+    rows = table.read(ids)
     unchanged = RowTable(full.embedding(), Rows.all(0), rows[:0], shrink).read(ids)
     differ = (rows != unchanged).any(axis=1)
     weights = _arrays(model)
@@ -531,8 +526,3 @@ def _arrays(model: "PreTrainedModel") -> dict[str, Array]:
 def _embedding_name(model: "PreTrainedModel") -> str:
     layer = model.get_input_embeddings()
     return next(f"{name}.weight" for name, module in model.named_modules() if module is layer)
-
-
-def _table(model: "PreTrainedModel", trained: TrainedRows, source: Checkpoint) -> RowTable:
-    layer: Any = model.get_input_embeddings()
-    return RowTable(source.embedding(), trained.rows, as_array(layer.weight), trained.shrink)

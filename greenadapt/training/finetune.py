@@ -34,9 +34,9 @@ from greenadapt.models.rows import Rows
 from greenadapt.models.streaming import Inference, ViewOutputs, pooled_output
 from greenadapt.models.weights import (
     MemoryInput,
-    TrainedRows,
     begin_memory,
     open_model,
+    trained_table,
     trained_weights,
     write_model,
     write_rows,
@@ -342,7 +342,7 @@ class FinetuneRun:
             scores["epoch"] = epoch
         scores |= self._final_scores(dev)
         write_lines(self.folder / HISTORY, record.epochs)
-        self._write(TrainedRows(self.rows, shrink), first_seed_folder, is_first_seed=is_first_seed)
+        self._write(shrink, first_seed_folder, is_first_seed=is_first_seed)
         # The scores are written last and atomically: they mark the seed as finished.
         part = self.folder / f".{SCORES}"
         write_json(part, scores | {"counts": self._parts.counts(self.n_inputs)})
@@ -433,14 +433,16 @@ class FinetuneRun:
         kinds = {"dev": dev} if dev else {}
         return self._parts.scores_file(kinds | ({"test": self._parts.history_row("test", test)} if test else {}))
 
-    def _write(self, trained: TrainedRows, first_seed_folder: Path, *, is_first_seed: bool) -> None:
+    def _write(self, shrink: float, first_seed_folder: Path, *, is_first_seed: bool) -> None:
         """Write the model of the first seed into ``first_seed_folder``, or its difference from that."""
         setup, folder = self.setup, first_seed_folder if is_first_seed else self.folder
         if not setup.adds:
+            host = self._parts.host
+            table = trained_table(host, self.rows, setup.checkpoint, shrink)
             if is_first_seed:
-                write_model(self._parts.host, trained, setup.checkpoint, first_seed_folder)
+                write_model(host, table, folder)
             else:
-                write_rows(self._parts.host, trained, setup.checkpoint, Checkpoint.open(first_seed_folder), folder)
+                write_rows(host, table, Checkpoint.open(first_seed_folder), folder)
             if setup.general is not None and not setup.general.config.frozen:
                 setup.general.copy_tokenizer(folder)
         self._parts.write(folder)

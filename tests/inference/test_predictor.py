@@ -21,7 +21,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.models.adapters.multitask import head_spec, open_multitask
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import TrainedRows, open_model, write_model, write_rows
+from greenadapt.models.weights import open_model, trained_table, write_model, write_rows
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.ner import NerTask
@@ -185,12 +185,13 @@ def test_another_seed_of_the_folder(make: Callable[..., Path], tmp_path: Path) -
     rows = Rows.all(source.n_rows)
     model = open_model(source, NER.head, NER.head_config(), rows, seed=0)
     folder, copy = tmp_path / "several", tmp_path / "other"
-    write_model(model, TrainedRows(rows), source, folder)
+    write_model(model, trained_table(model, rows, source), folder)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-    write_rows(model, TrainedRows(rows), source, Checkpoint.open(folder), folder / "seeds" / "5")
-    write_model(model, TrainedRows(rows), source, copy)
+    table = trained_table(model, rows, source)
+    write_rows(model, table, Checkpoint.open(folder), folder / "seeds" / "5")
+    write_model(model, table, copy)
     for target in (folder, copy):
         copy_tokenizers(source.folder, target)
         write_task(target, NER)
@@ -378,7 +379,7 @@ def several(tiny_model: TinyModel, tmp_path: Path) -> Path:
     with torch.no_grad():
         for weight in model.parts.parameters():
             weight += 0.3 * torch.randn(weight.shape, generator=draw)
-    write_multitask(model, TrainedRows(rows), source, folder)
+    write_multitask(model, trained_table(model.encoder, rows, source), folder)
     copy_tokenizers(source.folder, folder)
     (folder / MULTITASK_FILE).write_text(json.dumps({"pool": "mean", "mix": "sample", "tasks": list(SEVERAL)}))
     for name, task in SEVERAL.items():

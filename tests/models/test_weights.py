@@ -21,12 +21,11 @@ from greenadapt.errors import InputError, MissingError
 from greenadapt.models.adapters.multitask import open_multitask
 from greenadapt.models.memory.fusion import attach_memory
 from greenadapt.models.mlm import open_masked_lm
-from greenadapt.models.rows import Rows
+from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.sentence_vectors import open_sentence_model
 from greenadapt.models.weights import (
     ROWS_FILE,
     InferenceModel,
-    TrainedRows,
     begin_memory,
     last_linear,
     open_encoder,
@@ -34,6 +33,7 @@ from greenadapt.models.weights import (
     open_task_model,
     read_memory,
     takes_segments,
+    trained_table,
     trained_weights,
     write_memory,
     write_model,
@@ -117,7 +117,7 @@ class Comparison:
 
     whole: transformers.PreTrainedModel
     compact: transformers.PreTrainedModel
-    trained: TrainedRows
+    trained: RowTable
 
 
 def train_both(checkpoint: Checkpoint, decay: float, seed: int, n_ids: int = 100) -> Comparison:
@@ -131,7 +131,7 @@ def train_both(checkpoint: Checkpoint, decay: float, seed: int, n_ids: int = 100
     expected = train(whole, batches, decay, seed, Rows.all(checkpoint.n_rows))
     shrink = train(compact, batches, decay, seed, rows)
     assert shrink == expected
-    return Comparison(whole, compact, TrainedRows(rows, shrink))
+    return Comparison(whole, compact, trained_table(compact, rows, checkpoint, shrink))
 
 
 def logits(model: InferenceModel, ids: torch.Tensor) -> torch.Tensor:
@@ -146,12 +146,12 @@ def logits(model: InferenceModel, ids: torch.Tensor) -> torch.Tensor:
 def test_only_the_rows_that_occur_train(tiny_model: TinyModel, tmp_path: Path, architecture: str, decay: float) -> None:
     checkpoint = expanded(tiny_model, tmp_path, architecture)
     runs = train_both(checkpoint, decay, seed=3)
-    write_model(runs.compact, runs.trained, checkpoint, tmp_path / "task")
+    write_model(runs.compact, runs.trained, tmp_path / "task")
 
     before = plain(checkpoint.folder, "TokenClassification", 3, **LABELS)
     change = runs.whole.get_input_embeddings().weight - before.get_input_embeddings().weight
     assert change.abs().max() > 1e-2
-    assert (decay == 0) == (change[~np.isin(np.arange(checkpoint.n_rows), runs.trained.rows.ids)] == 0).all()
+    assert (decay == 0) == (change[~np.isin(np.arange(checkpoint.n_rows), runs.trained.changed.ids)] == 0).all()
 
     model = plain(tmp_path / "task", "TokenClassification")
     assert_same_weights(model, runs.whole, 1e-6)
@@ -201,20 +201,20 @@ def test_other_seeds_are_kept_as_what_differs(
 def test_the_rows_of_another_seed_exactly(tiny_model: TinyModel, tmp_path: Path) -> None:
     checkpoint = expanded(tiny_model, tmp_path, "Bert")
     runs = train_both(checkpoint, 0.1, seed=3)
-    write_model(runs.compact, runs.trained, checkpoint, tmp_path / "task")
+    write_model(runs.compact, runs.trained, tmp_path / "task")
     full = Checkpoint.open(tmp_path / "task")
     # The same model once more differs in no row, another shrinking in none that was not trained.
-    write_rows(runs.compact, runs.trained, checkpoint, full, tmp_path / "task" / "seeds" / "3")
+    write_rows(runs.compact, runs.trained, full, tmp_path / "task" / "seeds" / "3")
     equal = ArrayFile(tmp_path / "task" / "seeds" / "3" / ROWS_FILE)
     assert (len(equal["ids"]), equal["rows"].shape, equal.metadata) == (0, (0, 32), {"shrink": "1.0"})
-    trained = TrainedRows(runs.trained.rows, runs.trained.shrink / 2)
-    write_rows(runs.compact, trained, checkpoint, full, tmp_path / "task" / "seeds" / "5")
+    trained = replace(runs.trained, shrink=runs.trained.shrink / 2)
+    write_rows(runs.compact, trained, full, tmp_path / "task" / "seeds" / "5")
     halved = ArrayFile(tmp_path / "task" / "seeds" / "5" / ROWS_FILE)
     assert float(halved.metadata["shrink"]) == 0.5
-    nonzero = full.embedding()[runs.trained.rows.ids].any(axis=1)
-    np.testing.assert_array_equal(halved["ids"], runs.trained.rows.ids[nonzero])
+    nonzero = full.embedding()[runs.trained.changed.ids].any(axis=1)
+    np.testing.assert_array_equal(halved["ids"], runs.trained.changed.ids[nonzero])
     opened = open_task_model(tmp_path / "task" / "seeds" / "5")
-    untrained = np.setdiff1d(np.arange(checkpoint.n_rows), runs.trained.rows.ids)
+    untrained = np.setdiff1d(np.arange(checkpoint.n_rows), runs.trained.changed.ids)
     positions = opened.rows.compact(untrained)
     rows = opened.model.get_input_embeddings().weight[positions]
     np.testing.assert_array_equal(rows.detach().numpy(), full.embedding()[untrained] / 2)
@@ -266,7 +266,7 @@ def test_half_precision_is_trained_and_written_in_full(
     rows = Rows.all(50)
     model = open_model(checkpoint, "TokenClassification", LABELS, rows, seed=2)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    write_model(model, TrainedRows(rows), checkpoint, tmp_path / "task")
+    write_model(model, trained_table(model, rows, checkpoint), tmp_path / "task")
     expected = plain(source, "TokenClassification", 2, dtype=torch.float32, **LABELS)
     written = plain(tmp_path / "task", "TokenClassification")
     assert written.dtype == torch.float32
@@ -362,7 +362,7 @@ def test_no_code_is_named_in_what_is_written(tiny_model: TinyModel, tmp_path: Pa
     set_config(source, auto_map={"AutoConfig": "evil.Config", "AutoModelForTokenClassification": "evil.Model"})
     checkpoint = Checkpoint.open(source)
     model = open_model(checkpoint, "TokenClassification", LABELS, Rows.all(9), seed=0)
-    write_model(model, TrainedRows(Rows.all(9)), checkpoint, tmp_path / "task")
+    write_model(model, trained_table(model, Rows.all(9), checkpoint), tmp_path / "task")
     assert "auto_map" not in json.loads((tmp_path / "task" / "config.json").read_text())
     assert plain(tmp_path / "task", "TokenClassification").config.vocab_size == checkpoint.n_rows
 
@@ -448,7 +448,7 @@ def test_a_head_of_two_layers_is_the_models_own_with_another_one(
     assert outside == {0.5}
     assert 0.5 not in inside
 
-    write_model(model, TrainedRows(rows), source, tmp_path / "deep")
+    write_model(model, trained_table(model, rows, source), tmp_path / "deep")
     opened: Any = open_task_model(tmp_path / "deep").model
     for label, weight in opened.state_dict().items():
         if label.startswith(name):

@@ -10,7 +10,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, ReadingOptions, RunConfig, SamplingConfig, TaskConfig, TrainConfig
 from greenadapt.inference.models import OpenedModel
 from greenadapt.models.adapters.multitask import head_spec, open_multitask, write_part
-from greenadapt.models.rows import Rows
+from greenadapt.models.rows import Rows, RowTable
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.models.weights import write_model, write_rows
 from greenadapt.progress import Silent
@@ -89,12 +89,12 @@ def moved_model(source: Checkpoint, tasks: dict[str, Task[Any]], rows: Rows, see
     return model
 
 
-def write_multitask(model: Any, trained: Any, source: Checkpoint, folder: Path, full: Checkpoint | None = None) -> None:
+def write_multitask(model: Any, table: RowTable, folder: Path, full: Checkpoint | None = None) -> None:
     """Write a model as training does: whole, or as a further seed of ``full``."""
     if full is None:
-        write_model(model.encoder, trained, source, folder)
+        write_model(model.encoder, table, folder)
     else:
-        write_rows(model.encoder, trained, source, full, folder)
+        write_rows(model.encoder, table, full, folder)
     for name in model.tasks:
         write_part(model, name, folder / "tasks" / name)
 

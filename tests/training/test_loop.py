@@ -14,7 +14,7 @@ from greenadapt.config import RunConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError, ResourceError
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import TrainedRows, open_model, write_model
+from greenadapt.models.weights import open_model, trained_table, write_model
 from greenadapt.tasks.base import Input
 from greenadapt.training.batches import TaskDataset
 from greenadapt.training.feed import Feed, Plan, epoch_order
@@ -110,7 +110,8 @@ def test_only_the_rows_that_occur_learn_what_the_whole_table_learns(tiny_model: 
         feed = Feed([TaskDataset.of(items, rows, NER, 0)], plan)
         training = Training(model, feed, Machine.start("float32"))
         assert [step.number for step in training.train_steps()] == [1, 2, 3, 4, 5, 6]
-        write_model(model, TrainedRows(rows, training.shrink), checkpoint, tmp_path / str(len(rows)))
+        table = trained_table(model, rows, checkpoint, training.shrink)
+        write_model(model, table, tmp_path / str(len(rows)))
         written.append(load_file(tmp_path / str(len(rows)) / "model.safetensors"))
     whole, compact = written
     assert whole.keys() == compact.keys()

@@ -19,7 +19,7 @@ from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.models.adapters.multitask import MultitaskModel, head_spec, open_multitask, open_tasks, write_part
 from greenadapt.models.memory.fusion import attach_memory
 from greenadapt.models.rows import Rows
-from greenadapt.models.weights import TrainedRows
+from greenadapt.models.weights import trained_table
 from tests.support.small_encoders import PAD, batch, encoder
 from tests.support.small_multitask import CONFIGS, PALS, describe, fitted, moved_model, write_multitask
 from tests.support.small_shared import ARCHITECTURES, N_OUTPUTS, moved, multitask, plain_model, shared_encoder
@@ -268,10 +268,9 @@ class Written:
         self.rows = Rows(np.array([*range(8), 50, 99, self.source.n_rows - 1]))
         self.models = {seed: moved_model(self.source, self.tasks, self.rows, seed) for seed in (3, 7)}
         self.folder = tmp_path / "many"
-        trained = TrainedRows(self.rows, SHRINK)
-        write_multitask(self.models[3], trained, self.source, self.folder)
-        full = Checkpoint.open(self.folder)
-        write_multitask(self.models[7], trained, self.source, self.folder / "seeds" / "7", full)
+        tables = [trained_table(model.encoder, self.rows, self.source, SHRINK) for model in self.models.values()]
+        write_multitask(self.models[3], tables[0], self.folder)
+        write_multitask(self.models[7], tables[1], self.folder / "seeds" / "7", Checkpoint.open(self.folder))
         describe(self.folder, self.tasks, (3, 7))
 
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor]:
