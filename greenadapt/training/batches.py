@@ -89,7 +89,7 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TaskDataset:
-    """Labelled inputs of a task in a few arrays.
+    """A ``Dataset``: labelled inputs of a task in a few arrays.
 
     Input f has ``ids[offsets[f]:offsets[f + 1]]``, and the same range of ``types`` and, for a head with an output per
     piece, of ``targets``; else its target is ``targets[f]``. Item i has ``counts[i, view]`` inputs, from
@@ -139,22 +139,18 @@ class TaskDataset:
 
     @property
     def n_items(self) -> int:
-        """The number of items."""
         return len(self.counts)
 
     def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
-        """The numbers of the inputs of ``items`` in the chosen views, the shortest first."""
         view = expanded.astype(np.int64)
         firsts, counts = self.firsts[items, view], self.counts[items, view]
         numbers = np.repeat(firsts - offsets_of(counts)[:-1], counts) + np.arange(counts.sum())
         return numbers[np.argsort(self.lengths(numbers), kind="stable")]
 
     def lengths(self, numbers: IntArray) -> IntArray:
-        """The number of pieces of each input."""
         return self.offsets[numbers + 1] - self.offsets[numbers]
 
     def n_pieces(self, numbers: IntArray) -> int:
-        """The number of pieces of these inputs."""
         return int(self.lengths(numbers).sum())
 
     def n_terms(self, numbers: IntArray, epoch: int = 0) -> int:
@@ -177,7 +173,6 @@ class TaskDataset:
         )
 
     def digest(self, update: Callable[[bytes], object]) -> None:
-        """Pass the content of the dataset to ``update``, a method of a hash."""
         for array in (self.ids, self.types, self.offsets, self.targets, self.firsts, self.counts):
             update(array.tobytes())
 

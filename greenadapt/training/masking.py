@@ -106,7 +106,7 @@ def _choose_words(is_candidate: BoolArray, begins: BoolArray, order: IntArray, n
 
 @dataclass(frozen=True, eq=False)
 class MaskedDataset:
-    """The inputs of ``text``, masked by ``masking``; input i has the number i · n_views + v in view v.
+    """A ``Dataset``: the inputs of ``text``, masked by ``masking``; input i has the number i · n_views + v in view v.
 
     ``rows`` maps ids to the rows of the embedding in the model. The general model of a ``memory`` reads the masked
     inputs. With ``is_fixed``, for evaluation, masks are drawn only once, else in every epoch.
@@ -126,7 +126,6 @@ class MaskedDataset:
 
     @property
     def n_items(self) -> int:
-        """The number of inputs."""
         return len(self.text)
 
     n_examples = n_items
@@ -137,13 +136,11 @@ class MaskedDataset:
         return len(self.text.views)
 
     def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
-        """The numbers of the inputs in the chosen views, the shortest first."""
         view = expanded.astype(np.int64) if self.n_views > 1 else 0
         numbers = items * self.n_views + view
         return numbers[np.argsort(self.lengths(numbers), kind="stable")]
 
     def lengths(self, numbers: IntArray) -> IntArray:
-        """The number of pieces of each input, special tokens included."""
         lengths = np.zeros(len(numbers), np.int64)
         items, views = np.divmod(numbers, self.n_views)
         for v, view in enumerate(self.text.views):
@@ -152,7 +149,6 @@ class MaskedDataset:
         return lengths
 
     def n_pieces(self, numbers: IntArray) -> int:
-        """The number of pieces of these inputs."""
         return int(self.lengths(numbers).sum())
 
     def n_terms(self, numbers: IntArray, epoch: int) -> int:
@@ -182,7 +178,6 @@ class MaskedDataset:
         )
 
     def digest(self, update: Any) -> None:
-        """Pass the content of the dataset to ``update``, a method of a hash."""
         masking = self.masking
         update(repr((masking.share, masking.whole_words, masking.mask_id, self.seed, self.is_fixed)).encode())
         for array in (masking.pieces, *(array for view in self.text.views for array in (view.ids, view.offsets))):

@@ -77,22 +77,18 @@ class PairedDataset:
 
     @property
     def task(self) -> str | None:
-        """As in ``views``."""
         return self.views.task
 
     @property
     def n_examples(self) -> int:
-        """As in ``views``."""
         return self.views.n_examples
 
     @property
     def head(self) -> str:
-        """As in ``views``."""
         return self.views.head
 
     @property
     def n_items(self) -> int:
-        """As in ``views``."""
         return self.views.n_items
 
     def inputs_of(self, items: IntArray, expanded: BoolArray) -> IntArray:
@@ -107,7 +103,6 @@ class PairedDataset:
         return 2 * np.maximum(self.views.lengths(first), self.views.lengths(np.where(second < 0, first, second)))
 
     def n_pieces(self, numbers: IntArray) -> int:
-        """The number of pieces in the model."""
         return self.views.n_pieces(np.unique(self._readings(numbers)))
 
     def n_terms(self, numbers: IntArray, epoch: int = 0) -> int:
@@ -137,7 +132,6 @@ class PairedDataset:
         )
 
     def digest(self, update: Callable[[bytes], object]) -> None:
-        """Pass the content of the dataset to ``update``, a method of a hash."""
         self.views.digest(update)
 
     def _readings(self, numbers: IntArray) -> IntArray:
