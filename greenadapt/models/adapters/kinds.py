@@ -61,7 +61,7 @@ class FeedForward(nn.Module):
         self.inner, self.outer = nn.Linear(size, hidden), nn.Linear(hidden, size)
         self.middle = nn.Linear(hidden, hidden) if deep else None
 
-    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, states: Tensor) -> Tensor:
         """(b, m, d_s) → (b, m, d_s)."""
         states = gelu(self.inner(states))
         if self.middle is not None:
@@ -70,20 +70,10 @@ class FeedForward(nn.Module):
         return output
 
 
-class Gelu(nn.Module):
-    """GELU of each number."""
-
-    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """(b, m, d_s) → (b, m, d_s)."""
-        return gelu(states)
-
-
-class Identity(nn.Module):
-    """The states themselves."""
-
-    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """(b, m, d_s) → (b, m, d_s)."""
-        return states
+def _applied(function: nn.Module, states: Tensor, mask: Tensor | None) -> Tensor:
+    """Only attention reads the ``mask``."""
+    output: Tensor = function(states, mask) if isinstance(function, SelfAttention) else function(states)
+    return output
 
 
 class Residual(nn.Module):
@@ -95,7 +85,7 @@ class Residual(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
         """(b, m, d_s) → (b, m, d_s)."""
-        output: Tensor = self.norm(states + self.function(states, mask))
+        output: Tensor = self.norm(states + _applied(self.function, states, mask))
         return output
 
 
@@ -124,7 +114,7 @@ class Projected(nn.Module):
     def forward(self, layer: int, states: Tensor, mask: Tensor | None = None) -> Tensor:
         """TS_l(h), (b, m, d), of the states of ``layer`` and the mask of its attention."""
         name = _SHARED if self.shared else str(layer)
-        output: Tensor = self.decode[name](self.functions[str(layer)](self.encode[name](states), mask))
+        output: Tensor = self.decode[name](_applied(self.functions[str(layer)], self.encode[name](states), mask))
         return gelu(output) if self.activated else output
 
     def share(self, source: "Projected") -> None:
@@ -369,7 +359,7 @@ class _Maker:
         """The function beside or after each layer."""
         size, is_reference = self.shape.size, self.config.form == "reference"
         kinds: dict[str, Callable[[], nn.Module]] = {
-            "low-rank": Gelu if is_reference else Identity,
+            "low-rank": nn.GELU if is_reference else nn.Identity,
             "ffn": partial(FeedForward, size, round(1.5 * size)),  # with as many weights as attention
         }
         make = kinds.get(self.config.adapter, self._attention)
@@ -380,7 +370,7 @@ class _Maker:
 
     def bottleneck(self, size: int) -> Projected:
         """GELU between projections of each layer."""
-        functions = {layer: Gelu() for layer in self.shape.layers}
+        functions = {layer: nn.GELU() for layer in self.shape.layers}
         return Projected(self.model.hidden_size, size, functions, shared=False)
 
     def stack(self) -> list[Residual]:
