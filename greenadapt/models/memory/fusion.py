@@ -45,12 +45,9 @@ class Memory:
 
 
 class _Current:
-    """The memory of the current forward pass; a copied model has its own."""
+    """The memory of the current forward pass."""
 
     memory: Memory | None = None
-
-    def __deepcopy__(self, _: Any) -> "_Current":
-        return _Current()
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +121,6 @@ def use_memory_attention(model: "PreTrainedModel") -> None:
     """
     attention = _attention_of(model)
     layers: Any = model.base_model.get_submodule(ARCHITECTURES[model.config.model_type].layers)
-    if hasattr(layers[0].get_submodule(attention.path), "memory_layer"):
-        return
     from transformers.modeling_utils import AttentionInterface  # slow to import
 
     if attention.forward is None:
@@ -248,17 +243,11 @@ class GeneralMemory(nn.Module):
         memory_types: Tensor | None = None,
         memory_states: Tensor | None = None,
     ) -> Tensor:
-        """The states (S, b, m, d_G) of inputs (b, m), or cached; raises ``ValueError`` for both or neither of them."""
-        if (memory_ids is None) == (memory_states is None):
-            raise ValueError("a model with memory needs either memory_ids or memory_states")
-        if memory_ids is not None:
-            return self.general_states(memory_ids, memory_mask, memory_types)
-        assert memory_states is not None
-        if not self.frozen:
-            raise ValueError("the states of a general model that is trained cannot be cached: give memory_ids")
-        if len(memory_states) != len(self.plan.states):
-            raise ValueError(f"memory_states has {len(memory_states)} states, need {len(self.plan.states)}")
-        return memory_states
+        """The states (S, b, m, d_G) of inputs (b, m), or those that are cached."""
+        if memory_states is not None:
+            return memory_states
+        assert memory_ids is not None
+        return self.general_states(memory_ids, memory_mask, memory_types)
 
     def forward(self, **arguments: Tensor | None) -> Memory:
         """The memory of the domain model's layers; ``arguments`` as of ``read``."""
@@ -305,8 +294,6 @@ def attach_memory(
     ``UsageError`` if the models or ``config`` do not fit.
     """
     plan = MemoryPlan.of(config, model.config.num_hidden_layers, general.config.num_hidden_layers)
-    if not plan.targets:
-        raise ValueError(f"strategy {config.strategy} gives no layer a memory")
     use_memory_attention(model)
     memory = add_general(model, general, plan, config, seed)
     model.register_forward_pre_hook(_pass_memory, prepend=True, with_kwargs=True)
@@ -385,8 +372,6 @@ def attach_logits_fusion(
             "use another strategy",
         )
     plan = MemoryPlan.of(config, model.config.num_hidden_layers, general.config.num_hidden_layers)
-    if plan.targets:
-        raise ValueError(f"strategy {config.strategy} adds no logits")
     memory = add_general(model, general, plan, config, seed)
     passed: dict[str, Tensor] = {}  # from one hook to the next: not all models pass arguments on to their encoder
     model.register_forward_pre_hook(partial(_read_general, passed), with_kwargs=True)
@@ -399,8 +384,6 @@ def _read_general(
     passed: dict[str, Tensor], model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Remove the arguments of the general model, and pass its states (b, m, d_D) to ``_stack``."""
-    if kwargs.get("labels") is not None or kwargs.get("start_positions") is not None:
-        raise ValueError("a model whose logits are added computes no loss: leave out the labels")
     passed["states"] = model.memory.projected(model.memory.read(**_pop_keywords(kwargs))[0])
     return args, kwargs
 

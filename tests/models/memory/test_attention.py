@@ -211,14 +211,11 @@ def test_what_is_saved_knows_nothing_of_it(tmp_path: Path) -> None:
     assert torch.equal(again(input_ids=inputs.ids, attention_mask=inputs.mask).logits, expected)
 
 
-def test_it_may_be_used_twice_and_other_models_stay_as_they_are() -> None:
+def test_other_models_stay_as_they_are() -> None:
     model, plain = with_attention(), encoder("Bert")
-    inputs, memory = batch([4, 2]), memory_of([3, 5], (0, 1), "memory")
-    once = run(model, inputs, memory)
-    use_memory_attention(model)
+    inputs = batch([4, 2])
     assert plain.config._attn_implementation == "sdpa"
     assert torch.equal(run(model, inputs), run(plain, inputs))
-    assert torch.equal(run(model, inputs, memory), once)
 
 
 @pytest.mark.parametrize(

@@ -326,24 +326,6 @@ def test_the_general_model_reads_its_types() -> None:
     assert not torch.equal(got, model.memory.general_states(memory.ids, memory.mask))
 
 
-def test_a_call_without_memory_is_an_error() -> None:
-    model, inputs = with_memory(), batch([4, 6])
-    with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
-        model(input_ids=inputs.ids)
-    with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
-        model(input_ids=inputs.ids, memory_mask=inputs.mask)
-    states = model.memory.general_states(inputs.ids)
-    with pytest.raises(ValueError, match="either memory_ids or memory_states"):
-        model(input_ids=inputs.ids, memory_ids=inputs.ids, memory_states=states)
-    with pytest.raises(ValueError, match="has 3 states, need 4"):
-        model(input_ids=inputs.ids, memory_states=states[1:])
-    with pytest.raises(ValueError, match="strategy logits gives no layer a memory"):
-        attach_memory(encoder("Bert"), encoder("Bert"), LOGITS, seed=0)
-    unfrozen = with_memory(MemoryConfig(frozen=False))
-    with pytest.raises(ValueError, match="trained cannot be cached"):
-        unfrozen(input_ids=inputs.ids, memory_states=states)
-
-
 def test_the_domain_models_own_states_can_still_be_asked_for() -> None:
     model, inputs, memory = with_memory(), batch([7, 3]), batch([4, 9], seed=1)
     output = call(model, inputs, memory, output_hidden_states=True)
@@ -432,15 +414,6 @@ def test_logits_of_other_widths_need_a_projection() -> None:
 
 
 def test_what_cannot_be() -> None:
-    model, inputs = with_memory(LOGITS, head=CLASSIFICATION), batch([4, 6])
-    with pytest.raises(ValueError, match="needs either memory_ids or memory_states"):
-        model(input_ids=inputs.ids)
-    with pytest.raises(ValueError, match="computes no loss"):
-        model(input_ids=inputs.ids, memory_ids=inputs.ids, labels=torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="computes no loss"):
-        with_memory(LOGITS, head=QA)(input_ids=inputs.ids, memory_ids=inputs.ids, start_positions=torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="strategy chunk adds no logits"):
-        attach_logits_fusion(encoder("Bert", CLASSIFICATION), encoder("Bert"), CHUNK, seed=0)
     with pytest.raises(UsageError, match="albert"):
         attach_logits_fusion(encoder("Albert", CLASSIFICATION), encoder("Bert"), LOGITS, seed=0)
     averages = encoder("ModernBert", CLASSIFICATION, classifier_pooling="mean")
