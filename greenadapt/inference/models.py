@@ -111,7 +111,7 @@ class OpenedModel:
         """Load a model, with its memory if it has one, for a task, or for several that share its encoder.
 
         Raises ``InputError`` if its head is not the task's, ``UsageError`` if a backend does not run it, and what
-        ``open_tasks``, ``MemoryChoice.of_task`` and ``choose_backend`` raise.
+        ``open_tasks``, ``MemoryChoice.of_settings`` and ``choose_backend`` raise.
         """
         first, is_shared = folders[0], len(folders) > 1
         backend, quantize = choose_backend(first.folder, options)
@@ -121,7 +121,7 @@ class OpenedModel:
             from greenadapt.models.machine import Machine
             from greenadapt.models.weights import read_memory
 
-            memory = MemoryChoice.of_task(first, options.memory)
+            memory = MemoryChoice.of_settings(first.settings, first.folder, first.weights, options.memory)
             machine = Machine.start("bfloat16" if quantize == "bf16" else options.precision, ())
             model = open_in_torch(folders)
         else:

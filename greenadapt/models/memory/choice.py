@@ -174,17 +174,13 @@ class MemoryChoice:
         return cls(model, config, model_input(model)["sha256"])
 
     @classmethod
-    def of_task(cls, folder: TaskFolder, path: str | None) -> "MemoryChoice | None":
-        """The memory that a fine-tuned model was trained with, ``None`` if it has none.
-
-        A general model that was trained too is in the folder; a frozen one is searched for at ``path``, by default
-        where it was during training. Raises ``MissingError`` if it does not exist, ``InputError`` for another model.
-        """
-        return cls.of_settings(folder.settings, folder.folder, folder.weights, path)
-
-    @classmethod
     def of_settings(cls, settings: Json, folder: Path, weights: Path, path: str | None = None) -> "MemoryChoice | None":
-        """The same for the model whose ``settings`` are those of ``folder`` and whose weights are in ``weights``."""
+        """The memory that a model with these ``settings`` was trained with, ``None`` if it has none.
+
+        A general model that was trained too is beside its ``weights``; a frozen one is searched for at ``path``, by
+        default where it was during training. Raises ``MissingError`` if it does not exist, ``InputError`` for another
+        model.
+        """
         described = _Described.of(settings, folder)
         if described is None:
             return None
