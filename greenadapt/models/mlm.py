@@ -90,8 +90,7 @@ class MaskedLM(nn.Module):
             )
         self.model = model
         self._apply_head = ARCHITECTURES[kind].apply_head
-        plain: Any = model
-        embedding, decoder = plain.get_input_embeddings(), plain.get_output_embeddings()
+        embedding, decoder = model.get_input_embeddings(), model.get_output_embeddings()
         if not isinstance(embedding, nn.Embedding) or not isinstance(decoder, nn.Linear):
             raise TypeError(f"{type(model).__name__} has no embedding or no decoder")
         is_tied = decoder.weight is embedding.weight
@@ -109,22 +108,15 @@ class MaskedLM(nn.Module):
         """The transformers model without its head."""
         return self.model.base_model
 
-    @property
-    def embedding(self) -> SplitEmbedding:
-        """The rows."""
-        model: Any = self.model
-        rows: SplitEmbedding = model.get_input_embeddings()
-        return rows
-
     def get_input_embeddings(self) -> SplitEmbedding:
-        """``embedding``, as it is called for transformers' models."""
-        return self.embedding
+        """The rows; the name is that of transformers' models."""
+        rows: SplitEmbedding = self.model.get_input_embeddings()
+        return rows
 
     @property
     def decoder(self) -> OldRowsDecoder:
         """The head's last layer."""
-        model: Any = self.model
-        decoder: OldRowsDecoder = model.get_output_embeddings()
+        decoder: OldRowsDecoder = self.model.get_output_embeddings()
         return decoder
 
     @property
@@ -200,12 +192,13 @@ def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None
     model, source = opened.model, opened.checkpoint
     write_memory(model.encoder, folder)
     kind = source.architecture
-    table = RowTable(source.embedding(), opened.rows, as_array(model.embedding.weight), shrink)
+    rows = model.get_input_embeddings()
+    table = RowTable(source.embedding(), opened.rows, as_array(rows.weight), shrink)
     tensors: dict[str, Array | Streamed] = {
         f"{kind.prefix}{kind.embedding}": Streamed(source.embedding().shape, _FLOAT32, table.blocks())
     }
     memory = getattr(model.encoder, "memory", None)
-    modules = [model.embedding, model.decoder, *([] if memory is None else [memory])]
+    modules = [rows, model.decoder, *([] if memory is None else [memory])]
     written = {id(weight) for module in modules for weight in module.state_dict(keep_vars=True).values()}
     for name, weight in model.model.state_dict(keep_vars=True).items():
         if id(weight) not in written:

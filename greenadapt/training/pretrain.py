@@ -90,7 +90,7 @@ class PretrainRun:
         if self.opened.has_new_head and setup.config.head_steps:
             self._train_head()
         if setup.config.only_new_rows:
-            _train_only(model, [weight for weight in [model.embedding.added] if weight is not None])
+            _train_only(model, [weight for weight in [model.get_input_embeddings().added] if weight is not None])
         state = self.folder / ".state"
         if self._restore(self.training, state):
             setup.progress.note(f"resuming from step {self.training.number:,}")

@@ -39,7 +39,7 @@ def inputs_and_labels(n_rows: int, low: int = 5) -> tuple[dict[str, torch.Tensor
 def ours(model: MaskedLM, inputs: dict[str, torch.Tensor], labels: torch.Tensor) -> torch.Tensor:
     positions = torch.nonzero(labels.flatten() != -100).squeeze(1)
     logits = model(positions, **inputs)["logits"]
-    assert logits.shape == (len(positions), len(model.embedding.old))
+    assert logits.shape == (len(positions), len(model.get_input_embeddings().old))
     return cross_entropy(logits, labels.flatten()[positions])
 
 
@@ -55,8 +55,8 @@ def test_the_loss_and_its_gradient_are_those_of_plain_transformers(tiny_model: T
     theirs.backward()
     torch.autograd.backward(loss)
     rows = plain.get_input_embeddings().weight
-    assert model.embedding.added is None
-    torch.testing.assert_close(model.embedding.old.grad, rows.grad, atol=1e-5, rtol=1e-4)
+    assert model.get_input_embeddings().added is None
+    torch.testing.assert_close(model.get_input_embeddings().old.grad, rows.grad, atol=1e-5, rtol=1e-4)
     bias = plain.get_output_embeddings().bias
     torch.testing.assert_close(model.decoder.bias.grad, bias.grad, atol=1e-6, rtol=1e-4)
     names = dict(model.model.named_parameters())
@@ -74,9 +74,9 @@ def test_added_rows_are_read_and_never_guessed(tiny_model: TinyModel, architectu
     n_rows = plain.config.vocab_size
     n_old = n_rows - 30  # the last ones are added
     model = MaskedLM(copy.deepcopy(plain), n_old).eval()
-    assert model.embedding.added is not None
-    assert len(model.embedding.added) == 30
-    torch.testing.assert_close(model.embedding.weight, plain.get_input_embeddings().weight)
+    assert model.get_input_embeddings().added is not None
+    assert len(model.get_input_embeddings().added) == 30
+    torch.testing.assert_close(model.get_input_embeddings().weight, plain.get_input_embeddings().weight)
     inputs, labels = inputs_and_labels(n_rows)
     labels[labels >= n_old] = -100
     assert (inputs["input_ids"] >= n_old).any()
@@ -86,7 +86,7 @@ def test_added_rows_are_read_and_never_guessed(tiny_model: TinyModel, architectu
     torch.autograd.backward(loss)
     used = torch.zeros(30, dtype=torch.bool)
     used[inputs["input_ids"][inputs["input_ids"] >= n_old] - n_old] = True
-    assert (model.embedding.added.grad.abs().sum(1) > 0).tolist() == used.tolist()
+    assert (model.get_input_embeddings().added.grad.abs().sum(1) > 0).tolist() == used.tolist()
 
 
 def test_a_decoder_with_a_weight_of_its_own(tiny_model: TinyModel) -> None:

@@ -114,7 +114,7 @@ def test_a_head_that_is_not_there_is_drawn_as_transformers_does(
     assert dense.std().item() == pytest.approx(0.02, abs=2e-3)
     assert first.model.decoder.bias is not None
     assert not first.model.decoder.bias.any()
-    assert torch.equal(first.model.embedding.old, torch.from_numpy(np.array(checkpoint.embedding())))
+    assert torch.equal(first.model.get_input_embeddings().old, torch.from_numpy(np.array(checkpoint.embedding())))
 
 
 def test_the_pooler_stays_and_another_head_goes(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -409,12 +409,11 @@ def shaped_encoder(settings: Mapping[str, Any], source: str) -> "PreTrainedModel
     import transformers
 
     layer_parts(str(settings.get("model_type")))
-    auto: Any = transformers.AutoModel
     options = {name: value for name, value in settings.items() if name not in ("model_type", "dtype", *CODE_KEYS)}
     with described_by(source):
         config = transformers.AutoConfig.for_model(settings["model_type"], **options)
         with torch.device("meta"):
-            encoder: PreTrainedModel = auto.from_config(config)
+            encoder: PreTrainedModel = transformers.AutoModel.from_config(config)
     if config.num_hidden_layers < 1:
         raise InputError(f"{source} describes a model of {config.num_hidden_layers} layers", "use a model with layers")
     return encoder
