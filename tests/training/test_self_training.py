@@ -27,7 +27,6 @@ from greenadapt.training import self_training
 from greenadapt.training.feed import Purpose, random_bits
 from greenadapt.training.self_training import confident_sentences
 from tests.conftest import tiny_model_in
-from tests.support.small_multitask import request as request_of_many
 from tests.support.small_tasks import adapted, ner_request, sentences, session
 
 TinyModel = Callable[..., Path]
@@ -191,8 +190,6 @@ def test_what_cannot_be_learned_from_is_refused(tiny_model: TinyModel, tmp_path:
         ner_request(tmp_path, model, unlabelled=text, memory=base)
     with pytest.raises(UsageError, match="for NER, this is qa"):
         FinetuneRequest.of_one(str(model), ("x",), task=TaskConfig(task="qa"), unlabelled=text)
-    with pytest.raises(UsageError, match="one task alone"):
-        request_of_many(tmp_path, model, unlabelled=text)
     for content, fact in (("", "no sentence of 5 to 60 words"), ("the the the the the\n", "sure of")):
         (tmp_path / "text.txt").write_text(content)
         with pytest.raises(InputError, match=fact):

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from scipy.special import log_softmax, softmax
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.config import PretrainConfig, RunConfig, TaskConfig, TrainConfig
+from greenadapt.config import RunConfig, TaskConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
 from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
@@ -23,7 +23,6 @@ from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
 from greenadapt.stages.finetune.compare import compare
 from greenadapt.stages.finetune.train import finetune, read_scores
-from greenadapt.stages.pretrain import PretrainRequest
 from greenadapt.tasks.base import Encoder, Feature, flattened, make_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
@@ -306,8 +305,6 @@ def test_what_cannot_agree_is_refused(tiny_model: TinyModel, tmp_path: Path) -> 
         TrainConfig(agreement=1.0, mix="both", batch_size=7)
     with pytest.raises(UsageError, match="--agreement is"):
         TrainConfig(agreement=-1.0, mix="both")
-    with pytest.raises(UsageError, match="--agreement"):
-        PretrainRequest("model", ("text",), config=PretrainConfig(), training=AGREEING)
     request = ner_request(tmp_path, tiny_model(), training=AGREEING)
     with pytest.raises(UsageError, match="has no added words"):
         finetune(session(tmp_path), request)
