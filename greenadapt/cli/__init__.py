@@ -24,6 +24,7 @@ from greenadapt.cli.options import (
     full_help_option,
     keep_argument,
     read_argument,
+    refusal,
     remember,
     start_output,
     with_options,
@@ -40,7 +41,6 @@ from greenadapt.cli.settings import (
     with_locations,
 )
 from greenadapt.errors import GreenadaptError, UsageError, one_line
-from greenadapt.fields import allowed
 from greenadapt.storage.files import STDOUT, naming
 
 _PANELS = {
@@ -207,8 +207,7 @@ class _Command(_WithFullHelp, TyperCommand):
         field = getattr(self.callback, FIELDS, {}).get(name)
         if values.get(name) is None or error.param is None:
             return error.format_message()
-        problem = f"{error.param.opts[0]} is {values[name]!r}"
-        return f"{problem}, must be {allowed(field.kind)}" if field else f"{problem}: {error.message}"
+        return refusal(f"{error.param.opts[0]} is {values[name]!r}", field, error)
 
 
 app = typer.Typer(

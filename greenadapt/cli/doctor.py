@@ -7,7 +7,7 @@ import typer
 
 from greenadapt.cli import app
 from greenadapt.cli import options as o
-from greenadapt.cli.options import FIELDS, Pick, examples
+from greenadapt.cli.options import FIELDS, Pick, examples, refusal
 from greenadapt.cli.settings import CONFIG, Setting, commands_of, find_settings, options_of, unknown_variables
 from greenadapt.config import SessionOptions
 from greenadapt.errors import UsageError, counted
@@ -90,10 +90,7 @@ def _check(command: Any, parameter: Any, setting: Setting) -> None:
     """Raise ``UsageError`` with the location of a wrong value."""
     from pydantic import TypeAdapter, ValidationError
 
-    from greenadapt.fields import allowed
-
     field: Any = getattr(command.callback, FIELDS, {}).get(parameter.name)
-    problem = f"{setting.location} is {setting.value!r}"
     try:
         value = parameter.process_value(typer.Context(command), setting.value)
         if field is not None and field.option.parse is not None:
@@ -101,4 +98,4 @@ def _check(command: Any, parameter: Any, setting: Setting) -> None:
         elif field is not None:
             TypeAdapter(field.kind).validate_python(value)
     except (typer.BadParameter, ValidationError) as error:
-        raise UsageError(problem + (f", must be {allowed(field.kind)}" if field else f": {error}")) from None
+        raise UsageError(refusal(f"{setting.location} is {setting.value!r}", field, error)) from None

@@ -19,7 +19,7 @@ import typer
 from greenadapt.cli.settings import complete_option, corpora, used_settings
 from greenadapt.config import Panel, SessionOptions
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, Field, option_fields, without_ranges
+from greenadapt.fields import Checked, Field, allowed, option_fields, without_ranges
 from greenadapt.progress import ALARM, limit_time
 from greenadapt.storage.files import short
 
@@ -330,6 +330,12 @@ def forget(names: Iterable[str]) -> None:
 def command_line() -> str:
     """The running command, as recorded in results."""
     return shlex.join(["greenadapt", *chain.from_iterable(_WORDS.get().values())])
+
+
+def refusal(problem: str, field: Field | None, error: Exception) -> str:
+    """``problem``, a wrong value, with what ``field`` allows; without a field with the message of typer's ``error``."""
+    reason = str(error).removeprefix("Value error, ")  # typer takes it over from pydantic
+    return f"{problem}, must be {allowed(field.kind)}" if field else f"{problem}: {reason}"
 
 
 def command_words(ctx: Any) -> list[str]:
