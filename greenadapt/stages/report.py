@@ -57,7 +57,7 @@ from greenadapt.stages.status import with_sources
 from greenadapt.storage.arrays import Array, FloatArray
 from greenadapt.storage.files import Json, read_own_lines, short
 from greenadapt.storage.outputs import check_file, open_file
-from greenadapt.storage.results import MANIFEST, Result, read_manifest, refuse_overlap
+from greenadapt.storage.results import MANIFEST, Result, found_at, read_manifest, refuse_overlap, result_behind
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.metrics import contexts_of, interval, paired, resampled
 from greenadapt.tokenization.added_words import WORDS_FILE
@@ -110,14 +110,13 @@ class Adapted:
 
     def _vocabulary(self) -> Path | None:
         """``vocabulary.tsv`` of the vectors that the rows were made from."""
-        aligned = Path(self.result.manifest.inputs["alignment"].get("path", ""))
+        aligned = found_at(self.result.manifest.inputs["alignment"], self.result.path)
         if (aligned / VOCABULARY).is_file():  # imported vectors
             return aligned / VOCABULARY
         if not (aligned / MANIFEST).is_file():
             return None
-        trained = Path(read_manifest(aligned).inputs["vectors"].get("path", ""))
-        is_there = (trained / MANIFEST).is_file() and read_manifest(trained).stage == W2V
-        return trained / VOCABULARY if is_there else None
+        trained = result_behind(read_manifest(aligned).inputs["vectors"], aligned)
+        return trained / VOCABULARY if trained is not None and read_manifest(trained).stage == W2V else None
 
     @cached_property
     def order(self) -> Array:

@@ -126,6 +126,19 @@ def test_the_neighbours_are_those_of_the_added_words(results: Path, of_workspace
 
 
 @pytest.mark.slow
+def test_a_moved_workspace_has_the_counts_of_its_words(results: Path, of_workspace: tuple[dict[str, Any], Any]) -> None:
+    moved = results / "moved"
+    (results / "ws").rename(moved)
+    try:
+        command("report", "--workspace", moved, "--out", results / "moved.html")
+    finally:
+        moved.rename(results / "ws")
+    page = parser.document_fromstring((results / "moved.html").read_text("utf-8"))
+    counts = "//dt[text()='median count']/following-sibling::dd[1]/text()"
+    assert page.xpath(counts) == of_workspace[1].xpath(counts) != []
+
+
+@pytest.mark.slow
 def test_the_adapted_model_is_compared_with_its_base(results: Path, trained: Any) -> None:
     printed = command(
         *("finetune", "-m", next((results / "ws").glob("*/*/expand")), *SETTINGS, "--json", "--out", results / "ner"),
