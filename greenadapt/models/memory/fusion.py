@@ -357,8 +357,8 @@ def attach_logits_fusion(
     """Apply the head of ``model``, and its pooler, to ``general`` too, and add the logits (arXiv 2212.03613).
 
     ``model`` then also takes the arguments ``KEYWORDS``; its logits are the sum of those for its own last states and
-    for those of ``general``. Heads that label pieces need inputs of one length, else ``ValueError``. The result is
-    ``model.memory``. Raises ``UsageError`` if the models or ``config`` do not fit.
+    for those of ``general``. Heads that label pieces need inputs of one length. The result is ``model.memory``.
+    Raises ``UsageError`` if the models or ``config`` do not fit.
     """
     if model.config.model_type not in MEMORY_TYPES:
         raise UsageError(
@@ -396,11 +396,6 @@ def _stack(reads_first: bool, passed: dict[str, Tensor], encoder: Any, args: tup
         output.pooler_output = torch.cat([output.pooler_output, encoder.pooler(general)])
     if reads_first:
         domain, general = domain[:, :1], general[:, :1]
-    if domain.shape[1] != general.shape[1]:
-        raise ValueError(
-            f"the domain model reads {domain.shape[1]} pieces and the general model {general.shape[1]}: "
-            "logits of pieces can only be added if both read the same"
-        )
     output.last_hidden_state = torch.cat([domain, general])
     return output
 

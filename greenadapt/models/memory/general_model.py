@@ -414,13 +414,8 @@ class GeneralModel:
         ``seed`` draws the gates. A frozen general model is in half precision if the machine uses it. Raises
         ``UsageError`` if the two do not fit.
         """
-        reads_pieces = not type(model).__name__.endswith("SequenceClassification")
-        if self.config.strategy == "logits" and reads_pieces and encoder.has_words:
-            raise UsageError(
-                "--strategy logits adds the logits of each piece, and added words are other pieces than the general "
-                "model's",
-                "use the model without added words, or another strategy",
-            )
+        if self.config.strategy == "logits" and not type(model).__name__.endswith("SequenceClassification"):
+            self._require_same_pieces(encoder)
         n_rows = Encoder.of(self.checkpoint).tokenizer.added.first_id  # without added words, which it never reads
         general: Any = open_encoder(self.checkpoint, n_rows)
         if self.config.frozen and machine.is_bfloat16:
@@ -428,6 +423,20 @@ class GeneralModel:
         attach = attach_logits_fusion if self.config.strategy == "logits" else attach_memory
         attach(model, general, self.config, seed)
         model.to(machine.device)
+
+    def _require_same_pieces(self, encoder: Encoder) -> None:
+        """Raise ``UsageError`` if the pieces of some text are not those of the domain model, whose logits they get."""
+        limit = self.reader(encoder).max_length
+        if encoder.has_words:
+            problem, hint = "added words are other pieces than the general model's", "use the model without added words"
+        elif limit < encoder.max_length:
+            problem = f"the general model reads {limit} at once, the domain model {encoder.max_length}"
+            hint = f"give --max-length {limit}"
+        else:
+            return
+        raise UsageError(
+            f"--strategy logits adds the logits of each piece, and {problem}", f"{hint}, or another strategy"
+        )
 
     def copy_tokenizer(self, folder: Path) -> None:
         """Copy the tokenizer to the folder of the trained general model in ``folder``."""

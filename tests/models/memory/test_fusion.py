@@ -395,12 +395,6 @@ def test_it_is_the_sum_of_one_heads_logits_for_two_plain_models(
     assert names == list(plain.state_dict())
 
 
-@pytest.mark.parametrize("head", [TOKENS, QA])
-def test_heads_that_label_pieces_do_not(head: str) -> None:
-    with pytest.raises(ValueError, match="domain model reads 7 pieces and the general model 9"):
-        call(with_memory(LOGITS, head=head), batch([7, 3]), batch([4, 9]))
-
-
 def test_logits_of_other_widths_need_a_projection() -> None:
     general = encoder("Bert", seed=1, hidden_size=24)
     with pytest.raises(UsageError, match="general model is 24 wide and the domain model 16: use --memory-project"):

@@ -98,9 +98,13 @@ def test_logits_of_pieces_that_differ_cannot_be_added(tiny_model: TinyModel) -> 
     _model(folder, folder.parent / "base", Machine.start("float32"), strategy="logits")
     checkpoint = Checkpoint.open(folder)
     model = open_model(checkpoint, "TokenClassification", {"num_labels": 3}, Rows.all(checkpoint.n_rows), seed=0)
-    general = GeneralModel(Checkpoint.open(folder.parent / "base"), MemoryConfig("logits"), "any")
-    with pytest.raises(UsageError, match="--strategy logits adds the logits of each piece"):
+    base = Checkpoint.open(folder.parent / "base")
+    general = GeneralModel(base, MemoryConfig("logits"), "any")
+    with pytest.raises(UsageError, match="added words are other pieces"):
         general.attach(model, Encoder.of(checkpoint), Machine.start("float32"), seed=0)
+    base.config["max_position_embeddings"] -= 1
+    with pytest.raises(UsageError, match="reads 159 at once, the domain model 160: give --max-length 159"):
+        general.attach(model, Encoder.of(Checkpoint.open(base.folder)), Machine.start("float32"), seed=0)
 
 
 def test_a_general_model_that_was_trained_gets_its_base_tokenizer(tiny_model: TinyModel, tmp_path: Path) -> None:
