@@ -90,7 +90,7 @@ class Checkpoint:
         self._prefix = architecture.prefix if self.embedding_name.startswith(architecture.prefix) else ""
         if not is_stated:
             self._require_layers()
-        shape = self.shape(self.embedding_name)
+        shape = self[self.embedding_name].shape
         if len(shape) != 2:
             raise InputError(f"{folder}: {present[0]} has {len(shape)} axes, expected 2", "download the model again")
         self.n_rows, self.dim = shape
@@ -115,10 +115,6 @@ class Checkpoint:
     def __getitem__(self, name: str) -> Array:
         weights, stored = self._weights[name]
         return weights[stored]
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a weight, whose values are not read from the disk."""
-        return self[name].shape
 
     def setting(self, *names: str) -> Any:
         """The value of the first of ``names`` in the configuration; ``None`` if it has none."""
@@ -179,7 +175,7 @@ class Checkpoint:
             name, setting = self._prefix + size.weight, self.config.get(size.setting)
             if setting is None or name not in self._weights:
                 continue
-            shape = self.shape(name)
+            shape = self[name].shape
             actual = shape[size.axis] / size.times if len(shape) == 2 else 0
             if setting != actual:
                 raise self._mismatch_error(f"{size.setting} is {setting!r}", f"{name} has {actual:.10g}")
@@ -250,10 +246,10 @@ class Checkpoint:
 
     def _check_rows(self, output_names: list[str]) -> None:
         for name in output_names:
-            n_axes, expected = len(self.shape(name)), 2 if name == self.architecture.decoder else 1
+            n_axes, expected = len(self[name].shape), 2 if name == self.architecture.decoder else 1
             if n_axes != expected:
                 raise InputError(f"{self.folder}: {name} has {n_axes} axes, expected {expected}", "download it again")
-        sizes: Json = {name: self.shape(name)[0] for name in output_names}
+        sizes: Json = {name: self[name].shape[0] for name in output_names}
         sizes["vocab_size in config.json"] = self.config.get("vocab_size", self.n_rows)
         for name, size in sizes.items():
             if size != self.n_rows:

@@ -71,7 +71,9 @@ class SentenceModules:
             elif kind == "Normalize":
                 normalizes = True
             elif kind != "Dropout":  # which acts only in training
-                raise InputError(f"{file}: {kind} is not supported after the encoder", _HINT)
+                raise InputError(
+                    f"{file}: {kind} is not supported after {'Normalize' if normalizes else 'the encoder'}", _HINT
+                )
         return cls(pooling, tuple(dense), normalizes, _max_length(folder), *_prompts(folder))
 
 

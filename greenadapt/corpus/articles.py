@@ -227,16 +227,16 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
     ``repeated_parses`` (not selected) and ``missing_parses`` (selected but not in the release).
     Raises InputError if ``metadata.csv`` is missing or lacks a column.
     """
-    have_abstract: set[str] = set()
+    abstract_ids: set[str] = set()
     parses: dict[str, tuple[bool, str]] = {}
     for name, stream in _release_files(path, decoder, parses=False):
         if PurePosixPath(name).name == "metadata.csv":
             with input_errors(f"{path}:{name}"):
-                yield from _read_metadata(stream, f"{path}:{name}", have_abstract, parses, decoder)
+                yield from _read_metadata(stream, f"{path}:{name}", abstract_ids, parses, decoder)
             break
     else:
         raise InputError(f"{path} has no metadata.csv", "give the folder or the archive of a CORD-19 release")
-    needs_abstract = {file: uid not in have_abstract for uid, (_, file) in parses.items()}
+    needs_abstract = {file: uid not in abstract_ids for uid, (_, file) in parses.items()}
     for name, stream in _release_files(path, decoder, parses=True):
         file = PurePosixPath(name)
         if file.suffix != ".json":
@@ -278,9 +278,11 @@ def _release_files(path: str, decoder: Decoder, *, parses: bool) -> Iterator[tup
 
 
 def _read_metadata(
-    stream: IO[bytes], name: str, have_abstract: set[str], parses: dict[str, tuple[bool, str]], decoder: Decoder
+    stream: IO[bytes], name: str, abstract_ids: set[str], parses: dict[str, tuple[bool, str]], decoder: Decoder
 ) -> Iterator[Document]:
-    """Yield the abstracts; add the papers that have them, and each paper's parse: whether of the PDF, and its file."""
+    """Yield the abstracts; add the ids of their papers to ``abstract_ids``, and the parse of each paper to ``parses``:
+    whether it is of the PDF, and its file.
+    """
     rows = table_rows(decoder.lines(stream, name), name, ",", decoder, hint="fetch it again")
     header = next(rows, None)
     names = header.fields if header else []
@@ -301,8 +303,8 @@ def _read_metadata(
                 if uid not in parses or choice[0] < parses[uid][0]:
                     parses[uid] = choice
                 break
-        if uid not in have_abstract and (abstract := squeeze(row["abstract"])):
-            have_abstract.add(uid)
+        if uid not in abstract_ids and (abstract := squeeze(row["abstract"])):
+            abstract_ids.add(uid)
             yield Document((abstract,), uid, title=squeeze(row.get("title", "")))
 
 

@@ -177,7 +177,7 @@ def split(item: tuple[int, tuple[Piece, ...]], job: SplitJob) -> Json:
         batches = make_batches(documents, log, cut_lines=splitter.chunkwise)
         write_numbers(map(splitter, batches), numbers, LineFile(folder / "ids", folder / "lengths"), SilentBar())
         (folder / "words").write_bytes("\n".join(numbers).encode())
-        arrays = {name: np.array(getattr(log, name)) for name in ("hashes", "n_lines", "heldout")}
+        arrays = {"hashes": np.array(log.hashes), "n_lines": np.array(log.n_lines), "heldout": np.array(log.heldout)}
         write_arrays(folder / DOCUMENTS, arrays)
         n_documents = {"documents": len(log.hashes), "hashes": len(log.hashes) + len(log.heldout)}
         return {**n_documents, "text_bytes": log.n_bytes, "read": job.reading.counts}

@@ -15,7 +15,15 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.checkpoints.writer import write_weights
 from greenadapt.errors import UsageError
 from greenadapt.models.rows import Rows, RowTable
-from greenadapt.models.weights import as_array, load_model, read_weights, refuse_lost, write_config, write_memory
+from greenadapt.models.weights import (
+    as_array,
+    load_model,
+    read_weights,
+    refuse_lost,
+    trained_table,
+    write_config,
+    write_memory,
+)
 from greenadapt.storage.arrays import Array, Streamed, row_blocks
 
 if TYPE_CHECKING:
@@ -193,7 +201,7 @@ def write_masked_lm(opened: OpenedMaskedLM, shrink: float, folder: Path) -> None
     write_memory(model.encoder, folder)
     kind = source.architecture
     rows = model.get_input_embeddings()
-    table = RowTable(source.embedding(), opened.rows, as_array(rows.weight), shrink)
+    table = trained_table(model, opened.rows, source, shrink)
     tensors: dict[str, Array | Streamed] = {
         f"{kind.prefix}{kind.embedding}": Streamed(source.embedding().shape, _FLOAT32, table.blocks())
     }

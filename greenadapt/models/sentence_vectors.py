@@ -56,7 +56,7 @@ class SentenceModel(torch.nn.Module):
 
 
 def open_sentence_model(checkpoint: Checkpoint, modules: SentenceModules) -> InferenceModel:
-    """The model of ``checkpoint``.
+    """The encoder of ``checkpoint``, followed by ``modules``.
 
     Never runs code of the folder. Raises ``InputError`` if the checkpoint lacks weights of the encoder.
     """

@@ -44,6 +44,7 @@ class StreamedRows:
         self._layer = model.get_input_embeddings()
         self._rows = rows
         self.table = table
+        """The whole embedding."""
 
     def compact(self, ids: IntArray) -> IntArray:
         """Load the rows of ``ids`` and return the position of each, int64, in the shape of ``ids``."""
@@ -377,9 +378,10 @@ def write_rows(model: "PreTrainedModel", table: RowTable, full: Checkpoint, fold
 
 
 def open_task_model(folder: Path, *, has_head: bool = True) -> InferenceModel:
-    """Open a folder of ``write_model``, or of ``write_rows`` in ``seeds/<seed>`` of one; or the encoder alone in it.
+    """Open a folder of ``write_model``, or ``seeds/<seed>`` of ``write_rows`` in it; without ``has_head`` its encoder.
 
-    Raises ``MissingError`` for another folder, ``InputError`` if it lacks weights, or a known head that it should have.
+    Raises ``MissingError`` for another folder, ``InputError`` if weights are missing, or a head of ``HEADS`` that is
+    asked for.
     """
     is_whole = (folder / "config.json").is_file()
     if not is_whole and not (folder / WEIGHTS_FILE).is_file():

@@ -47,10 +47,10 @@ def with_words(base: Json, words: list[str], first_id: int, *, at_spaces: bool) 
     pre-tokenizer does at the beginning of a text. A pre-tokenizer that does more than split at spaces does not change.
     """
     flags = {"single_word": True, "lstrip": at_spaces, "rstrip": False, "normalized": True, "special": False}
-    tokens = [{"id": first_id + i, "content": word, **flags} for i, word in enumerate(words)]
+    tokens = [{"id": row, "content": word, **flags} for row, word in enumerate(words, first_id)]
     changed = {**base, "added_tokens": [*base["added_tokens"], *tokens]}
     steps = steps_of(base["pre_tokenizer"], "pretokenizers")
-    if not _is_known(steps):
+    if not at_spaces or not _is_known(steps):
         return changed
     normalizers = steps_of(base["normalizer"], "normalizers")  # they write spaces instead of marks
     normalizers = [{**step, "content": " "} if step.get("content") == SPACE else step for step in normalizers]

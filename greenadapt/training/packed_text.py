@@ -82,7 +82,7 @@ def pack(documents: Iterable[Document], encoder: Encoder, folders: Sequence[Path
     """
     with ExitStack() as stack:
         writers = [_Writer(folder, encoder, stack) for folder in folders]
-        blocks = grouped(documents, lambda text: sum(map(len, text.lines)), _BLOCK_CHARACTERS, _BLOCK_DOCUMENTS)
+        blocks = grouped(documents, lambda document: sum(map(len, document.lines)), _BLOCK_CHARACTERS, _BLOCK_DOCUMENTS)
         for block in blocks:
             encodings = encoder.tokenizer.encode_batch([" ".join(document.lines) for document in block])
             for document, encoding in zip(block, encodings, strict=True):
@@ -106,12 +106,6 @@ class _Writer:
             for view in views
             for name in _DTYPES
         }
-
-    def finish(self) -> None:
-        """Write the counts."""
-        for file in self._files.values():
-            file.close()
-        write_json(self._folder / _COUNTS, self._counts)
 
     def add(self, encoding: DualEncoding) -> None:
         """Append a document."""
@@ -140,6 +134,12 @@ class _Writer:
         begins[start + 1 : start + len(words)] = words[1:] != words[:-1]
         for name, values in (("ids", ids), ("begins", begins), ("lengths", np.array([len(ids)]))):
             self._files[view, name].write(values.astype(_DTYPES[name]).tobytes())
+
+    def finish(self) -> None:
+        """Write the counts."""
+        for file in self._files.values():
+            file.close()
+        write_json(self._folder / _COUNTS, self._counts)
 
 
 def _open_view(folder: Path, view: str) -> PackedView:

@@ -121,7 +121,7 @@ class FormSums:
         self._n += begin
 
     def fit(self, norm: float) -> FormMap:
-        """argmin_W Σ‖y − μ − (φ − φ̄) W‖² + λ‖W‖², where λ is the mean over the features of Σ(φ − φ̄)²."""
+        """The map W that minimizes Σ‖y − μ − (φ − φ̄) W‖² + λ‖W‖², with λ the mean over the features of Σ(φ − φ̄)²."""
         from scipy.linalg import blas, cho_factor, cho_solve
 
         mean, row_mean = self._features / self._n, self._targets / self._n

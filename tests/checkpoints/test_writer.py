@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from greenadapt.checkpoints.reader import Checkpoint
-from greenadapt.checkpoints.writer import copy_side_files, write_expanded
+from greenadapt.checkpoints.writer import MAX_SHARD_BYTES, copy_side_files, write_expanded
 from greenadapt.config import DType
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import ArrayFile, Streamed
@@ -63,7 +63,7 @@ class Expanded:
     rows: np.ndarray
 
 
-def expand(source: Path, folder: Path, max_shard_bytes: int = 5 << 30, **options: object) -> Expanded:
+def expand(source: Path, folder: Path, max_shard_bytes: int = MAX_SHARD_BYTES, **options: object) -> Expanded:
     before = Checkpoint.open(source)
     rows = new_rows(before)
     with pytest.MonkeyPatch.context() as patch:

@@ -71,7 +71,7 @@ class FeedForward(nn.Module):
 
 
 def _applied(function: nn.Module, states: Tensor, mask: Tensor | None) -> Tensor:
-    """Only attention reads the ``mask``."""
+    """``function`` of the states; only attention reads the ``mask``."""
     output: Tensor = function(states, mask) if isinstance(function, SelfAttention) else function(states)
     return output
 

@@ -210,11 +210,11 @@ class GeneralStates:
 class CachedMemory:
     """Gives the model cached states of the general model instead of ids; a ``MemoryInput``."""
 
-    def __init__(self, reader: MemoryReader, texts: DistinctTexts, shape: tuple[int, int], file: "_StatesFile") -> None:
+    def __init__(self, reader: MemoryReader, texts: DistinctTexts, shape: tuple[int, int], path: Path) -> None:
         self._reader, self._texts = reader, texts
         self._n_states, self._dim = shape
         # (n_states, m, dim) per text, end to end: in a padded batch, the states of a text are contiguous blocks.
-        self._values = ArrayFile(file.path)["states"].view(_VALUE)
+        self._values = ArrayFile(path)["states"].view(_VALUE)
 
     def read(self, inputs: Features) -> dict[str, torch.Tensor]:
         """``memory_states`` (n_states, b, m, dim) bfloat16, zero where there is padding, and then also ``memory_mask``
@@ -265,7 +265,7 @@ def open_cache(
                 _fill(file, general, reader, texts, progress)
     else:
         progress.note(f"{label} are read from {file.path}, {byte_size(file.size)}")
-    return CachedMemory(reader, texts, general.shape, file)
+    return CachedMemory(reader, texts, general.shape, file.path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,9 +414,10 @@ class GeneralModel:
         ``seed`` draws the gates. A frozen general model is in half precision if the machine uses it. Raises
         ``UsageError`` if the two do not fit.
         """
+        own_encoder = Encoder.of(self.checkpoint)
         if self.config.strategy == "logits" and not type(model).__name__.endswith("SequenceClassification"):
-            self._require_same_pieces(encoder)
-        n_rows = Encoder.of(self.checkpoint).tokenizer.added.first_id  # without added words, which it never reads
+            _require_same_pieces(encoder, own_encoder.max_length)
+        n_rows = own_encoder.tokenizer.added.first_id  # without added words, which it never reads
         general: Any = open_encoder(self.checkpoint, n_rows)
         if self.config.frozen and machine.is_bfloat16:
             general = general.to(torch.bfloat16)
@@ -424,22 +425,20 @@ class GeneralModel:
         attach(model, general, self.config, seed)
         model.to(machine.device)
 
-    def _require_same_pieces(self, encoder: Encoder) -> None:
-        """Raise ``UsageError`` if the pieces of some text are not those of the domain model, whose logits they get."""
-        limit = self.reader(encoder).max_length
-        if encoder.has_words:
-            problem, hint = "added words are other pieces than the general model's", "use the model without added words"
-        elif limit < encoder.max_length:
-            problem = f"the general model reads {limit} at once, the domain model {encoder.max_length}"
-            hint = f"give --max-length {limit}"
-        else:
-            return
-        raise UsageError(
-            f"--strategy logits adds the logits of each piece, and {problem}", f"{hint}, or another strategy"
-        )
-
     def copy_tokenizer(self, folder: Path) -> None:
         """Copy the tokenizer to the folder of the trained general model in ``folder``."""
         source = self.checkpoint.folder
         base = source / BASE_FOLDER
         copy_tokenizers(base if base.is_dir() else source, folder / MEMORY_FOLDER)
+
+
+def _require_same_pieces(encoder: Encoder, limit: int) -> None:
+    """Raise ``UsageError`` if a general model of at most ``limit`` pieces reads others than the domain model."""
+    if encoder.has_words:
+        problem, hint = "added words are other pieces than the general model's", "use the model without added words"
+    elif limit < encoder.max_length:
+        problem = f"the general model reads {limit} pieces at once, the domain model {encoder.max_length}"
+        hint = f"give --max-length {limit}"
+    else:
+        return
+    raise UsageError(f"--strategy logits adds the logits of each piece, and {problem}", f"{hint}, or another strategy")

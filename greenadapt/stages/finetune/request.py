@@ -205,9 +205,8 @@ class FinetuneRequest:
             )
 
     def __post_init__(self) -> None:
-        if self.run.cache_memory and (self.memory is None or not self.memory_config.frozen):
-            hint = "give it with --memory, and leave out --unfreeze-memory"
-            raise UsageError("--cache-memory needs a frozen general model", hint)
+        if self.run.cache_memory and not self.memory_config.frozen:
+            raise UsageError("--cache-memory needs a frozen general model", "leave out --unfreeze-memory")
         for seed in self.seeds:
             if not 0 <= seed < 2**32:
                 raise UsageError(f"--seed is {seed}, must be from 0 to {2**32 - 1}")

@@ -98,18 +98,20 @@ def store(_: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
 
 
 def _arithmetic(operation: str, flags: tuple[str, ...] = _MAY_FUSE) -> Callable[..., Any]:
+    """The ``operation`` of two lanes, number by number."""
+
     def typed(_: Any, a: Any, b: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             return getattr(builder, operation)(*arguments, flags=flags)
 
         return a(a, b), code
 
-    return typed
+    typed.__name__ = operation  # in numba's messages
+    return intrinsic(typed)
 
 
-add, subtract = intrinsic(_arithmetic("fadd")), intrinsic(_arithmetic("fsub"))
-multiply, divide = intrinsic(_arithmetic("fmul")), intrinsic(_arithmetic("fdiv", flags=()))
-"""Of two lanes, number by number."""
+add, subtract = _arithmetic("fadd"), _arithmetic("fsub")
+multiply, divide = _arithmetic("fmul"), _arithmetic("fdiv", flags=())
 
 
 @intrinsic

@@ -103,7 +103,7 @@ def test_logits_of_pieces_that_differ_cannot_be_added(tiny_model: TinyModel) -> 
     with pytest.raises(UsageError, match="added words are other pieces"):
         general.attach(model, Encoder.of(checkpoint), Machine.start("float32"), seed=0)
     base.config["max_position_embeddings"] -= 1
-    with pytest.raises(UsageError, match="reads 159 at once, the domain model 160: give --max-length 159"):
+    with pytest.raises(UsageError, match="reads 159 pieces at once, the domain model 160: give --max-length 159"):
         general.attach(model, Encoder.of(Checkpoint.open(base.folder)), Machine.start("float32"), seed=0)
 
 

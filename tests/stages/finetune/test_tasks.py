@@ -80,7 +80,7 @@ def test_a_killed_removal_is_ended_by_the_next(two_tasks: Path, monkeypatch: pyt
 
 def test_what_is_listed(two_tasks: Path, tiny_model: TinyModel) -> None:
     ner, ill = list_tasks(two_tasks)
-    assert [*ner.values()][:4] == ["ner", "ner", "pals", "f1"]
+    assert {**ner, "name": "ner", "kind": "ner", "adapter": "pals", "metric": "f1"} == ner
     assert not ner["is_added"]
     assert [ill["name"], ill["kind"]] == ["ill.1", "classification"]
     for task in (ner, ill):
