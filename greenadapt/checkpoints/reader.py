@@ -90,7 +90,7 @@ class Checkpoint:
         self._prefix = architecture.prefix if self.embedding_name.startswith(architecture.prefix) else ""
         if not is_stated:
             self._require_layers()
-        shape = self[self.embedding_name].shape
+        shape: tuple[int, ...] = self[self.embedding_name].shape
         if len(shape) != 2:
             raise InputError(f"{folder}: {present[0]} has {len(shape)} axes, expected 2", "download the model again")
         self.n_rows, self.dim = shape

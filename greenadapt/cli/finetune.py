@@ -157,8 +157,9 @@ def finetune(
     arguments.check(partial(option_checks.refuse, ctx))
     session = o.make_session(options, out=out)
     request = arguments.request(session, tuple(train or ()), dev, test, unlabelled)
-    compared_models = [name for name in (compare, reference) if name is not None]
-    _train(session, request, compared_models, add_to, as_json=as_json)
+    # What is set for all commands, and excluded here, has no effect.
+    compared_models = [] if tasks is not None else [name for name in (compare, reference) if name is not None]
+    _train(session, request, compared_models, None if tasks is None else add_to, as_json=as_json)
 
 
 def _train(

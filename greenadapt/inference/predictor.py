@@ -91,7 +91,7 @@ class EntryPrediction:
 
 
 def _shown(result: Json, example: Any, tags: bool) -> Json:
-    """A task's result without the id, which a row has once, and with the words of its tags, or without tags."""
+    """A task's result: with its tags and their words, or without tags and without the id, which a row has once."""
     if "tags" in result and tags:
         return {**result, "words": example.words}
     return {name: value for name, value in result.items() if name not in ("id", "tags")}

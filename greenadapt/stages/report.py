@@ -264,8 +264,8 @@ def report(
     model.
 
     Returns the path and the ``bytes`` of the ``page``, the anchors of its ``sections``, the commands that would make
-    the ``missing`` ones, and the paths of the ``plots``. The argument ``plots`` are folders for the plots as PNG and as
-    SVG, which are created. Raises ``MissingError`` if there are no results, or the packages that draw are not
+    the ``missing`` ones, and the paths of the ``plots``. The argument ``plots`` names the folders for the plots, as PNG
+    and as SVG, which are created. Raises ``MissingError`` if there are no results, or the packages that draw are not
     installed.
     """
     require("report", "vl_convert", by="report")

@@ -182,8 +182,8 @@ class CleanRequest:
 
 
 def find(session: Session, request: CleanRequest) -> Iterator[tuple[Leftover, str]]:
-    """The files and folders that ``request`` asks to remove, with the reason to keep it or an empty text; changes
-    nothing.
+    """The files and folders that ``request`` asks to remove, each with the reason to keep it or an empty text;
+    changes nothing.
 
     Keeps inputs of results, files that a process writes, and, unless ``request`` asks for it, unfinished work.
     """
@@ -228,7 +228,7 @@ def row(leftover: Leftover, action: str, why: str = "") -> Json:
 
 
 def _judged(workspace: Workspace, request: CleanRequest) -> Iterator[tuple[Leftover, str]]:
-    """Everything that ``request`` asks to remove, with the reason to keep it or an empty text."""
+    """Everything that ``request`` asks to remove, each with the reason to keep it or an empty text."""
     used = _used(workspace)
     for leftover in _chosen(workspace, request):
         if leftover.foreign:

@@ -40,6 +40,19 @@ def shared(run_alone: Run, tiny_model: TinyModel, tmp_path: Path) -> Path:
     return tmp_path / "many"
 
 
+def test_what_is_set_for_all_commands_has_no_effect_where_it_is_excluded(
+    run_alone: Run, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, dry = adapted(tiny_model), ("--dry-run", "--json")
+    task = ("--task", "ner", "--train", task_file(tmp_path, "ner", "train"), "-m", model)
+    monkeypatch.setenv("GREENADAPT_ADD_TO", "shared")
+    assert json.loads(run_alone("finetune", *task, "-o", "single", *dry).stdout)["status"] == "would run"
+    monkeypatch.delenv("GREENADAPT_ADD_TO")
+    monkeypatch.setenv("GREENADAPT_COMPARE", "minilm")
+    many = ("--tasks", toml(tmp_path, "ner", "ill.1"), "-m", model, *QUICK)
+    assert json.loads(run_alone("finetune", *many, "-o", "many", *dry).stdout)["status"] == "would run"
+
+
 @pytest.mark.slow
 def test_a_dry_run_counts_the_weights_of_adapters(run_alone: Run, shared: Path, tmp_path: Path) -> None:
     """The counts before training are those of the trained task."""

@@ -205,6 +205,8 @@ class FinetuneRequest:
             )
 
     def __post_init__(self) -> None:
+        if self.memory is None and self.memory_config != MemoryConfig():
+            raise UsageError("settings of a memory, but no memory", "give the general model with --memory")
         if self.run.cache_memory and not self.memory_config.frozen:
             raise UsageError("--cache-memory needs a frozen general model", "leave out --unfreeze-memory")
         for seed in self.seeds:
@@ -379,8 +381,9 @@ class FinetuneArguments:
 
     def _with_preset(self, config: ConfigOf, paper: Json) -> ConfigOf:
         """``config`` with the ``paper``'s settings, if that is the preset, where the user set no others."""
-        changed = {name: value for name, value in paper.items() if self.preset and name not in self.explicit}
-        return replace(config, **changed)
+        if self.preset is None:
+            return config
+        return replace(config, **{name: value for name, value in paper.items() if name not in self.explicit})
 
 
 def has_added_words(folder: Path) -> bool:

@@ -97,7 +97,7 @@ def store(_: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
     return types.void(array, types.intp, types.intp, lanes), code
 
 
-def _arithmetic(operation: str, flags: tuple[str, ...] = _MAY_FUSE) -> Callable[..., Any]:
+def _arithmetic(operation: str, flags: tuple[str, ...] = _MAY_FUSE) -> Any:
     """The ``operation`` of two lanes, number by number."""
 
     def typed(_: Any, a: Any, b: Any) -> Any:

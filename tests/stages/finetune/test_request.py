@@ -40,6 +40,7 @@ def test_requests_for_many_tasks_that_are_refused(tmp_path: Path, changes: dict[
         ({"train": ()}, "nothing to train on"),
         ({"training": TrainConfig(keep="best")}, "--keep best needs a development set: give --dev FILE"),
         ({"training": TrainConfig(patience=1)}, "--patience needs a development set: give --dev FILE"),
+        ({"memory_config": MemoryConfig("gated")}, "settings of a memory, but no memory: give the general model"),
         ({"save_logits": True}, "--save-logits needs a test set: give --test FILE"),
         ({"seeds": (-1,)}, "--seed is -1, must be from 0 to 4294967295"),
         ({"seeds": (0, 2**32)}, "--seed is 4294967296, must be from 0 to 4294967295"),
