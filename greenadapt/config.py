@@ -778,7 +778,6 @@ class RunConfig(Checked):
             "Cache the states of the frozen general model for the training texts in the workspace, so that it reads "
             "each text once.",
             panel=Panel.MEMORY,
-            needs="--memory",
         ),
     ] = False
     max_cache: Annotated[

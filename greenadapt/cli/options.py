@@ -327,9 +327,10 @@ def forget(names: Iterable[str]) -> None:
     _WORDS.set({name: words for name, words in _WORDS.get().items() if name not in forgotten})
 
 
-def command_line() -> str:
-    """The running command, as recorded in results."""
-    return shlex.join(["greenadapt", *chain.from_iterable(_WORDS.get().values())])
+def command_line() -> str | None:
+    """The running command, as recorded in results; ``None`` outside of commands."""
+    words = _WORDS.get(None)
+    return None if words is None else shlex.join(["greenadapt", *chain.from_iterable(words.values())])
 
 
 def refusal(problem: str, field: Field | None, error: Exception) -> str:

@@ -236,7 +236,7 @@ def test_every_setting_of_a_run(requested: Requested, files: tuple[object, ...])
         (("--chunk", 0), "--chunk is 0, must be at least 1"),
         (("--checkpoint-steps", 0), "--checkpoint-steps is 0, must be at least 1"),
         (("--memory", "base"), "--memory base, but "),
-        (("--cache-memory",), "--cache-memory has no effect without --memory"),
+        (("--cache-memory",), "--cache-memory needs a frozen general model: give it with --memory"),
         (("--memory", "bertmodel", "--cache-memory", "--unfreeze-memory"), "leave out --unfreeze-memory"),
         (("--memory", "bertmodel", "--memory-layers", "x"), "--memory-layers is 'x', must be numbers such as 6,12"),
         (("--memory", "bertmodel", "--memory-layers", "3"), "--memory-layers has layer 3, the domain model has 2"),

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 import transformers
 from transformers import AutoModel, AutoTokenizer
 
-from greenadapt.checkpoints.writer import write_expanded
 from greenadapt.config import AlignConfig, ExpandConfig, TextOptions, W2VConfig
 from greenadapt.corpus.prepared import PreparedCorpus
 from greenadapt.errors import InputError
@@ -239,8 +237,7 @@ def test_each_model_class_comes_out_of_the_pipeline_whole(
 ) -> None:
     """No missing or unexpected key; logits on text without new words are equal, for both tokenizers."""
     if shard != "5GB":
-        sharded = partial(write_expanded, max_shard_bytes=20_000)
-        monkeypatch.setattr(sys.modules["greenadapt.stages.expand"], "write_expanded", sharded)
+        monkeypatch.setattr("greenadapt.checkpoints.writer.MAX_SHARD_BYTES", 20_000)
     source = tiny_model(architecture, max_shard_size=shard, **config)
     folder = adapt(tmp_path / "root", source)[-1].path
     assert (len(list(folder.glob("model*.safetensors"))) > 1) == (shard != "5GB")

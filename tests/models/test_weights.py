@@ -177,16 +177,16 @@ def test_other_seeds_are_kept_as_what_differs(
 ) -> None:
     checkpoint = expanded(tiny_model, tmp_path, architecture)
     first, second = (train_both(checkpoint, decay, seed) for seed in (3, 4))
-    only_first = np.setdiff1d(first.trained.rows.ids, second.trained.rows.ids)
+    only_first = np.setdiff1d(first.trained.changed.ids, second.trained.changed.ids)
     assert len(only_first) > 20
-    write_model(first.compact, first.trained, checkpoint, tmp_path / "task")
+    write_model(first.compact, first.trained, tmp_path / "task")
     folder = tmp_path / "task" / "seeds" / "4"
-    write_rows(second.compact, second.trained, checkpoint, Checkpoint.open(tmp_path / "task"), folder)
+    write_rows(second.compact, second.trained, Checkpoint.open(tmp_path / "task"), folder)
 
     files = {file.name for file in folder.iterdir()}
     assert files == {ROWS_FILE, WEIGHTS_FILE}
     stored = ArrayFile(folder / ROWS_FILE)
-    assert len(stored["ids"]) <= len(np.union1d(first.trained.rows.ids, second.trained.rows.ids))
+    assert len(stored["ids"]) <= len(np.union1d(first.trained.changed.ids, second.trained.changed.ids))
     assert not any("word_emb" in name for name in ArrayFile(folder / WEIGHTS_FILE).names)
 
     opened = open_task_model(folder)
