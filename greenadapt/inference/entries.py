@@ -269,9 +269,8 @@ def read_texts(
                 counts["empty"] += 1
                 continue
             counts["documents"] += 1
-            if sample_by is None:
-                document_format = format_of(document.name.rpartition(":")[0]) if kind == "auto" else kind
-                names.lines[name] += document_format == "text"
+            if sample_by is None and _format_within(document.name, kind) == "text":
+                names.lines[name] += 1
             title = decoder.without_surrogates(document.title, document.name)
             yield NamedText(names.name(document), text, title)
     except InputError:
@@ -308,6 +307,11 @@ def _kind(source: str, format: str | None) -> str:  # noqa: A002  (the option's 
             f"give a file named {_SUFFIXES}, or say --format, one of {', '.join(formats)}",
         )
     return kind
+
+
+def _format_within(name: str, kind: str) -> str:
+    """The format of the document ``name`` of a source of this ``kind``."""
+    return format_of(name.rpartition(":")[0]) if kind == "auto" else kind
 
 
 def _without_text(name: str, kind: str, counts: Counter[str]) -> InputError:

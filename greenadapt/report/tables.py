@@ -24,8 +24,7 @@ _PARTS = {"by_type": "type", "by_class": "class"}
 """Name in a ``scores.json`` → the kind of the parts whose scores it has."""
 _ANSWERS = {"has_answer": "has answer", "no_answer": "no answer"}
 TASK_NAMES = {"ner": "NER", "classification": "classification", "qa": "question answering"}
-SCORE_NAMES = {"f1": "F1", "macro_f1": "macro F1", "pearson": "points of Pearson's correlation"}
-"""Names in running text; other scores are called as they are."""
+_SCORES = {"f1": "F1", "macro_f1": "macro F1", "pearson": "points of Pearson's correlation"}
 _NOT_SHARES = frozenset({"mse"})
 _KINDS = {"test": "test", "dev": "development"}
 _TEXTS = {"heldout": "held-out text", "general": "general text"}
@@ -77,6 +76,11 @@ def figure(share: float | None) -> str:
     return "" if share is None else rounded(share, 2, percent=True)
 
 
+def score_name(name: str) -> str:
+    """The name of a score, or of its points, in running text."""
+    return _SCORES.get(name, name)
+
+
 def signed(share: float | None) -> str:
     """A difference of shares in percent, with its sign."""
     return "" if share is None else rounded(share, 2, percent=True, signed=True)
@@ -111,7 +115,7 @@ def assessment(result: Json) -> list[str]:
 
 def _with_ends(result: Json, row: Json) -> str:
     difference, low, high = (rounded(row[name], 1, percent=True, signed=True) for name in ("difference", "low", "high"))
-    return f"{difference} {SCORE_NAMES.get(result['main'], result['main'])} ({low} to {high})"
+    return f"{difference} {score_name(result['main'])} ({low} to {high})"
 
 
 def _by_seed(title: str, main: str, seeds: Mapping[str, Json]) -> Table:
@@ -435,9 +439,14 @@ MAP = "map"
 ADVICE = "more text helps most, then more --epochs of w2v"
 
 
+def explains_nothing(figures: Json) -> bool:
+    """Whether the mean of the held-out words' rows is closer to these rows than the mapped vectors are."""
+    return bool(figures["r2"] < 0)
+
+
 def r2_text(figures: Json) -> str:
     """The explained share of the variance, with a remark if it is below 0."""
-    return f"R² {figures['r2']:.3f}{' (under 0: it explains nothing)' if figures['r2'] < 0 else ''}"
+    return f"R² {figures['r2']:.3f}{' (under 0: it explains nothing)' if explains_nothing(figures) else ''}"
 
 
 def figures_of(rows: Json | None, heldout: Json) -> Json | None:
@@ -461,7 +470,7 @@ def rows_warning(figures: Json | None, recipe: str = MAP) -> str:
         return ""
     n = figures["n_heldout"]
     if recipe == MAP:
-        if figures["r2"] >= 0:
+        if not explains_nothing(figures):
             return ""
         return (
             f"on {n:,} held-out words R² is {figures['r2']:.3f}, under 0: the map explains nothing, and the mean of "

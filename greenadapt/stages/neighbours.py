@@ -50,7 +50,7 @@ def neighbours(
         return _tables(session, ModelRows.open(adapted.folder), adapted, vectors, words, top)
     vectors, vocabulary = fitted_vectors(aligned).vectors, opened.vocabulary
     base = pieces_of(vocabulary, opened.checkpoint.embedding()[: vocabulary.size])
-    domain = Space(vectors.words, vectors.index, vectors.matrix)
+    domain = _space_of(vectors)
     known = [domain.rows, base.rows]
     queries = _known_words(words, WordSplitter(vocabulary.tokenizer), known, session.progress)
     table = neighbour_table(queries, domain, base, Alignment.load(aligned.folder).apply, top)
@@ -96,7 +96,7 @@ def _tables(
     """Neighbours by the rows of an adapted model, then by its word ``vectors``."""
     if vectors is None:
         return rows.table(_known_words(words, rows.splitter, [rows.words], session.progress), top)
-    domain = Space(vectors.words, vectors.index, vectors.matrix)
+    domain = _space_of(vectors)
     queries = _known_words(words, rows.splitter, [rows.words, domain.rows], session.progress)
     table = [*rows.table(queries, top), *neighbour_table(queries, domain, rows.base, None, top)]
     facts: Json = (adapted.manifest.facts.get("rows") if adapted else None) or {"recipe": "", "heldout": {}}
@@ -118,6 +118,10 @@ def _trust(word: str, vectors: WordVectors, bands: Sequence[Json]) -> Json:
     count = int(vectors.counts[vectors.index[word]])
     reached = [band["precision_at_10"] for band in bands if band["min_count"] <= count]
     return {"count": count, "precision_at_10": reached[-1] if reached else None}
+
+
+def _space_of(vectors: WordVectors) -> Space:
+    return Space(vectors.words, vectors.index, vectors.matrix)
 
 
 def _known_words(

@@ -127,8 +127,11 @@ def add(tables: Sequence[Array], changed: Changes, threads: int = 1) -> None:
 
 def _blocks(work: Callable[[int], Result], n: int, threads: int) -> list[Result]:
     """The results of ``work`` for blocks of ``n`` rows, small enough for a core's cache."""
+    begins = range(0, n, _BLOCK)
+    if threads == 1:
+        return [work(begin) for begin in begins]
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, range(0, n, _BLOCK)))
+        return list(pool.map(work, begins))
 
 
 def _joined(blocks: Sequence[tuple[Array, Array]], dim: int) -> Changes:

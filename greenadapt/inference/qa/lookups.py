@@ -129,12 +129,12 @@ def _located(candidate: Candidate, question: Question, *, has_sentence: bool) ->
         return candidate
     begin = 0 if passage is None else passage.start
     if has_sentence:
-        first, last = sentence_around(question.context, candidate.start, candidate.end)
+        start, end = sentence_around(question.context, candidate.start, candidate.end)
         candidate = replace(
             candidate,
             document=question.document,
-            sentence=question.context[first:last],
-            sentence_start=begin + first,
+            sentence=question.context[start:end],
+            sentence_start=begin + start,
             paragraph="" if passage is None else question.context,
         )
     if passage is None:

@@ -171,7 +171,7 @@ class VectorFiles:
     def drop(self, kept: Callable[[Sequence[int]], set[int]]) -> None:
         """Write anew, one by one, the files that have vectors of keys that are not ``kept``."""
         for name in [*self._open]:
-            keys = np.asarray(self._open[name].keys)
+            keys = np.asarray(self._open[name].keys, np.uint64)
             if len(kept(keys.tolist())) < len(keys):
                 self._merge([name], kept)
 

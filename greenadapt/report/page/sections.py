@@ -12,10 +12,11 @@ from greenadapt.errors import as_percent, counted
 from greenadapt.report.page.blocks import Block, Example, Examples, Facts, Heading, Paragraph, Search, Section
 from greenadapt.report.page.charts import Axis, Rows, bars, intervals, lines, scatter
 from greenadapt.report.tables import (
-    SCORE_NAMES,
     Table,
+    explains_nothing,
     loss_tables,
     parts_over_seeds,
+    score_name,
     score_tables,
     signed,
 )
@@ -287,7 +288,7 @@ def space_section(maps: list[MapData], models: list[RowsData]) -> Section:
     measured = [item for item in maps if item.figures]
     if measured:
         blocks.append(_quality(measured))
-        if any(item.figures["r2"] < 0 for item in measured):
+        if any(explains_nothing(item.figures) for item in measured):
             blocks.append(
                 Paragraph(
                     "R² under 0 means that the mean row would be closer to the held-out rows than these are; the "
@@ -451,8 +452,7 @@ def _compared(group: TaskGroup) -> list[Block]:
     if not rows:
         return []
     scores = group.models[0].scores
-    name: str = scores["main"]
-    main, n_seeds = SCORE_NAMES.get(name, name), len(scores["seeds"])
+    main, n_seeds = score_name(scores["main"]), len(scores["seeds"])
     value = Axis("score", main, ".2%", zero=False)
     ends = Axis("low", "from", ".2%"), Axis("high", "to", ".2%")
     title = f"{main} on the test set" + (f", mean of {n_seeds} seeds" if n_seeds > 1 else "")
