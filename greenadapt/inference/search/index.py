@@ -180,7 +180,7 @@ class Index:
         while True:  # the search finds vectors of removed paragraphs, too
             nearest = self.vectors.search(vector, n)
             passages = self.store.passages(key for key, _ in nearest)
-            best = [replace(passages[key], score=cosine) for key, cosine in nearest if key in passages]
+            best = [passages[key].scored(cosine) for key, cosine in nearest if key in passages]
             if len(best) >= top or len(nearest) < n:
                 return best[:top]
             n *= 4
@@ -196,7 +196,7 @@ def _fused(rankings: Sequence[Sequence[Passage]]) -> list[Passage]:
             scores[key] = scores.get(key, 0.0) + 1 / (_RRF_K + rank)
             passages[key] = passage
     best = sorted(scores, key=lambda key: (-scores[key], key))
-    return [replace(passages[key], score=scores[key]) for key in best]
+    return [passages[key].scored(scores[key]) for key in best]
 
 
 _BATCH, _BATCH_WITH_VECTORS = 1 << 6, 1 << 10
