@@ -49,8 +49,7 @@ def reference(text: Json, corpus: PreparedCorpus, config: W2VConfig, work: Path)
         neighbours = vector_quality.neighbours(trained(corpus, longer, 1)[0])
         with open_file(path, "wb") as file:
             np.save(file, neighbours)
-    saved: Array = np.load(path)
-    return saved
+    return np.load(path)
 
 
 def trained(corpus: PreparedCorpus, config: W2VConfig, n_nodes: int) -> tuple[WordVectors, int]:

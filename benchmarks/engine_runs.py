@@ -54,8 +54,7 @@ class Runs:
             self._records.add({"key": key, "asked": request, "result": result})
             settings = ", ".join(f"{name} {request[name]}" for name in ("dim", "workers", "epochs", "alpha", "seed"))
             print(f"{request['side']}, {settings}: {result['words']:,.0f} words/s", file=sys.stderr)
-        run_result: Json = self._records.by_key[key]["result"]
-        return run_result
+        return self._records.by_key[key]["result"]
 
     def _start(self, request: Json) -> Json:
         folder = engine_texts.made(request["text"], self._work, is_written=request["side"] == "word2vec-c")
@@ -64,8 +63,7 @@ class Runs:
         process = subprocess.run([sys.executable, __file__, call], stdout=subprocess.PIPE, text=True)
         if process.returncode:
             sys.exit(f"this run failed: {json.dumps(request)}")
-        result: Json = json.loads(process.stdout.splitlines()[-1])
-        return result
+        return json.loads(process.stdout.splitlines()[-1])
 
 
 def _reference_run(request: Json, side: str) -> Json:

@@ -52,8 +52,7 @@ class Fit:
 
     def rows(self, features: Array) -> Array:
         """Predicted rows (n, dim)."""
-        rows: Array = (features - self.middle) @ self.solved + self.mean
-        return rows
+        return (features - self.middle) @ self.solved + self.mean
 
     def left_out(self) -> Array:
         """The residual of each word if it is left out."""

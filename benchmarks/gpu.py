@@ -331,8 +331,7 @@ def measure(name: str, patience: int) -> Json:
         return {"error": f"took more than {limit} s"}
     if process.returncode:
         return {"error": (error.strip().splitlines() or ["no message"])[-1][:300]}
-    result: Json = json.loads(output.splitlines()[-1])
-    return result
+    return json.loads(output.splitlines()[-1])
 
 
 def row(name: str, result: Json) -> list[str]:

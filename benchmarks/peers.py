@@ -610,8 +610,7 @@ def measure(options: argparse.Namespace, python: str, task: str, side: str) -> J
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **threads})
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
-    result: Json = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def pair(options: argparse.Namespace, task: str, turn: int) -> Json:

@@ -46,8 +46,7 @@ def drawn(seed: int, n_tokens: int) -> Array:
 def _shares(n: int, exponent: float) -> Array:
     """Shares in proportion to 1 / rank^``exponent``, whose sum is 1."""
     weights: Array = np.arange(1, n + 1, dtype=np.float64) ** -exponent
-    shares: Array = weights / weights.sum()
-    return shares
+    return weights / weights.sum()
 
 
 def scores(vectors: WordVectors) -> dict[str, float]:

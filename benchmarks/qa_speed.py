@@ -107,8 +107,7 @@ def is_bfloat16(opened: OpenedModel) -> bool:
 
 def device_of(opened: OpenedModel) -> torch.device:
     """The device of a model."""
-    device: torch.device = next(opened.runner.model.parameters()).device
-    return device
+    return next(opened.runner.model.parameters()).device
 
 
 def with_head(model: str, target: Path, layers: int | None) -> Path:

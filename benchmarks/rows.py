@@ -127,8 +127,7 @@ def measure(arguments: argparse.Namespace, case: str, size: int) -> dict[str, fl
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if process.returncode:
         sys.exit(f"{case} with {size:,} rows failed")
-    figures: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
-    return figures
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def run_case(arguments: argparse.Namespace, case: str, size: int) -> None:

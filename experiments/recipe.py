@@ -176,8 +176,7 @@ class Recipe:
     def adapter(self, method: str) -> configs.AdapterConfig:
         """What a method adds to the encoder."""
         location = f"recipe {self.name}, adapter {method}"
-        config: configs.AdapterConfig = _config(configs.AdapterConfig, self.adapters[method], location)
-        return config
+        return _config(configs.AdapterConfig, self.adapters[method], location)
 
     def check(self) -> None:
         """Raise ``InputError`` for settings that a run would refuse hours later."""

@@ -12,8 +12,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def jobs(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(path.read_text())["jobs"]
-    return content
+    return yaml.safe_load(path.read_text())["jobs"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

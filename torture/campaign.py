@@ -43,8 +43,7 @@ def make_part(name: str, folder: Path, scale: float) -> Part:
     """The part of that name, with its own folder in ``folder``."""
     module, _, name_of_class = PARTS[name].partition(":")
     (folder / name).mkdir(parents=True, exist_ok=True)
-    part: Part = getattr(import_module(module), name_of_class)(folder / name, scale)
-    return part
+    return getattr(import_module(module), name_of_class)(folder / name, scale)
 
 
 class Campaign:

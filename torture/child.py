@@ -38,8 +38,7 @@ class Child:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         if self._process is not None:

@@ -162,7 +162,7 @@ def _rows(data: Any, argument: str) -> Iterable[Any]:
         named = ", ".join(map(str, list(data)[:5]))
         raise UsageError(f"{argument} is a dictionary ({named})", "give one of its values, or a list of records")
     if hasattr(data, "iter_rows") and hasattr(data, "columns"):  # polars
-        return data.iter_rows(named=True)  # type: ignore[no-any-return]
+        return data.iter_rows(named=True)
     if hasattr(data, "itertuples") and hasattr(data, "columns"):  # pandas
         names = list(data.columns)
         return (dict(zip(names, row, strict=True)) for row in data.itertuples(index=False, name=None))

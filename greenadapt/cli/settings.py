@@ -283,8 +283,7 @@ def read_for_completion(command: Any, ctx: Any, args: list[str]) -> tuple[dict[s
     """Parse options and arguments without checking their types, which would double the time of a completion."""
     parser = command.make_parser(ctx)
     ctx._opt_prefixes.update(parser._opt_prefixes)
-    result: tuple[dict[str, Any], list[str], list[Any]] = parser.parse_args(args=list(args))
-    return result
+    return parser.parse_args(args=list(args))
 
 
 def _workspace(ctx: typer.Context) -> "Workspace":

@@ -424,8 +424,7 @@ def _select_articles(source: Source, work: Path, progress: Progress) -> Int64Arr
             np.save(stream, numbers)
         part.replace(path)
         shutil.rmtree(inventory)
-    chosen: Int64Array = np.load(path)
-    return chosen
+    return np.load(path)
 
 
 def choose(keys: Iterable[str], share: float) -> Int64Array:

@@ -102,8 +102,7 @@ class Decoder:
         replaced = self.without_surrogates(text, where)
         if replaced is text:
             return record
-        clean: Json = json.loads(replaced)
-        return clean
+        return json.loads(replaced)
 
     def warn_replaced(self, name: str, progress: Progress) -> None:
         """Warn about replaced bytes and characters in ``name``."""

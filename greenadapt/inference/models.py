@@ -87,8 +87,7 @@ def _filled(base_output: ViewOutputs, expanded_output: ViewOutputs, item: Input,
         np.isin(np.arange(item.n_units), np.concatenate([feature.units for feature in view.base]))
         for view in (part, item)
     )
-    filled: Array = np.where((in_item & ~in_part)[:, None], expanded_output.expanded, base_output.base)
-    return filled
+    return np.where((in_item & ~in_part)[:, None], expanded_output.expanded, base_output.base)
 
 
 @dataclass(frozen=True)
@@ -206,8 +205,7 @@ class OpenedModel:
 
 def pool_of(folder: TaskFolder, options: ReadingOptions) -> Pool:
     """Whose logits decide for the model of ``folder``."""
-    pool: Pool = options.pool or folder.settings.get("pool", TrainConfig.pool)
-    return pool
+    return options.pool or folder.settings.get("pool", TrainConfig.pool)
 
 
 def margin_of(folder: TaskFolder, options: ReadingOptions) -> float | None:

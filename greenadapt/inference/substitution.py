@@ -74,15 +74,13 @@ class _Texts:
         return cls(model, ids, mask, (torch.arange(len(texts)), torch.tensor(positions)))
 
     def embedded(self) -> torch.Tensor:
-        embedded: torch.Tensor = self.model.get_input_embeddings()(self.ids.to(self.model.device)).cpu()
-        return embedded
+        return self.model.get_input_embeddings()(self.ids.to(self.model.device)).cpu()
 
     def states(self, inputs: torch.Tensor) -> torch.Tensor:
         """The last layer's states at the positions."""
         device = self.model.device
         output = self.model(inputs_embeds=inputs.to(device), attention_mask=self.mask.to(device))
-        states: torch.Tensor = output.last_hidden_state.cpu()[self.positions]
-        return states
+        return output.last_hidden_state.cpu()[self.positions]
 
 
 def _batches(occurrences: Sequence[Occurrence]) -> list[list[int]]:

@@ -56,8 +56,7 @@ class TorchRunner:
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        device: torch.device = next(self.model.parameters()).device
-        return device
+        return next(self.model.parameters()).device
 
     @property
     def block_pieces(self) -> int:
@@ -107,8 +106,7 @@ class TorchRunner:
 
     def empty(self, n_rows: int, k: int) -> Array:
         """In memory that a GPU can copy into."""
-        array: Array = torch.empty((n_rows, k), pin_memory=self._is_gpu).numpy()
-        return array
+        return torch.empty((n_rows, k), pin_memory=self._is_gpu).numpy()
 
     def copy(self, rows: torch.Tensor, into: Array) -> None:
         """Copy without waiting for a GPU."""
@@ -118,8 +116,7 @@ class TorchRunner:
         """What waits for the GPU."""
         if not self._is_gpu:
             return lambda: None
-        wait: Callable[[], None] = torch.cuda.current_stream(self.device).record_event().synchronize
-        return wait
+        return torch.cuda.current_stream(self.device).record_event().synchronize
 
     @property
     def _is_gpu(self) -> bool:

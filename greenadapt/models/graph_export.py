@@ -44,8 +44,7 @@ class _Logits(torch.nn.Module):
         output = self.model(inputs_embeds=inputs_embeds, attention_mask=attention_mask, **arguments)
         if "start_logits" in output:
             return torch.stack([output["start_logits"], output["end_logits"]], dim=-1)
-        logits: torch.Tensor = output["logits"]
-        return logits
+        return output["logits"]
 
 
 def write_graph(exported: InferenceModel, backend: CompiledBackend, quantize: Quantize, folder: Path) -> Compiled:

@@ -265,8 +265,7 @@ def _open_onnx(file: Path, _: Quantize, threads: int, __: int) -> Graph:
         raise ValueError(str(error)) from None
 
     def graph(inputs: Mapping[str, Array]) -> Array:
-        logits: Array = session.run(["logits"], dict(inputs))[0]
-        return logits
+        return session.run(["logits"], dict(inputs))[0]
 
     return graph
 
@@ -291,8 +290,7 @@ def _open_openvino(file: Path, quantize: Quantize, threads: int, width: int) -> 
     request = openvino.Core().compile_model(file, "CPU", config).create_infer_request()
 
     def graph(inputs: Mapping[str, Array]) -> Array:
-        logits: Array = request.infer(dict(inputs), share_inputs=True)["logits"].copy()
-        return logits
+        return request.infer(dict(inputs), share_inputs=True)["logits"].copy()
 
     return graph
 
@@ -300,5 +298,4 @@ def _open_openvino(file: Path, quantize: Quantize, threads: int, width: int) -> 
 def _positions(ids: Int64Array, pad_id: int) -> Int64Array:
     """As transformers' ``create_position_ids_from_input_ids``: (b, n)."""
     is_piece = ids != pad_id
-    positions: Int64Array = is_piece.cumsum(axis=1) * is_piece + pad_id
-    return positions
+    return is_piece.cumsum(axis=1) * is_piece + pad_id

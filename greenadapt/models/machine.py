@@ -78,8 +78,7 @@ class Machine:
     @property
     def device(self) -> torch.device:
         """The device of this process."""
-        device: torch.device = self.accelerator.device
-        return device
+        return self.accelerator.device
 
     @property
     def rank(self) -> int:
@@ -131,13 +130,11 @@ class Machine:
 
     def alone(self, model: Any) -> AbstractContextManager[Any]:
         """The context in which processes do not exchange the gradients of a prepared model."""
-        context: AbstractContextManager[Any] = self.accelerator.no_sync(model) if self.processes > 1 else nullcontext()
-        return context
+        return self.accelerator.no_sync(model) if self.processes > 1 else nullcontext()
 
     def total(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum of ``tensor`` over all processes."""
-        summed: torch.Tensor = self.accelerator.reduce(tensor, "sum") if self.processes > 1 else tensor
-        return summed
+        return self.accelerator.reduce(tensor, "sum") if self.processes > 1 else tensor
 
     def largest(self, number: int) -> int:
         """The largest of all processes' numbers."""

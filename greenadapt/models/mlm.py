@@ -118,14 +118,12 @@ class MaskedLM(nn.Module):
 
     def get_input_embeddings(self) -> SplitEmbedding:
         """The rows; the name is that of transformers' models."""
-        rows: SplitEmbedding = self.model.get_input_embeddings()
-        return rows
+        return self.model.get_input_embeddings()
 
     @property
     def decoder(self) -> OldRowsDecoder:
         """The head's last layer."""
-        decoder: OldRowsDecoder = self.model.get_output_embeddings()
-        return decoder
+        return self.model.get_output_embeddings()
 
     @property
     def head_parameters(self) -> list[nn.Parameter]:

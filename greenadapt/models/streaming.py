@@ -199,8 +199,7 @@ def pooled_output(outputs: ViewOutputs, pool: Pool) -> Array:
         raise ValueError(f"the {pool} needs a view that was not computed")
     if computed[0] is computed[-1]:
         return computed[0]
-    mean: Array = (computed[0] + computed[1]) / np.float32(2)
-    return mean
+    return (computed[0] + computed[1]) / np.float32(2)
 
 
 def stream_tasks(

@@ -75,8 +75,7 @@ def as_tensor(array: Array) -> torch.Tensor:
 
 def as_array(tensor: torch.Tensor) -> Array:
     """The tensor in the CPU's memory."""
-    array: Array = (tensor.float() if tensor.is_floating_point() else tensor).detach().cpu().numpy()
-    return array
+    return (tensor.float() if tensor.is_floating_point() else tensor).detach().cpu().numpy()
 
 
 def read_tensors(path: Path) -> Tensors:
@@ -192,8 +191,7 @@ class TwoLayerHead(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """(…, n_outputs) from (…, d)."""
-        output: Tensor = self.last(self.dropout(torch.tanh(self.first(states))))
-        return output
+        return self.last(self.dropout(torch.tanh(self.first(states))))
 
 
 def last_linear(model: "PreTrainedModel") -> tuple[str, nn.Linear]:

@@ -195,8 +195,7 @@ class Adapted:
     def _piece_ids(self, entry: int) -> list[int]:
         stored = self.tokenizer.added.pieces.stored
         begin, end = stored.offsets[entry : entry + 2]
-        ids: list[int] = stored.values[begin:end].tolist()
-        return ids
+        return stored.values[begin:end].tolist()
 
     def _spelled(self, entry: int) -> str:
         return " ".join(self._label(row) for row in self._piece_ids(entry))

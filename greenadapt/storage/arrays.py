@@ -93,8 +93,7 @@ class ArrayFile:
         page = first // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         with open(self.path, "rb") as file:  # numpy.memmap does the same in ten times the time
             mapped = mmap.mmap(file.fileno(), self._start + end - page, access=mmap.ACCESS_READ, offset=page)
-        array: Array = np.ndarray(end - begin, np.uint8, mapped, first - page).view(dtype).reshape(shape)
-        return array
+        return np.ndarray(end - begin, np.uint8, mapped, first - page).view(dtype).reshape(shape)
 
 
 def read_metadata(path: Path) -> dict[str, str]:

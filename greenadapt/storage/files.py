@@ -423,20 +423,18 @@ def parse_own(content: bytes | str, kind: type[T], source: Path | str, hint: str
     from pydantic import ValidationError
 
     try:
-        value: T = _adapter(cast("Hashable", kind)).validate_json(content, strict=True)
+        return _adapter(cast("Hashable", kind)).validate_json(content, strict=True)
     except ValidationError as error:
         raise InputError(f"{source}{_described(error, content)}", hint) from None
     except GreenadaptError as error:  # of a configuration, which checks more than types
         raise InputError(f"{source}: {error.message}", hint) from None
-    return value
 
 
 def parse_own_object(content: bytes | str, kind: type[Any], source: Path | str, hint: str = AGAIN) -> Json:
     """``read_own_object`` of the text of ``source``."""
     encoded = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
     parse_own(_SURROGATE.sub(rb"\\u003f", encoded), kind, source, hint)
-    value: Json = json.loads(content, object_pairs_hook=lambda pairs: OwnObject(pairs, str(source), hint))
-    return value
+    return json.loads(content, object_pairs_hook=lambda pairs: OwnObject(pairs, str(source), hint))
 
 
 class OwnObject(dict[str, Any]):

@@ -72,8 +72,7 @@ def paths_of(inputs: Inputs) -> dict[str, str]:
 
 def _location(entry: Mapping[str, Any]) -> str | None:
     """The path or name of an input; ``None`` if the manifest has only its hash."""
-    location: str | None = entry.get("path") or entry.get("source")
-    return location
+    return entry.get("path") or entry.get("source")
 
 
 def _path(entry: Mapping[str, Any]) -> Path | None:

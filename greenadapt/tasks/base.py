@@ -95,8 +95,7 @@ class Features:
     @cached_property
     def is_piece(self) -> BoolArray:
         """(b, longest): whether an element of the padded inputs is a piece."""
-        is_piece: BoolArray = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
-        return is_piece
+        return np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
 
     @property
     def mask(self) -> Int64Array:
@@ -304,8 +303,7 @@ def make_task(config: TaskConfig) -> Task[Any]:
     values = {field.name: getattr(config, field.name) for field in fields(kind) if hasattr(config, field.name)}
     if config.label_range is not None:
         values["label_kind"] = "numbers"
-    task: Task[Any] = kind(**values)
-    return task
+    return kind(**values)
 
 
 def load_task(settings: Json) -> Task[Any]:
@@ -354,5 +352,4 @@ def margins(logits: Array) -> Array:
     if logits.shape[1] < 2:
         return np.ones(len(logits))
     highest = np.partition(softmax(logits.astype(np.float64), axis=1), -2, axis=1)
-    margin: Array = highest[:, -1] - highest[:, -2]
-    return margin
+    return highest[:, -1] - highest[:, -2]

@@ -119,8 +119,7 @@ def entity_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 def entity_f1(counts: Array) -> Array:
     """F1 = 2 tp / (predicted + gold), 0 if both are 0: (…, 3) sums of ``entity_counts`` → (…)."""
     total = counts[..., 1] + counts[..., 2]
-    f1: Array = np.divide(2 * counts[..., 0], total, out=np.zeros(np.shape(total)), where=total > 0)
-    return f1
+    return np.divide(2 * counts[..., 0], total, out=np.zeros(np.shape(total)), where=total > 0)
 
 
 def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, object]:

@@ -307,8 +307,7 @@ class QuestionTask:
 
     def main_score(self, sums: Array) -> Array:
         """(…, 2) sums of ``statistics`` → (…) mean F1."""
-        mean: Array = sums[..., 0] / sums[..., 1]
-        return mean
+        return sums[..., 0] / sums[..., 1]
 
     def _views(self, questions: Iterable[Question], encoder: Encoder) -> Iterator[tuple[Question, "list[_View]"]]:
         """Each question in both tokenizations, or only in the base tokenization of a model without added words."""

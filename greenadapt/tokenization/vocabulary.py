@@ -139,8 +139,7 @@ class WordSplitter:
     def split_chunk(self, chunk: str) -> list[str]:
         """Split ``chunk``, text without spaces after a space; only if ``chunkwise``."""
         if self._ascii_word is not None and chunk.isascii() and chunk.isprintable():
-            words: list[str] = self._ascii_word.findall(chunk.lower() if self.lowercases else chunk)
-            return words
+            return self._ascii_word.findall(chunk.lower() if self.lowercases else chunk)
         return self.split(f" {chunk}")
 
     def _split_pieces(self, text: str, bounds: WordBounds) -> list[str]:

@@ -38,8 +38,7 @@ class Purpose(IntEnum):
 
 def random_bits(n: int, *key: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     """(n,) uint64; entry i is a function of ``key`` and i, on every machine (Philox)."""
-    bits: Array = np.random.Philox(np.random.SeedSequence(key)).random_raw(n)
-    return bits
+    return np.random.Philox(np.random.SeedSequence(key)).random_raw(n)
 
 
 def draw_is_expanded(mix: Mix, seed: int, epoch: int, indices: IntArray) -> BoolArray:
@@ -55,8 +54,7 @@ def draw_is_expanded(mix: Mix, seed: int, epoch: int, indices: IntArray) -> Bool
     if not len(indices):
         return np.zeros(0, bool)
     key = (seed, Purpose.FIXED_MIXTURE) if mix == "fixed" else (seed, Purpose.MIXTURE, epoch)
-    is_expanded: BoolArray = (random_bits(int(indices.max()) + 1, *key) >= 1 << 63)[indices]
-    return is_expanded
+    return (random_bits(int(indices.max()) + 1, *key) >= 1 << 63)[indices]
 
 
 def epoch_order(
@@ -100,8 +98,7 @@ def probabilities(sizes: Sequence[int], power: float) -> Array:
     float64.
     """
     weights = np.asarray(sizes, np.float64) ** power
-    shares: Array = weights / weights.sum()
-    return shares
+    return weights / weights.sum()
 
 
 def schedule(

@@ -99,8 +99,7 @@ def _largest(scores: FloatArray, k: int) -> Int64Array:
     ungrouped = np.broadcast_to(np.arange(n_groups * _GROUP, m), (n, m % _GROUP))
     columns = np.concatenate([(groups * _GROUP + np.arange(_GROUP)).reshape(n, -1), ungrouped], axis=1)
     best = np.argpartition(-np.take_along_axis(scores, columns, axis=1), k - 1, axis=1)[:, :k]
-    largest: Int64Array = np.take_along_axis(columns, best, axis=1)
-    return largest
+    return np.take_along_axis(columns, best, axis=1)
 
 
 def pieces_of(vocabulary: BaseVocabulary, rows: Array) -> Space:

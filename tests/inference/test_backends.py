@@ -90,8 +90,7 @@ TEXTS = [" ".join(words) for words in sentences(30, 0)]
 
 
 def predicted(folder: Path, **options: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = greenadapt.load(folder, **options).predict(TEXTS, tags=True)
-    return rows
+    return greenadapt.load(folder, **options).predict(TEXTS, tags=True)
 
 
 def logits_of(folder: Path, task: str | None = None, **options: Any) -> list[np.ndarray]:

@@ -44,8 +44,7 @@ KINDS: dict[str, Any] = {
 
 def labelled(folder: Path, kind: str, n: int = 15, seed: int = 1) -> Path:
     _, suffix, write, options = KINDS[kind]
-    path: Path = write(folder / f"{kind}-{seed}.{suffix}", n, seed, **options)
-    return path
+    return write(folder / f"{kind}-{seed}.{suffix}", n, seed, **options)
 
 
 def tuned(kind: str, tiny_model: TinyModel, tmp_path: Path, **changes: Any) -> Result:

@@ -121,8 +121,7 @@ def output_of(attention: Any, context: Tensor) -> Tensor:
     """The output projection of the attention's module for the context of its heads (…, d)."""
     names = ("out_lin", "o", "o_proj", "Wo")
     layer: Any = next((getattr(attention, name) for name in names if hasattr(attention, name)), torch.nn.Identity())
-    projected: Tensor = layer(context)
-    return projected
+    return layer(context)
 
 
 def context(

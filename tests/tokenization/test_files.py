@@ -171,8 +171,7 @@ def vocabulary_folder(folder: Path, model_type: str) -> Path:
 
 
 def by_transformers(folder: Path) -> Tokenizer:
-    tokenizer: Tokenizer = transformers.AutoTokenizer.from_pretrained(folder).backend_tokenizer
-    return tokenizer
+    return transformers.AutoTokenizer.from_pretrained(folder).backend_tokenizer
 
 
 @pytest.mark.slow

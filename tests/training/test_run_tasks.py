@@ -66,8 +66,7 @@ def model(tiny_model: TinyModel) -> Path:
 def train_and_finish(run: FinetuneRun, whole: Path) -> Json:
     run.train()
     run.finish(whole, is_first_seed=True)
-    scores: Json = read_json(run.folder / "scores.json")
-    return scores
+    return read_json(run.folder / "scores.json")
 
 
 def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -137,8 +137,7 @@ def _mean_of(column: int) -> Callable[[Array], Array]:
 
 def _answer_of(row: Json, model: str) -> Json:
     # If the search found nothing, there are no answers of single tokenizations, and no model has an answer.
-    answer: Json = row if model == MODEL else row["compared"].get(model, row["compared"][BASE_MODEL])
-    return answer
+    return row if model == MODEL else row["compared"].get(model, row["compared"][BASE_MODEL])
 
 
 def _gains(changed: Sequence[Json]) -> Json:

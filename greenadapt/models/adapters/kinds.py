@@ -49,8 +49,7 @@ class SelfAttention(nn.Module):
             mask = mask.to(query.dtype)
         dropout = self.dropout if self.training else 0.0
         context = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        mixed: Tensor = self.mix(context.transpose(1, 2).flatten(2))
-        return mixed
+        return self.mix(context.transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Module):
@@ -66,14 +65,12 @@ class FeedForward(nn.Module):
         states = gelu(self.inner(states))
         if self.middle is not None:
             states = gelu(self.middle(states))
-        output: Tensor = self.outer(states)
-        return output
+        return self.outer(states)
 
 
 def _applied(function: nn.Module, states: Tensor, mask: Tensor | None) -> Tensor:
     """``function`` of the states; only attention reads the ``mask``."""
-    output: Tensor = function(states, mask) if isinstance(function, SelfAttention) else function(states)
-    return output
+    return function(states, mask) if isinstance(function, SelfAttention) else function(states)
 
 
 class Residual(nn.Module):
@@ -85,8 +82,7 @@ class Residual(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
         """(b, m, d_s) → (b, m, d_s)."""
-        output: Tensor = self.norm(states + _applied(self.function, states, mask))
-        return output
+        return self.norm(states + _applied(self.function, states, mask))
 
 
 class Projected(nn.Module):
@@ -149,8 +145,7 @@ class LayerCall:
 
 def first_of(output: Any) -> Tensor:
     """The states in what a layer returns, which is a tuple in some architectures."""
-    states: Tensor = output[0] if isinstance(output, tuple) else output
-    return states
+    return output[0] if isinstance(output, tuple) else output
 
 
 class Adapter(nn.Module):
@@ -208,8 +203,7 @@ class Parallel(_Layerwise):
     """h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)): equation 8."""
 
     def beside_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
-        output: Tensor = self.function(layer, states, mask)
-        return output
+        return self.function(layer, states, mask)
 
     def zero(self) -> None:
         self.function.zero()
@@ -223,8 +217,7 @@ class Serial(_Layerwise):
         self.norms = nn.ModuleDict({str(layer): nn.LayerNorm(width, eps) for layer in self.layers})
 
     def after_layer(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor:
-        output: Tensor = self.norms[str(layer)](states + self.function(layer, states, mask))
-        return output
+        return self.norms[str(layer)](states + self.function(layer, states, mask))
 
 
 class Lhuc(Adapter):
@@ -253,15 +246,13 @@ class Houlsby(Adapter):
         self.beside = beside
 
     def after_attention(self, layer: int, states: Tensor) -> Tensor:
-        output: Tensor = states + self.first(layer, states)
-        return output
+        return states + self.first(layer, states)
 
     def after_ffn(self, layer: int, states: Tensor) -> Tensor:
         return states if self.beside else states + self.second(layer, states)
 
     def beside_ffn(self, layer: int, states: Tensor, mask: Tensor | None) -> Tensor | None:
-        output: Tensor | None = self.second(layer, states, mask) if self.beside else None
-        return output
+        return self.second(layer, states, mask) if self.beside else None
 
     def zero(self) -> None:
         self.first.zero()
@@ -280,8 +271,7 @@ class OnTop(Adapter):
         states = self.encode(states)
         for layer in self.stack:
             states = layer(states, call.mask)
-        output: Tensor = self.decode(states)
-        return output
+        return self.decode(states)
 
 
 class LayerOnTop(Adapter):
@@ -340,8 +330,7 @@ def _new_layer(encoder: "PreTrainedModel") -> nn.Module:
     layers: Any = encoder.get_submodule(ARCHITECTURES[config.model_type].layers)
     layer_class = type(layers[-1])
     has_index = "layer_idx" in inspect.signature(layer_class).parameters
-    layer: nn.Module = layer_class(config, **({"layer_idx": len(layers) - 1} if has_index else {}))
-    return layer
+    return layer_class(config, **({"layer_idx": len(layers) - 1} if has_index else {}))
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,7 @@ class AdapterHooks:
             return states
         for layer, call in list(zip(self._layers, calls, strict=True))[first:]:
             states = first_of(layer(states, *call.args, **call.kwargs))
-        output: Tensor = self._final_norm(states)
-        return output
+        return self._final_norm(states)
 
     def _at(self, layer: int) -> Adapter | None:
         return self._adapter if self._adapter is not None and layer in self._adapter.layers else None
@@ -306,8 +305,7 @@ class MultitaskModel(nn.Module):
         with self._hooks.use(part.adapter):
             states = self._encoded(input_ids, attention_mask, token_type_ids, arguments)
             states = part.adapter.on_top(states, self._hooks.calls[-1])
-        output: TaskOutput = part(states, self.pooler)
-        return output
+        return part(states, self.pooler)
 
     def forward_tasks(
         self,
@@ -343,8 +341,7 @@ class MultitaskModel(nn.Module):
         self, ids: Tensor | None, mask: Tensor | None, types: Tensor | None, arguments: Mapping[str, Tensor | None]
     ) -> Tensor:
         output: Any = self.encoder(input_ids=ids, attention_mask=mask, token_type_ids=types, **arguments)
-        states: Tensor = output.last_hidden_state
-        return states
+        return output.last_hidden_state
 
 
 def _key(task: str) -> str:

@@ -264,8 +264,7 @@ class GeneralMemory(nn.Module):
         """States (b, m, d_G) projected to the domain model's width: (b, m, d_D)."""
         if self.project is None:
             return states
-        projected: Tensor = self.project(states.to(self.project.weight.dtype))
-        return projected
+        return self.project(states.to(self.project.weight.dtype))
 
 
 def fuse(states: Tensor, gate: Any) -> Tensor:

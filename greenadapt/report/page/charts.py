@@ -229,15 +229,13 @@ def png_of(plot: Plot, scale: int) -> bytes:
     """A plot as PNG, in colours for paper, with ``scale`` pixels per unit: a plot is about 500 units wide."""
     import vl_convert
 
-    picture: bytes = vl_convert.vegalite_to_png(_with_theme(plot.spec, _PRINT), scale=scale)
-    return picture
+    return vl_convert.vegalite_to_png(_with_theme(plot.spec, _PRINT), scale=scale)
 
 
 def _svg(spec: Json) -> str:
     import vl_convert
 
-    picture: str = vl_convert.vegalite_to_svg(spec)
-    return picture
+    return vl_convert.vegalite_to_svg(spec)
 
 
 def write_plots(plots: Sequence[Plot], png: Path | None, svg: Path | None) -> list[Path]:

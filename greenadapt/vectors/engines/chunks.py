@@ -572,8 +572,7 @@ def train_part(
     )
     buffer = (np.zeros(_BUFFER, np.int64), np.zeros((_BUFFER, 2), np.int64))
     draws = (noise, settings, np.full(1, seed, np.uint64))
-    counts: tuple[int, int] = train_lines(text, tables, draws, (room, buffer), rates)
-    return counts
+    return train_lines(text, tables, draws, (room, buffer), rates)
 
 
 def alias_table(weights: Array) -> tuple[Array, Array]:

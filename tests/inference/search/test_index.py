@@ -49,8 +49,7 @@ def index(run_alone: Run) -> Callable[..., Json]:
     """Runs ``index`` into a place."""
 
     def run(out: str, *arguments: object) -> Json:
-        row: Json = json.loads(run_alone("index", *WHOLE, "-o", out, *arguments, "--json").stdout)
-        return row
+        return json.loads(run_alone("index", *WHOLE, "-o", out, *arguments, "--json").stdout)
 
     return run
 

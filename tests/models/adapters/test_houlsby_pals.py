@@ -57,15 +57,13 @@ class Layer(nn.Module):
         hidden_states = self.bert.attention.output.dense(hidden_states)
         down, up = self.low_rank
         hidden_states = hidden_states + up(gelu(down(hidden_states)))
-        normed: Tensor = self.bert.attention.output.LayerNorm(hidden_states + input_tensor)
-        return normed
+        return self.bert.attention.output.LayerNorm(hidden_states + input_tensor)
 
     def output(self, hidden_states: Tensor, input_tensor: Tensor, mask: Tensor) -> Tensor:
         hidden_states = self.bert.output.dense(hidden_states)
         down, up = self.aug
         pals = gelu(up(attention(self.pal, down(input_tensor), mask, PAL_HEADS)))
-        normed: Tensor = self.bert.output.LayerNorm(hidden_states + pals + input_tensor)
-        return normed
+        return self.bert.output.LayerNorm(hidden_states + pals + input_tensor)
 
 
 def test_it_is_the_released_code() -> None:

@@ -43,8 +43,7 @@ def memory_of(lengths: list[int], layers: tuple[int, ...], variant: str, seed: i
 
 def run(model: Any, inputs: Batch, memory: Memory | None = None) -> Tensor:
     arguments = {} if memory is None else {"memory": memory}
-    states: Tensor = model(input_ids=inputs.ids, attention_mask=inputs.mask, **arguments).last_hidden_state
-    return states
+    return model(input_ids=inputs.ids, attention_mask=inputs.mask, **arguments).last_hidden_state
 
 
 def contexts(model: Any, inputs: Batch, memory: Memory) -> list[tuple[Tensor, Tensor]]:

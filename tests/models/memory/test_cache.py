@@ -70,8 +70,7 @@ class Setting:
 
     @property
     def memory(self) -> GeneralMemory:
-        memory: GeneralMemory = self.model.memory
-        return memory
+        return self.model.memory
 
     def inputs(self, n: int, seed: int = 0, longest: int = 40) -> Features:
         """Random inputs of the domain model, added words among them."""

@@ -349,8 +349,7 @@ def test_all_heads_and_no_name_but_memorys_is_new(architecture: str, head: str) 
 
 
 def last_states(encoder: Any, inputs: Batch) -> Tensor:
-    states: Tensor = encoder(input_ids=inputs.ids, attention_mask=inputs.mask).last_hidden_state
-    return states
+    return encoder(input_ids=inputs.ids, attention_mask=inputs.mask).last_hidden_state
 
 
 def by_head(model: Any, states: Tensor) -> Tensor:
@@ -370,8 +369,7 @@ def by_head(model: Any, states: Tensor) -> Tensor:
 
 def logits_of(output: Any) -> Tensor:
     """(b, n_labels), (b, n, n_labels), or the two of a span (b, n, 2)."""
-    logits: Tensor = output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
-    return logits
+    return output.logits if "logits" in output else torch.stack([output.start_logits, output.end_logits], -1)
 
 
 SUMS = [(name, head, [7, 3, 5]) for name in WITH_MEMORY for head in HEADS if hasattr(transformers, name + head)]
