@@ -485,13 +485,14 @@ class FinetuneRun:
     def _write_best(self, epoch: int) -> None:
         """Write the weights of ``epoch``, the best so far.
 
-        The file of the best epoch before stays: until the next state is saved, a killed run resumes from one that names
-        it, and on a GPU the repeated epoch may have another score.
+        The file that the saved state names stays: a killed run resumes from there, and on a GPU a repeated epoch may
+        have another score.
         """
         if not self.setup.machine.is_first:
             return
+        saved_epoch = _Record.of_state(self.state).best_epoch if self.state.is_dir() else 0
         for path in self.folder.glob(".best*"):
-            if path != self.best_file(self.record.best_epoch):
+            if path != self.best_file(saved_epoch):
                 path.unlink()
         path = self.best_file(epoch)
         part = path.with_name(f"{path.name}.part")

@@ -26,6 +26,8 @@ from greenadapt.training.batches import Batch, Cut
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
 
 TENSORS, POSITION, RECORD = "state.safetensors", "state.json", "record.json"
+# Small sets have epochs of a few steps, and the state is three times the model.
+_SECONDS_BETWEEN_EPOCHS_SAVED = 60
 STATE_HINT = "remove this folder to train from the beginning"
 
 
@@ -210,13 +212,14 @@ class Training:
         label: str,
         after: Callable[[Step, bool], None] | None = None,
     ) -> None:
-        """Make the remaining steps, and save the training state in ``state`` every ``checkpoint_steps`` and every
-        epoch.
+        """Make the remaining steps, and save the training state in ``state`` every ``checkpoint_steps``, after the last
+        step, and after an epoch if the previous save is a minute old.
 
         ``after`` is called with each step, and whether it ended an epoch. Raises ``KeyboardInterrupt`` or
         ``SystemExit`` for a stop, once the state is saved.
         """
         started = time.monotonic() - record.seconds
+        saved = time.monotonic()
         steps = self.train_steps()
         with progress.bar(label, self.n_steps - self.number, "steps") as bar, stoppable() as stop:
             while not record.stopped and (step := next(steps, None)) is not None:
@@ -226,8 +229,13 @@ class Training:
                 if after is not None:
                     after(step, ended)
                 stop.synchronize(self._machine.largest)
-                if stop.is_requested or ended or step.number % self._plan.run.checkpoint_steps == 0:
+                is_last = step.number == self.n_steps or record.stopped
+                is_due = step.number % self._plan.run.checkpoint_steps == 0
+                if ended and not is_last:
+                    is_due |= bool(self._machine.largest(time.monotonic() - saved > _SECONDS_BETWEEN_EPOCHS_SAVED))
+                if stop.is_requested or is_last or is_due:
                     self.save(state, asdict(record))
+                    saved = time.monotonic()
                 stop.raise_if_requested()
 
     def save(self, folder: Path, record: Json | None = None) -> None:

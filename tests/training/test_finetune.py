@@ -20,6 +20,7 @@ from greenadapt.progress import TIME_UP, Silent, limit_time, time_limits
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import Encoder, TaskData
 from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.training import loop
 from greenadapt.training.finetune import FinetuneRun, FinetuneSetup
 from greenadapt.training.loop import learning_rate
 from tests.support.small_inputs import assert_same
@@ -197,13 +198,26 @@ class KilledError(RuntimeError):
     """Stands for a kill."""
 
 
-@pytest.mark.slow
-def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("seconds", "saved_steps"), [(-1, [3, 6, 9]), (60, [9])])
+def test_epochs_of_a_few_steps_are_not_saved_by_themselves(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, saved_steps: list[int]
 ) -> None:
-    """The run is killed when a better epoch's weights are on disk, but the state does not name it yet; on a GPU the
-    repeated epoch may then be worse."""
-    setup = make_setup(model, tmp_path, keep="best", epochs=3)
+    monkeypatch.setattr(loop, "_SECONDS_BETWEEN_EPOCHS_SAVED", seconds)
+    setup = replace(make_setup(model, tmp_path, epochs=3), run=RunConfig(checkpoint_steps=1000))
+    run, saved = FinetuneRun(setup, 0, tmp_path / "seed"), []
+    monkeypatch.setattr(run.training, "save", lambda state, record: saved.append(run.training.number))
+    run.train()
+    assert saved == saved_steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scores_before", [[0.5, 0.7], [0.5, 0.6, 0.7]])
+def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scores_before: list[float]
+) -> None:
+    """The run is killed when a better epoch's weights are on disk, but the state names the first epoch; on a GPU the
+    repeated epochs may then be worse."""
+    setup = make_setup(model, tmp_path, keep="best", epochs=4)
 
     def scored(folder: str, scores: list[float], *, is_killed: bool = False) -> Recorded:
         run = Recorded(setup, 0, tmp_path / folder)
@@ -215,16 +229,17 @@ def test_the_kept_weights_are_those_of_the_named_epoch_after_a_kill(
             def save_unless_killed(state: Path, record: Json) -> None:
                 if len(record["epochs"]) == n_epochs:
                     raise KilledError
-                save(state, record)
+                if len(record["epochs"]) < 2:
+                    save(state, record)
 
             monkeypatch.setattr(run.training, "save", save_unless_killed)
         return run
 
     with pytest.raises(KilledError):
-        scored("seed", [0.5, 0.7], is_killed=True).train()
-    resumed = scored("seed", [0.3, 0.4])
+        scored("seed", scores_before, is_killed=True).train()
+    resumed = scored("seed", [0.3, 0.4, 0.2])
     resumed_weights, resumed_scores = train_and_finish(resumed, tmp_path / "whole")
-    weights, scores = train_and_finish(scored("undisturbed", [0.5, 0.3, 0.4]), tmp_path / "whole2")
+    weights, scores = train_and_finish(scored("undisturbed", [0.5, 0.3, 0.4, 0.2]), tmp_path / "whole2")
     assert resumed_scores["epoch"] == scores["epoch"] == 1
     assert_same(resumed_weights, weights)
 
