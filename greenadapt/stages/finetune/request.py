@@ -167,23 +167,24 @@ class FinetuneRequest:
         """The request with the ``automatic`` settings of a single task's training chosen, for ``n_examples``; ``None``:
         all examples of its files, which are read for that.
 
-        Peak rate 2e-4 · min(1, 384 / hidden size), batches of 16, 600 steps and at least 4 readings of each example:
-        too few steps leave a model untrained (arXiv 2006.04884). Rate and steps were chosen on development sets.
+        With s = max(1, hidden size / 384): peak rate 2e-4 / s, batches of 16, 600 · s steps, and at least 4 readings of
+        each example. Too few steps leave a model untrained (arXiv 2006.04884). Rate and steps were chosen on
+        development sets for hidden sizes of 384 and 768.
         """
         if not self.automatic:
             return self
         model, entry = starting_model(self.model), self.tasks[0]
-        width = int(Checkpoint.open(model.folder).setting("hidden_size", "dim"))
+        scale = max(1, int(Checkpoint.open(model.folder).setting("hidden_size", "dim")) / _WIDTH)
         values: Json = {
             "mix": "both" if has_added_words(model.folder) else TrainConfig.mix,
-            "learning_rate": float(f"{_RATE * min(1, _WIDTH / width):.2g}"),
+            "learning_rate": float(f"{_RATE / scale:.2g}"),
             "batch_size": _BATCH_SIZE,
             "keep": "best" if entry.dev else "last",
         }
         training = replace(self.training, **{name: values[name] for name in values.keys() & {*self.automatic}})
         if "epochs" in self.automatic:
             steps = _steps_per_epoch(training, _number_of_examples(entry) if n_examples is None else n_examples)
-            epochs = max(ceil(_MIN_READINGS / _views(training)), ceil(_MIN_STEPS / steps))
+            epochs = max(ceil(_MIN_READINGS / _views(training)), ceil(_MIN_STEPS * scale / steps))
             training = replace(training, epochs=epochs)
         return replace(self, training=training)
 
@@ -394,7 +395,7 @@ def has_added_words(folder: Path) -> bool:
 
 _BATCH_SIZE, _MIN_STEPS, _MIN_READINGS = 16, 600, 4
 _RATE, _WIDTH = 2e-4, 384
-"""The best peak rate for 300 labels and the hidden size of the model for which it was measured."""
+"""The best peak rate for 300 labels, and the hidden size of the model for which rate and steps were measured."""
 
 
 def _views(training: TrainConfig) -> int:

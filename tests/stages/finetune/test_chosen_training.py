@@ -54,10 +54,15 @@ def test_at_least_600_steps_and_4_readings(tiny_model: TinyModel, tmp_path: Path
         assert readings - views < 4 or steps - ceil(views * n / 16) < 600
 
 
-@pytest.mark.parametrize(("width", "rate"), [(32, 2e-4), (384, 2e-4), (768, 1e-4), (1024, 7.5e-5)])
-def test_the_rate_goes_with_the_hidden_size(tiny_model: TinyModel, tmp_path: Path, width: int, rate: float) -> None:
-    training, _ = chosen(tmp_path, tiny_model(width=width))
+@pytest.mark.parametrize(
+    ("width", "rate", "least"), [(32, 2e-4, 600), (384, 2e-4, 600), (768, 1e-4, 1200), (1024, 7.5e-5, 1600)]
+)
+def test_rate_and_steps_go_with_the_hidden_size(
+    tiny_model: TinyModel, tmp_path: Path, width: int, rate: float, least: int
+) -> None:
+    training, steps = chosen(tmp_path, tiny_model(width=width))  # 3 steps an epoch
     assert training.learning_rate == rate
+    assert least <= steps < least + 3
 
 
 def test_the_hidden_size_of_distilbert(tiny_model: TinyModel, tmp_path: Path) -> None:
