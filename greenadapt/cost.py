@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
+from itertools import zip_longest
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,12 @@ WATTS_PER_CORE = 1560 / CORES
 # The paper's dollars divided by its hours; both rows of a machine imply the same price.
 CPU_MACHINE = 1.33, 6.33
 """Dollars per hour, lowest and highest offer, for twelve Xeon E7-8857 processors (144 cores)."""
+GPUS = 8
+"""GPUs of the machine on which BioBERT was pre-trained: V100 with 32 GB each."""
+WATTS_PER_GPU = 1505 / GPUS
+"""Power of a busy GPU in watts, with its share of the machine: the paper's 1505 W over its GPUs."""
 GPU_MACHINE = 5.92, 19.84
-"""Dollars per hour, lowest and highest offer, for eight V100 with 32 GB each."""
+"""Dollars per hour, lowest and highest offer, for this machine."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,8 @@ class Cost:
 
     ``seconds`` of wall time, ``cpu_seconds`` of this process and its finished children, ``peak_memory_bytes`` of the
     largest single process (0 on Windows), ``energy_kwh`` of the computer, ``co2_kg`` including the data center's
-    overhead (``PUE``), and ``usd_low`` to ``usd_high``, the core-hours at the paper's prices. ``energy_source`` and
-    ``co2_source`` say how energy and CO2 were measured or estimated.
+    overhead (``PUE``), and ``usd_low`` to ``usd_high``, the hours of cores and GPUs at the paper's prices.
+    ``energy_source`` and ``co2_source`` say how energy and CO2 were measured or estimated.
     """
 
     seconds: float = 0.0
@@ -115,24 +120,27 @@ def _joined(first: str, second: str) -> str:
     return "; ".join(dict.fromkeys(filter(None, [*first.split("; "), *second.split("; ")])))
 
 
-def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int) -> Cost:
-    """Estimate energy from CPU time at ``WATTS_PER_CORE``, CO2 at the US average, and the price of the core-hours.
+def estimate(seconds: float, cpu_seconds: float, peak_memory_bytes: int, gpus: int = 0) -> Cost:
+    """Estimate energy from CPU time at ``WATTS_PER_CORE`` and wall time of ``gpus`` at ``WATTS_PER_GPU``, CO2 at the US
+    average, and the price of the hours.
 
     Core-hours are CPU time or wall time, whichever is longer, since waiting is billed too. The energy of memory, disks
     and idle cores is not included.
     """
-    energy_kwh = cpu_seconds / 3600 * WATTS_PER_CORE / 1000
+    gpu_hours = gpus * seconds / 3600
+    energy_kwh = (cpu_seconds / 3600 * WATTS_PER_CORE + gpu_hours * WATTS_PER_GPU) / 1000
     core_hours = max(seconds, cpu_seconds) / 3600
+    of_gpus = f", wall time at {WATTS_PER_GPU:.0f} W a GPU" if gpus else ""
     return Cost(
         seconds=seconds,
         cpu_seconds=cpu_seconds,
         peak_memory_bytes=peak_memory_bytes,
         energy_kwh=energy_kwh,
-        energy_source=f"estimate: CPU time at {WATTS_PER_CORE:.1f} W a core",
+        energy_source=f"estimate: CPU time at {WATTS_PER_CORE:.1f} W a core{of_gpus}",
         co2_kg=energy_kwh * PUE * LBS_CO2_PER_KWH * KG_PER_LB,
         co2_source=f"estimate: {LBS_CO2_PER_KWH} lbs/kWh (US average), PUE {PUE}",
-        usd_low=core_hours * CPU_MACHINE[0] / CORES,
-        usd_high=core_hours * CPU_MACHINE[1] / CORES,
+        usd_low=core_hours * CPU_MACHINE[0] / CORES + gpu_hours * GPU_MACHINE[0] / GPUS,
+        usd_high=core_hours * CPU_MACHINE[1] / CORES + gpu_hours * GPU_MACHINE[1] / GPUS,
     )
 
 
@@ -160,6 +168,7 @@ class Meter:
         with suppress(OSError):  # only Linux can reset the peak; elsewhere it covers the whole life of the process
             Path("/proc/self/clear_refs").write_text("5")
         self._children_before = _peak("RUSAGE_CHILDREN")
+        self._allocations_before = _gpu_allocations()
         self._begin = time.perf_counter(), _cpu_seconds()
         self._keeper = threading.Thread(target=self._keep_regularly, daemon=True)
         self._keeper.start()
@@ -176,7 +185,9 @@ class Meter:
         children = _peak("RUSAGE_CHILDREN")
         # A peak that has not grown is of children before this work.
         peak = max(_own_peak(), children if children > self._children_before else 0)
-        return estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak)
+        allocations = zip_longest(_gpu_allocations(), self._allocations_before, fillvalue=0)
+        gpus = sum(now > before for now, before in allocations)
+        return estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak, gpus)
 
     def _keep_regularly(self) -> None:
         while self._keep is not None and not self._ended.wait(_KEEP_INTERVAL):
@@ -186,6 +197,15 @@ class Meter:
 
 def _cpu_seconds() -> float:
     return sum(os.times()[:4])  # user and system time, of this process and of its children
+
+
+def _gpu_allocations() -> list[int]:
+    """How often torch has allocated memory of each GPU; none where this process does not use GPUs."""
+    torch = sys.modules.get("torch")  # imported by the work, if it needs torch
+    if torch is None or not torch.cuda.is_initialized():
+        return []
+    gpus = range(torch.cuda.device_count())
+    return [int(torch.cuda.memory_stats(gpu).get("allocation.all.allocated", 0)) for gpu in gpus]
 
 
 def _own_peak() -> int:

@@ -38,6 +38,38 @@ def test_the_paper_s_own_run_costs_what_it_published_as_a_stage() -> None:
     assert (round(ours.usd_low), round(ours.usd_high)) == (16, 76)
 
 
+def test_gpus_cost_what_the_paper_published_for_them() -> None:
+    """BioBERT's 240 hours on eight V100; the core that waits for them costs a dollar or two more."""
+    theirs = estimate(seconds=240 * 3600, cpu_seconds=0, peak_memory_bytes=1, gpus=8)
+    assert theirs.co2_kg / 0.45359237 == pytest.approx(544.4, abs=0.05)
+    assert (theirs.usd_low, theirs.usd_high) == (pytest.approx(1421, abs=3), pytest.approx(4762, abs=11))
+    assert theirs.energy_source.endswith("W a core, wall time at 188 W a GPU")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "n_gpus"), [([], [], 0), ([], [0, 3], 1), ([5, 7], [5, 9], 1), ([2], [2], 0)]
+)
+def test_a_gpu_counts_if_the_work_allocated_memory_there(
+    monkeypatch: pytest.MonkeyPatch, before: list[int], after: list[int], n_gpus: int
+) -> None:
+    allocations = iter([before, after])
+    monkeypatch.setattr(cost, "_gpu_allocations", lambda: next(allocations))
+    monkeypatch.setattr(cost, "_start_tracker", lambda country: None)
+    with Meter() as meter:
+        pass
+    assert ("a GPU" in meter.cost.energy_source) == bool(n_gpus)
+    energy = estimate(meter.cost.seconds, meter.cost.cpu_seconds, 1, n_gpus).energy_kwh
+    assert meter.cost.energy_kwh == pytest.approx(energy)
+
+
+def test_a_computer_without_a_gpu_has_none_in_use() -> None:
+    import torch
+
+    if torch.cuda.is_initialized():
+        pytest.skip("this process uses a GPU")
+    assert cost._gpu_allocations() == []
+
+
 def test_work_that_waits_is_paid_by_wall_time_and_uses_no_energy() -> None:
     waiting = estimate(seconds=3600, cpu_seconds=0, peak_memory_bytes=1)
     assert waiting.energy_kwh == waiting.co2_kg == 0

@@ -50,10 +50,12 @@ class Machine:
         """
         with _silence():
             from accelerate import Accelerator, InitProcessGroupKwargs
+            from accelerate.state import is_initialized
 
             _check_trackers(report_to)
             accelerator = Accelerator(
-                mixed_precision="no",
+                # transformers' Trainer may have chosen another in this process; alone, a process does not use it.
+                mixed_precision=None if is_initialized() else "no",
                 log_with=list(report_to) or None,
                 project_dir=folder or Path("runs"),  # the default of tensorboard
                 kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)],

@@ -214,10 +214,13 @@ class NerTask:
             return {"tags": [], "entities": []}
         scores = np.maximum(logits[:, : len(self.labels)].astype(np.float64), _NO_PIECES)
         best = most_probable(scores, self.labels) if self.decoding == "viterbi" else scores.argmax(axis=1)
-        likelihood = softmax(scores, axis=1)[np.arange(len(best)), best]
         tags = iob2(self.labels[label] for label in best.tolist())
+        spans = entities(tags)
+        if not spans:
+            return {"tags": tags, "entities": []}
+        likelihood = softmax(scores, axis=1)[np.arange(len(best)), best]
         rows: list[Json] = []
-        for entity in entities(tags):
+        for entity in spans:
             score = float(likelihood[entity.first : entity.last + 1].mean())
             rows.append({"first": entity.first, "last": entity.last, "type": entity.type, "score": score})
             if example.spans is not None and example.text is not None:

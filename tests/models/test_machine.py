@@ -1,11 +1,14 @@
 import platform
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from greenadapt.config import Precision
 from greenadapt.errors import MissingError, UsageError
@@ -53,6 +56,21 @@ def test_precision_on_the_cpu(
         assert (matrix @ matrix).dtype == predicting
     with machine.autocast(is_training=True):
         assert (matrix @ matrix).dtype == training
+
+
+@pytest.fixture
+def _no_accelerator() -> Iterator[None]:
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.usefixtures("_no_accelerator")
+def test_it_starts_after_a_trainer_of_another_precision() -> None:
+    Accelerator(mixed_precision="bf16", cpu=True)  # as transformers' Trainer does with ``bf16``
+    machine, matrix = Machine.start("float32"), torch.ones(2, 2)
+    with machine.autocast(is_training=True):
+        assert (matrix @ matrix).dtype == torch.float32
 
 
 @pytest.mark.skipif(not hasattr(torch.cpu, "get_capabilities"), reason="this torch does not say")
