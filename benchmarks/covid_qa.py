@@ -39,8 +39,8 @@ from greenadapt.inference.qa.inquiry import InquirySources
 from greenadapt.report.tables import figure
 from greenadapt.stages.align import align
 from greenadapt.stages.expand import expand
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.stages.qa import answer, read_answers
 from greenadapt.stages.session import Session
 from greenadapt.stages.w2v import w2v

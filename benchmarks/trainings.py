@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from greenadapt.stages.finetune import train
+from greenadapt.stages.finetune import compare, train
 from greenadapt.stages.finetune.on_cluster import train_on_cluster
 from greenadapt.stages.finetune.request import FinetuneRequest
 from greenadapt.stages.session import Session
@@ -31,7 +31,7 @@ def finetune(session: Session, request: FinetuneRequest) -> Result:
     if _wanted is not None:
         _wanted.append((session, request))
         raise _NotTrained
-    return train.finetune(session, request)
+    return compare.finetune(session, request)
 
 
 def train_first(session: Session, options: argparse.Namespace, runs: Iterable[Callable[[], object]]) -> None:

@@ -301,7 +301,7 @@ def tiny_model(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``base``, ``adapted`` and, trained on that, two tasks on one encoder in ``many``; to be copied."""
-    from greenadapt.stages.finetune.train import finetune
+    from greenadapt.stages.finetune.compare import finetune
     from tests.support.small_multitask import request
     from tests.support.small_tasks import adapted, session
 

@@ -304,7 +304,7 @@ def write_models(folder: Path) -> None:
     """Small models, an adapted one, and fine-tuned ones with one task and with two, each with its manifest."""
     from functools import partial
 
-    from greenadapt.stages.finetune.train import finetune
+    from greenadapt.stages.finetune.compare import finetune
     from tests.conftest import tiny_model_in
     from tests.support.small_multitask import request
     from tests.support.small_served import make_models

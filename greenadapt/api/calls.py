@@ -297,9 +297,9 @@ def finetune(
     arguments = Arguments(TaskConfig, TrainConfig, AdapterConfig, SamplingConfig, RunConfig, SessionOptions)
     session = make_session(arguments.make(SessionOptions), progress)
 
+    from greenadapt.stages.finetune.compare import finetune as stage
     from greenadapt.stages.finetune.request import FinetuneArguments
     from greenadapt.stages.finetune.tasks import add_tasks
-    from greenadapt.stages.finetune.train import finetune as stage
 
     def refuse(names: Iterable[str], why: str) -> None:
         for name in arguments.explicit:

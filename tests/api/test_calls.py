@@ -185,7 +185,7 @@ def test_a_call_and_a_command_ask_for_the_same(
         requests.append(request)
         raise UsageError("stop")
 
-    for name in ("train.finetune", "compare.compare"):
+    for name in ("compare.finetune", "compare.compare"):
         monkeypatch.setattr(f"greenadapt.stages.finetune.{name}", stop)
     ner_file(tmp_path / "a.tsv")
     (tmp_path / "tasks.toml").write_text('[[task]]\nname = "a"\nkind = "ner"\ntrain = "a.tsv"\n')

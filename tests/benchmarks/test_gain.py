@@ -21,8 +21,8 @@ from greenadapt.checkpoints.layout import LOGITS, PREDICTIONS, SEEDS, TASK_FILE
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import CHOSEN_FOR_ENTITIES, ExpandConfig, TaskConfig, TrainConfig
 from greenadapt.errors import MissingError
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile, IntArray
 from greenadapt.tasks.base import load_task
 from greenadapt.tasks.conll import Sentence

@@ -15,7 +15,7 @@ from experiments.gmap import ensemble_scores, read_logits
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.models.task_folder import TaskFolder
-from greenadapt.stages.finetune.train import finetune
+from greenadapt.stages.finetune.compare import finetune
 from tests.support.small_tasks import (
     TinyModel,
     adapted,

@@ -11,8 +11,8 @@ import pytest
 from greenadapt.config import AdapterConfig, MemoryConfig, ReadingOptions, TaskConfig, TrainConfig
 from greenadapt.inference.models import OpenedModel
 from greenadapt.models.task_folder import TaskFolder
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.tasks_file import TaskEntry
 from tests.support.small_tasks import TinyModel, adapted, ner_file, session, texts_file
 

@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from greenadapt.errors import InputError
-from greenadapt.stages.finetune.train import finetune
+from greenadapt.stages.finetune.compare import finetune
 from tests.conftest import Run, last_line, tiny_model_in
 from tests.support.small_tasks import VOCABULARY, Signalling, adapted, facts_file, ner_request, session
 

@@ -39,7 +39,7 @@ from greenadapt.models.weights import (
     write_model,
     write_rows,
 )
-from greenadapt.stages.finetune.train import finetune
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.tasks.base import HeadShape

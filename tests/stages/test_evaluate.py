@@ -12,8 +12,8 @@ import pytest
 from typer.testing import Result as CliResult
 
 from greenadapt.config import TaskConfig
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.arrays import ArrayFile
 from greenadapt.storage.results import Result
 from tests.conftest import json_lines

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import MemoryConfig, PretrainConfig, RunConfig, TrainConfig
 from greenadapt.errors import ConflictError, InputError, UsageError
-from greenadapt.stages.finetune.train import finetune
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.pretrain import PretrainRequest, pretrain, read_losses
 from greenadapt.tasks.base import Encoder
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer

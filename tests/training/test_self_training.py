@@ -16,9 +16,9 @@ from greenadapt.checkpoints.layout import SEEDS
 from greenadapt.config import TaskConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune.compare import compare
+from greenadapt.stages.finetune.compare import compare, finetune
 from greenadapt.stages.finetune.request import FinetuneRequest, read_unlabelled
-from greenadapt.stages.finetune.train import check_finetune, finetune
+from greenadapt.stages.finetune.train import check_finetune
 from greenadapt.storage.results import Result
 from greenadapt.tasks.base import TaskData
 from greenadapt.tasks.conll import Sentence

@@ -21,8 +21,8 @@ from greenadapt.models.machine import Machine
 from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model
 from greenadapt.progress import Silent
-from greenadapt.stages.finetune.compare import compare
-from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.finetune.compare import compare, finetune
+from greenadapt.stages.finetune.train import read_scores
 from greenadapt.tasks.base import Encoder, Feature, flattened, make_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask

@@ -71,6 +71,14 @@ def compare(session: Session, request: FinetuneRequest, models: Sequence[str] = 
     return Comparison(results, _rows(request, results) if models else [])
 
 
+def finetune(session: Session, request: FinetuneRequest) -> Result:
+    """Train, score and write a model for each seed; does nothing if up to date, resumes a killed run.
+
+    Raises ``ConflictError`` if the folder has added tasks, which training again would remove.
+    """
+    return compare(session, request).results[0]
+
+
 def for_model(request: FinetuneRequest, model: str) -> FinetuneRequest:
     """The request for another ``model``; with a single tokenization without what needs two, and without self-training,
     which gains nothing there.

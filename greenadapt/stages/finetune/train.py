@@ -125,16 +125,6 @@ def run_together(stage: DistributedStage) -> Result:
     return result
 
 
-def finetune(session: Session, request: FinetuneRequest) -> Result:
-    """Train, score and write a model for each seed; does nothing if up to date, resumes a killed run.
-
-    Raises ``ConflictError`` if the folder has added tasks, which training again would remove.
-    """
-    from greenadapt.stages.finetune.compare import compare
-
-    return compare(session, request).results[0]
-
-
 def run_finetuning(run: "Finetuning") -> Result:
     """Fine-tune on this machine, as ``check_finetune`` prepared it."""
     result = run_together(run)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from greenadapt.config import AdapterConfig
 from greenadapt.errors import ConflictError, InputError
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.tasks import list_tasks
-from greenadapt.stages.finetune.train import finetune
 from tests.support.small_encoders import batch
 from tests.support.small_multitask import predicted, request
 from tests.support.small_shared import moved, multitask, shared_encoder

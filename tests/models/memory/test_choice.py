@@ -19,8 +19,8 @@ from greenadapt.config import MemoryConfig, TaskConfig
 from greenadapt.errors import UsageError
 from greenadapt.models.memory.choice import MemoryChoice, MemoryPlan, check_memories
 from greenadapt.models.task_folder import TaskFolder
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.base import make_task
 from tests.conftest import Notes, Run, json_lines, last_line
 from tests.support.small_tasks import (

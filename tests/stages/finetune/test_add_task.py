@@ -7,8 +7,8 @@ import pytest
 
 from greenadapt.config import AdapterConfig, SamplingConfig, TrainConfig
 from greenadapt.errors import ConflictError, UsageError
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.tasks import add_tasks
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.storage.results import verified
 from tests.support.small_multitask import entry, files_of, request, said, same, task_file
 from tests.support.small_tasks import session

@@ -150,7 +150,7 @@ def test_the_papers_preset_leaves_nothing_to_choose(
         requests.append(asked)
         raise UsageError("stop")
 
-    for name in ("train.finetune", "compare.compare"):
+    for name in ("compare.finetune", "compare.compare"):
         monkeypatch.setattr(f"greenadapt.stages.finetune.{name}", stop)
     train = ner_file(tmp_path / "a.tsv")
     for preset in ("paper", None):

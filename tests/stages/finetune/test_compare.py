@@ -19,9 +19,9 @@ from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AssessConfig, RunConfig, TaskConfig
 from greenadapt.errors import ConflictError, InputError, MissingError, UsageError
 from greenadapt.progress import Bar, Progress, Silent
-from greenadapt.stages.finetune.compare import compare, cross_validate, statistics_of
+from greenadapt.stages.finetune.compare import compare, cross_validate, finetune, statistics_of
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import Finetuning, finetune, read_scores, run_finetuning
+from greenadapt.stages.finetune.train import Finetuning, read_scores, run_finetuning
 from greenadapt.stages.report import task_groups
 from greenadapt.stages.session import EXPAND
 from greenadapt.storage.files import Json, beside, write_json

@@ -10,7 +10,8 @@ from typer.testing import Result
 
 from greenadapt.config import TrainConfig
 from greenadapt.errors import UsageError
-from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.finetune.compare import finetune
+from greenadapt.stages.finetune.train import read_scores
 from tests.support.small_multitask import entry, task_file
 from tests.support.small_multitask import request as request_of_many
 from tests.support.small_tasks import Json, TinyModel, adapted, lines, ner_request, read_json, session

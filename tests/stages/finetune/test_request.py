@@ -10,8 +10,8 @@ import pytest
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest, Start, read_task_data, summary
-from greenadapt.stages.finetune.train import finetune
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
 from tests.support.small_multitask import entry, request, task_file

@@ -8,8 +8,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from greenadapt.errors import ConflictError, MissingError, UsageError
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.tasks import add_tasks, list_tasks, remove_task
-from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.finetune.train import read_scores
 from greenadapt.storage.results import verified
 from tests.conftest import Notes
 from tests.support.small_multitask import files_of, request, said

@@ -21,8 +21,9 @@ from greenadapt.errors import ConflictError, InputError, MissingError, UsageErro
 from greenadapt.inference.predictor import PredictionRequest
 from greenadapt.models.machine import Machine
 from greenadapt.progress import Silent
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.request import FinetuneRequest
-from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.finetune.train import read_scores
 from greenadapt.stages.session import Session
 from greenadapt.storage.results import Result, verified
 from greenadapt.training.finetune import FinetuneRun

@@ -12,8 +12,9 @@ from sklearn.metrics import f1_score
 from greenadapt.config import MemoryConfig
 from greenadapt.errors import ConflictError
 from greenadapt.models.task_folder import TaskFolder
+from greenadapt.stages.finetune.compare import finetune
 from greenadapt.stages.finetune.tasks import add_tasks, list_tasks, remove_task
-from greenadapt.stages.finetune.train import finetune, read_scores
+from greenadapt.stages.finetune.train import read_scores
 from greenadapt.storage.results import verified
 from tests.support.processes import digests
 from tests.support.small_multitask import CONFIGS, files_of, request, said, same, task_file
