@@ -767,7 +767,10 @@ class RunConfig(Checked):
 
     max_tokens: Annotated[Count, _MAX_TOKENS] = 4096
     checkpoint_steps: Annotated[
-        Count, advanced("Optimizer steps between checkpoints; one follows an epoch, too, if the last is a minute old.")
+        Count,
+        advanced(
+            "Optimizer steps between checkpoints; an epoch ends with a checkpoint, too, if the last is a minute old."
+        ),
     ] = 500
     compile: Annotated[bool, advanced("Compile the model first.")] = False
     report_to: Annotated[
