@@ -310,13 +310,16 @@ def joined(files: Sequence[Path]) -> Path:
 
 @cache
 def code_version() -> str:
-    """The version of the program, with the commit of its source tree."""
+    """The version of the program, with the commit of its source tree, and the GPU that it runs on."""
+    import torch
+
+    gpu = f" on {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
-        version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return __version__
-    return f"{__version__} {version}"
+        return f"{__version__}{gpu}"
+    return f"{__version__} {commit}{gpu}"
 
 
 def _seed_folder(result: Result) -> Path:
