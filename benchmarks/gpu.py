@@ -256,12 +256,12 @@ PARTS = {
     "gmap": Part(gmap, 45),
     "pals": Part(pals, 45),
     "qa": Part(qa, 75),
-    "predict": Part(predict, 60),
+    "predict": Part(predict, 40),
     "pretrain": Part(pretrain, 45),
     "two-processes": Part(two_processes, 30),
     "resumption": Part(resumption, 30),
 }
-"""615 seconds at most."""
+"""595 seconds at most."""
 
 
 def _to_end(loop: Any) -> None:

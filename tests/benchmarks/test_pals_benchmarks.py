@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from greenadapt.training import loop
 from greenadapt.training.loop import Training
 from tests.conftest import benchmark_module
 from tests.support.small_tasks import TinyModel, lines, ner_file, texts_file
@@ -122,6 +123,7 @@ def test_a_finished_run_is_not_made_again_and_a_killed_one_goes_on(
         raise KeyboardInterrupt
 
     command = ("--seeds", 1, "--epochs", 2)
+    monkeypatch.setattr(loop, "_SECONDS_BETWEEN_EPOCHS_SAVED", -1)
     monkeypatch.setattr(Training, "train_steps", killed)
     with pytest.raises(KeyboardInterrupt):
         start(*command, methods=("shared",))

@@ -24,6 +24,7 @@ from greenadapt.errors import GreenadaptError, InputError, MissingError, UsageEr
 from greenadapt.inference.models import ensemble_logits
 from greenadapt.models.task_folder import TaskFolder
 from greenadapt.progress import Silent
+from greenadapt.training import loop
 from greenadapt.training.loop import Training
 from tests.conftest import ROOT, tiny_model_in
 from tests.support.file_server import serving
@@ -206,6 +207,7 @@ def test_gmap_goes_on_and_its_ensemble_is_that_of_kept_probabilities(
         if last == 4:
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(loop, "_SECONDS_BETWEEN_EPOCHS_SAVED", -1)
     monkeypatch.setattr(Training, "train_steps", lambda self: watched(self, 4))
     with pytest.raises(KeyboardInterrupt):
         call("ensemble")
