@@ -164,8 +164,8 @@ def qa(lease: Lease) -> Json:
     folder = with_head(str(lease.work / "base"), lease.work / "qa-base", None)
     questions = list(read_questions(str(lease.squad or lease.work / "questions.json"), Silent()))
     if lease.squad is None:  # equal questions would be read once
-        made_up = (questions[i % len(questions)] for i in range(lease.n(QUESTIONS, 4)))
-        questions = [replace(question, question=f"What is {i}?") for i, question in enumerate(made_up)]
+        numbers = range(lease.n(QUESTIONS, 4))
+        questions = [replace(questions[i % len(questions)], question=f"What is {i}?") for i in numbers]
     few = questions[: lease.n(LOOP_QUESTIONS, 2)]
     options: Any = SimpleNamespace(precision="auto", max_tokens=ReadingOptions.max_tokens)
     ours = Ours.open(folder, options)

@@ -604,8 +604,8 @@ class TrainConfig(Checked):
         basic(
             "Passes over the training data.",
             paper=100,
-            unset="as many as make 600 steps for a hidden size of 384, 1,200 for 768, in proportion, and at least 4 "
-            "readings of each example",
+            unset="as many as make 600 steps, above a hidden size of 384 in proportion (1,200 for 768), and at least "
+            "4 readings of each example",
         ),
     ] = 10
     max_steps: Annotated[Count | None, advanced("Stop after at most this many optimizer steps.")] = None

@@ -40,7 +40,7 @@ GPUS = 8
 WATTS_PER_GPU = 1505 / GPUS
 """Power of a busy GPU in watts, with its share of the machine: the paper's 1505 W over its GPUs."""
 GPU_MACHINE = 5.92, 19.84
-"""Dollars per hour, lowest and highest offer, for this machine."""
+"""Dollars per hour, lowest and highest offer, for the machine with these GPUs."""
 
 
 @dataclass(frozen=True)

@@ -231,9 +231,8 @@ class Training:
                 stop.synchronize(self._machine.largest)
                 is_last = step.number == self.n_steps or record.stopped
                 is_due = step.number % self._plan.run.checkpoint_steps == 0
-                if ended and not is_last:
-                    is_due |= bool(self._machine.largest(time.monotonic() - saved > _SECONDS_BETWEEN_EPOCHS_SAVED))
-                if stop.is_requested or is_last or is_due:
+                is_old = ended and self._machine.largest(time.monotonic() - saved > _SECONDS_BETWEEN_EPOCHS_SAVED)
+                if stop.is_requested or is_last or is_due or is_old:
                     self.save(state, asdict(record))
                     saved = time.monotonic()
                 stop.raise_if_requested()
