@@ -9,6 +9,7 @@ from typing import Any
 from draws import draw_lines
 
 from gain.peers import Adapted, missing, with_rows_of
+from gain.vectors import VARIANTS
 from greenadapt.checkpoints.provenance import model_input
 from greenadapt.checkpoints.source import find_model
 from greenadapt.config import AlignConfig, ExpandConfig, PretrainConfig, TextOptions, TrainConfig, W2VConfig
@@ -57,6 +58,7 @@ class Arm:
 # Masked language modelling in one pass over a part of the text.
 _PRETRAINING: Options = {"epochs": 1, "learning_rate": 2e-4, "heldout": 0.0, "precision": "bfloat16"}
 # What adapt and finetune do without options.
+_BASE_VIEW: Options = {"mix": "base", "pool": "base"}
 _WITHOUT_OPTIONS = Arm({"rows": "form"}, vectors=None, training={"mix": "both"})
 
 ARMS: dict[str, Arm] = {
@@ -83,6 +85,11 @@ ARMS: dict[str, Arm] = {
     "pretrain10": Arm(pretraining={**_PRETRAINING, "words": 1_000_000, "head_steps": 100}),
     "omp": Arm({"rows": "map"}, peer="omp"),
     "focus": Arm({"rows": "map"}, peer="focus"),
+    # In one pass: the words' vectors beside the states, no added word.
+    **{name: Arm({"rows": "form"}, vectors=None, training=_BASE_VIEW, trial=name) for name in VARIANTS},
+    "both-mid": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}, trial="mid"),
+    "both-late": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}, trial="late"),
+    "both-midlate": Arm({"rows": "form"}, vectors=None, training={"mix": "both"}, trial="midlate"),
 }
 """Name → arm."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -10,6 +11,7 @@ import torch
 from torch.nn.utils.parametrize import register_parametrization, remove_parametrizations
 
 from gain.dropout import dropout
+from gain.vectors import VARIANTS, stacked
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.training.finetune import FinetuneRun, SingleTask
 
@@ -96,5 +98,8 @@ def moving() -> Iterator[None]:
         yield
 
 
-TRIALS: dict[str, Callable[[], Any]] = {"": nullcontext, "slash": slash, "moving": moving, "dropout": dropout}
+TRIALS: dict[str, Callable[[], Any]] = {
+    "": nullcontext, "slash": slash, "moving": moving, "dropout": dropout,
+    **{name: partial(stacked, name) for name in VARIANTS},
+}  # fmt: skip
 """Name → context manager."""
