@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 SOURCES := $(shell find greenadapt corpora examples -type f ! -name '*.pyc') pyproject.toml README.md LICENSE
 
-.PHONY: help demo check test torture lint format docs dist bench audit clean
+.PHONY: help demo check test lint format docs dist bench audit clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,10 +29,6 @@ check: lint ## lint, types and unit tests: what to run before a commit (a minute
 test: .venv/installed ## lint, types and every test (some minutes)
 	$(MAKE) -j 2 lint .venv/compiled
 	$(PYTEST)
-
-torture: .venv/installed ## kills, full disks, hostile files, load: make torture BUDGET=minutes (again: goes on; in build/torture)
-	@test -n "$(BUDGET)" || { echo "make torture needs BUDGET=MINUTES" >&2; exit 2; }
-	OMP_NUM_THREADS=1 $(BIN)/python torture --budget $(BUDGET) --work build/torture
 
 lint: .venv/installed ## lint, formatting and types
 	$(BIN)/ruff check .
@@ -63,11 +59,10 @@ bench: .venv/installed ## each task beside other programs, in turns: make bench 
 	@test -n "$(DATA)" || { echo "make bench needs DATA=FILE, a text corpus with one document per line" >&2; exit 2; }
 	$(BIN)/python benchmarks/peers.py $(DATA) --work build/peers
 
-audit: .venv/installed ## licences, known vulnerabilities (needs the network), and all parts in build/sbom.json
-	$(BIN)/python torture/supply.py licences hashes
+audit: .venv/installed ## known vulnerabilities (needs the network), and all parts in build/sbom.json
 	test -d build/audit || { $(PYTHON) -m venv build/audit && build/audit/bin/pip install -q pip-audit cyclonedx-bom; }
 	build/audit/bin/cyclonedx-py environment $(BIN)/python --output-reproducible -o build/sbom.json
-	$(BIN)/python torture/supply.py vulnerabilities
+	build/audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip
 
 clean: ## remove .venv and everything that was built
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

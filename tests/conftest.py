@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.support.hub import Hub
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT))  # of torture; last, since the installed greenadapt is what is tested
+sys.path.append(str(ROOT))  # of benchmarks and experiments; last, since the installed greenadapt is what is tested
 Run = Callable[..., Result]
 
 # A busy machine is no failure; fewer examples than usual, so that the suite stays short.

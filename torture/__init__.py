@@ -1,1 +1,0 @@
-"""Tries to break greenadapt: faults, hostile input, load. See ``__main__``."""
