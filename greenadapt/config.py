@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Interval, Le
 
 from greenadapt.errors import UsageError
-from greenadapt.fields import Checked, Option, option_fields, parse_bytes, parse_duration, parse_numbers
+from greenadapt.fields import Checked, Option, option_fields, parse_bytes, parse_duration, parse_names, parse_numbers
 
 AlignMethod = Literal["lstsq", "procrustes", "ridge", "identity", "random"]
 RowRecipe = Literal["map", "norm", "pieces", "form"]
@@ -459,7 +459,7 @@ _FIELDS_OF_A_TASK: dict[TaskName, tuple[str, ...]] = {
         *("text_fields", "label_field", "label_kind", "label_range", "table"),
         *("head_layers", "head_dropout"),
     ),
-    "ner": ("chunk", "gold_chunks", "x_class", "decoding"),
+    "ner": ("chunk", "gold_chunks", "x_class", "decoding", "columns"),
     "qa": ("negatives", "stride", "max_question", "max_answer_pieces"),
 }
 """The fields of ``TaskConfig`` that only this task reads."""
@@ -513,6 +513,15 @@ class TaskConfig(Checked):
             unset="viterbi",
         ),
     ] = "argmax"
+    columns: Annotated[
+        tuple[str, ...],
+        Option(
+            "Names of the columns of CoNLL files, such as _,word,tag,_: which is the word, and which the tag.",
+            panel=Panel.NER,
+            parse=parse_names,
+            unset="as the files show",
+        ),
+    ] = ()
     negatives: Annotated[
         Annotated[int, Ge(0)],
         advanced("Windows without the answer to train on per question, in addition to all windows with it."),
@@ -543,6 +552,11 @@ class TaskConfig(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(len(self.text_fields) in (1, 2), f"--text-field is given {len(self.text_fields)} times, need 1 or 2")
+        n_words, n_tags = self.columns.count("word"), self.columns.count("tag")
+        check(
+            not self.columns or (n_words == 1 and n_tags <= 1),
+            f"--columns is {','.join(self.columns)}, must have word once and tag at most once, such as _,word,tag",
+        )
         if self.label_range is not None:
             low, high = self.label_range
             check(low < high, f"label-range is {low} to {high}: need low < high")
@@ -556,7 +570,9 @@ class TaskConfig(Checked):
 
     def settings(self) -> dict[str, Any]:
         """All fields, see ``_settings``."""
-        return _settings(self, "head_layers", "head_dropout", "decoding", "stride", "max_question", "max_answer_pieces")
+        return _settings(
+            self, "head_layers", "head_dropout", "decoding", "columns", "stride", "max_question", "max_answer_pieces"
+        )
 
 
 CHOSEN_FOR_ENTITIES: dict[str, Any] = {"chunk": None, "decoding": "viterbi"}

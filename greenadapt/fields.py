@@ -252,6 +252,11 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
         raise UsageError(f"{option} is {text!r}, must be numbers such as 6,12") from None
 
 
+def parse_names(text: str, option: str) -> tuple[str, ...]:
+    """``word,tag`` → ("word", "tag")."""
+    return tuple(part.strip() for part in text.split(","))
+
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _MAX_CHARACTERS = 60  # of a value in a message

@@ -63,6 +63,7 @@ def test_the_defaults_are_gensims() -> None:
         (lambda: TaskConfig(negatives=9), "^--negatives belongs to --task qa, this is ner$"),
         (lambda: TaskConfig(text_fields=("body",)), "^--text-field belongs to --task classification, this is ner$"),
         (lambda: TaskConfig("qa", label_field="class"), "^--label-field belongs to --task classification, this is qa$"),
+        (lambda: TaskConfig("qa", columns=("word", "tag")), "^--columns belongs to --task ner, this is qa$"),
         (lambda: TaskConfig("qa", label_kind="classes"), "^--labels belongs to --task classification, this is qa$"),
         (lambda: TaskConfig("qa", chunk=3), "^--chunk belongs to --task ner, this is qa$"),
         (lambda: TaskConfig("classification", gold_chunks=True), "^--gold-chunks belongs to --task ner, this is class"),

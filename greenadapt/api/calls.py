@@ -204,6 +204,7 @@ def finetune(
     gold_chunks: bool = False,
     x_class: bool = False,
     decoding: Decoding | None = None,
+    columns: str | Sequence[str] = (),
     negatives: int = 2,
     stride: int | None = None,
     max_question: int | None = None,

@@ -125,9 +125,9 @@ class TaskModel(ModelFolder):
             progress: Whether to show a bar, or where to.
 
         Returns:
-            A dictionary for one text or record, else a list of them: NER has ``entities``, classification ``label``,
-            ``score`` and ``probabilities`` or ``value``, question answering ``answer``, ``start``, ``end``, ``score``;
-            of several tasks ``tasks`` has those of each by name.
+            A dictionary for one text or record, else a list of them: NER has ``text`` and ``entities``,
+            classification ``label``, ``score`` and ``probabilities`` or ``value``, question answering ``answer``,
+            ``start``, ``end``, ``score``; of several tasks ``tasks`` has those of each by name.
 
         Raises:
             InputError: If a record lacks what the task reads.

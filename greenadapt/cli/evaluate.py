@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from greenadapt.cli import app
 from greenadapt.cli import options as o
 from greenadapt.cli.options import Pick, basic, examples, option
-from greenadapt.config import ReadingOptions
+from greenadapt.config import ReadingOptions, TaskConfig
 
 if TYPE_CHECKING:
     from greenadapt.stages.evaluate import Evaluated
@@ -53,6 +53,7 @@ def evaluate(
     seed: Seed = None,
     text_field: TextField = None,
     label_field: LabelField = None,
+    files: Annotated[TaskConfig, Pick("columns")],
     options: Annotated[ReadingOptions, Pick(without=("seed", "max_length"))],
     predictions: PredictionsFile = None,
     logits: LogitsFile = None,
@@ -70,7 +71,7 @@ def evaluate(
     from greenadapt.storage.outputs import check_files
 
     check_files(predictions, logits)
-    settings = {"text_fields": tuple(text_field or ()), "label_field": label_field}
+    settings = {"text_fields": tuple(text_field or ()), "label_field": label_field, "columns": files.columns}
     fields = {name: value for name, value in settings.items() if value}
     reading = replace(options, seed=seed)
     request = EvaluateRequest(model, tuple(test), task, reading, fields, keep_logits=logits is not None)

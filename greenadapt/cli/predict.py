@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from greenadapt.cli import app
 from greenadapt.cli.options import Pick, basic, examples, option
-from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions
+from greenadapt.config import EnsembleRule, ReadingOptions, SessionOptions, TaskConfig
 from greenadapt.errors import InputError, UsageError, harmless, harmless_json
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ Format = Annotated[
     Literal["text", "jsonl", "conll", "squad"] | None,
     basic(
         "--format",
-        "Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in the first column, one "
-        "sentence per entry [default: by its name: jsonl for .jsonl, .json and .ndjson, but squad for question "
+        "Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in columns, one sentence per "
+        "entry [default: by its name: jsonl for .jsonl, .json and .ndjson, but squad for question "
         "answering on .json; conll for NER on .conll, .bio, .iob and .iob2; else text].",
     ),
 ]
@@ -70,6 +70,7 @@ def predict(
     ensemble: Ensemble = None,
     source: Input = "-",
     format: Format = None,  # noqa: A002  (the option's name)
+    files: Annotated[TaskConfig, Pick("columns")],
     reading: Annotated[ReadingOptions, Pick(without=("max_length",))],
     options: Annotated[SessionOptions, Pick("cluster", "cores_each", "gpus_each")],
     bio: Bio = False,
@@ -101,7 +102,7 @@ def predict(
     from greenadapt.inference.predictor import PredictionRequest, Predictor
 
     names = () if task is None else tuple(name.strip() for name in task.split(","))
-    request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, glue)
+    request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, files.columns, glue)
     predictor, progress = Predictor(request), make_progress(is_read=False)
     spread = Spread.of(options.cluster, options.cores_each, options.gpus_each)
     style = _Style(bio, tags, glue, {name: kind.name for name, kind in predictor.tasks.items()})

@@ -71,17 +71,24 @@ class Entry:
     """Whether a pipe or a terminal had nothing more when the entry was read."""
 
 
-def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress: Progress) -> Iterator[Entry]:
+def read_entries(
+    reader: Reader, source: str, kind: EntryFormat | None, progress: Progress, columns: tuple[str, ...] = ()
+) -> Iterator[Entry]:
     """The entries of ``source`` (a file, compressed or not, or ``-`` for standard input), lazily.
 
     ``kind=None`` takes JSON lines, or a JSON array, where the name ends in .jsonl, .json or .ndjson (SQuAD's JSON for
     question answering on a .json), CoNLL columns for NER on a .conll, .bio, .iob or .iob2, and else text. Every line of
-    text is an entry, also an empty one; empty lines between JSON objects or sentences are none. Of CoNLL columns the
-    first is the words, which are kept as they are, the others are not read. Raises ``InputError`` with line and column
-    where a line is not a JSON object, has an empty word or lacks what ``reader`` needs, and ``UsageError`` for a table,
-    for CoNLL columns where the model is not for NER, and for SQuAD's JSON on standard input.
+    text is an entry, also an empty one; empty lines between JSON objects or sentences are none. Of CoNLL columns only
+    the words are read, see ``conll_sentences``; ``columns`` names the columns, by default as in training. Raises
+    ``InputError`` with line and column where a line is not a JSON object, has an empty word or lacks what ``reader``
+    needs, and ``UsageError`` for a table, for CoNLL columns where the model is not for NER, and for SQuAD's JSON on
+    standard input.
     """
     kind = kind or _kind_of(source, reader.name)
+    if columns and kind != "conll":
+        raise UsageError(
+            f"--columns is for CoNLL columns, this is read as {kind}", "leave it out, or add --format conll"
+        )
     if kind == "squad":
         if reader.name != "qa":
             raise UsageError(f"--format squad is for question answering, the model is for {reader.name}")
@@ -96,7 +103,12 @@ def read_entries(reader: Reader, source: str, kind: EntryFormat | None, progress
     note_terminal(source, progress)
     with open_input(source) as (stream, name):
         arriving = ArrivingLines.of(stream)
-        for entry in _entries(reader, decoder.lines(arriving or stream, name), kind, name, decoder):
+        lines = decoder.lines(arriving or stream, name)
+        if kind == "conll":
+            entries = _sentences(reader, lines, name, columns or getattr(reader, "columns", ()), progress)
+        else:
+            entries = _entries(reader, lines, kind, name, decoder)
+        for entry in entries:
             is_last_yet = arriving is not None and arriving.would_wait(for_paragraph=kind == "conll")
             yield replace(entry, is_last_yet=True) if is_last_yet else entry
     decoder.warn_replaced(name, progress)
@@ -108,15 +120,23 @@ def _entries(reader: Reader, lines: Lines, kind: EntryFormat, name: str, decoder
         for number, line in lines:
             where = f"{name}:{number}"
             yield Entry(number, None, reader.example(line.rstrip("\r\n"), where), len(line), where)
-    elif kind == "conll":
-        for rows in conll_sentences(lines, name):
-            words, where = [row.columns[0] for row in rows], f"{name}:{rows[0].line}"
-            example = reader.example({"tokens": words}, where)
-            yield Entry(rows[0].line, None, example, sum(map(len, words)), where)
     else:
         for row in json_rows(lines, name, decoder):
             example = reader.example(row.fields, row.where)
             yield Entry(row.line, row.fields.get("id"), example, row.size, row.where)
+
+
+def _sentences(
+    reader: Reader, lines: Lines, name: str, columns: tuple[str, ...], progress: Progress
+) -> Iterator[Entry]:
+    """The sentences of CoNLL columns, each as soon as the line after it is read."""
+    is_first = True
+    for layout, rows in conll_sentences(lines, name, columns):
+        if is_first and (note := layout.described()):
+            progress.note(f"{name}: {note}")
+        is_first = False
+        words, where = [row.columns[layout.word] for row in rows], f"{name}:{rows[0].line}"
+        yield Entry(rows[0].line, None, reader.example({"tokens": words}, where), sum(map(len, words)), where)
 
 
 def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:

@@ -43,6 +43,8 @@ class PredictionRequest:
     """The average of several models; ``None`` is ``logits``."""
     tasks: tuple[str, ...] = ()
     """Names of tasks of a multitask model; empty for the only task of a model."""
+    columns: tuple[str, ...] = ()
+    """See ``read_entries``."""
     glue: bool = False
     """Whether ``source`` is a test table as GLUE publishes it, whatever ``format`` is."""
 
@@ -65,6 +67,8 @@ class PredictionRequest:
             )
         if self.glue and len(self.tasks) > 1:
             raise UsageError(f"--glue writes one task's file, --task has {len(self.tasks)}", "name one task")
+        if self.glue and self.columns:
+            raise UsageError("--glue reads a table, --columns names those of CoNLL", "leave out one of them")
         if self.glue and self.format is not None:
             raise UsageError(f"--glue reads a table, --format is {self.format}", "leave out --glue or --format")
 
@@ -91,7 +95,12 @@ class EntryPrediction:
 
 
 def _shown(result: Json, example: Any, tags: bool) -> Json:
-    """A task's result: with its tags and their words, or without tags and without the id, which a row has once."""
+    """A task's result: with its tags and their words, or without tags and without the id, which a row has once.
+
+    Entities come with their text, so that they can be corrected, and learnt from.
+    """
+    if "tags" in result:
+        result = {"text": example.text, **result}
     if "tags" in result and tags:
         return {**result, "words": example.words}
     return {name: value for name, value in result.items() if name not in ("id", "tags")}
@@ -224,7 +233,7 @@ class Predictor:
         if self._request.glue:
             [task] = self.tasks.values()
             return read_glue_entries(task, source, progress)
-        entries = read_entries(self._reader, source, kind, progress)
+        entries = read_entries(self._reader, source, kind, progress, self._request.columns)
         return map(self._shared, entries) if len(self.tasks) > 1 else entries
 
     def _shared(self, entry: Entry) -> Entry:

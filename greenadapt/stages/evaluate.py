@@ -38,7 +38,7 @@ class EvaluateRequest:
     reading: ReadingOptions = field(default_factory=ReadingOptions)
     """Without a ``seed`` every seed of the folder is scored."""
     fields: Json = field(default_factory=dict)
-    """``text_fields`` and ``label_field`` of classification, if their names differ from those in training."""
+    """``text_fields`` and ``label_field`` of classification and ``columns`` of NER, if they differ from training."""
     keep_logits: bool = False
 
     def __post_init__(self) -> None:
@@ -119,11 +119,16 @@ def _folders(request: EvaluateRequest) -> dict[int | None, TaskFolder]:
 def _with_fields(folder: TaskFolder, fields: Json) -> TaskFolder:
     if not fields:
         return folder
+    if folder.task.name != "ner" and "columns" in fields:
+        raise UsageError(f"--columns is for NER, the model is for {folder.task.name}", "leave it out")
     if not isinstance(folder.task, ClassificationTask):
-        raise UsageError(
-            f"--text-field and --label-field are for classification, the model is for {folder.task.name}",
-            "leave them out",
-        )
+        if fields.keys() != {"columns"}:
+            raise UsageError(
+                f"--text-field and --label-field are for classification, the model is for {folder.task.name}",
+                "leave them out",
+            )
+        tagging: Any = folder.task
+        return replace(folder, task=replace(tagging, **fields))
     n_fields, n_expected = len(fields.get("text_fields", folder.task.text_fields)), len(folder.task.text_fields)
     if n_fields != n_expected:
         raise UsageError(

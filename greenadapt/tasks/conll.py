@@ -3,19 +3,22 @@
 import re
 import string
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, chain, dropwhile, islice
 from typing import Any, Literal
 
 import numpy as np
 
 from greenadapt.corpus.opening import open_binary
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError
+from greenadapt.errors import InputError, counted
+from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, IntArray, offsets_of
+from greenadapt.storage.files import Json
 
 UNTYPED = "entity"
 """The type of entities in data whose tags are a bare ``B`` and ``I``."""
@@ -241,23 +244,19 @@ def cut(
     return chunks
 
 
-_NEED_TAG = "need O, or B-, I-, E-, S-, L- or U- and a type"
-_TAG_FIELDS = ("tags", "ner_tags")
+_NEED_TAG = "need O, or B-, I-, E-, S-, L- or U- and a type; or in the whole file types without prefixes, and O"
+_NAME_COLUMNS = "name the columns, such as --columns _,word,tag"
+_ONE_LINE = "a line is a word, a tab or spaces (no commas), and a tag; empty lines separate sentences"
+_TAG_FIELDS, _WORD_FIELDS = ("tags", "ner_tags"), ("tokens", "words")
+_SPAN_FIELDS = ("entities", "spans", "labels", "label")
 _BLANKS = " \t\r\n"
 """White space that is stripped from the end of a line; other white space may end a word."""
-
-
-def read_conll(path: str, decoder: Decoder) -> Iterator[Sentence]:
-    """Read the sentences of a file with a word per line: the word, columns separated by tabs or spaces, and the tag
-    last.
-
-    Empty lines separate sentences; ``-DOCSTART-`` lines are skipped. Raises ``InputError`` with line and column,
-    ``MissingError`` if there is no such file.
-    """
-    with open_binary(path) as stream:
-        for rows in conll_sentences(decoder.lines(stream, path), path):
-            tags = [_tag(row, path) for row in rows]
-            yield Sentence(tuple(row.columns[0] for row in rows), tuple(iob2(tags)))
+_MARKER = re.compile(r"###MEDLINE:\d+|# id \S+ domain=\S+")
+"""Lines of JNLPBA and MultiCoNER that begin an abstract and a sentence."""
+_RANGE = re.compile(r"\d+[-.]\d+")
+"""Ids of CoNLL-U that are no words: ``1-2``, the token that words 1 and 2 make, and ``1.1``, an empty node."""
+_MISC = re.compile(r"(?:^|\|)(?:NER|ner|NE|name)=([^|]*)")
+_IOB_LIKE = re.compile(r"[BbIi][-_:.].*|.*[-_:.][BbIi]")
 
 
 @dataclass(frozen=True)
@@ -267,23 +266,142 @@ class ConllRow:
     line: int
     """From 1."""
     columns: list[str]
-    """At least one column; the first is the word, which is not empty."""
+    """At least one column."""
 
 
-def conll_sentences(lines: Iterable[tuple[int, str]], path: str) -> Iterator[list[ConllRow]]:
-    """The lines of each sentence in the format of ``read_conll``, with or without a tag.
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a CoNLL file are read; columns count from 0."""
 
-    Raises ``InputError`` with the line of an empty word.
+    n: int
+    """The number of columns."""
+    word: int
+    tag: int | None
+    """The column of the tags; ``None``: none is known."""
+    line: int | None
+    """The line that ``n`` is taken from; ``None``: the user named the columns."""
+    begin: int | None = None
+    """The number of a sentence's first word, if the first column counts the words."""
+
+    @classmethod
+    def named(cls, names: Sequence[str]) -> "Layout":
+        """The layout of columns with these names, one of which is ``word``."""
+        return cls(len(names), names.index("word"), names.index("tag") if "tag" in names else None, None)
+
+    @classmethod
+    def of(cls, blocks: Sequence[list[ConllRow]], path: str, *, is_whole: bool) -> "Layout | None":
+        """The layout of a file that begins with ``blocks``; ``None``: they do not tell it, unless ``is_whole``.
+
+        Raises ``InputError`` where the first column has no words, and does not count them either.
+        """
+        sentences = [body for rows in blocks if (body := [*dropwhile(_begins_with_hash, rows)])]
+        sentences = sentences or ([*blocks] if is_whole else [])
+        if not sentences:
+            return None
+        last, n = sentences[-1], len(sentences[0][0].columns)
+        tag = n - 1 if n > 1 and all(is_tag(row.columns[-1].rstrip()) for row in last) else None
+        numbers = [[i for i in map(_first, rows) if n != 10 or not _RANGE.fullmatch(i)] for rows in sentences]
+        begin = int(numbers[0] == [] or numbers[0][0] != "0")
+        counts = n > (1 if tag is None else 2) and all(
+            ids == [*map(str, range(begin, begin + len(ids)))] for ids in numbers
+        )
+        if counts and len(numbers[-1]) == 1 and not is_whole:
+            return None  # a word may be the number 1
+        if not counts and n > 1 and len(last) > 1:
+            firsts = [*map(_first, last)]
+            is_same = n > 2 and (len({*firsts}) == 1 or all(map(str.isdigit, firsts)))
+            if is_same or all(map(is_tag, firsts)):
+                raise InputError(
+                    f"{path}, line {last[0].line}: column 1 seems to have no words, in this sentence "
+                    f"{', '.join(firsts[:5])}",
+                    _NAME_COLUMNS,
+                )
+        return cls(n, int(counts), tag, sentences[0][0].line, begin if counts else None)
+
+    def words(self, rows: Iterable[ConllRow], path: str) -> list[ConllRow]:
+        """The rows of a sentence that are words; raises ``InputError`` for one with other columns."""
+        words: list[ConllRow] = []
+        for row in rows:
+            is_part = self.n == 10 and self.word > 0 and _RANGE.fullmatch(row.columns[0])
+            if not is_part and (words or not _begins_with_hash(row) or self._may_be_word(row)):
+                self._check(row, len(words), path)
+                words.append(row)
+        return words
+
+    def _may_be_word(self, row: ConllRow) -> bool:
+        """Whether a row that begins with # may be a word, and is not a comment."""
+        fits = len(row.columns) == self.n and self.begin is None and not _MARKER.fullmatch(" ".join(row.columns))
+        return fits and (self.tag is None or is_tag(row.columns[self.tag].rstrip()))
+
+    def _check(self, row: ConllRow, n_before: int, path: str) -> None:
+        n, where = len(row.columns), f"{path}, line {row.line}"
+        if "" in row.columns[self.word : self.word + 1]:
+            raise InputError(f"{where}: the word is empty", "write a word before the tab")
+        if self.line is None and not max(self.word, self.tag or 0) < n <= self.n:
+            raise InputError(
+                f"{where}: {counted(n, 'column')}, --columns names {self.n}", "name all columns of the file"
+            )
+        if self.line is not None and n != self.n:
+            raise InputError(
+                f"{where}: {counted(n, 'column')}, line {self.line} has {self.n}",
+                "separate them by tabs, or correct the line" if n > self.n else _ONE_LINE,
+            )
+        if self.begin is not None and row.columns[0] != str(number := self.begin + n_before):
+            raise InputError(
+                f"{where}: column 1 counted the words before, here it is {row.columns[0]!r}, not {number}",
+                _NAME_COLUMNS,
+            )
+
+    def described(self, tag: int | None = None) -> str:
+        """The columns that are read, in words; empty if there is no other choice."""
+        if self.line is None or (self.n < 3 and not self.word):
+            return ""
+        tags = "" if tag is None else f" and column {tag + 1} as the tag"
+        return f"read column {self.word + 1} of {self.n} as the word{tags}; --columns names others"
+
+
+def _first(row: ConllRow) -> str:
+    return row.columns[0]
+
+
+def _begins_with_hash(row: ConllRow) -> bool:
+    return row.columns[0].startswith("#")
+
+
+def conll_sentences(
+    lines: Iterable[tuple[int, str]], path: str, columns: Sequence[str] = ()
+) -> Iterator[tuple[Layout, list[ConllRow]]]:
+    """The words of each sentence of a file with a word per line and, in columns separated by tabs or spaces, what is
+    known of it; and which columns are read.
+
+    Empty lines and ``-DOCSTART-`` separate sentences. Lines with # before a sentence that cannot be a word of it are
+    comments. ``columns`` are the names of the columns, among them ``word`` and perhaps ``tag``; without them the word
+    is the first column, or the second where the first counts the words of each sentence. Raises ``InputError`` with
+    the line of an empty word or of another number of columns, and for CoNLL-2012.
     """
+    layout = Layout.named(columns) if columns else None
+    held: list[list[ConllRow]] = []
+    for block in chain(_blocks(lines), [[]]):
+        if block and not columns and block[0].columns[:2] == ["#begin", "document"]:
+            raise InputError(
+                f"{path}, line {block[0].line}: this is CoNLL-2012 (OntoNotes), whose entities are in brackets",
+                "convert it to lines of a word, a tab and a tag such as B-PERSON",
+            )
+        held += [block] if block else []
+        layout = layout or Layout.of(held, path, is_whole=not block)
+        if layout is not None:
+            yield from ((layout, words) for rows in held if (words := layout.words(rows, path)))
+            held = []
+
+
+def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[list[ConllRow]]:
+    """The rows between lines that are empty or begin a document."""
     rows: list[ConllRow] = []
     for number, text in lines:
         line = text.rstrip(_BLANKS) if text.strip() else ""
-        # If a line has a tab, spaces are part of words.
-        columns = line.split("\t") if "\t" in line else [column for column in line.split(" ") if column]
-        if line and columns[0] != "-DOCSTART-":
-            if not columns[0]:
-                raise InputError(f"{path}, line {number}: the word is empty", "write a word before the tab")
-            rows.append(ConllRow(number, columns))
+        if line and not line.startswith("-DOCSTART-"):
+            # If a line has a tab, spaces are part of words.
+            rows.append(ConllRow(number, line.split("\t") if "\t" in line else [*filter(None, line.split(" "))]))
         elif rows:
             yield rows
             rows = []
@@ -291,45 +409,225 @@ def conll_sentences(lines: Iterable[tuple[int, str]], path: str) -> Iterator[lis
         yield rows
 
 
-def _tag(row: ConllRow, path: str) -> str:
-    """The tag of a line; raises ``InputError`` if it has none."""
-    tag = row.columns[-1].rstrip()
-    if len(row.columns) < 2:
-        raise InputError(
-            f"{path}, line {row.line}: one column, need a word and its tag",
-            "a line is a word, a tab or spaces, and a tag; empty lines separate sentences",
-        )
-    if not is_tag(tag):
-        raise InputError(f"{path}, line {row.line}, column {len(row.columns)}: {tag!r} is not a tag", _NEED_TAG)
-    return tag
+def read_conll(path: str, decoder: Decoder, progress: Progress, columns: Sequence[str] = ()) -> list[Sentence]:
+    """The tagged sentences of a file as ``conll_sentences`` reads it, in IOB2.
 
-
-def tagged_record(record: dict[str, Any], where: str) -> Sentence:
-    """The sentence of an object with ``tokens`` and ``tags`` (or ``ner_tags``); raises ``InputError`` with
-    ``where``.
+    Without ``columns`` the tag is the last column, in GermEval the outer one, in CoNLL-U ``NER=`` of column 10, or the
+    only column with tags; a note says which, if there are more than two. Raises ``InputError`` with line and column,
+    ``MissingError`` if there is no such file.
     """
+    with open_binary(path) as stream:
+        read = list(conll_sentences(decoder.lines(stream, path), path, columns))
+    if not read:
+        return []
+    layout, rows = read[0][0], [row for _, sentence in read for row in sentence]
+    column = layout.tag if columns else _tag_column(layout, rows, path)
+    if column is None:
+        raise InputError(f"{path}: --columns names no tag", "name it, such as --columns word,tag")
+    tags = [row.columns[column].rstrip() for row in rows]
+    if layout.n == 10 and column == 9 and any(map(_MISC.search, tags)):
+        tags = [match[1] if (match := _MISC.search(tag)) else "O" for tag in tags]
+        if others := sorted({tag for tag in tags if not is_tag(tag)}):
+            raise InputError(f"{path}, column 10: {others[0]!r} is not a tag", "need O, or B- or I- and a type")
+    remaining = iter(tags)
+    sentences = [
+        Sentence(tuple(row.columns[layout.word] for row in words), tuple(islice(remaining, len(words))))
+        for _, words in read
+    ]
+    tagged = in_iob2(sentences, lambda i, j: f"{path}, line {read[i][1][j].line}, column {column + 1}", path, progress)
+    if note := layout.described(column):
+        progress.note(f"{path}: {note}")
+    return tagged
+
+
+def _tag_column(layout: Layout, rows: Sequence[ConllRow], path: str) -> int:
+    if layout.n == layout.word + 1:
+        raise InputError(f"{path}, line {rows[0].line}: one column, need a word and its tag", _ONE_LINE)
+    last = layout.n - 1
+    columns = range(layout.word + 1, layout.n)
+    tagged = [i for i in columns if all(is_tag(row.columns[i].rstrip()) for row in rows)]
+    if layout.begin is not None and layout.n == 4 and tagged == [2, 3]:
+        return 2  # GermEval: the outer entities
+    if layout.begin is not None and layout.n == 10 and not tagged:
+        if not any(_MISC.search(row.columns[9]) for row in rows):
+            raise InputError(f"{path} seems to be CoNLL-U, without tags in column 10, such as NER=B-PER", _NAME_COLUMNS)
+        return last
+    if len(tagged) > 1 and last not in tagged and all(row.columns[last] != "O" for row in rows):
+        numbers = " and ".join(str(i + 1) for i in tagged)
+        raise InputError(f"{path}: columns {numbers} have tags, and the last column has none", _NAME_COLUMNS)
+    is_other = len(tagged) == 1 and all(row.columns[last] != "O" for row in rows)
+    return tagged[0] if is_other else last
+
+
+def in_iob2(
+    sentences: Sequence[Sentence], where: Callable[[int, int], str], source: str, progress: Progress
+) -> list[Sentence]:
+    """The sentences of a file with their tags in IOB2; all tags of the file decide which scheme they are in.
+
+    Tags without B and I are types without prefixes (IO), also ``E-mail``; of such a type neighbouring words are an
+    entity, as a note says. If all are S, or all U, they are single words of BIOES or BILOU. ``where(i, j)`` is the
+    place of word j of sentence i. Raises ``InputError`` with the place of what is no tag.
+    """
+    all_tags = {tag for sentence in sentences for tag in sentence.tags or ()}
+    types = sorted(all_tags - {"O"})
+    wrong = {tag for tag in types if not is_tag(tag)}
+    prefixes = {tag[0] for tag in types if tag not in wrong}
+    is_io = False
+    if types and prefixes.isdisjoint("BI"):
+        names = ", ".join(types[:20]) + (" …" if len(types) > 20 else "")
+        if not wrong and prefixes in ({"S"}, {"U"}):
+            progress.note(f"{source}: the tags are O and {names}: read as entities of a word each (BIOES, BILOU)")
+        elif not wrong or ("O" in all_tags and all(types) and not any(map(_IOB_LIKE.fullmatch, wrong))):
+            is_io = True
+            progress.note(
+                f"{source}: no tag begins with B- or I-, so that neighbouring words of a type are an entity; the types "
+                f"are {names}"
+            )
+    if wrong and not is_io:
+        i, j, tag = next(
+            (i, j, tag) for i, row in enumerate(sentences) for j, tag in enumerate(row.tags or ()) if tag in wrong
+        )
+        raise InputError(f"{where(i, j)}: {tag!r} is not a tag", _NEED_TAG)
+
+    def converted(tags: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(iob2(tag if tag == "O" or not is_io else f"I-{tag}" for tag in tags))
+
+    return [replace(sentence, tags=converted(sentence.tags or ())) for sentence in sentences]
+
+
+def tagged_record(
+    record: Json, where: str, split: Split = "punctuation", counts: Counter[str] | None = None
+) -> Sentence:
+    """The sentence of an object with ``tokens`` and ``tags`` (or ``ner_tags``), or with ``text`` and the characters of
+    its entities: those of doccano, Prodigy and Label Studio, and what ``predict`` writes.
+
+    Tags are in the scheme of the file. Text is split as ``split`` says; ``counts["widened"]`` counts the entities that
+    begin or end within a word. Raises ``InputError`` with ``where``, also for entities that overlap or are not in the
+    text.
+    """
+    counts = Counter() if counts is None else counts
+    field = next((name for name in _TAG_FIELDS if record.get(name) is not None), None)
+    if field is None and isinstance(record.get("text"), str):
+        if record.get("answer", "accept") != "accept":
+            raise InputError(f"{where}: answer is {record['answer']!r}", "give the accepted examples only")
+        if (spans := _spans(record, where)) is not None:
+            sentence = split_text(Decoder().without_surrogates(record["text"], where), split)
+            return Sentence(sentence.words, _tags_of(spans, sentence, where, counts))
     words = tokens_of(record, where)
-    field = next((name for name in _TAG_FIELDS if name in record), None)
     if field is None:
         raise InputError(
-            f"{where} has no tags", 'give an object such as {"tokens": ["a", "rash"], "tags": ["O", "B-X"]}'
+            f"{where} has no tags",
+            'give an object such as {"tokens": ["a", "rash"], "tags": ["O", "B-X"]} or '
+            '{"text": "a rash", "label": [[2, 6, "X"]]}',
         )
-    tags = record[field]
+    tags = _checked_tags(record[field], field, len(words), where)
+    text, spans = record.get("text"), _spans(record, where) if "words" in record else None
+    if spans is not None and isinstance(text, str):  # as predict --tags writes
+        of_entities = _tags_of(spans, _placed(words, text, where), where, counts)
+        if tags != of_entities:
+            raise InputError(
+                f"{where}: tags and entities differ ({' '.join(tags)}; {' '.join(of_entities)})",
+                "leave out one of them",
+            )
+    return Sentence(words, tags)
+
+
+def _checked_tags(tags: Any, field: str, n_words: int, where: str) -> tuple[str, ...]:
     if not isinstance(tags, list):
         raise InputError(f"{where}: {field} is not a list of strings", _NEED_TAG)
-    if len(tags) != len(words):
-        raise InputError(f"{where}: {len(words)} tokens and {len(tags)} {field}", "give each token one tag")
+    if len(tags) != n_words:
+        raise InputError(f"{where}: {n_words} tokens and {len(tags)} {field}", "give each token one tag")
     for position, tag in enumerate(tags, start=1):
         if isinstance(tag, int):
             raise InputError(f"{where}: tag {position} is the number {tag}, which has no name", _NEED_TAG)
-        if not isinstance(tag, str) or not is_tag(tag):
-            raise InputError(f"{where}: {tag!r} (tag {position}) is not a tag", _NEED_TAG)
-    return Sentence(words, tuple(iob2(tags)))
+        if not isinstance(tag, str):
+            raise InputError(f"{where}, tag {position}: {tag!r} is not a tag", _NEED_TAG)
+    return tuple(tags)
 
 
-def tokens_of(record: dict[str, Any], where: str) -> tuple[str, ...]:
-    """The strings of ``tokens``; raises ``InputError`` with ``where`` for anything else."""
-    tokens = record.get("tokens")
+@dataclass(frozen=True)
+class _Span:
+    """An entity as characters ``start`` to ``end`` (exclusive) of a text."""
+
+    start: int
+    end: int
+    type: str
+    text: str | None
+    """The text that it should have, if known."""
+
+
+def _spans(record: Json, where: str) -> list[_Span] | None:
+    """The entities of a record without repetitions; ``None``: it has no list of them."""
+    fields = [name for name in _SPAN_FIELDS if isinstance(record.get(name), list)]
+    if len(filled := [name for name in fields if record[name]]) > 1:
+        raise InputError(f"{where} has entities in {' and in '.join(filled)}", "leave out all but one")
+    if not fields:
+        return None
+    items = record[(filled or fields)[0]]
+    return [*dict.fromkeys(_span(item, f"{where}, entity {i}") for i, item in enumerate(items, start=1))]
+
+
+def _span(item: Any, where: str) -> _Span:
+    if isinstance(item, dict):
+        names = (("start", "start_offset"), ("end", "end_offset"), ("type", "label", "labels"))
+        start, end, kind = (next((item[name] for name in same if name in item), None) for same in names)
+        text = item.get("text")
+    else:
+        start, end, kind = item if isinstance(item, list) and len(item) == 3 else (None, None, None)
+        text = None
+    [kind] = kind if isinstance(kind, list) and len(kind) == 1 else [kind]
+    if type(start) is not int or type(end) is not int or not isinstance(kind, str) or not kind:
+        raise InputError(
+            f"{where} has no start, end and type", 'give [0, 4, "X"] or {"start": 0, "end": 4, "type": "X"}'
+        )
+    return _Span(start, end, kind, text if isinstance(text, str) else None)
+
+
+def _tags_of(spans: Sequence[_Span], sentence: Sentence, where: str, counts: Counter[str]) -> tuple[str, ...]:
+    """The IOB2 tags of the words that ``spans`` touch."""
+    text, places = sentence.text or "", sentence.spans or ()
+    begins, ends = [begin for begin, _ in places], [end for _, end in places]
+    tags, owners = ["O"] * len(places), dict[int, int]()
+    for number, span in enumerate(spans, start=1):
+        entity, stated = (
+            f"{where}: entity {number} ({span.type}, {span.start} to {span.end})",
+            text[span.start : span.end],
+        )
+        if not 0 <= span.start < span.end <= len(text):
+            raise InputError(f"{entity} is not in the text, which has {counted(len(text), 'character')}", "correct it")
+        if span.text is not None and span.text != stated:
+            raise InputError(
+                f"{entity} is {stated!r} there, and {span.text!r} by its own text", "correct one, or leave out its text"
+            )
+        first, last = bisect_right(ends, span.start), bisect_left(begins, span.end) - 1
+        if first > last:
+            raise InputError(f"{entity} has no word", "correct it")
+        counts["widened"] += text[begins[first] : ends[last]] != stated.strip()
+        for word in range(first, last + 1):
+            if word in owners:
+                raise InputError(
+                    f"{entity} shares the word {sentence.words[word]!r} with entity {owners[word]}",
+                    "entities cannot overlap: leave out one of them",
+                )
+            owners[word], tags[word] = number, f"{'B' if word == first else 'I'}-{span.type}"
+    return tuple(tags)
+
+
+def _placed(words: Sequence[str], text: str, where: str) -> Sentence:
+    """``words`` with their places in ``text``."""
+    spans, end = [], 0
+    for word in words:
+        begin = text.find(word, end)
+        if begin < 0:
+            raise InputError(f"{where}: the word {word!r} is not in the text", "correct it, or leave out the text")
+        end = begin + len(word)
+        spans.append((begin, end))
+    return Sentence(tuple(words), None, tuple(spans), text)
+
+
+def tokens_of(record: Json, where: str) -> tuple[str, ...]:
+    """The strings of ``tokens`` or ``words``; raises ``InputError`` with ``where`` for anything else."""
+    tokens = next((record[name] for name in _WORD_FIELDS if name in record), None)
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         problem = "has no tokens" if tokens is None else "has tokens that are not a list of strings"
         raise InputError(f"{where} {problem}", 'give an object such as {"tokens": ["a", "rash"]}')

@@ -23,6 +23,7 @@ from greenadapt.tasks.conll import (
     entity_counts,
     entity_f1,
     entity_scores,
+    in_iob2,
     iob2,
     joined,
     most_probable,
@@ -53,6 +54,8 @@ class NerTask:
     """Whether the labels of a sentence are its most probable ones in IOB2, or those of each word alone."""
     split: Split = "whitespace"
     """How raw text is split into words like those of the training data."""
+    columns: tuple[str, ...] = ()
+    """The names of the columns of CoNLL files, see ``conll_sentences``; empty: the files show them."""
 
     name = "ner"
     head = "TokenClassification"
@@ -63,11 +66,13 @@ class NerTask:
     def of_settings(cls, settings: Json) -> "NerTask":
         """The task with these settings; ignores unknown entries. Those of earlier versions lack the decoding."""
         options = {name: settings[name] for name in ("chunk", "gold_chunks", "x_class", "split")}
-        return cls(tuple(settings["labels"]), decoding=settings.get("decoding", "argmax"), **options)
+        columns = tuple(settings.get("columns", ()))
+        return cls(tuple(settings["labels"]), decoding=settings.get("decoding", "argmax"), columns=columns, **options)
 
     def settings(self) -> Json:
         """See ``Task``."""
-        return {"task": self.name, **asdict(self), "labels": list(self.labels)}
+        settings = {"task": self.name, **asdict(self), "labels": list(self.labels), "columns": list(self.columns)}
+        return settings if self.columns else {name: settings[name] for name in settings if name != "columns"}
 
     def head_config(self) -> Json:
         """``id2label`` and ``label2id``; with ``x_class`` the last label is ``X``, for pieces that do not begin a
@@ -78,16 +83,23 @@ class NerTask:
         return {**labels, "problem_type": None}
 
     def read(self, source: str, progress: Progress) -> list[Sentence]:
-        """The non-empty sentences of a CoNLL file, of JSON lines with ``tokens`` and ``tags``, or of a hub data set.
+        """The non-empty sentences of a CoNLL file (``read_conll``), or of JSON lines or a hub data set
+        (``tagged_record``), in IOB2.
 
         Raises ``InputError`` with line and column. After ``fit``, warns of entity types without a label, and raises
         ``InputError`` if none has one.
         """
-        decoder = Decoder()
+        decoder, counts = Decoder(), Counter[str]()
         if data_suffix(source) in JSON_SUFFIXES or is_hub_id(source):
-            sentences = [tagged_record(record, where) for where, record in records(source, progress)]
+            split = self.split if self.labels else "punctuation"
+            rows = [(where, tagged_record(record, where, split, counts)) for where, record in records(source, progress)]
+            tagged = [sentence for _, sentence in rows]
+            sentences = in_iob2(tagged, lambda i, j: f"{rows[i][0]}, tag {j + 1}", source, progress)
         else:
-            sentences = list(read_conll(source, decoder))
+            sentences = read_conll(source, decoder, progress, self.columns)
+        if n_widened := counts["widened"]:
+            places = counted(n_widened, "entity begins or ends", "entities begin or end")
+            progress.note(f"{source}: {places} within a word: taken as whole words")
         examples = [sentence for sentence in sentences if sentence.words]
         if n_empty := len(sentences) - len(examples):
             progress.note(f"{source}: left out {counted(n_empty, 'sentence')} without words")
@@ -121,7 +133,7 @@ class NerTask:
         """
         if isinstance(record, str):
             return split_text(record.rstrip("\r\n"), self.split)
-        if "tokens" in record:
+        if "tokens" in record or ("words" in record and "text" not in record):
             return joined(tokens_of(record, where))
         if not isinstance(text := record.get("text"), str):
             problem = f": field text is {json_kind(text)}, not text" if "text" in record else " has no text"

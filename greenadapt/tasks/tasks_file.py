@@ -82,8 +82,8 @@ class _Option:
     expected: str
     """The allowed values, in words."""
     fits: Callable[[Any], bool]
-    kind: TaskName | None = None
-    """The kind of task that has it; ``None``: every kind."""
+    kinds: tuple[TaskName, ...] = get_args(TaskName)
+    """The kinds of tasks that have it."""
     field: str = ""
     """The field, if its name is not that of the key."""
 
@@ -112,33 +112,34 @@ def _is_range(value: Any) -> bool:
 
 
 def _one_of(values: tuple[str, ...], kind: TaskName, field: str = "") -> _Option:
-    return _Option(f"one of {', '.join(values)}", lambda value: value in values, kind, field)
+    return _Option(f"one of {', '.join(values)}", lambda value: value in values, (kind,), field)
 
 
+_CLASSIFICATION: tuple[TaskName, ...] = ("classification",)
 _WHOLE_NUMBER, _TRUE_OR_FALSE = "a whole number", "true or false"
 _OPTIONS = {
     "text-field": _Option(
         "a string or a list of two",
         lambda value: _is_text(value) or (_are_texts(value) and len(value) == 2),
-        "classification",
+        _CLASSIFICATION,
         "text_fields",
     ),
-    "label-field": _Option("a string", _is_text, "classification"),
+    "label-field": _Option("a string", _is_text, _CLASSIFICATION),
     "labels": _one_of(get_args(LabelKind), "classification", "label_kind"),
-    "label-range": _Option("two numbers such as [0, 5]", _is_range, "classification"),
-    "columns": _Option("a list of strings", _are_texts, "classification"),
-    "quotes": _Option(_TRUE_OR_FALSE, _is_flag, "classification"),
-    "skip-broken": _Option(_TRUE_OR_FALSE, _is_flag, "classification"),
-    "head-layers": _Option(_WHOLE_NUMBER, _is_whole, "classification"),
-    "head-dropout": _Option("a number", lambda value: isinstance(value, float) or _is_whole(value), "classification"),
-    "chunk": _Option(_WHOLE_NUMBER, _is_whole, "ner"),
-    "gold-chunks": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
-    "x-class": _Option(_TRUE_OR_FALSE, _is_flag, "ner"),
+    "label-range": _Option("two numbers such as [0, 5]", _is_range, _CLASSIFICATION),
+    "columns": _Option("a list of strings", _are_texts, ("classification", "ner")),
+    "quotes": _Option(_TRUE_OR_FALSE, _is_flag, _CLASSIFICATION),
+    "skip-broken": _Option(_TRUE_OR_FALSE, _is_flag, _CLASSIFICATION),
+    "head-layers": _Option(_WHOLE_NUMBER, _is_whole, _CLASSIFICATION),
+    "head-dropout": _Option("a number", lambda value: isinstance(value, float) or _is_whole(value), _CLASSIFICATION),
+    "chunk": _Option(_WHOLE_NUMBER, _is_whole, ("ner",)),
+    "gold-chunks": _Option(_TRUE_OR_FALSE, _is_flag, ("ner",)),
+    "x-class": _Option(_TRUE_OR_FALSE, _is_flag, ("ner",)),
     "decoding": _one_of(get_args(Decoding), "ner"),
-    "negatives": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
-    "stride": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
-    "max-question": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
-    "max-answer-pieces": _Option(_WHOLE_NUMBER, _is_whole, "qa"),
+    "negatives": _Option(_WHOLE_NUMBER, _is_whole, ("qa",)),
+    "stride": _Option(_WHOLE_NUMBER, _is_whole, ("qa",)),
+    "max-question": _Option(_WHOLE_NUMBER, _is_whole, ("qa",)),
+    "max-answer-pieces": _Option(_WHOLE_NUMBER, _is_whole, ("qa",)),
     "max-length": _Option(_WHOLE_NUMBER, _is_whole),
 }
 _OF_TABLES = ("columns", "quotes", "skip-broken")
@@ -169,15 +170,16 @@ def _entry(table: Json, number: int, defaults: Json, path: Path, is_paper: bool)
 def _config(kind: Any, table: Json, defaults: Json, where: str) -> TaskConfig:
     task_options = {key: value for key, value in table.items() if key in _OPTIONS}
     for key in task_options:
-        if _OPTIONS[key].kind not in (None, kind):
-            raise InputError(f"{where}: {key} is for {_OPTIONS[key].kind}, this is {kind}", f"leave {key} out")
-    shared = {key: value for key, value in defaults.items() if key in _OPTIONS and _OPTIONS[key].kind in (None, kind)}
+        if kind not in (kinds := _OPTIONS[key].kinds):
+            raise InputError(f"{where}: {key} is for {' and '.join(kinds)}, this is {kind}", f"leave {key} out")
+    shared = {key: value for key, value in defaults.items() if key in _OPTIONS and kind in _OPTIONS[key].kinds}
     options = {**shared, **task_options}
     fields: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     columns = fields.get("columns", ())
-    if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
+    is_table = kind == "classification"
+    if is_table and (repeated := [name for i, name in enumerate(columns) if name in columns[:i]]):
         raise InputError(f"{where}: columns has {repeated[0]} twice", "give each column a different name")
-    tables = {key.replace("-", "_"): fields.pop(key) for key in _OF_TABLES if key in fields}
+    tables = {key.replace("-", "_"): fields.pop(key) for key in _OF_TABLES if is_table and key in fields}
     if "text-field" in fields and isinstance(fields["text-field"], str):
         fields["text-field"] = (fields["text-field"],)
     if "label-range" in fields:

@@ -258,7 +258,7 @@ def test_tasks_are_added_to_a_shared_encoder(two_tasks: Path, tmp_path: Path) ->
 def test_ner_on_records_gives_entities_and_tags_if_wanted(two_tasks: Path) -> None:
     ner = greenadapt.TaskModel(two_tasks, task="ner")
     row = ner.predict("a patient with tachycardia")
-    assert {*row} == {"entities"}
+    assert {*row} == {"text", "entities"}
     [row] = ner.predict([{"tokens": ["a", "virus"], "id": 7}], tags=True)
     assert (row["id"], row["words"], len(row["tags"])) == (7, ("a", "virus"), 2)
     assert ner.labels == ["Disease", "Gene"]

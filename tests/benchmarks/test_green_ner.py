@@ -10,6 +10,7 @@ import pytest
 from seqeval.metrics import f1_score
 
 from greenadapt.corpus.text import Decoder
+from greenadapt.progress import Silent
 from greenadapt.storage.arrays import Array, write_arrays
 from greenadapt.tasks.conll import Sentence, read_conll
 from greenadapt.tasks.metrics import paired
@@ -71,7 +72,7 @@ def test_the_first_sentences(bench: ModuleType, tmp_path: Path) -> None:
     text = "\nA\tO\nb\tB-X\n\n\nC\tO\n \nD\tO\n"
     for n, expected in ((0, []), (1, [("A", "b")]), (2, [("A", "b"), ("C",)]), (9, [("A", "b"), ("C",), ("D",)])):
         (tmp_path / "x.tsv").write_text(bench.first_sentences(text, n))
-        assert [sentence.words for sentence in read_conll(str(tmp_path / "x.tsv"), Decoder())] == expected
+        assert [sentence.words for sentence in read_conll(str(tmp_path / "x.tsv"), Decoder(), Silent())] == expected
 
 
 def test_the_base_model_is_always_trained(bench: ModuleType) -> None:

@@ -24,6 +24,7 @@ from greenadapt.models.rows import Rows
 from greenadapt.models.weights import open_model, trained_table, write_model, write_rows
 from greenadapt.progress import Silent
 from greenadapt.tasks.classification import ClassificationTask
+from greenadapt.tasks.conll import entities, split_text
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tasks.qa import QuestionTask
 from greenadapt.tokenization.export import copy_tokenizers
@@ -257,7 +258,7 @@ def test_the_command(make: Callable[..., Path], tmp_path: Path) -> None:
     out = run("--model", folder, "--input", packed, "--json").stdout
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["line"] for row in rows] == [1, 2, 3, 4, 5, 6]
-    assert all(row.keys() == {"line", "entities"} for row in rows)
+    assert all(row.keys() == {"line", "text", "entities"} for row in rows)
     assert run("-m", folder, stdin=content).stdout == out
     assert run("-m", folder, "-i", packed, "-o", tmp_path / "rows.jsonl").stdout == ""
     assert (tmp_path / "rows.jsonl").read_text("utf-8") == out
@@ -290,7 +291,7 @@ def test_bio_comes_back_as_it_went_out(make: Callable[..., Path], tmp_path: Path
 
 
 CONLL = (
-    "-DOCSTART- -X- O O\n\nthe\tO\nNew York\tB-X\n\u00a0\tO\n\n\ncoronavirus\ncell\r\nE\u0301t\u00e9\tDT\tO\nvirus NN O"
+    "-DOCSTART- -X- O\n\nthe\tO\nNew York\tB-X\n\u00a0\tO\n\n\ncoronavirus\tO\ncell\tB-X\r\nE\u0301t\u00e9\tO\nvirus O"
 )
 
 
@@ -336,6 +337,64 @@ def test_columns_that_are_refused(make: Callable[..., Path], tmp_path: Path) -> 
     (tmp_path / "a.tsv").write_text("the\tO\n", "utf-8")
     error = run("-m", folder, "-i", tmp_path / "a.tsv", code=2).stderr
     assert "give --format conll to read words in its first column, or --format text" in error
+
+
+@pytest.mark.slow
+def test_predictions_that_are_corrected_are_learnt_from(make: Callable[..., Path], tmp_path: Path) -> None:
+    """predict, correct, finetune, evaluate: the entities that come back are those of the corrected lines."""
+    text = text_file(tmp_path / "text.txt", [*SENTENCES, "a heart-rate (tachycardia), \u00e9t\u00e9 \U0001f9a0 virus"])
+    folder = make(replace(NER, split="punctuation"))
+    for options in ((), ("--tags",)):
+        rows = json_lines(run("-m", folder, "-i", text, *options))
+        predicted = [[(entity["start"], entity["end"], entity["type"]) for entity in row["entities"]] for row in rows]
+        assert [row["text"] for row in rows] == text.read_text("utf-8").splitlines()
+        if not options:
+            last = rows[-1]["text"].index("virus")
+            rows[-1]["entities"] = [{"start": last, "end": last + 5, "type": "Disease"}]
+            predicted[-1] = [(last, last + 5, "Disease")]
+        source = text_file(tmp_path / "train.jsonl", [json.dumps(row) for row in rows])
+        read = NerTask().read(str(source), Silent())
+        places = [split_text(row["text"], "punctuation").spans or () for row in rows]
+        found = [
+            [(spans[entity.first][0], spans[entity.last][1], entity.type) for entity in entities(sentence.tags or ())]
+            for spans, sentence in zip(places, read, strict=True)
+        ]
+        assert found == predicted
+    arguments = ["finetune", "--task", "ner", "-m", folder, "--train", source, "--test", source, "--epochs", "1"]
+    trained = tmp_path / "trained"
+    result = CliRunner().invoke(app, [*map(str, arguments), "--max-length", "64", "--out", str(trained)])
+    assert result.exit_code == 0, result.stderr
+    scored = CliRunner().invoke(app, ["evaluate", "-m", str(trained), "--test", str(source), "--json"])
+    assert json.loads(scored.stdout)["examples"] == len(rows)
+
+
+COUNTED = "# id 1\n1\tthe\tO\t-\tann\n2\tvirus\tB-Disease\t-\tann\n"
+
+
+@pytest.mark.slow
+def test_the_columns_of_training_are_those_of_evaluation_and_prediction(
+    make: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Also where a file has the words in another column than the program would take."""
+    folder, source = make(replace(NER, columns=("tag", "number", "word"))), tmp_path / "a.conll"
+    source.write_text("B-Gene\t1\tthe\nO\t2\tcell\n", "utf-8")
+    assert run("-m", folder, "-i", source, "--bio").stdout.split()[::2] == ["the", "cell"]
+    scored = CliRunner().invoke(app, ["evaluate", "-m", str(folder), "--test", str(source), "--json"])
+    assert json.loads(scored.stdout)["seeds"][0]["test"]["support"] == 1
+    counted = text_file(tmp_path / "b.conll", [COUNTED])
+    error = run("-m", folder, "-i", counted, code=1).stderr
+    assert "b.conll, line 2: 5 columns, --columns names 3" in error
+    assert run("-m", folder, "-i", counted, "--columns", "_,word,tag,_,_", "--bio").stdout.split()[::2] == [
+        "the",
+        "virus",
+    ]
+    read = run("-m", make(NER, "plain"), "-i", counted, "--tags")
+    assert json_lines(read)[0]["words"] == ["the", "virus"]
+    assert "b.conll: read column 2 of 5 as the word; --columns names others" in read.stderr
+    error = run("-m", folder, "--columns", "word,tag", stdin=b"a", code=2).stderr
+    assert "--columns is for CoNLL columns, this is read as text" in error
+    error = run("-m", folder, "-i", counted, "--columns", "a,b", code=2).stderr
+    assert "--columns is a,b, must have word once and tag at most once" in error
 
 
 def test_a_broken_line_ends_it_after_the_rows_before(make: Callable[..., Path], tmp_path: Path) -> None:
@@ -509,7 +568,7 @@ def test_the_command_with_several_tasks(several: Path, tmp_path: Path) -> None:
     options_before = ("-m", several, "-i", source, "--task")
     rows = json_lines(run(*options_before, "mood, diseases"))
     alone = {name: json_lines(run(*options_before, name)) for name in ("diseases", "mood")}
-    assert all(row.keys() == {"line", "entities"} for row in alone["diseases"])
+    assert all(row.keys() == {"line", "text", "entities"} for row in alone["diseases"])
     for number, row in enumerate(rows):
         assert list(row["tasks"]) == ["mood", "diseases"]
         for name, rows_of_task in alone.items():

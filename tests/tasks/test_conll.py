@@ -2,6 +2,7 @@
 
 import gzip
 import re
+from collections import Counter
 from itertools import chain, pairwise, product
 from pathlib import Path
 
@@ -13,15 +14,19 @@ from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fsc
 
 from greenadapt.corpus.text import Decoder
 from greenadapt.errors import InputError, MissingError
+from greenadapt.fields import parse_names
+from greenadapt.progress import Silent
 from greenadapt.tasks.conll import (
     EntitySpan,
     Sentence,
     Split,
+    conll_sentences,
     cut,
     entities,
     entity_counts,
     entity_f1,
     entity_scores,
+    in_iob2,
     iob2,
     is_tag,
     joined,
@@ -32,6 +37,7 @@ from greenadapt.tasks.conll import (
     tokens_of,
     usual_split,
 )
+from tests.conftest import Notes
 from tests.support.endless import write_endless
 
 TWO = [
@@ -43,7 +49,7 @@ TWO = [
 def read(tmp_path: Path, content: str | bytes, name: str = "train.tsv") -> list[Sentence]:
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return list(read_conll(str(path), Decoder()))
+    return read_conll(str(path), Decoder(), Silent())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,7 @@ def read(tmp_path: Path, content: str | bytes, name: str = "train.tsv") -> list[
     [
         "Ataxia\tB-Disease\ntelangiectasia\tI-Disease\nis\tO\nrare\tO\n\nIt\tO\nis\tO\n",
         "Ataxia\tB-Disease\r\ntelangiectasia\tI-Disease\r\nis\tO\r\nrare\tO\r\n\t\r\n\r\n\r\nIt\tO\r\nis\tO",
-        "\ufeff\nAtaxia NN x B-Disease\ntelangiectasia  NN I-Disease\nis VB x O\nrare JJ x O \n \nIt x O\nis x O\n",
+        "\ufeff\nAtaxia NN x B-Disease\ntelangiectasia  NN x I-Disease\nis VB x O\nrare J x O \n \nIt x x O\nis x x O",
         "-DOCSTART- -X- O O\n\nAtaxia I-Disease\ntelangiectasia I-Disease\nis O\nrare O\n-DOCSTART-\tO\nIt O\nis O\n",
         "Ataxia\tB-Disease\ntelangiectasia\tE-Disease\nis\tO\nrare\tO\n\nIt\tO\nis\tO\n",
         "Ataxia\tO\tB-Disease\t\ntelangiectasia\tO\tL-Disease\nis\tO\tO\nrare\tO\tO\n\nIt\tO\tO\nis\tO\tO\n\n\n",
@@ -60,6 +66,140 @@ def read(tmp_path: Path, content: str | bytes, name: str = "train.tsv") -> list[
 def test_layouts(tmp_path: Path, content: str) -> None:
     assert read(tmp_path, content) == TWO
     assert read(tmp_path, gzip.compress(content.encode()), "train.tsv.gz") == TWO
+
+
+# What the formats' own descriptions and released files look like; each holds the sentences of ``TWO``.
+WORDS = ("Ataxia", "telangiectasia", "is", "rare"), ("It", "is")
+
+
+def dialect(
+    line: str, before: str = "", first: int = 1, tags: str = "B-Disease I-Disease O O O O", at: str = ""
+) -> str:
+    """The words of ``TWO``, a ``line`` each with number, word and tag, and ``before`` every sentence."""
+    given = iter(tags.split())
+    sentences = (
+        "".join(f"{line.format(i, word, next(given))}\n" for i, word in enumerate(words, first)) for words in WORDS
+    )
+    return at + "".join(f"{before}{sentence}\n" for sentence in sentences)
+
+
+_CONLLU = "{0}\t{1}\t_\t_\t_\t_\t_\t_\t_\t"
+DIALECTS = {
+    "conll-2003": (
+        dialect("{1} NN I-NP {2}", at="-DOCSTART- -X- -X- O\n\n", tags="I-Disease I-Disease O O O O"),
+        (1, 4),
+    ),
+    "germeval-2014": (dialect("{0}\t{1}\t{2}\tB-Part", before="#\thttp://de.wikipedia.org/\t[2009-10-17]\n"), (2, 3)),
+    "conll-u": (
+        dialect(f"{_CONLLU}SpaceAfter=No|NER={{2}}", before="# text = a b c\n1-2\tof\t_\t_\t_\t_\t_\t_\t_\t_\n")
+        + "\n# sent_id = 3\n",
+        (2, 10),
+    ),
+    "stanza": (
+        dialect(f"{_CONLLU}start_char=0|ner={{2}}", tags="B-Disease E-Disease O O O O").replace(
+            "\n3\t", "\n2.1\tx\n3\t"
+        ),
+        (2, 10),
+    ),
+    "universal-ner": (dialect("{0}\t{1}\t{2}\t-\tann", before="# sent_id = 1\n# text = It is x\n"), (2, 3)),
+    "wikineural": (dialect("{0}\t{1}\t{2}", first=0), (2, 3)),
+    "jnlpba": (dialect("{1}\t{2}", before="###MEDLINE:95369245\n\n"), None),
+    "multiconer": (dialect("{1} _ _ {2}", before="# id 5239d808-f300 domain=en\n"), (1, 4)),
+    "wnut-17": (dialect("{1}\t{2}").replace("\n\n", "\n\t\n"), None),
+    "mtl-bioinformatics": (dialect("{1}\t{2}", tags="B-Disease E-Disease O O O O"), None),
+    "i2b2": (dialect("{1}\t0\t7\t{2}", at="-DOCSTART- (12)\tO\n\n"), (1, 4)),
+    "bc5cdr": (dialect("{1}\t{2}\tD001260", at="-DOCSTART- 227508\n\n"), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dialects(tmp_path: Path, name: str) -> None:
+    content, columns = DIALECTS[name]
+    (tmp_path / "a.conll").write_text(content)
+    notes = Notes()
+    assert read_conll(str(tmp_path / "a.conll"), Decoder(), notes) == TWO
+    said = columns and f"read column {columns[0]} of N as the word and column {columns[1]} as the tag; --columns"
+    assert bool(notes.notes) == bool(said)
+    assert not said or said in re.sub(r"of \d+", "of N", notes.notes[0])
+    lines = enumerate(content.splitlines(keepends=True), start=1)
+    read_words = [tuple(row.columns[layout.word] for row in rows) for layout, rows in conll_sentences(lines, "a")]
+    assert read_words == [sentence.words for sentence in TWO], "as predict reads it"
+
+
+@pytest.mark.parametrize(
+    ("content", "names", "expected"),
+    [
+        ("1\tO\n2\tO\n", "", [("1", "O"), ("2", "O")]),  # a list of numbers
+        ("1\ta\tO\n\n1\tb\tB-X\n2\tc\tO\n", "", [("a", "O"), ("b", "B-X"), ("c", "O")]),
+        ("#a\tB-X\n#\tO\nb\tO\n", "", [("#a", "B-X"), ("#", "O"), ("b", "O")]),
+        ("1 a I-NP O x\n2 b I-NP B-X x\n", "_,word,_,tag,_", [("a", "O"), ("b", "B-X")]),
+        ("# c d\nB-X 4 a\nO 5 b\n", "tag, start, word", [("a", "B-X"), ("b", "O")]),
+        ("a O\nb B-X D1\n", "word,tag,id", [("a", "O"), ("b", "B-X")]),
+    ],
+)
+def test_columns_that_are_named_or_not(
+    tmp_path: Path, content: str, names: str, expected: list[tuple[str, str]]
+) -> None:
+    (tmp_path / "a.conll").write_text(content)
+    columns = parse_names(names, "--columns") if names else ()
+    sentences = read_conll(str(tmp_path / "a.conll"), Decoder(), Silent(), columns)
+    assert [pair for row in sentences for pair in zip(row.words, row.tags or (), strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected", "said"),
+    [
+        ("E-mail E-mail O PER", "B-E-mail I-E-mail O B-PER", "the types are E-mail, PER"),
+        ("O E-mail", "O B-E-mail", "the types are E-mail"),
+        ("S-Bahn U-Bahn O", "B-S-Bahn B-U-Bahn O", "the types are S-Bahn, U-Bahn"),
+        ("S-X S-X O", "B-X B-X O", "the tags are O and S-X: read as entities of a word each"),
+        ("B-X E-X O I-E-mail", "B-X I-X O B-E-mail", ""),
+    ],
+)
+def test_the_file_decides_the_scheme(tmp_path: Path, tags: str, expected: str, said: str) -> None:
+    (tmp_path / "a.tsv").write_text("".join(f"w\t{tag}\n" for tag in tags.split()))
+    notes = Notes()
+    [sentence] = read_conll(str(tmp_path / "a.tsv"), Decoder(), notes)
+    assert " ".join(sentence.tags or ()) == expected
+    assert said in "".join(notes.notes)
+    assert bool(said) == bool(notes.notes)
+
+
+TEXT_OF_SPANS = "Ataxia telangiectasia is rare."
+SPAN = {"start": 0, "end": 21}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"label": [[0, 21, "Disease"]]},
+        {"labels": [[0, 21, "Disease"], [0, 21, "Disease"]]},
+        {
+            "entities": [{"id": 1, "label": "Disease", "start_offset": 0, "end_offset": 21}],
+            "relations": [],
+            "Comments": [],
+        },
+        {"spans": [{**SPAN, "label": "Disease", "token_start": 0}], "tokens": [{"text": "Ataxia"}], "answer": "accept"},
+        {"label": [{**SPAN, "text": "Ataxia telangiectasia", "labels": ["Disease"]}]},
+        {"entities": [{**SPAN, "type": "Disease", "score": 0.9, "first": 0, "last": 1}]},
+        {
+            "words": [*WORDS[0], "."],
+            "tags": ["B-Disease", "I-Disease", "O", "O", "O"],
+            "entities": [{**SPAN, "type": "Disease"}],
+        },
+    ],
+)
+def test_entities_by_characters(record: dict[str, object]) -> None:
+    sentence = tagged_record({"id": 7, "text": TEXT_OF_SPANS, **record}, "here")
+    assert sentence == Sentence((*WORDS[0], "."), ("B-Disease", "I-Disease", "O", "O", "O"))
+
+
+def test_entities_within_words_are_counted() -> None:
+    counts = Counter[str]()
+    record = {"text": "a (mild) rash", "label": [[3, 6, "X"], [9, 13, "Y"]]}
+    assert tagged_record(record, "here", "whitespace", counts).tags == ("O", "B-X", "B-Y")
+    assert tagged_record(record, "here", counts=counts).tags == ("O", "O", "B-X", "O", "B-Y")
+    assert counts["widened"] == 2  # (mild) and mild
 
 
 def test_odd_words_stay(tmp_path: Path) -> None:
@@ -82,9 +222,19 @@ def test_no_sentences(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("rash\tB-X\nis\tFoo\n", "train.tsv, line 2, column 2: 'Foo' is not a tag"),
-        ("rash\tB-X\n\nis NN X-Y\n", "train.tsv, line 3, column 3: 'X-Y' is not a tag"),
+        ("rash NN B-X\n\nis NN X-Y\n", "train.tsv, line 3, column 3: 'X-Y' is not a tag"),
+        ("rash\tB-X\nNew York B-X\n", "train.tsv, line 2: 3 columns, line 1 has 2"),
+        ("rash\tb-X\nis\tO\n", "train.tsv, line 1, column 2: 'b-X' is not a tag"),
+        ("rash,B-X\nis,O\n", "train.tsv, line 1: one column, need a word and its tag"),
+        ("1 The x O\n2 rash x B-X\n\nmild x x O\n", "line 4: column 1 counted the words before, here it is 'mild'"),
+        ("O\t0\t3\tThe\tB-NP\nB-X\t4\t8\trash\tI-NP\n", "line 1: column 1 seems to have no words, in this sentence O"),
+        ("a1 The O\na1 rash B-X\n", "line 1: column 1 seems to have no words, in this sentence a1, a1"),
+        ("#begin document (a); part 000\na 0 0 The DT * (X*\n", "line 1: this is CoNLL-2012 (OntoNotes)"),
+        ("1\tx" + 8 * "\t_" + "\n2\tx" + 8 * "\t_", "seems to be CoNLL-U, without tags in column 10"),
+        ("1\tx" + 7 * "\t_" + "\tNE=p_1\n2\tx" + 8 * "\t_", "train.tsv, column 10: 'p_1' is not a tag"),
+        ("a I-NP B-X y\nb O O z\n", "columns 2 and 3 have tags, and the last column has none"),
         ("rash\tB-X\n\tO\n", "train.tsv, line 2: the word is empty"),
-        ("rash\tB-X\nis\n", "train.tsv, line 2: one column, need a word and its tag"),
+        ("rash\tB-X\nis\n", "train.tsv, line 2: 1 column, line 1 has 2"),
         ("The rash was mild.\n", "train.tsv, line 1, column 4: 'mild.' is not a tag"),
     ],
 )
@@ -97,7 +247,7 @@ def test_wrong_files_name_line_and_column(tmp_path: Path, content: str, message:
 
 def test_not_there_and_not_text(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"none.tsv does not exist"):
-        list(read_conll(str(tmp_path / "none.tsv"), Decoder()))
+        read_conll(str(tmp_path / "none.tsv"), Decoder(), Silent())
     with pytest.raises(InputError, match="truncated or damaged"):
         read(tmp_path, gzip.compress(b"rash\tO\n" * 99)[:-9], "train.tsv.gz")
 
@@ -105,21 +255,39 @@ def test_not_there_and_not_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", ["tags", "ner_tags"])
 def test_records(field: str) -> None:
     record = {"tokens": ["Ataxia", "telangiectasia", "is", "rare"], field: ["I-Disease", "I-Disease", "O", "O"]}
-    assert tagged_record(record, "here") == TWO[0]
+    sentence = tagged_record(record, "here")
+    assert in_iob2([sentence], lambda *_: "here", "", Silent()) == [TWO[0]]
 
 
 @pytest.mark.parametrize(
     ("record", "message"),
     [
         ({"tokens": ["a", "b"], "tags": ["O"]}, "here: 2 tokens and 1 tags"),
-        ({"tokens": ["a", "b"], "tags": ["O", "X-Y"]}, "here: 'X-Y' (tag 2) is not a tag"),
-        ({"tokens": ["a", "b"], "tags": ["O", None]}, "here: None (tag 2) is not a tag"),
+        ({"tokens": ["a", "b"], "tags": ["O", None]}, "here, tag 2: None is not a tag"),
         ({"tokens": ["a", "b"], "tags": [0, 1]}, "here: tag 1 is the number 0, which has no name"),
         ({"tokens": ["a"], "tags": "O"}, "here: tags is not a list"),
         ({"tokens": ["a"]}, "here has no tags"),
         ({"tags": ["O"]}, "here has no tokens"),
         ({"tokens": "a b", "tags": ["O", "O"]}, "here has tokens that are not a list of strings"),
         ({"tokens": ["a", 2], "tags": ["O", "O"]}, "here has tokens that are not a list of strings"),
+        ({"text": "a rash", "label": "X"}, "here has no tokens"),
+        ({"text": "a rash", "label": [[0, 1, 3]]}, "here, entity 1 has no start, end and type"),
+        ({"text": "a rash", "label": [[0, 7, "X"]]}, "entity 1 (X, 0 to 7) is not in the text, which has 6 characters"),
+        ({"text": "a rash", "label": [[1, 2, "X"]]}, "entity 1 (X, 1 to 2) has no word"),
+        ({"text": "a rash", "label": [[0, 6, "X"], [2, 6, "Y"]]}, "shares the word 'rash' with entity 1"),
+        (
+            {"text": "a rash", "label": [[0, 1, "X"]], "entities": [[2, 6, "X"]]},
+            "has entities in entities and in label",
+        ),
+        (
+            {"text": "a rash", "spans": [{"start": 0, "end": 1, "type": "X", "text": "rash"}]},
+            "is 'a' there, and 'rash' by",
+        ),
+        ({"text": "a rash", "spans": [], "answer": "reject"}, "here: answer is 'reject'"),
+        (
+            {"text": "a rash", "words": ["a", "rash"], "tags": ["O", "O"], "entities": [[2, 6, "X"]]},
+            "here: tags and entities differ (O O; O B-X)",
+        ),
     ],
 )
 def test_wrong_records(record: dict[str, object], message: str) -> None:
@@ -136,7 +304,7 @@ def test_lone_surrogates_become_what_can_be_written() -> None:
 @pytest.mark.slow
 def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.tsv\.gz, line 1: a document of over 134\.2 MB"):
-        list(read_conll(write_endless(tmp_path / "a.tsv.gz"), Decoder()))
+        read_conll(write_endless(tmp_path / "a.tsv.gz"), Decoder(), Silent())
 
 
 TAGS = st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("A", "B-2", "I"))])

@@ -72,6 +72,7 @@ def test_everything_a_task_can_say(folder: Path) -> None:
         train = "train.tsv"
         gold-chunks = true
         x-class = true
+        columns = ["_", "word", "tag", "_"]
         decoding = "viterbi"
 
         [[task]]
@@ -85,7 +86,15 @@ def test_everything_a_task_can_say(folder: Path) -> None:
     pair = TableFormat(("first", "second", "score"), quotes=False, skip_broken=True)
     sts = TaskConfig("classification", ("first", "second"), "score", label_range=(0.0, 5.0), table=pair, max_length=128)
     sst = TaskConfig("classification", ("sentence",), label_kind="classes", table=TableFormat(), max_length=64)
-    ner = TaskConfig("ner", chunk=12, gold_chunks=True, x_class=True, decoding="viterbi", max_length=128)
+    ner = TaskConfig(
+        "ner",
+        chunk=12,
+        gold_chunks=True,
+        x_class=True,
+        decoding="viterbi",
+        columns=("_", "word", "tag", "_"),
+        max_length=128,
+    )
     qa = TaskConfig("qa", negatives=3, max_length=128)
     assert entries == (
         TaskEntry("STS-B", sts, (train, further), {"m": dev, "mm": further}, {"test": test}, "pearson"),

@@ -472,7 +472,9 @@ def read_unlabelled(data: TaskData, source: str, progress: Progress) -> list[Any
     n = min(_UNLABELLED_PER_LABELLED * len(data.train), _MOST_UNLABELLED)
     sample: list[tuple[str | Json, str]] = []
     random = np.random.default_rng(0)
-    for number, entry in enumerate(read_entries(_Raw(data.task.name), source, None, progress)):
+    for number, entry in enumerate(
+        read_entries(_Raw(data.task.name, data.task.settings().get("columns", ())), source, None, progress)
+    ):
         if number < n:
             sample.append(entry.example)
         elif (row := int(random.integers(number + 1))) < n:  # Vitter's algorithm R
@@ -505,6 +507,7 @@ class _Raw:
     """A reader of raw entries: only those in the sample become examples."""
 
     name: str
+    columns: Sequence[str]
 
     def example(self, record: str | Json, where: str) -> tuple[str | Json, str]:
         return record, where
