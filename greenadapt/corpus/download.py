@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 16  # bytes; a dropped connection loses at most one block
 _MOST_IN_MEMORY = 256 << 20  # bytes of a list of files, or of an article
 _TIMEOUT = (10, 60)  # seconds to connect, and between two packets
+_CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-[0-9]{1,18}|\*)/([0-9]{1,18}|\*)")
+"""The first byte and the size of the file, which may be unknown."""
 ATTEMPTS = 5
 """How often a request is sent before the download fails."""
 
@@ -196,9 +198,9 @@ def _fetch_file(session: "requests.Session", source: Source, target: Path, bar: 
 
 
 def partial_files(target: Path) -> tuple[Path, Path]:
-    """The files of an incomplete download of ``target``: its first bytes, and the version on the server.
+    """The files of an incomplete download of ``target``: its first bytes; the version on the server and its size.
 
-    Only bytes of the same version are appended.
+    Only bytes of the same version and size are appended.
     """
     return target.with_name(f"{target.name}.part"), target.with_name(f".{target.name}.part.version")
 
@@ -233,53 +235,64 @@ def _size(path: Path) -> int:
 
 
 def _download(session: "requests.Session", url: str, files: tuple[Path, Path], bar: Bar) -> None:
-    """Download ``url`` into ``files``, resuming after dropped connections as long as each attempt makes progress."""
+    """Download ``url`` into ``files``, resuming after dropped connections as long as the file grows."""
     import requests
 
     part, _ = files
-    bar.advance(_size(part))
+    largest = _size(part)
+    bar.advance(largest)
     failures = 0
     while True:
-        before = _size(part)
         try:
             return _receive(session, url, files, bar)
         except requests.RequestException as error:
-            failures = 0 if _size(part) > before else failures + 1
+            failures = 0 if _size(part) > largest else failures + 1
+            largest = max(largest, _size(part))
             if failures == ATTEMPTS:
                 raise download_error(url, str(error)) from error
 
 
 def _receive(session: "requests.Session", url: str, files: tuple[Path, Path], bar: Bar) -> None:
-    """Request the missing bytes; if the server does not support ranges, the whole file."""
+    """Request the missing bytes; if the server does not support ranges, the whole file.
+
+    An answer that does not continue the first bytes removes them, so that the next request begins anew.
+    """
     import requests
 
     part, version = files
     n_present = _size(part)
+    validator, _, size = version.read_text().partition("\n") if n_present and version.is_file() else ("", "", "")
     headers = {"Range": f"bytes={n_present}-"} if n_present else {}
-    if n_present and version.is_file():
-        headers["If-Range"] = version.read_text()  # a file that has changed is sent whole
+    if validator:
+        headers["If-Range"] = validator  # a file that has changed is sent whole
     with _request(session, "GET", url, headers) as response:
-        if response.status_code == 416 and response.headers.get("Content-Range") == f"bytes */{n_present}":
-            return  # complete
-        if response.status_code == 416:
-            part.unlink()
-            raise requests.ConnectionError(f"{url} has changed since the download began")
-        if not response.ok:
-            raise download_error(url, f"{response.status_code} {response.reason}")
-        resumed = response.status_code == 206
-        if n_present and not resumed:
+        status = response.status_code
+        if not response.ok and status != 416:
+            raise download_error(url, f"{status} {response.reason}")
+        encoding = response.headers.get("Content-Encoding", "identity")
+        is_decoded = encoding != "identity" and not is_compressed(part.stem)  # ranges count the encoded bytes
+        if status in (206, 416):
+            match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            start, announced = match.groups() if match else (None, "")
+            tag = response.headers.get("ETag" if validator.startswith('"') else "Last-Modified", validator)
+            is_same = (not validator or tag == validator) and announced in ("*", size or announced)
+            if status == 416 and is_same and announced == str(n_present):
+                return  # complete
+            if status == 416 or not is_same or start != str(n_present) or is_decoded:
+                part.unlink(missing_ok=True)
+                bar.advance(-n_present)
+                raise requests.ConnectionError(f"the answer {status} does not continue the first {n_present} bytes")
+            size = size or announced
+        else:
             bar.advance(-n_present)
-        if not resumed and (new_version := _version(response.headers)):
-            version.write_text(new_version)
-        expected = _content_length(response)
-        received = 0
-        with naming(part), open(part, "ab" if resumed else "wb") as file:
+            validator, size = "", "" if is_decoded else str(_content_length(response) or "")
+        version.write_text(f"{_version(response.headers) or validator}\n{size}")
+        with naming(part), open(part, "ab" if status == 206 else "wb") as file:
             for block in _content(response, part.stem):
                 file.write(block)
-                received += len(block)
                 bar.advance(len(block))
-        if expected is not None and received < expected:
-            raise requests.ConnectionError(f"{received} of {expected} bytes received")
+        if size.isdecimal() and _size(part) != int(size):
+            raise requests.ConnectionError(f"{_size(part)} of {size} bytes received")
 
 
 def _content(response: "requests.Response", name: str) -> Iterator[bytes]:

@@ -132,16 +132,61 @@ def test_a_wrong_file_is_refused_and_removed(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_changed_since_a_killed_run_is_fetched_from_its_beginning(server: Server, tmp_path: Path) -> None:
-    server.version = '"1"'
-    server.cut_after, server.cuts = 1000, 1000  # no checksum, no size
-    sources = [Source(f"{server.address}/data.bin")]
+def begin(server: Server, folder: Path) -> None:
+    """Leave the first quarter of the file, without checksum."""
+
+    def cut_all(_: str) -> str:
+        server.cut_after = 0 if len(server.requests) > 2 else 1 << 18
+        return ""
+
+    server.before, server.cuts = cut_all, 1000
     with pytest.raises(InputError, match="cannot be downloaded"):
-        fetch(sources, tmp_path)
-    server.files["/data.bin"], server.version, server.cuts = bytes(reversed(DATA)), '"2"', 0
-    fetch(sources, tmp_path)
-    assert (tmp_path / "data.bin").read_bytes() == bytes(reversed(DATA))
+        fetch([source(server)], folder)
+    server.cuts = 0
+    assert (folder / "data.bin.part").read_bytes() == DATA[: 1 << 18]
+
+
+@pytest.mark.parametrize("is_heeded", [True, False])
+@pytest.mark.parametrize(("version", "size"), [('"2"', len(DATA)), ("", len(DATA) + 5)])
+def test_a_file_that_changed_since_a_killed_run_is_fetched_from_its_beginning(
+    server: Server, tmp_path: Path, version: str, size: int, is_heeded: bool
+) -> None:
+    """Of a server that heeds ``If-Range`` and one that does not, with another version and with another size."""
+    server.heeds_version, server.version = is_heeded, version and '"1"'
+    begin(server, tmp_path)
+    changed = (bytes(reversed(DATA)) * 2)[:size]
+    server.files["/data.bin"], server.version = changed, version
+    fetch([source(server)], tmp_path)
+    assert (tmp_path / "data.bin").read_bytes() == changed
     assert [path.name for path in tmp_path.iterdir()] == ["data.bin"]
+
+
+@pytest.mark.parametrize(
+    "content_range",
+    ["-", "bytes 0-{last}/{size}", "bytes 999-{last}/{size}", "bytes {start}-{last}/7", "bytes */{size}", "{start}"],
+)
+def test_a_range_that_was_not_asked_for_is_not_appended(server: Server, tmp_path: Path, content_range: str) -> None:
+    """RFC 9110, section 14.4: what a 206 encloses is said by ``Content-Range`` alone."""
+    server.content_range, server.cut_after, server.cuts = content_range, 1 << 18, 1
+    heard = Heard()
+    fetch([Source(f"{server.address}/data.bin")], tmp_path, heard)  # no checksum
+    assert (tmp_path / "data.bin").read_bytes() == DATA
+    assert [byte_range for command, byte_range in server.requests if command == "GET"] == ["", "bytes=262144-", ""]
+    assert heard.amount == len(DATA)
+
+
+def test_a_server_that_cuts_and_sends_wrong_ranges_is_given_up(server: Server, tmp_path: Path) -> None:
+    server.content_range, server.cut_after, server.cuts = "-", 1000, 1000
+    with pytest.raises(InputError, match=r"data\.bin cannot be downloaded"):
+        fetch([source(server)], tmp_path)
+    assert not (tmp_path / "data.bin").exists()
+
+
+def test_a_range_that_ends_early_is_not_the_whole_file(tmp_path: Path) -> None:
+    headers = {"Content-Range": "bytes 0-3/8", "Content-Length": "4"}
+    with answering(206, b"text", headers) as address, pytest.raises(InputError, match="cannot be downloaded"):
+        fetch([Source(f"{address}/a.txt")], tmp_path)
+    assert not (tmp_path / "a.txt").exists()
 
 
 def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
@@ -156,7 +201,7 @@ def test_the_md5_beside_a_file(server: Server, tmp_path: Path) -> None:
     del server.files["/data.bin.md5"]
     with pytest.raises(InputError, match=r"data\.bin\.md5 holds no MD5"):
         fetch([source(server, md5_beside=True)], tmp_path / "none")
-    assert [path.name for path in (tmp_path / "none").iterdir()] == ["data.bin.part"]  # nothing is wrong with it
+    assert (tmp_path / "none" / "data.bin.part").read_bytes() == DATA  # nothing is wrong with it
 
 
 def test_not_there(server: Server, tmp_path: Path) -> None:

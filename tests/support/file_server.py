@@ -16,6 +16,10 @@ class Server:
 
     files: dict[str, bytes]
     ranges: bool = True
+    content_range: str = ""
+    """``Content-Range`` of ranges, with ``{start}``, ``{last}`` and ``{size}``; empty: the right one, "-": none."""
+    heeds_version: bool = True
+    """Whether a range is given only of the version that is asked for."""
     cut_after: int = 0
     """Close the connection after so many bytes of an answer, ``cuts`` times."""
     cuts: int = 0
@@ -24,7 +28,7 @@ class Server:
     status: int = 503
     retry_after: str = ""
     version: str = ""
-    """``ETag`` of all files; a range is given only of the version that is asked for."""
+    """``ETag`` of all files."""
     encoding: str = ""
     """``Content-Encoding`` of all answers."""
     before: Callable[[str], str] = lambda _: ""
@@ -48,7 +52,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, with_body: bool) -> None:
         range_header = self.headers.get("Range", "")
-        if self.headers.get("If-Range", self.state.version) != self.state.version:
+        if self.state.heeds_version and self.headers.get("If-Range", self.state.version) != self.state.version:
             range_header = ""
         self.state.requests.append((self.command, range_header))
         self.state.paths.append(self.path)
@@ -81,7 +85,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_response(200)
         elif start < size:
             self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+            content_range = self.state.content_range or "bytes {start}-{last}/{size}"
+            if content_range != "-":
+                self.send_header("Content-Range", content_range.format(start=start, last=size - 1, size=size))
         else:
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{size}")
