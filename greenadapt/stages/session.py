@@ -299,7 +299,7 @@ _NAMED = 3
 """The largest number of names that are written out."""
 _SUFFIXES = re.compile(r"(\.[A-Za-z]\w{0,6}){1,2}$")
 _COMMON = re.compile(
-    r"([-_.\s\d]|train(ing)?|dev(el(opment)?)?|valid(ation)?|test|eval|data(set)?s?|sets?|all|full|of|raw|text)*", re.I
+    r"([-_.\s\d]|train(ing)?|dev(el(opment)?)?|valid(ation)?|test|eval|datas?|sets?|all|full|of|raw|text)*", re.I
 )
 """File names that do not name the data set."""
 

@@ -18,6 +18,8 @@ from greenadapt.stages.session import data_name
         (["/train.tsv"], "train"),
         (["nyu-mll/glue/sst2:train"], "glue-sst2"),
         (["https://example.org/NCBI/train.tsv"], "NCBI"),
+        (["/NCBI/" + "dataset" * 100 + "x.csv"], "dataset" * 100 + "x"),  # in linear time
+        (["/NCBI/datasetsetsdevelopmenttrainingsets.csv"], "NCBI"),
         (["/a.tsv", "/b.tsv", "/c.tsv"], "a-b-c"),
         (["/a.tsv", "/b.tsv", "/c.tsv", "/d.tsv"], "a-b-and-2-more"),
         (["/a.tsv", "/b.tsv", "/c.tsv", "/d.tsv", "/e.tsv"], "a-b-and-3-more"),
