@@ -39,7 +39,7 @@ def input_errors(name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise MissingError(f"{name} does not exist", "check the path") from error
+        raise _missing(name) from error
     except (IsADirectoryError, PermissionError) as error:
         raise InputError(f"{name} cannot be read ({error.strerror})", "check the path and its permissions") from error
     except (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, ZstdError) as error:
@@ -183,7 +183,12 @@ def refuse_twice(paths: Iterable[str]) -> None:
 def require_source(source: str) -> None:
     """Raise ``MissingError`` unless ``source`` is an existing file or folder, a data set on the hub, or a URL."""
     if not (expanded(source).exists() or "://" in source or is_hub_id(source)):
-        raise MissingError(f"{source} does not exist", "check the path")
+        raise _missing(source)
+
+
+def _missing(source: str) -> MissingError:
+    hint = f", or name the split if it is a data set of the hub: {source}:train" if HUB_ID.fullmatch(source) else ""
+    return MissingError(f"{source} does not exist", f"check the path{hint}")
 
 
 def source_input(source: str) -> Json:
@@ -204,20 +209,25 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JSON_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson"})
 TABLE_SUFFIXES = frozenset(SEPARATORS)
 CONLL_SUFFIXES = frozenset({".conll", ".bio", ".iob", ".iob2"})
-_FILES = frozenset({*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *CONLL_SUFFIXES, ".txt", ".text"})
+_FILES = frozenset(
+    {*TABLE_SUFFIXES, *COMPRESSIONS, *JSON_SUFFIXES, *CONLL_SUFFIXES}
+    | {".txt", ".text", ".xml", ".nxml", ".tar", ".tgz", ".zip", ".parquet", ".xlsx"}
+)
 _PART = r"\w[\w.-]*"
 # Without an owner the name may be a format, such as json, and the hub's library would read the current folder.
 HUB_ID = re.compile(rf"(?P<name>{_PART}/{_PART})(/(?P<configuration>{_PART}))?(:(?P<split>.+))?")
 
 
-def is_hub_id(source: str) -> bool:
+def is_hub_id(source: str, folder: Path = Path()) -> bool:
     """Whether ``source`` is the id of a data set on the hub, ``owner/name[/configuration][:split]``.
 
-    Existing files and names with the suffix of a data file are not ids.
+    Existing files and names with the suffix of a data file are not ids, nor is, unless it names a split, a path into a
+    folder that ``folder`` has.
     """
-    if "://" in source or Path(source).exists() or Path(source).suffix.lower() in _FILES:
+    match = HUB_ID.fullmatch(source)
+    if match is None or (folder / source).exists() or Path(source).suffix.lower() in _FILES:
         return False
-    return HUB_ID.fullmatch(source) is not None
+    return match["split"] is not None or not (folder / source.partition("/")[0]).is_dir()
 
 
 def hub_data_set(source: str) -> str | None:

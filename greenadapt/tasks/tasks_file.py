@@ -206,7 +206,7 @@ def _source(value: Any, data: str, path: Path, where: str) -> str:
     file = path.parent / value
     if file.exists():
         return str(file)
-    if "://" in value or is_hub_id(value):
+    if "://" in value or is_hub_id(value, path.parent):
         return str(value)
     raise MissingError(
         f"{where}: {data} file {file} does not exist", f"check the path: it is relative to {path.parent}"

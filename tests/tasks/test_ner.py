@@ -111,8 +111,10 @@ def test_wrong_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for source in ("owner/ncbi_disease", "owner/name.v2:train", "owner/name.v2"):
         with pytest.raises(MissingError, match=rf"{source} does not exist, and a data set of the hub needs datasets"):
             task.read(source, Silent())
-    for source in ("nowhere/train.conll", "nowhere/train.TSV.gz", "train"):
-        with pytest.raises(MissingError, match=rf"{source} does not exist: check the path"):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for source in ("nowhere/train.conll", "nowhere/train.TSV.gz", "train", "./data/trian", "data/trian"):
+        with pytest.raises(MissingError, match=rf"^{source} does not exist: check the path"):
             task.read(source, Silent())
 
 

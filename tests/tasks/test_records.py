@@ -221,6 +221,10 @@ def test_fields() -> None:
         ("/folder/train", False),
         ("https://host/train", False),
         ("there/file", False),
+        ("there/fiel", False),
+        ("there/sub/fiel", False),
+        ("there/fiel:train", True),
+        ("folder/abstracts.xml", False),
     ],
 )
 def test_ids_of_the_hub(source: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ TASK = '[[task]]\nname = "a"\nkind = "ner"\ntrain = "train.tsv"\n'
 def folder(tmp_path: Path) -> Path:
     for name in DATA:
         (tmp_path / name).touch()
+    (tmp_path / "data").mkdir()
     return tmp_path
 
 
@@ -175,6 +176,7 @@ def test_paths_are_relative_to_the_file(folder: Path, monkeypatch: pytest.Monkey
         (TASK.replace('"train.tsv"', "3"), "task a: train is 3, need a string, or a list of strings"),
         (TASK.replace('"train.tsv"', '["train.tsv", ""]'), "task a: train is '', need a string, or a list"),
         (TASK.replace("train.tsv", "tain.tsv"), "task a: train file {folder}/tain.tsv does not exist"),
+        (TASK.replace("train.tsv", "data/tain"), "task a: train file {folder}/data/tain does not exist"),
         (f'{TASK}dev = "no.tsv"', "task a: dev file {folder}/no.tsv does not exist"),
         (f'{TASK}test = {{m = "test.tsv", mm = "no.tsv"}}', "task a: test file {folder}/no.tsv does not exist"),
         (f'{TASK}dev = ["dev.tsv"]', "task a: dev is ['dev.tsv'], need a string, or a table of them"),
