@@ -39,6 +39,7 @@ from greenadapt.stages.session import Session
 from greenadapt.storage.arrays import Array
 from greenadapt.storage.files import Json, hash_file, hash_json, plain, read_own_lines, write_json
 from greenadapt.storage.workspace import Workspace
+from greenadapt.tasks.base import Task, load_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.metrics import Difference, paired
 from greenadapt.tasks.ner import NerTask
@@ -63,8 +64,8 @@ class Record:
         return (self.folder / REQUEST).is_file()
 
     @cached_property
-    def task(self) -> NerTask:
-        return NerTask.of_settings(json.loads((self.folder / TASK_FILE).read_text("utf-8")))
+    def task(self) -> Task[Sentence]:
+        return load_task(json.loads((self.folder / TASK_FILE).read_text("utf-8")))
 
     @cached_property
     def f1(self) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """The settings of every stage: frozen dataclasses whose fields have a default, a range and a help text."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -1158,9 +1158,10 @@ class AdapterConfig(Checked):
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> "AdapterConfig":
-        """The configuration that ``settings()`` came from; raises ``TypeError`` or ``UsageError`` if they are not
-        valid.
-        """
+        """The configuration that ``settings()`` came from; raises ``UsageError`` if they are not valid."""
+        names = {field.name for field in fields(cls)}
+        for key in settings:
+            check(key in names or key == PALS_READ, f"the adapter has {key!r}, which this version does not know")
         return cls(**{key: value for key, value in settings.items() if key != PALS_READ})
 
     @property

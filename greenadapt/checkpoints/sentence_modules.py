@@ -1,12 +1,13 @@
 """Read the modules of sentence-transformers in a model's folder, without that package."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from greenadapt.checkpoints.reader import OLD_WEIGHTS
 from greenadapt.errors import InputError
-from greenadapt.storage.files import Json, described_in, read_json, read_object
+from greenadapt.storage.files import Json, read_as, read_object
 
 MODULES_FILE = "modules.json"
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
@@ -77,13 +78,24 @@ class SentenceModules:
         return cls(pooling, tuple(dense), normalizes, _max_length(folder), *_prompts(folder))
 
 
+@dataclass(frozen=True)
+class _Module:
+    path: str
+    type: str = ""
+
+
+def read_modules(folder: Path) -> list[_Module]:
+    """The list of modules in a model's folder, which is untrusted; raises ``InputError`` if it is broken."""
+    file = folder / MODULES_FILE
+    return read_as(file, list[_Module], _AGAIN) if file.is_file() else []
+
+
 def listed_modules(folder: Path) -> list[tuple[str, str]]:
     """The modules after the encoder, except greenadapt's: name of the class, and folder."""
     file = folder / MODULES_FILE
     if not file.is_file():
         return []
-    with described_in(file, _AGAIN):
-        modules = [(str(module["type"]), str(module["path"])) for module in read_json(file)]
+    modules = [(module.type, module.path) for module in read_modules(folder)]
     if not modules or modules[0][0].rpartition(".")[2] not in ("Transformer", "BothViews"):
         raise InputError(f"{file}: the first module is not a Transformer", _HINT)
     for _, path in modules:
@@ -98,7 +110,7 @@ def _pooling(file: Path) -> tuple[Pooling, ...]:
     mode_setting: Any = config.get("pooling_mode")
     if mode_setting is None:
         mode_setting = [name for key, name in _OLD_NAMES.items() if config.get(key)] or ["mean"]
-    modes = [mode_setting] if isinstance(mode_setting, str) else list(mode_setting)
+    modes = mode_setting if isinstance(mode_setting, list) else [mode_setting]
     if unknown := [mode for mode in modes if mode not in get_args(Pooling)]:
         raise InputError(f"{file}: {unknown[0]!r} is not a known pooling", f"known: {get_args(Pooling)}")
     if not config.get("include_prompt", True):
@@ -122,16 +134,22 @@ def _max_length(folder: Path) -> int | None:
     for file, name in [*module_settings, *tokenizer_settings]:
         config: Json = read_object(file, "sentence-transformers model") if file.is_file() else {}
         if (value := config.get(name)) is not None:
-            with described_in(file):
-                return int(value)
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise InputError(f"{file}: {name} is {value!r}, need a whole number", _AGAIN)
+            return int(value)
     return None
+
+
+@dataclass(frozen=True)
+class _Prompts:
+    prompts: dict[str, Any] | None = None
+    default_prompt_name: str | None = None
 
 
 def _prompts(folder: Path) -> tuple[Json, str | None]:
     file = folder / "config_sentence_transformers.json"
-    config: Json = read_object(file, "sentence-transformers model") if file.is_file() else {}
-    with described_in(file):
-        prompts, name = dict(config.get("prompts") or {}), config.get("default_prompt_name")
-        if name is not None:
-            str(prompts[name])
+    config = read_as(file, _Prompts, _AGAIN) if file.is_file() else _Prompts()
+    prompts, name = config.prompts or {}, config.default_prompt_name
+    if name is not None and name not in prompts:
+        raise InputError(f"{file} has no prompt {name!r}, its default", _AGAIN)
     return prompts, name

@@ -18,8 +18,8 @@ from greenadapt.checkpoints.sentence_modules import listed_modules
 from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import GreenadaptError, InputError, MissingError, first_line
 from greenadapt.storage.files import (
+    AGAIN,
     beside,
-    described_in,
     expanded,
     hash_file,
     naming,
@@ -294,8 +294,10 @@ def _manifest_files(folder: Path, seed: int | None) -> dict[str, str]:
     manifest = read_object(folder / MANIFEST, "greenadapt result")
     if not {"greenadapt", "stage"} <= manifest.keys():  # another program's
         return {}
-    with described_in(folder / MANIFEST):
-        names = [name for name in dict(manifest.get("files") or {}) if not name.endswith((".md", ".jsonl"))]
+    listed = manifest.get("files") or {}
+    if not isinstance(listed, dict):
+        raise InputError(f"{folder / MANIFEST}: files is not a JSON object", AGAIN)
+    names = [name for name in listed if not name.endswith((".md", ".jsonl"))]
     seed_folder = f"{SEEDS}/{seed}/"
     return {
         name: f"{MANIFEST} lists it"

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from greenadapt.checkpoints.reader import OLD_WEIGHTS, Checkpoint, open_torch_file
+from greenadapt.checkpoints.sentence_modules import MODULES_FILE, read_modules
 from greenadapt.config import DType
 from greenadapt.errors import InputError
 from greenadapt.storage.arrays import DTYPES, Array, Streamed, row_blocks, same_arrays, write_arrays
-from greenadapt.storage.files import described_in, read_json
 
 _FLOATS = {dtype.name: dtype for dtype in map(DTYPES.__getitem__, ("F64", "F32", "F16", "BF16"))}
 _SIDE_FILES = (
-    "generation_config.json", "modules.json", "config_sentence_transformers.json", "sentence_*_config.json",
+    "generation_config.json", MODULES_FILE, "config_sentence_transformers.json", "sentence_*_config.json",
     "chat_template.jinja",
 )  # fmt: skip
 _MODULE_FILES = ("*.json", "*.safetensors", "*.txt")
@@ -169,11 +169,7 @@ def _shards(tensors: Mapping[str, Tensor]) -> list[list[str]]:
 
 def _module_folders(source: Path) -> list[str]:
     """The plain folder names in the module list of sentence-transformers."""
-    file = source / "modules.json"
-    if not file.is_file():
-        return []
-    with described_in(file):
-        names = [str(module["path"]).rstrip("/") for module in read_json(file)]
+    names = [module.path.rstrip("/") for module in read_modules(source)]
     # The list is untrusted: a path could name any folder on the machine.
     return [n for n in names if n not in ("", ".", "..") and Path(n).name == n and (source / n).is_dir()]
 

@@ -55,8 +55,11 @@ def read_task(folder: Path, name: str) -> DescribedTask:
     require_task(folder, name)
     file = folder / TASKS / name / TASK_FILE
     settings = read_described(file)
+    task = load_task(settings, file)
+    if settings["adapter"] is None:
+        raise InputError(f"{file} has no adapter", "train the model again")
     with described_in(file, "train the model again"):
-        return DescribedTask(load_task(settings), AdapterConfig.of_settings(settings["adapter"]), settings)
+        return DescribedTask(task, AdapterConfig.of_settings(settings["adapter"]), settings)
 
 
 def scores_folder(folder: Path, name: str) -> Path:
@@ -146,8 +149,7 @@ class TaskFolder:
         if task is not None:
             raise UsageError(f"--task {task}, but {folder} has one task", "leave out --task")
         settings = read_described(folder / TASK_FILE)
-        with described_in(folder / TASK_FILE, "train the model again"):
-            described = load_task(settings)
+        described = load_task(settings, folder / TASK_FILE)
         # The development set may have chosen another pool for each seed.
         pool: Pool = settings.get("pools", {}).get(str(seed)) or settings.get("pool", TrainConfig.pool)
         return cls(folder, weights_of_seed(folder, seed), {**settings, "pool": pool}, described, None, seed)

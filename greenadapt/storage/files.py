@@ -336,6 +336,7 @@ def write_lines(path: Path, rows: Iterable[Json]) -> None:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+T = TypeVar("T")
 AGAIN = "download or create it again"
 LARGEST_JSON = 1 << 30
 """Bytes of the largest JSON file that is read; the tokenizer of a large model has a tenth of them."""
@@ -362,6 +363,11 @@ def read_json(path: Path, hint: str = AGAIN) -> Any:
         raise InputError(f"{path} {reason}", hint) from None
 
 
+def read_as(path: Path, kind: type[T], hint: str = AGAIN) -> T:
+    """``read_json`` as a ``kind``, see ``read_own``."""
+    return parse_own(json.dumps(read_json(path, hint)), kind, path, hint)
+
+
 def read_object(path: Path, kind: str, hint: str = AGAIN) -> Json:
     """The JSON object in ``path``, a file that every ``kind`` (such as "model folder") has.
 
@@ -378,19 +384,17 @@ def read_object(path: Path, kind: str, hint: str = AGAIN) -> Json:
 
 @contextmanager
 def described_in(file: Path | str, hint: str = AGAIN) -> Iterator[None]:
-    """Raise ``InputError`` naming ``file`` if its content is invalid."""
+    """Name ``file`` in the ``InputError`` or ``UsageError`` of a check of its content."""
     try:
         yield
     except InputError as error:
         if error.message.startswith(str(file)):
             raise
         raise InputError(f"{file}: {error.message}", error.hint) from None
-    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else repr(error)
-        raise InputError(f"{file} is broken ({reason})", hint) from None
+    except UsageError as error:
+        raise InputError(f"{file}: {error.message}", hint) from None
 
 
-T = TypeVar("T")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 """A surrogate as JSON writes it in ASCII: Python accepts a lone one as text, pydantic does not."""
 _LONGEST_VALUE = 80
@@ -475,6 +479,6 @@ def _described(error: Any, content: bytes | str) -> str:
         return f" has no {key}"
     must_be = message.replace("Input should be", "must be")
     if not key:
-        return f" is not a JSON object ({must_be})"
+        return f" is not a JSON {'list' if first['type'] == 'list_type' else 'object'} ({must_be})"
     value = json.dumps(first["input"], default=str)
     return f": {key} is {value if len(value) <= _LONGEST_VALUE else f'{value[:_LONGEST_VALUE]}…'}, {must_be}"

@@ -1,10 +1,12 @@
 """The protocol of tasks, and the inputs of models: pieces in both tokenizations."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, get_args
 
 import numpy as np
@@ -14,10 +16,9 @@ from greenadapt.checkpoints.layout import set_label
 from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, TaskConfig, TaskName
 from greenadapt.errors import InputError, UsageError
-from greenadapt.fields import check_types
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import Array, BoolArray, Int64Array, IntArray
-from greenadapt.storage.files import Json
+from greenadapt.storage.files import Json, parse_own
 from greenadapt.tokenization.dual_tokenizer import DualTokenizer
 from greenadapt.tokenization.files import SpecialIds
 
@@ -306,15 +307,18 @@ def make_task(config: TaskConfig) -> Task[Any]:
     return kind(**values)
 
 
-def load_task(settings: Json) -> Task[Any]:
-    """The task with these ``settings()``; raises ``InputError`` for an unknown task, ``UsageError`` for a value of the
-    wrong type.
+def load_task(settings: Json, file: Path | str = "task.json") -> Task[Any]:
+    """The task with these ``settings()``, other entries ignored; those of earlier versions may lack later options.
+
+    Raises ``InputError`` naming ``file`` for an unknown task, a missing entry and a value of the wrong type.
     """
     name = str(settings.get("task"))
     if name not in _CLASSES:
-        raise InputError(f"{name} is not a task", f"known are {', '.join(get_args(TaskName))}")
-    task: Task[Any] = _class(name).of_settings(settings)
-    check_types(task)
+        raise InputError(f"{file}: {name} is not a task", f"known are {', '.join(get_args(TaskName))}")
+    kind, hint = _class(name), "train the model again"
+    if missing := [key for key in kind.required if key not in settings]:
+        raise InputError(f"{file} has no {missing[0]}", hint)
+    task: Task[Any] = parse_own(json.dumps(settings), kind, file, hint)
     return task
 
 

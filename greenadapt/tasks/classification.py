@@ -183,20 +183,7 @@ class ClassificationTask:
 
     name = "classification"
     head = "SequenceClassification"
-
-    @classmethod
-    def of_settings(cls, settings: Json) -> Self:
-        """The task with these settings; those of earlier versions lack the range, the table and the shape of the
-        head.
-        """
-        options = {name: settings[name] for name in ("label_field", "label_kind")}
-        if (label_range := settings.get("label_range")) is not None:
-            low, high = label_range
-            options["label_range"] = (float(low), float(high))
-        if (table := settings.get("table")) is not None:
-            options["table"] = TableFormat(**{**table, "columns": tuple(table["columns"])})
-        options |= {name: settings[name] for name in ("head_layers", "head_dropout") if name in settings}
-        return cls(text_fields=tuple(settings["text_fields"]), labels=tuple(settings["labels"]), **options)
+    required = ("text_fields", "label_field", "label_kind", "labels")
 
     @property
     def main(self) -> str:
@@ -212,7 +199,7 @@ class ClassificationTask:
         return {label: i for i, label in enumerate(self.labels)}
 
     def settings(self) -> Json:
-        """The settings that ``of_settings`` reads."""
+        """See ``Task``; models of earlier versions lack the range, the table and the shape of the head."""
         shape: Json = {"head_layers": self.head_layers} if self.head_layers > 1 else {}
         shape |= {} if self.head_dropout is None else {"head_dropout": self.head_dropout}
         return shape | {

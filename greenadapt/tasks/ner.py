@@ -61,13 +61,8 @@ class NerTask:
     head = "TokenClassification"
     main = "f1"
     head_shape = HeadShape()
-
-    @classmethod
-    def of_settings(cls, settings: Json) -> "NerTask":
-        """The task with these settings; ignores unknown entries. Those of earlier versions lack the decoding."""
-        options = {name: settings[name] for name in ("chunk", "gold_chunks", "x_class", "split")}
-        columns = tuple(settings.get("columns", ()))
-        return cls(tuple(settings["labels"]), decoding=settings.get("decoding", "argmax"), columns=columns, **options)
+    required = ("labels", "chunk", "gold_chunks", "x_class", "split")
+    """The settings that models of all versions have."""
 
     def settings(self) -> Json:
         """See ``Task``."""

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -158,11 +158,7 @@ class QuestionTask:
     head = "QuestionAnswering"
     main = "f1"
     head_shape = HeadShape()
-
-    @classmethod
-    def of_settings(cls, settings: Json) -> "QuestionTask":
-        """The task with these settings; ignores unknown entries."""
-        return cls(**{field.name: settings[field.name] for field in fields(cls) if field.name in settings})
+    required = ()
 
     def settings(self) -> Json:
         """The task's name and the fields that are not ``None``."""

@@ -1,5 +1,6 @@
 """Read special tokens and tokenizers from a model's files, with or without ``tokenizer.json``."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,11 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from greenadapt.architectures import ARCHITECTURES, stated_type
 from greenadapt.errors import InputError, MissingError, first_line
-from greenadapt.storage.files import Json, described_in, hash_file, hash_json, read_object
+from greenadapt.storage.files import Json, described_in, hash_file, hash_json, parse_own, read_as, read_object
 from greenadapt.tokenization.words import SPACE
 
 SETTINGS_FILE, MAP_FILE = "tokenizer_config.json", "special_tokens_map.json"
+_AGAIN = "download the model again"
 FILES_OF_SETTINGS = (SETTINGS_FILE, MAP_FILE)
 _USUAL_NAMES = {  # BERT's, then RoBERTa's
     "cls_token": ("[CLS]", "<s>"),
@@ -46,7 +48,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 def read_existing(file: Path) -> Json:
     """The JSON object in a file of a model; empty if there is no such file."""
-    return read_object(file, "model folder", "download the model again") if file.is_file() else {}
+    return read_object(file, "model folder", _AGAIN) if file.is_file() else {}
 
 
 def special_names(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, str]:
@@ -167,16 +169,17 @@ class VocabularyFolder:
         """Text → token, for the tokens that files list with ids, in the order of ids."""
         listed = self.settings.get("added_tokens_decoder")
         if listed is not None:
+            rows = parse_own(json.dumps(listed), dict[int, Any], self.folder / SETTINGS_FILE, _AGAIN)
             with described_in(self.folder / SETTINGS_FILE):
-                ordered = sorted((int(row), _token(token)) for row, token in listed.items())
-                return {str(token): token for _, token in ordered if isinstance(token, AddedToken)}
-        added = read_existing(self.folder / ADDED_FILE)
+                tokens = [_token(rows[row]) for row in sorted(rows)]
+            return {str(token): token for token in tokens if isinstance(token, AddedToken)}
+        file = self.folder / ADDED_FILE
+        added = read_as(file, dict[str, int], _AGAIN) if file.is_file() else {}
         special = {str(_token(self.settings[role])) for role in _ROLES if self.settings.get(role)}
         special |= {str(_token(token)) for token in self.settings.get(_EXTRA) or []}
-        with described_in(self.folder / ADDED_FILE):
-            ordered_texts = sorted(added, key=added.__getitem__)
         return {
-            text: AddedToken(text, normalized=text not in special, special=text in special) for text in ordered_texts
+            text: AddedToken(text, normalized=text not in special, special=text in special)
+            for text in sorted(added, key=added.__getitem__)
         }
 
     @cached_property
@@ -296,6 +299,8 @@ def _token(value: Any) -> Token:
     """Parse a token in a file of settings."""
     if not isinstance(value, dict):
         return str(value)
+    if not isinstance(value.get("content"), str):
+        raise InputError(f"a special token is {json.dumps(value)}, need a content", _AGAIN)
     return AddedToken(value["content"], **{name: bool(value[name]) for name in _FLAGS if name in value})
 
 

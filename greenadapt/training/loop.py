@@ -20,7 +20,7 @@ from greenadapt.errors import ConflictError, InputError
 from greenadapt.models.machine import Machine, too_large
 from greenadapt.models.weights import takes_segments, write_tensors
 from greenadapt.progress import Progress, stoppable
-from greenadapt.storage.files import Json, beside, described_in, publish_folder, read_own_object, write_json
+from greenadapt.storage.files import Json, beside, parse_own, publish_folder, read_own_object, write_json
 from greenadapt.storage.ownership import MARK
 from greenadapt.training.batches import Batch, Cut
 from greenadapt.training.feed import Draw, Feed, Purpose, random_bits
@@ -43,6 +43,15 @@ def save_state(folder: Path, tensors: Mapping[str, torch.Tensor], position: Json
     write_json(work / POSITION, position)
     write_json(work / RECORD, record)
     publish_folder(work, folder)
+
+
+@dataclass(frozen=True)
+class _Position:
+    number: int
+    """Finished steps."""
+    shrink: float
+    plan: str
+    """See ``Training._fingerprint``."""
 
 
 def load_state(folder: Path) -> tuple[dict[str, torch.Tensor], Json] | None:
@@ -255,21 +264,19 @@ class Training:
         it is broken.
         """
         state = load_state(folder)
-        number, shrink, plan = 0, 1.0, ""
-        if state is not None:
-            tensors, position = state
-            with described_in(folder / POSITION, STATE_HINT):
-                number, shrink, plan = int(position["number"]), float(position["shrink"]), str(position["plan"])
+        tensors, values = state or ({}, {"number": 0, "shrink": 1.0, "plan": ""})
+        position = parse_own(json.dumps(values), _Position, folder / POSITION, STATE_HINT)
+        number = position.number
         if self._machine.largest(number) != -self._machine.largest(-number):
             raise InputError(f"the processes do not see the same {folder}", "train in a folder that all machines share")
         if state is None:
             return False
-        if plan != self._fingerprint:
+        if position.plan != self._fingerprint:
             raise ConflictError(
                 f"{folder} is the state of a run with other settings or examples, another model or another precision",
                 "use those again, or remove it to start over",
             )
-        self.number, self.shrink = number, shrink
+        self.number, self.shrink = position.number, position.shrink
         adam = {}
         with torch.no_grad():
             for i, (name, weight) in enumerate(self._weights.items()):

@@ -335,5 +335,5 @@ def test_module_folders_are_plain_and_hold_no_pickle(tmp_path: Path) -> None:
     copied = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     assert copied == ["2_Dense/config.json", "2_Dense/model.safetensors", "generation_config.json", "modules.json"]
     (source / "modules.json").write_text('{"a": 1}')
-    with pytest.raises(InputError, match=r"modules\.json is broken"):
+    with pytest.raises(InputError, match=r"modules\.json is not a JSON list"):
         copy_side_files(source, folder)

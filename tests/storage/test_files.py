@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from greenadapt.checkpoints.source import find_model
-from greenadapt.errors import InputError, MissingError
+from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.storage import files
 from greenadapt.storage.files import (
     described_in,
@@ -53,9 +53,12 @@ def test_anything_but_an_object_is_refused_in_one_line_with_the_name(tmp_path: P
             read_object(path, "fine-tuned model")
 
 
-def test_what_cannot_be_used_names_its_file() -> None:
-    with pytest.raises(InputError, match=r"a\.json is broken \(it has no 'corpus'\): x"), described_in("a.json", "x"):
-        {}["corpus"]
+def test_what_a_check_refuses_names_its_file_and_a_fault_of_the_check_stays_one() -> None:
+    with pytest.raises(InputError, match=r"^a\.json: it is 7: x$"), described_in("a.json", "x"):
+        raise UsageError("it is 7")
+    for error in (TypeError, AttributeError, KeyError, ValueError):
+        with pytest.raises(error, match="ours"), described_in("a.json"):
+            raise error("ours")
 
 
 def test_a_path_is_named_by_its_last_part_and_its_place() -> None:

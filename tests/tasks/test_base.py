@@ -16,7 +16,6 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import _FIELDS_OF_A_TASK, TaskConfig, TaskName
 from greenadapt.errors import InputError, UsageError
 from greenadapt.progress import Silent
-from greenadapt.storage.files import described_in
 from greenadapt.tasks.base import Encoder, Fold, load_task, make_task
 from greenadapt.tasks.classification import ClassificationTask
 from greenadapt.tasks.conll import Sentence
@@ -60,10 +59,22 @@ def test_a_task_that_there_is_not(settings: dict[str, object]) -> None:
         load_task(settings)
 
 
-@pytest.mark.parametrize("settings", [{"task": "ner"}, {"task": "classification", "labels": 5}])
-def test_what_a_file_says_that_is_broken(settings: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=r"task\.json is broken \("), described_in(Path("far/task.json")):
-        load_task(settings)
+@pytest.mark.parametrize(
+    ("task", "settings", "message"),
+    [
+        ("ner", None, " has no labels"),
+        ("ner", {"chunk": "all"}, r': chunk is "all", must be a valid integer'),
+        ("ner", {"labels": ["O", 5]}, ": labels.1 is 5, must be a valid string"),
+        ("classification", {"labels": 5}, ": labels is 5, must be a valid array"),
+        ("classification", {"label_range": [0]}, " has no label_range"),
+        ("classification", {"table": {"columns": 3}}, r": table\.columns is 3"),
+        ("qa", {"stride": "all"}, ": stride is"),
+    ],
+)
+def test_what_a_file_says_that_is_broken(task: TaskName, settings: dict[str, object] | None, message: str) -> None:
+    written = make_task(TaskConfig(task=task)).settings()
+    with pytest.raises(InputError, match=rf"^far/task\.json{message}"):
+        load_task({"task": task} if settings is None else {**written, **settings}, Path("far/task.json"))
 
 
 def test_the_registry_itself_loads_no_task() -> None:

@@ -19,7 +19,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import InputError
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Encoder, make_task
+from greenadapt.tasks.base import Encoder, load_task, make_task
 from greenadapt.tasks.classification import (
     ClassificationTask,
     Text,
@@ -279,14 +279,14 @@ def test_labels_that_cannot_be_learnt(labels: list[str | float], kind: str, mess
 def test_settings_make_the_same_task_again(task: ClassificationTask) -> None:
     settings = json.loads(json.dumps(task.settings()))
     assert settings["task"] == "classification"
-    assert ClassificationTask.of_settings(settings) == task
+    assert load_task(settings) == task
 
 
 def test_settings_of_earlier_versions() -> None:
     """``task.json`` had neither ranges nor tables."""
     fields = {"text_fields": ["text"], "label_field": "label"}
     settings = {"task": "classification", **fields, "label_kind": "classes", "labels": ["a", "b"]}
-    assert ClassificationTask.of_settings(settings) == ClassificationTask(label_kind="classes", labels=("a", "b"))
+    assert load_task(settings) == ClassificationTask(label_kind="classes", labels=("a", "b"))
     assert {name: fitted("a", "b").settings()[name] for name in settings} == settings
 
 

@@ -17,7 +17,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import TaskConfig
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
-from greenadapt.tasks.base import Encoder, Feature, Task, make_task
+from greenadapt.tasks.base import Encoder, Feature, Task, load_task, make_task
 from greenadapt.tasks.conll import Sentence
 from greenadapt.tasks.ner import NerTask
 from greenadapt.tokenization.added_words import AddedWords, new_entries
@@ -137,7 +137,7 @@ def test_labels_and_split_are_those_of_the_training_set() -> None:
 
 def test_settings_make_the_task_again() -> None:
     task = NerTask(LABELS, chunk=None, gold_chunks=True, x_class=True, split="punctuation")
-    assert NerTask.of_settings({**json.loads(json.dumps(task.settings())), "pool": "mean"}) == task
+    assert load_task({**task.settings(), "pool": "mean"}) == task
     assert task.settings()["task"] == task.name == "ner"
 
 
@@ -315,7 +315,7 @@ def test_words_next_to_each_other_decide_together() -> None:
 def test_settings_of_an_earlier_version_have_the_labels_of_each_word() -> None:
     settings = NerTask(LABELS, decoding="viterbi").settings()
     assert settings.pop("decoding") == "viterbi"
-    assert NerTask.of_settings(settings).decoding == "argmax"
+    assert load_task(settings) == NerTask(LABELS, decoding="argmax")
 
 
 def test_decode_ignores_x_and_has_characters_but_for_labelled_files() -> None:

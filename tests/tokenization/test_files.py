@@ -242,10 +242,11 @@ REFUSED = [
     ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizerFast"}, r"no vocab\.json and merges\.txt to create"),
     ("config.json", {"model_type": "llama"}, "has no tokenizer.json: load it with transformers' AutoTokenizer and"),
     ("config.json", {}, "has no tokenizer.json: load it with transformers' AutoTokenizer and save it"),
-    ("tokenizer_config.json", {"added_tokens_decoder": {"x": 1}}, r"tokenizer_config\.json is broken"),
-    ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"contents": "x"}}}, r"tokenizer_config\.json is broken"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"x": 1}}, r"tokenizer_config\.json: x\.\[key\]"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"9": {}}}, r"_config\.json: a special token is {}"),
+    ("special_tokens_map.json", {"cls_token": {}}, "a special token is {.*}, need a content"),
     ("tokenizer_config.json", {"extra_special_tokens": 5}, r"vocab\.txt cannot be read by the tokenizers library"),
-    ("added_tokens.json", {"a": 1, "b": None}, r"added_tokens\.json is broken"),
+    ("added_tokens.json", {"a": 1, "b": None}, r"added_tokens\.json: b is null"),
 ]  # fmt: skip
 
 

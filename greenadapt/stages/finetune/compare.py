@@ -26,7 +26,7 @@ from greenadapt.stages.finetune.train import Finetuning, check_finetune, default
 from greenadapt.stages.plan import run_each
 from greenadapt.stages.session import EXPAND, FINETUNE, Session
 from greenadapt.storage.arrays import Array, ArrayFile, write_arrays
-from greenadapt.storage.files import Json, beside, described_in, parse_own, plain, read_own_lines, sync_file
+from greenadapt.storage.files import Json, beside, parse_own, plain, read_own_lines, sync_file
 from greenadapt.storage.jobs import Place
 from greenadapt.storage.locks import lock
 from greenadapt.storage.ownership import remove_if_own
@@ -336,9 +336,10 @@ class _Measured:
     def read(cls, path: Path, views: Sequence[str]) -> "_Measured":
         """Read what ``write`` wrote; raises ``InputError`` if the file is broken."""
         file = ArrayFile(path)
-        with described_in(path):
-            seconds = parse_own(file.metadata["seconds"], _Seconds, path)
-            return cls({view: np.asarray(file[view]) for view in views}, seconds)
+        if lacking := [view for view in views if view not in file]:
+            raise InputError(f"{path} has no {lacking[0]}", "remove it")
+        seconds = parse_own(file.metadata.get("seconds", ""), _Seconds, path)
+        return cls({view: np.asarray(file[view]) for view in views}, seconds)
 
 
 def _compared(task: Task[Any], examples: Sequence[Any], pairs: Sequence[Sequence[_Measured]]) -> Json:

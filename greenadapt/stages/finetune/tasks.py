@@ -30,7 +30,7 @@ from greenadapt.stages.finetune.request import FinetuneRequest, Start, described
 from greenadapt.stages.finetune.train import Finetuning, is_other, run_together, with_kept_tasks
 from greenadapt.stages.plan import run_each
 from greenadapt.stages.session import Session
-from greenadapt.storage.files import Json, beside, described_in, plain, real_folder, replace_json, write_json
+from greenadapt.storage.files import Json, beside, plain, real_folder, replace_json, write_json
 from greenadapt.storage.jobs import Job, Place, describe_difference
 from greenadapt.storage.locks import lock
 from greenadapt.storage.ownership import added_files
@@ -87,8 +87,7 @@ def _listed(folder: Path, name: str) -> Json:
     file = scores_folder(folder, name) / SCORES
     scores: Json = {}
     if file.is_file():
-        with described_in(file, "train the model again"):
-            scores = read_described(file)["tasks"].get(name, {})
+        scores = read_described(file)["tasks"].get(name, {})
     return {
         "name": name,
         "kind": described.task.name,
