@@ -14,6 +14,8 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
+from greenadapt.progress import is_program
+
 COUNTRY = "GREENADAPT_COUNTRY"
 """Environment variable of the country whose electricity is used."""
 _KEEP_INTERVAL = 2.0  # seconds
@@ -152,6 +154,9 @@ def default_country() -> str:
 class Meter:
     """Measures the work inside ``with Meter() as meter:``; ``meter.cost`` is its cost afterwards.
 
+    The peak of memory is that of the work. Where a library call needs no more than the process did before, it is the
+    largest size seen every few seconds, except on macOS, where it is the peak of the process.
+
     Energy and the country's carbon intensity come from codecarbon's offline tracker if installed (the extra
     ``[energy]``), else from ``estimate``. No network is used. ``keep`` is called with the cost so far every few
     seconds, so that a killed run has a cost.
@@ -165,8 +170,10 @@ class Meter:
 
     def __enter__(self) -> "Meter":
         self._tracker = _start_tracker(default_country())
-        with suppress(OSError):  # only Linux can reset the peak; elsewhere it covers the whole life of the process
-            Path("/proc/self/clear_refs").write_text("5")
+        if is_program():
+            with suppress(OSError):  # only Linux can reset the peak
+                Path("/proc/self/clear_refs").write_text("5")
+        self._largest, self._peak_before = 0, _own_memory("VmHWM")
         self._children_before = _peak("RUSAGE_CHILDREN")
         self._allocations_before = _gpu_allocations()
         self._begin = time.perf_counter(), _cpu_seconds()
@@ -183,16 +190,20 @@ class Meter:
         """The cost so far, with estimated energy."""
         began, cpu_before = self._begin
         children = _peak("RUSAGE_CHILDREN")
-        # A peak that has not grown is of children before this work.
-        peak = max(_own_peak(), children if children > self._children_before else 0)
+        # A peak that has not grown is of earlier work, or of earlier children.
+        peak = _own_memory("VmHWM")
+        self._largest = max(self._largest, _own_memory("VmRSS") if peak == self._peak_before else peak)
+        peak = max(self._largest, children if children > self._children_before else 0)
         allocations = zip_longest(_gpu_allocations(), self._allocations_before, fillvalue=0)
         gpus = sum(now > before for now, before in allocations)
         return estimate(time.perf_counter() - began, _cpu_seconds() - cpu_before, peak, gpus)
 
     def _keep_regularly(self) -> None:
-        while self._keep is not None and not self._ended.wait(_KEEP_INTERVAL):
-            with suppress(OSError):  # the work itself reports a full disk
-                self._keep(self.so_far())
+        while not self._ended.wait(_KEEP_INTERVAL):
+            cost = self.so_far()
+            if self._keep is not None:
+                with suppress(OSError):  # the work itself reports a full disk
+                    self._keep(cost)
 
 
 def _cpu_seconds() -> float:
@@ -208,11 +219,11 @@ def _gpu_allocations() -> list[int]:
     return [int(torch.cuda.memory_stats(gpu).get("allocation.all.allocated", 0)) for gpu in gpus]
 
 
-def _own_peak() -> int:
-    """Peak memory of this process in bytes; on Linux ``ru_maxrss`` would include a larger peak of the parent."""
-    with suppress(OSError):
+def _own_memory(name: str) -> int:
+    """Memory of this process in bytes: its peak (``VmHWM``) or, on Linux, the current one (``VmRSS``)."""
+    with suppress(OSError):  # of Linux, where ru_maxrss would include a larger peak of the parent
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     return _peak("RUSAGE_SELF")
 

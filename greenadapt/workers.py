@@ -8,11 +8,13 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from importlib import import_module
 from itertools import islice
+from multiprocessing import spawn
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path, PurePosixPath
-from types import ModuleType
+from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
 
@@ -84,15 +86,22 @@ def worker_pool(workers: int, start: Callable[..., None] | None = None, *argumen
     return ProcessPoolExecutor(workers, _Context(), _start, (start, arguments))
 
 
+def _preparation(name: str) -> dict[str, Any]:
+    return {key: value for key, value in spawn.get_preparation_data(name).items() if not key.startswith("init_main_")}
+
+
+def _launcher() -> Any:
+    """The class that starts a process, here with ``_preparation``."""
+    system, method = ("win32", "__init__") if sys.platform == "win32" else ("posix", "_launch")
+    module = import_module(f"multiprocessing.popen_spawn_{system}")
+    names = {**vars(module), "spawn": SimpleNamespace(**{**vars(spawn), "get_preparation_data": _preparation})}
+    return type("Popen", (module.Popen,), {method: FunctionType(getattr(module.Popen, method).__code__, names)})
+
+
 class _Process(SpawnProcess):
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802  (the name in multiprocessing)
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            return SpawnProcess._Popen(process_obj)
-        finally:
-            sys.modules["__main__"] = main
+        return _launcher()(process_obj)
 
 
 class _Context(SpawnContext):

@@ -18,8 +18,8 @@ import greenadapt
 PACKAGE = Path(greenadapt.__file__).parent
 # From the bottom to the top: a package imports itself and lower lines; those on one line do not import each other.
 LAYERS = [
-    ["errors", "progress", "workers", "cost"],
-    ["cluster"],
+    ["errors", "progress", "workers"],
+    ["cluster", "cost"],
     ["fields", "architectures"],
     ["config", "storage"],
     ["tokenization"],

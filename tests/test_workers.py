@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -36,6 +37,24 @@ def test_workers_do_not_run_an_unguarded_script_again(tmp_path: Path) -> None:
     )
     completed = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert completed.stdout.split() == ["once", "True"]
+
+
+class Witness:
+    """Sees the main module of this process when a worker is started, which it is sent to."""
+
+    mains: ClassVar[list[object]] = []
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        self.mains.append(sys.modules["__main__"])
+        return str, ()
+
+
+def test_the_main_module_stays_while_workers_start() -> None:
+    main = sys.modules["__main__"]
+    with worker_pool(2, os.getenv, Witness()) as pool:
+        pool.submit(os.getpid).result()
+    assert Witness.mains
+    assert all(seen is main for seen in Witness.mains)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")

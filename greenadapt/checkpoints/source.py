@@ -17,6 +17,7 @@ from greenadapt.checkpoints.layout import FACTS_FILE, LOGITS, MULTITASK_FILE, SE
 from greenadapt.checkpoints.sentence_modules import listed_modules
 from greenadapt.config import MINILM, MPNET
 from greenadapt.errors import GreenadaptError, InputError, MissingError, first_line
+from greenadapt.progress import is_program
 from greenadapt.storage.files import (
     AGAIN,
     beside,
@@ -355,8 +356,8 @@ _UNREACHED = (
 def hub_answers() -> Iterator[None]:
     """Raise ``MissingError`` if the hub's library, which alone is called inside, reaches no model hub.
 
-    Its refusals pass, as the library raises them. It parses whatever an address answers, of any size; answers that are
-    larger than those of a hub are not read.
+    Its refusals pass, as the library raises them. It parses whatever an address answers, of any size; in a program,
+    answers that are larger than those of a hub are not read.
     """
     from huggingface_hub import constants, errors
 
@@ -383,8 +384,8 @@ def hub_answers() -> Iterator[None]:
 def _bounded_answers() -> Iterator[None]:
     from huggingface_hub import get_session
 
-    client: Any = get_session()
-    if not hasattr(client, "event_hooks"):  # of huggingface_hub 0, which has requests
+    client: Any = get_session() if is_program() else None  # the client is of all code in the process
+    if not hasattr(client, "event_hooks"):  # huggingface_hub 0 has requests
         yield
         return
     before = client.event_hooks

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from greenadapt.errors import GreenadaptError
-from greenadapt.progress import TIME_UP, time_limits
+from greenadapt.progress import TIME_UP, as_program, time_limits
 from greenadapt.storage.files import STDOUT
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -57,7 +57,7 @@ FORCED = "greenadapt.forced"
 def in_words(ctx: Any = None) -> Iterator[None]:
     """Turn errors that users can act on into a line on stderr and ``SystemExit``; ``ctx`` has the command."""
     try:
-        with time_limits():
+        with as_program(), time_limits():
             yield
     except GreenadaptError as error:
         _fail(str(error), error.exit_code)

@@ -9,11 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from huggingface_hub import get_session
 from typer.testing import Result
 
 import greenadapt
 from greenadapt.errors import ConflictError, GreenadaptError, InputError, MissingError, UsageError
 from tests.conftest import Notes, json_lines
+from tests.support.hub import Hub
 from tests.support.small_tasks import (
     NEW,
     TinyModel,
@@ -320,6 +322,17 @@ def test_load_says_what_a_folder_is_not(tiny_model: TinyModel, tmp_path: Path) -
     assert isinstance(model, greenadapt.AdaptedModel)
     assert "4 words of medicine" in repr(model)
     assert [row.view for row in model.neighbours("virus")] == ["row → wordpieces", "row → added words"]
+
+
+def test_the_client_of_the_hub_is_left_as_it_is(hub: Hub) -> None:
+    """Other threads of the caller may use it meanwhile."""
+    hooks, hub.refuses = [], 404
+    hub.before = lambda: hooks.append(get_session().event_hooks) or ""
+    before = get_session().event_hooks
+    with pytest.raises(MissingError):
+        greenadapt.load("me/model")
+    assert hooks
+    assert all(seen == before for seen in hooks)
 
 
 @pytest.mark.parametrize(
