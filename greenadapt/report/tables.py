@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -54,7 +54,7 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
 
     Each set also has tables by tokenization, and by type, class or kind of question. Shares are in percent. ``test`` is
     the test set in the title; a seed that is ``None`` is the only model. Tasks that share an encoder have one row per
-    set, and the average, over the seeds.
+    set, and the average, over the seeds. A seed whose training failed is marked.
     """
     if "tasks" in scores:
         return [_table(scores, kind) for kind in _KINDS if kind in scores["average"]]
@@ -62,13 +62,17 @@ def score_tables(scores: Json, test: str = "test set") -> list[Table]:
     for name, label in (("test", test), ("dev", "dev set")):
         if not all(name in seed for seed in scores["seeds"]):
             continue
-        seeds = {"model" if seed["seed"] is None else f"seed {seed['seed']}": seed[name] for seed in scores["seeds"]}
+        seeds = {_column(seed["seed"], scores.get("failed", ())): seed[name] for seed in scores["seeds"]}
         title = f"{TASK_NAMES[scores['task']]}, {label}, in percent"
         if len(next(iter(seeds.values())).get("views", {})) > 1:
             title += f", by the logits of {VIEW_NAMES[scores['pool']]}"
         tables.append(_by_seed(title, scores["main"], seeds))
         tables += [*_by_view(scores["main"], seeds), *_by_part(list(seeds.values()))]
     return tables
+
+
+def _column(seed: int | None, failed: Collection[int]) -> str:
+    return "model" if seed is None else f"seed {seed} (failed)" if seed in failed else f"seed {seed}"
 
 
 def figure(share: float | None) -> str:

@@ -138,6 +138,18 @@ class TaskDataset:
         )
 
     @property
+    def chance(self) -> float:
+        """The mean loss of a model that reads nothing, and knows how frequent each class is, the mean of the numbers,
+        or the number of pieces among which an answer begins and ends.
+        """
+        if self.head == "QuestionAnswering":
+            return float(np.log(np.diff(self.offsets)).mean())
+        if np.issubdtype(self.targets.dtype, np.floating):
+            return float(self.targets.var())
+        counts = np.unique(self.targets[self.targets != IGNORED], return_counts=True)[1]
+        return float(np.log(counts.sum()) - (counts * np.log(counts)).sum() / max(counts.sum(), 1))
+
+    @property
     def n_items(self) -> int:
         return len(self.counts)
 

@@ -54,6 +54,7 @@ from greenadapt.training.loop import RunRecord, Step, Training
 from greenadapt.training.views import PairedDataset
 
 _REPEATED = 5  # times, beside predicted examples
+_REMEMBERED = 10
 Sets = dict[str, dict[str, Json]]
 """Task → name of a set → all of its scores."""
 
@@ -123,6 +124,8 @@ class _Record(RunRecord):
     best_epoch: int = 0
     losses: dict[str, list[float]] = field(default_factory=dict)
     """Task → losses of its steps in the current epoch, if there are several tasks."""
+    smoothed: dict[str, float] = field(default_factory=dict)
+    """Task → exponential mean of its losses, which remembers about ``_REMEMBERED`` steps."""
 
     def end_epoch(self, step: Step) -> Json:
         row = super().end_epoch(step)
@@ -290,6 +293,7 @@ class FinetuneRun:
         self._memory = self._attach([*chain(*items.values())])
         self._parts.freeze()
         self.n_inputs: dict[str, int] = {}
+        self._chance: dict[str, float] = {}
         datasets: list[Dataset] = []
         agreement = setup.train.agreement
         for data in setup.tasks:
@@ -297,6 +301,7 @@ class FinetuneRun:
             dataset = TaskDataset.of(inputs, self.rows, head, pad, self._memory["train"])
             dataset = replace(dataset, task=data.name or None, n_examples=len(data.train))
             self.n_inputs[data.name] = dataset.n_items
+            self._chance[data.name] = dataset.chance
             datasets.append(PairedDataset.of(dataset, inputs, agreement) if agreement else dataset)
         feed = Feed(datasets, Plan(setup.train, setup.run, seed), setup.sampling)
         self.training = Training(self.model, feed, setup.machine)
@@ -340,6 +345,10 @@ class FinetuneRun:
         dev = record.epochs[epoch - 1].get("dev")
         if dev is not None:
             scores["epoch"] = epoch
+        scores["losses"] = {
+            name or self.setup.tasks[0].task.name: {"last": loss, "chance": self._chance[name]}
+            for name, loss in record.smoothed.items()
+        }
         scores |= self._final_scores(dev)
         write_lines(self.folder / HISTORY, record.epochs)
         self._write(shrink, first_seed_folder, is_first_seed=is_first_seed)
@@ -452,6 +461,8 @@ class FinetuneRun:
         numbers = asdict(step)
         task = numbers.pop("task")
         self.record.loss += step.loss
+        before = self.record.smoothed.get(task or "", step.loss)
+        self.record.smoothed[task or ""] = before + (step.loss - before) / _REMEMBERED
         if task is not None:
             self.record.losses.setdefault(task, []).append(step.loss)
             numbers[f"loss_{task}"] = step.loss

@@ -145,7 +145,8 @@ class RunRecord:
     def of_state(cls, state: Path) -> Self:
         """The record saved with the training state in the folder ``state``; raises ``InputError`` if it is broken."""
         values = read_own_object(state / RECORD, cls, "training state", STATE_HINT)
-        return cls(**{entry.name: values[entry.name] for entry in fields(cls)})  # all must be present
+        values.setdefault("smoothed", {})  # which version 0.3.0 lacks
+        return cls(**{entry.name: values[entry.name] for entry in fields(cls)})  # all others must be present
 
     def end_epoch(self, step: Step) -> Json:
         """The history entry of the epoch that ends with ``step``; its loss is the mean over its steps."""

@@ -1,6 +1,7 @@
 """``greenadapt finetune`` as people and launchers start it: output, exit codes, interrupts, and several processes."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -66,6 +67,29 @@ def test_a_run_and_what_it_prints(
     assert "finetune" not in run_alone("cost").stdout
     assert run_alone("corpus", "list").stdout
     assert not (tmp_path / "ws").exists()
+
+
+@pytest.mark.slow
+def test_a_training_that_failed_says_so(
+    run_alone: Run, files: tuple[object, ...], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    """What is to know of the labels is their entropy; the training has an end, a rate or a seed that is wrong."""
+    command = ("finetune", "-m", tiny_model(), *files, "--batch-size", 8, "--max-length", 64)
+    short = run_alone(*command, "--max-steps", 2, "--seeds", 2, "-o", "short")
+    [warning] = [line for line in short.stderr.splitlines() if "learnt too little" in line]
+    assert all(word in warning for word in ("seeds 0, 1", "2 steps", "--seed,", "--learning-rate", "--epochs"))
+    assert "seed 1 (failed)" in short.stdout
+    scores = read_json(tmp_path / "short" / "scores.json")
+    tags = [line.split("\t")[1] for line in (tmp_path / "train.tsv").read_text().splitlines() if line]
+    shares = [tags.count(tag) / len(tags) for tag in set(tags)]
+    assert scores["failed"] == [0, 1]
+    for seed in scores["seeds"]:
+        assert seed["losses"]["ner"]["chance"] == pytest.approx(-sum(share * math.log(share) for share in shares))
+    trained = run_alone(*command, "--epochs", 40, "--learning-rate", 7e-3, "-o", "trained", "--json")
+    assert "learnt too little" not in trained.stderr
+    scores = json.loads(trained.stdout)["scores"]
+    assert scores["failed"] == []
+    assert scores["seeds"][0]["test"]["f1"] > 0.9
 
 
 MEMORY = (

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median_low, stdev
 from typing import Any, Literal
 
 import numpy as np
@@ -44,6 +44,33 @@ from greenadapt.tasks.metrics import average, chosen_metric, metric_of
 from greenadapt.tasks.tasks_file import TaskEntry, read_tasks_file
 from greenadapt.tokenization.added_words import WORDS_FILE
 
+_READINGS, _OUTLYING = 10, 3.0
+
+
+def failed_trainings(seeds: Sequence[Json]) -> dict[int, str]:
+    """Seed → what is wrong with its training, for the ``seeds`` of a ``scores.json`` that learnt too little.
+
+    A model that reads nothing has the ``chance`` loss. loss / chance is 1 - R² of McFadden, the share of what there is
+    to know of the training labels that the model has not learnt: 1 for one that always predicts the most frequent
+    label. More than a half is too much for any use. One that was trained with all its weights, and read each sentence
+    or text ``_READINGS`` times, knows them by heart, whatever their noise (0.04 for entities after 32 readings), and a
+    quarter is too much. Seeds differ only by chance: one also failed that has over ``_OUTLYING`` times the loss of the
+    median seed, and more than a tenth of ``chance``, as differences of small losses mean nothing.
+    """
+    failed: dict[int, str] = {}
+    for task in dict.fromkeys(task for seed in seeds for task in seed.get("losses", {})):
+        trained = [seed for seed in seeds if task in seed.get("losses", {})]
+        median = median_low(seed["losses"][task]["last"] for seed in trained)
+        for seed in trained:
+            last, chance = seed["losses"][task]["last"], seed["losses"][task]["chance"]
+            knows_by_heart = seed["epochs"] >= _READINGS and "tasks" not in seed and task != "qa"
+            ended = f"the training loss of {task} ended at {last:.2g}"
+            if last >= chance / (4 if knows_by_heart else 2) > 0:
+                failed[seed["seed"]] = f"{ended}, a model that reads nothing has {chance:.2g}"
+            elif last > max(_OUTLYING * median, chance / 10):
+                failed[seed["seed"]] = f"{ended}, that of other seeds at {median:.2g}"
+    return failed
+
 
 def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> Json:
     """``scores.json`` of tasks that share an encoder, from the scores of the ``finished`` seeds: the main score by task
@@ -68,6 +95,7 @@ def summary(pool: str, metrics: Mapping[str, str], finished: Sequence[Json]) -> 
             for task, kinds in first["tasks"].items()
         },
         "seeds": list(finished),
+        "failed": [*failed_trainings(finished)],
     }
 
 

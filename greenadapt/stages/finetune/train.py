@@ -33,6 +33,7 @@ from greenadapt.stages.finetune.request import (
     FinetuneRequest,
     Start,
     described,
+    failed_trainings,
     has_added_words,
     only_tasks,
     read_task_data,
@@ -277,6 +278,12 @@ class Finetuning:
         if machine.is_first:
             self.describe(setup, work)
             write_json(work / SCORES, scores)
+            if failed := failed_trainings(finished):
+                seeds = f"{'seed' if len(failed) == 1 else 'seeds'} {', '.join(map(str, failed))}"
+                session.progress.warn(
+                    f"{seeds} learnt too little in {finished[0]['steps']:,} steps: {next(iter(failed.values()))}; "
+                    "try another --seed, a lower --learning-rate or more --epochs"
+                )
         machine.end()
         totals, task_facts = self.totals(tasks, counts)
         facts = {"model": model_facts(self.start.model), **task_facts, "scores": {**scores, "seeds": len(finished)}}
@@ -401,6 +408,7 @@ class SingleTaskFinetuning(Finetuning):
     def summary(self, tasks: Sequence[TaskData], finished: list[Json]) -> Json:
         task, pool = tasks[0].task, self.request.training.pool
         scores: Json = {"task": task.name, "main": task.main, "pool": pool, "seeds": finished}
+        scores["failed"] = [*failed_trainings(finished)]
         if "test" in finished[0]:
             scores |= over_seeds([seed["test"] for seed in finished])
         if "dev" in finished[0]:

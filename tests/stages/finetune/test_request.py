@@ -11,7 +11,7 @@ from greenadapt.checkpoints.reader import Checkpoint
 from greenadapt.config import AdapterConfig, MemoryConfig, TrainConfig
 from greenadapt.errors import InputError, UsageError
 from greenadapt.stages.finetune.compare import finetune
-from greenadapt.stages.finetune.request import FinetuneRequest, Start, read_task_data, summary
+from greenadapt.stages.finetune.request import FinetuneRequest, Start, failed_trainings, read_task_data, summary
 from greenadapt.tasks.base import Encoder
 from tests.conftest import Notes
 from tests.support.small_multitask import entry, request, task_file
@@ -151,6 +151,30 @@ def test_training_files_that_differ_in_their_labels(
     assert first.startswith(f"{name}: ")
     assert first.endswith(f"{train} lacks {'Ill' if name == 'ill.1' else 'Other'}")
     assert second.endswith(lacks)
+
+
+@pytest.mark.parametrize(
+    ("losses", "epochs", "failed"),
+    [
+        ([0.012, 0.009, 0.015], 32, []),  # sentences known by heart
+        ([0.10], 32, [0]),  # F1 17 where other seeds have 56
+        ([0.10, 0.011], 32, [0]),
+        ([0.02, 0.012, 0.09], 4, [2]),
+        ([0.002, 0.002, 0.02], 32, []),  # both know all
+        ([0.10], 4, []),  # of many noisy examples there is more to know
+        ([0.20, 0.19], 4, [0, 1]),
+        ([0.27], 1, [0]),
+    ],
+)
+def test_a_training_failed_if_its_loss_is_near_chance_or_far_from_other_seeds(
+    losses: list[float], epochs: int, failed: list[int]
+) -> None:
+    seeds: list[Any] = [
+        {"seed": seed, "epochs": epochs, "losses": {"ner": {"last": loss, "chance": 0.27}}}
+        for seed, loss in enumerate(losses)
+    ]
+    assert [*failed_trainings(seeds)] == failed
+    assert [*failed_trainings([{"seed": 0, "epochs": epochs}])] == []  # of an earlier version
 
 
 def test_adapters_that_do_not_go_are_refused_before_anything_is_read(tmp_path: Path, tiny_model: TinyModel) -> None:
