@@ -209,7 +209,7 @@ class CorpusConfig(Checked):
     strict: bool = False
     """Refuse broken UTF-8 instead of counting and replacing it."""
     lenient: bool = False
-    """Skip and count lines that are not JSON objects instead of refusing the file."""
+    """Skip and count broken JSON lines and rows of tables instead of refusing the file."""
     heldout: Annotated[HeldOutShare, _HELD_OUT] = 0.0
     """Share of the documents to hold out; a document's content decides whether it is."""
     seed: Annotated[Seed, Option("Random seed.")] = 1
@@ -241,9 +241,9 @@ class TextOptions(Checked):
     strict: Annotated[
         bool | None,
         advanced(
-            "Refuse broken UTF-8, or skip even broken JSON lines.",
+            "Refuse broken UTF-8, or skip even broken JSON lines and rows of tables.",
             "--strict/--lenient",
-            unset="replace broken UTF-8, refuse broken JSON",
+            unset="replace broken UTF-8, refuse broken JSON and rows",
         ),
     ] = None
     heldout: Annotated[HeldOutShare | None, _HELD_OUT] = None
@@ -448,8 +448,8 @@ class TableFormat(Checked):
 
     columns: tuple[str, ...] = ()
     """Names of the columns of a file without a header; empty: the first line names them."""
-    quotes: bool = True
-    """Whether quotation marks enclose fields; else they are ordinary characters."""
+    quotes: bool | None = None
+    """Whether quotation marks enclose cells; ``None``: in CSV, and in a TSV file that quotes throughout."""
     skip_broken: bool = False
     """Skip and count rows with a different number of columns instead of refusing the file."""
 

@@ -6,6 +6,7 @@ The command line turns each error into one line and an exit code.
 import importlib.util
 import re
 import sys
+from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Decimal
 from math import isfinite
 from typing import Any
@@ -143,6 +144,17 @@ def harmless_json(text: str) -> str:
 def counted(n: int, singular: str, plural: str | None = None) -> str:
     """``n`` and a noun, whose plural by default adds an s: ``1 file``, ``1,204 files``."""
     return f"{n:,} {singular if n == 1 else plural or singular + 's'}"
+
+
+_PLAIN_NAME = re.compile(r"[\w.-]+( [\w.-]+)*")
+_MAX_NAMES = 20
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first 20 names of fields or columns and the number of the others; quotes those with unusual characters."""
+    texts = [name if _PLAIN_NAME.fullmatch(name) else repr(name) for name in names]
+    more = len(texts) - _MAX_NAMES
+    return ", ".join(texts[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def rounded(value: float, digits: int, *, percent: bool = False, signed: bool = False) -> str:

@@ -1,19 +1,19 @@
 """Articles of PubMed and PubMed Central (both kinds of XML, and PMC's plain text), and of CORD-19."""
 
 import html
-import json
 import re
 from collections.abc import Iterator
 from itertools import islice, takewhile
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 from lxml import etree
 
 from greenadapt.corpus.opening import input_errors, is_tar, open_binary, open_member, squeeze
-from greenadapt.corpus.rows import table_rows
+from greenadapt.corpus.rows import parse_json, table_rows
 from greenadapt.corpus.text import Decoder, Document, tar_members
-from greenadapt.errors import InputError, json_kind
+from greenadapt.errors import InputError, json_kind, listed
+from greenadapt.storage.files import Json
 
 _ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "PubmedArticle", "PubmedBookArticle", "article", "pmc-articleset")
 _ARTICLES = ("PubmedArticle", "PubmedBookArticle", "{*}article")
@@ -198,6 +198,7 @@ def _front_abstract(lines: list[str]) -> list[str]:
     return [line for line in sentences if not _LICENCE.search(line)]
 
 
+_GIVE_PARSE = "give a CORD-19 parse; for other JSON, --format json"
 _COLUMNS = ("cord_uid", "abstract", "pdf_json_files", "pmc_json_files")
 _MARKS = ("metadata.csv", "document_parses", "document_parses.tar.gz", "cord_19_embeddings.tar.gz")
 
@@ -244,7 +245,8 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
         if file.name in needs_abstract:
             include_abstract = needs_abstract.pop(file.name)
             with input_errors(f"{path}:{name}"):
-                document = _parse_document(stream, f"{path}:{name}", file.name, decoder, with_abstract=include_abstract)
+                parse = _read_parse(stream, f"{path}:{name}", decoder)
+                document = parse_document(parse, f"{path}:{name}", file.name, with_abstract=include_abstract)
             yield document
         else:
             decoder.counts["repeated_parses"] += 1
@@ -253,7 +255,7 @@ def read_release(path: str, decoder: Decoder) -> Iterator[Document]:
 
 def read_parse(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
     """Read one parse in JSON: its abstract, if any, and its body paragraphs."""
-    yield _parse_document(stream, name, name, decoder, with_abstract=True)
+    yield parse_document(_read_parse(stream, name, decoder), name, name, with_abstract=True)
 
 
 def _release_files(path: str, decoder: Decoder, *, parses: bool) -> Iterator[tuple[str, IO[bytes]]]:
@@ -283,18 +285,14 @@ def _read_metadata(
     """Yield the abstracts; add the ids of their papers to ``abstract_ids``, and the parse of each paper to ``parses``:
     whether it is of the PDF, and its file.
     """
-    rows = table_rows(decoder.lines(stream, name), name, ",", decoder, hint="fetch it again")
-    header = next(rows, None)
-    names = header.fields if header else []
+    names, rows = table_rows(decoder.lines(stream, name), name, ",", decoder, hint="fetch it again")
     if missing := [column for column in _COLUMNS if column not in names]:
         raise InputError(
-            f"{name} has no column {', '.join(missing)}, it has: {', '.join(names)}",
+            f"{name} has no column {', '.join(missing)}, it has: {listed(names)}",
             "use a release of 2020-05-26 or later",
         )
-    for _, _, fields in rows:
-        if not fields:
-            continue
-        row = dict(zip(names, [*fields, *[""] * len(names)], strict=False))
+    for _, _, cells in rows:
+        row = dict(zip(names, cells, strict=True))
         uid = row["cord_uid"]
         for from_pdf, column in enumerate(("pmc_json_files", "pdf_json_files")):
             if files := row[column].split(";")[0].strip():
@@ -308,30 +306,30 @@ def _read_metadata(
             yield Document((abstract,), uid, title=squeeze(row.get("title", "")))
 
 
-def _parse_document(stream: IO[bytes], location: str, name: str, decoder: Decoder, *, with_abstract: bool) -> Document:
-    parse = _read_parse(stream, location, decoder)
+def is_parse(value: Any) -> TypeGuard[Json]:
+    """Whether a value from JSON is a parse of CORD-19: an object with lists of paragraphs."""
+    return isinstance(value, dict) and any(isinstance(value.get(part), list) for part in ("abstract", "body_text"))
+
+
+def parse_document(parse: Json, location: str, name: str, *, with_abstract: bool) -> Document:
+    """The paragraphs of a parse; raises ``InputError`` with its ``location`` if they are no such lists."""
     facts = parse.get("metadata")
     title = facts.get("title") if isinstance(facts, dict) else None
     lines = tuple(_parse_lines(parse, location, with_abstract))
     return Document(lines, name, title=squeeze(title) if isinstance(title, str) else "")
 
 
-def _read_parse(stream: IO[bytes], name: str, decoder: Decoder) -> dict[str, Any]:
-    try:
-        content = stream.read(decoder.limits.max_document_bytes + 1)
-        decoder.check_size(len(content), name)
-        parse: Any = json.loads(decoder.decode(content, name))
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{name} is not JSON ({error})", "give a CORD-19 parse; for JSON lines add --format jsonl"
-        ) from None
+def _read_parse(stream: IO[bytes], name: str, decoder: Decoder) -> Json:
+    content = stream.read(decoder.limits.max_document_bytes + 1)
+    decoder.check_size(len(content), name)
+    parse = parse_json(decoder.decode(content, name), name, hint=_GIVE_PARSE)
     if not isinstance(parse, dict) or not {"body_text", "abstract"} & set(parse):
-        actual = f"it has: {', '.join(parse)}" if isinstance(parse, dict) else f"it is {json_kind(parse)}"
-        raise InputError(f"{name} is not a CORD-19 parse: no body_text, {actual}", "for JSON lines add --format jsonl")
+        actual = f"it has: {listed(parse)}" if isinstance(parse, dict) else f"it is {json_kind(parse)}"
+        raise InputError(f"{name} is not a CORD-19 parse: no body_text, {actual}", _GIVE_PARSE)
     return parse
 
 
-def _parse_lines(parse: dict[str, Any], name: str, include_abstract: bool) -> Iterator[str]:
+def _parse_lines(parse: Json, name: str, include_abstract: bool) -> Iterator[str]:
     """Yield the paragraphs of a parse."""
     parts = ("abstract", "body_text") if include_abstract else ("body_text",)
     for part in parts:
@@ -341,6 +339,6 @@ def _parse_lines(parse: dict[str, Any], name: str, include_abstract: bool) -> It
         ):
             raise InputError(
                 f"{name} is not a CORD-19 parse: {part} is not a list of paragraphs",
-                "for JSON lines add --format jsonl",
+                _GIVE_PARSE,
             )
         yield from (text for paragraph in paragraphs if (text := squeeze(paragraph.get("text") or "")))

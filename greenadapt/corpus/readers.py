@@ -7,6 +7,7 @@ pieces; documents keep the order of the pieces.
 import hashlib
 import shlex
 import unicodedata
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -36,16 +37,16 @@ from greenadapt.corpus.opening import (
     visible_files,
 )
 from greenadapt.corpus.recipes import Recipe, format_of
-from greenadapt.corpus.rows import parse_json, require_object, table_rows
-from greenadapt.corpus.text import Decoder, Document, LineRange, tar_members
-from greenadapt.errors import InputError, MissingError, counted, json_kind
+from greenadapt.corpus.rows import Lines, json_rows, parse_json, table_rows
+from greenadapt.corpus.text import Decoder, Document, LineRange, cr_ends_lines, tar_members
+from greenadapt.errors import InputError, MissingError, counted, json_kind, listed
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
 from greenadapt.tokenization.vocabulary import WordSplitter
 from greenadapt.tokenization.words import WORD_CATEGORIES
 
 _LINEWISE = ("text", "jsonl")
-"""Formats in which a line is a document, so that any range of lines can be read alone."""
+"""Formats in which a line is a document, so that any range of lines can be read alone, unless it is a JSON array."""
 _PARTS = 512
 SMALLEST, LARGEST = 4 << 20, 64 << 20
 """Bytes of a part: large enough to amortize the start of a task, small enough to repeat if a node fails."""
@@ -92,11 +93,18 @@ def warn_symlinks(name: str, counts: Mapping[str, int], progress: Progress) -> N
 
 
 def is_linewise(path: str, kind: str, sample_by: SampleBy = "line") -> bool:
-    """Whether ``path`` is a plain file in which a line is a document; ``kind`` is its format or ``auto``."""
+    """Whether ``path`` is a plain file in which a line, up to a line feed, is a document; ``kind`` is its format or
+    ``auto``.
+    """
     kind = format_of(path) if kind == "auto" else kind
-    if kind == "text" and sample_by != "line":
+    if kind not in _LINEWISE or (kind == "text" and sample_by != "line"):
         return False
-    return kind in _LINEWISE and Path(path).is_file() and not (is_tar(path) or is_compressed(path))
+    if not Path(path).is_file() or is_tar(path) or is_compressed(path):
+        return False
+    with input_errors(path), open(path, "rb") as file:
+        first, following = file.readline(LARGEST), file.read(_BLOCK)
+    is_array = kind == "jsonl" and (first + following).removeprefix(BOM_UTF8).lstrip()[:1] == b"["
+    return not (is_array or cr_ends_lines(first))
 
 
 def parts_of(
@@ -154,7 +162,7 @@ def _count_lines(block: tuple[str, int, int]) -> tuple[int, int]:
 
 # An archive of PMC also contains lists of files; its .txt files are articles with section marks.
 _PMC_MEMBERS = {"xml": "xml", "text": "pmc"}
-_LENIENT = "give one JSON object per line, or use --lenient to skip such lines"
+_QUOTING = "double quotation marks within a quoted cell, or give JSON lines"
 _BLOCK = 1 << 20
 _IDS = ("id", "document_id", "doc_id", "paper_id")
 _Reader = Callable[[IO[bytes], str, tuple[str, ...], Decoder], Iterator[Document]]
@@ -166,7 +174,7 @@ class CorpusReader:
     ``counts``: ``documents``, ``lines``, and if not 0 ``replaced`` (broken UTF-8 sequences),
     ``empty_documents``, ``skipped_files`` (of unknown kinds, in a folder or an archive),
     ``linked_folders`` and ``dangling_links`` (in a folder, symlinks to folders and to files that do not exist),
-    ``broken_lines`` (not JSON objects), ``unparsable_files`` (pydocs), ``repeated_parses`` and
+    ``broken_lines`` (see ``--lenient``), ``unparsable_files`` (pydocs), ``repeated_parses`` and
     ``missing_parses`` (CORD-19).
     """
 
@@ -222,13 +230,13 @@ class CorpusReader:
         """Raise ``InputError`` if no document has been read."""
         if self._decoder.counts["documents"]:
             return
-        skipped, sources = self._decoder.counts["skipped_files"], counted(len(self.paths), "source")
-        raise InputError(
-            f"corpus {self.recipe.argument or self.recipe.name} has no text in {sources}",
-            f"skipped {counted(skipped, 'file')} of unknown kinds: give their format with --format"
-            if skipped
-            else "check the files",
-        )
+        counts, sources = self._decoder.counts, counted(len(self.paths), "source")
+        hint = "check the files"
+        if skipped := counts["skipped_files"]:
+            hint = f"skipped {counted(skipped, 'file')} of unknown kinds: give their format with --format"
+        elif broken := counts["broken_lines"]:
+            hint = f"skipped {counted(broken, 'line or row', 'lines or rows')}: leave out --lenient to see why"
+        raise InputError(f"corpus {self.recipe.argument or self.recipe.name} has no text in {sources}", hint)
 
     def fingerprint(self) -> dict[str, str]:
         """SHA-256 of each source by its URL or path, one for a folder; for pydocs of each package's sources."""
@@ -274,11 +282,13 @@ def open_corpus(
     download_folder: Path,
     *,
     strict: bool = False,
-    lenient: bool = False,
+    lenient: bool | None = None,
     limits: TextLimits | None = None,
     workers: int = 1,
 ) -> CorpusReader:
     """Create a reader of a corpus whose downloads are in ``download_folder``; ``limits`` default to the recipe's.
+
+    ``lenient=None``: False, and the user has no ``--lenient`` to change it.
 
     Raises ``MissingError`` if a source is not downloaded yet, or a local source or a package is missing.
     """
@@ -289,7 +299,9 @@ def open_corpus(
         )
     require_local(recipe)
     paths = tuple(str(local_path(source, download_folder)) for source in recipe.sources)
-    return CorpusReader(recipe, paths, Decoder(strict, lenient, limits or recipe.limits), workers)
+    leniency = "" if lenient is None else "use --lenient to skip such lines"
+    decoder = Decoder(strict, bool(lenient), leniency, limits or recipe.limits)
+    return CorpusReader(recipe, paths, decoder, workers)
 
 
 def require_local(recipe: Recipe) -> None:
@@ -404,27 +416,41 @@ def _read_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: D
     yield Document((decoder.joined(decoder.lines(stream, name), name),), name)
 
 
-def _read_json_lines(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Read JSON lines: the texts in ``fields`` of each object, in that order, verbatim."""
-    for number, line in decoder.lines(stream, name):
-        if not line.strip():
-            continue
-        where = f"{name}, line {number}"
+def _read_json_rows(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Read JSON lines or a JSON array: the texts in ``fields`` of each object, in that order, verbatim."""
+    return _json_documents(decoder.lines(stream, name), name, fields, decoder)
+
+
+def _read_json(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    """Read a CORD-19 parse, a JSON array, JSON lines, or a single object."""
+    lines = decoder.lines(stream, name)
+    number, first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
+    lines = chain([(number, first)], lines)
+    try:
+        value = None if first.lstrip().startswith("[") else parse_json(first, name, number)
+    except InputError:  # an object on several lines, or a broken one
+        text = decoder.joined(lines, name)
+        value, lines = parse_json(text, name, number), iter([(number, text)])
+    if articles.is_parse(value):
+        yield articles.parse_document(value, name, name, with_abstract=True)
+    else:
+        yield from _json_documents(lines, name, fields, decoder)
+
+
+def _json_documents(lines: Lines, name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
+    for number, row in enumerate(json_rows(lines, name, decoder), start=1):
         try:
-            record = require_object(parse_json(line, name, number, _LENIENT), where)
-        except InputError:
-            if not decoder.lenient:
-                raise
-            decoder.counts["broken_lines"] += 1
+            texts = tuple(_record_texts(row.fields, fields, row.where))
+        except InputError as error:
+            decoder.skip(row.line or number, error)
         else:
-            texts = tuple(_record_texts(record, fields, where))
-            yield Document(texts, f"{name}:{number}", _record_id(record), _record_title(record))
+            yield Document(texts, row.where, _record_id(row.fields), _record_title(row.fields))
 
 
-def _record_texts(record: dict[str, Any], fields: tuple[str, ...], where: str) -> Iterator[str]:
+def _record_texts(record: Json, fields: tuple[str, ...], where: str) -> Iterator[str]:
     for field in fields:
         if field not in record:
-            raise _missing_field_error(where, "field", field, list(record))
+            raise _missing_field_error(where, "field", field, record)
         value = record[field]
         if value is None:
             continue
@@ -433,13 +459,13 @@ def _record_texts(record: dict[str, Any], fields: tuple[str, ...], where: str) -
         yield value
 
 
-def _record_id(record: Mapping[str, Any]) -> str:
+def _record_id(record: Json) -> str:
     """The value of the first usual id field with a string or a number, but no boolean."""
     values = (record.get(name) for name in _IDS)
     return next((str(value) for value in values if type(value) in (str, int) and str(value).strip()), "")
 
 
-def _record_title(record: Mapping[str, Any]) -> str:
+def _record_title(record: Json) -> str:
     value = record.get("title")
     return squeeze(value) if isinstance(value, str) else ""
 
@@ -449,34 +475,30 @@ def _in_lines(document: Document) -> Document:
 
 
 def _text_lines(text: str) -> Iterator[str]:
-    return (stripped for line in text.split("\n") if (stripped := line.strip()))
+    return (stripped for line in text.replace("\r", "\n").split("\n") if (stripped := line.strip()))
 
 
-def _missing_field_error(where: str, kind: str, name: str, present: list[str]) -> InputError:
-    return InputError(f"{where} has no {kind} {name}, it has: {', '.join(present)}", "choose one with --field")
+def _missing_field_error(where: str, kind: str, name: str, present: Iterable[str]) -> InputError:
+    return InputError(f"{where} has no {kind} {name}, it has: {listed(present)}", "choose one with --field")
 
 
 def _read_table(
     stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder, separator: str
 ) -> Iterator[Document]:
-    """Read a table with a header, quoted as spreadsheets do: the columns ``fields`` of each row, in that order."""
-    rows = table_rows(decoder.lines(stream, name), name, separator, decoder, hint="quote it, or give JSON lines")
-    header = next(rows, None)
-    if header is None:
-        return
-    for column in fields:
-        if column not in header.fields:
-            raise _missing_field_error(name, "column", column, header.fields)
-    columns = [header.fields.index(column) for column in fields]
-    for _, last_line, row in rows:
-        cells = (row[column] for column in columns if column < len(row))
-        lines = tuple(line for cell in cells for line in _text_lines(cell))
-        record = dict(zip(header.fields, row, strict=False))
+    """Read a table with a header: the columns ``fields`` of each row, in that order."""
+    names, rows = table_rows(decoder.lines(stream, name), name, separator, decoder, hint=_QUOTING)
+    for column in fields if names else ():
+        if column not in names:
+            raise _missing_field_error(name, "column", column, names)
+    for _, last_line, cells in rows:
+        record = dict(zip(names, cells, strict=True))
+        lines = tuple(line for column in fields for line in _text_lines(record[column]))
         yield Document(lines, f"{name}:{last_line}", _record_id(record), _record_title(record))
 
 
 _READERS: dict[str, _Reader] = {
-    "jsonl": _read_json_lines,
+    "jsonl": _read_json_rows,
+    "json": _read_json,
     "csv": partial(_read_table, separator=SEPARATORS[".csv"]),
     "tsv": partial(_read_table, separator=SEPARATORS[".tsv"]),
     "cord19": articles.read_parse,
@@ -484,7 +506,7 @@ _READERS: dict[str, _Reader] = {
     "pmc": articles.read_pmc_text,
 }
 _TEXT_READERS: dict[SampleBy, _Reader] = {"line": _read_lines, "paragraph": _read_paragraphs, "document": _read_text}
-_VERBATIM = (_read_json_lines, _read_paragraphs, _read_text)
+_VERBATIM = (_read_json_rows, _read_paragraphs, _read_text)
 
 
 def words_in_files(paths: list[Path], splitter: WordSplitter) -> set[str]:

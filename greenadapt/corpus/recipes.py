@@ -199,13 +199,15 @@ def _check_types(table: Mapping[str, Any], kinds: Mapping[str, Any], where: str,
             raise InputError(f"{where}: {key} of {owner} is {value!r}", f"it must be of type {names}")
 
 
-FORMATS = ("text", "jsonl", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
-"""``xml`` is PubMed or JATS, detected by root element; ``auto`` uses the suffix of each file."""
+FORMATS = ("text", "jsonl", "json", "csv", "tsv", "cord19", "xml", "pmc", "pydocs", "auto")
+"""``json`` is an array, lines or a CORD-19 parse, ``xml`` PubMed or JATS, detected by content; ``auto`` uses the suffix
+of each file.
+"""
 _SUFFIXES = {
     ".txt": "text", ".text": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv",
-    ".json": "cord19", ".xml": "xml", ".nxml": "xml", ".tar": "auto", ".tgz": "auto",
+    ".json": "json", ".xml": "xml", ".nxml": "xml", ".tar": "auto", ".tgz": "auto",
 }  # fmt: skip
-_WITH_FIELDS = ("jsonl", "csv", "tsv", "auto")
+_WITH_FIELDS = ("jsonl", "json", "csv", "tsv", "auto")
 """Formats whose documents may have named fields."""
 _LIMITS = {"max_document_bytes", "max_word_chars", "max_compression"}
 
@@ -288,13 +290,13 @@ def _find(name_or_path: str, overrides: dict[str, Any]) -> Recipe:
             f"give --format, one of {', '.join(FORMATS)}",
         )
     if guessed == "text" and not overrides.get("format") and path.is_file() and _begins_like_json(path):
-        raise InputError(f"{name_or_path} looks like JSON lines, not text", "give --format jsonl, or --format text")
+        raise InputError(f"{name_or_path} looks like JSON, not text", "give --format jsonl, or --format text")
     return Recipe(path_name(url), PurePosixPath(name_or_path).name, "unknown", guessed, (Source(url),))
 
 
 def _begins_like_json(path: Path) -> bool:
     with open_binary(str(path)) as stream:
-        return stream.read(2) == b'{"'
+        return re.match(rb'(\[\s*)?\{\s*"', stream.read(64)) is not None
 
 
 def corpus_name(name_or_path: str) -> str:

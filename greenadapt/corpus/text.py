@@ -9,7 +9,7 @@ import select
 import stat
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import IO, Any
@@ -59,12 +59,23 @@ class Decoder:
 
     strict: bool = False
     lenient: bool = False
-    """Whether JSON lines that are not JSON objects are skipped and counted as ``broken_lines``."""
+    """Whether broken lines of JSON and rows of tables are skipped and counted as ``broken_lines``."""
+    leniency: str = ""
+    """How a user skips them, for messages; empty if nothing does."""
     limits: TextLimits = UNALTERABLE
     counts: Counter[str] = field(default_factory=Counter)
     """``replaced``: broken sequences; the readers add ``documents``, ``lines`` and counts of what they skip."""
     spans: dict[str, LineRange] = field(default_factory=dict)
     """File name → the lines to read, for files that are not read whole."""
+    first_broken: int = 0
+    """The first line that was skipped, from 1; an entry in a JSON array."""
+
+    def skip(self, line: int, error: InputError) -> None:
+        """Count a broken line or row if ``lenient``, else raise ``error``."""
+        if not self.lenient:
+            raise InputError(error.message, ", or ".join(filter(None, (error.hint, self.leniency))))
+        self.counts["broken_lines"] += 1
+        self.first_broken = self.first_broken or line
 
     def decode(self, data: bytes, where: str) -> str:
         """Decode ``data``; if ``strict``, raises InputError with ``where`` and the byte that is not UTF-8."""
@@ -111,19 +122,32 @@ class Decoder:
             progress.warn(f"{name}: {counted(replaced, singular, plural)} not UTF-8, replaced by U+FFFD")
 
     def lines(self, stream: "IO[bytes] | ArrivingLines", name: str) -> Iterator[tuple[int, str]]:
-        """Yield line numbers (from 1) and lines with their ends, without a BOM; InputError if the file is binary."""
+        """Yield line numbers (from 1) and lines with their ends, without a BOM; InputError if the file is binary.
+
+        In a file with ``cr_ends_lines`` a carriage return ends a line, too.
+        """
         span = self.spans.get(name, LineRange())
-        number, max_bytes = span.n_lines, min(_BLOCK, self.limits.max_document_bytes + 1)
-        while number != span.last_line and (line := stream.readline(max_bytes)):
+        number, too_many = span.n_lines, self.limits.max_document_bytes + 1
+        readline: Callable[[int], bytes] = stream.readline
+        ends: tuple[bytes, ...] = (b"\n",)
+        max_bytes = min(_BLOCK, too_many)
+        line = readline(max_bytes)
+        if number == 0 and not line.endswith(ends) and not cr_ends_lines(line):
+            line += readline(too_many - len(line))
+        if number == 0 and cr_ends_lines(line):
+            readline, ends = _universal_readline(line, stream), (b"\n", b"\r")
+            line = readline(max_bytes)
+        while line and number != span.last_line:
             number += 1
             if number <= _LINES_CHECKED:
                 _refuse_binary(line, name, is_first=number == 1)
             where = f"{name}, line {number}"
-            if not line.endswith(b"\n"):  # the rest of a long line
-                line += stream.readline(max(0, self.limits.max_document_bytes + 1 - len(line)))
+            if not line.endswith(ends):  # the rest of a long line
+                line += readline(max(0, too_many - len(line)))
                 self.check_size(len(line), where)
             text = line.removeprefix(_BOM) if number == 1 else line
             yield number, self.decode(text, where)
+            line = readline(max_bytes)
 
     def joined(self, lines: Iterable[tuple[int, str]], name: str) -> str:
         """Join numbered lines; ``InputError`` if they are longer than the limit of a document."""
@@ -169,6 +193,32 @@ class Decoder:
                     "raise --max-word-chars, or check that it is text",
                 )
             begin = space + 1
+
+
+def cr_ends_lines(head: bytes) -> bool:
+    """Whether lines of a file with this beginning end with carriage returns: its first line has some in it."""
+    return b"\r" in head.partition(b"\n")[0].rstrip(b"\r")
+
+
+def _universal_readline(begin: bytes, stream: "IO[bytes] | ArrivingLines") -> Callable[[int], bytes]:
+    """What reads a line of ``begin`` and the rest of ``stream`` with its end: CR, LF or both."""
+    lines = io.TextIOWrapper(io.BufferedReader(_Chained(begin, stream)), "latin-1", newline="")
+    return lambda size: lines.readline(size).encode("latin-1")
+
+
+class _Chained(io.RawIOBase):
+    """The bytes of ``begin``, and then of the rest of ``stream``."""
+
+    def __init__(self, begin: bytes, stream: "IO[bytes] | ArrivingLines") -> None:
+        self._begin, self._stream = io.BytesIO(begin), stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._begin.read(len(buffer)) or self._stream.readline(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class ArrivingLines:

@@ -204,7 +204,7 @@ def glue_line(index: int, prediction: Json) -> str:
 DOCUMENT_FORMATS = tuple(name for name in FORMATS if name != "pydocs")
 
 
-_SUFFIXES = ".txt, .jsonl, .csv, .tsv, .json (a CORD-19 parse), .xml, .nxml or .tar, compressed or not"
+_SUFFIXES = ".txt, .jsonl, .csv, .tsv, .json, .xml, .nxml or .tar, compressed or not"
 
 
 @dataclass(frozen=True)
@@ -281,10 +281,8 @@ def read_texts(
         for document in read_whole(source, kind, fields, decoder, sample_by or "line"):
             text = decoder.without_surrogates("\n".join(document.lines), document.name)
             is_first = not counts["documents"] + counts["empty"]
-            if is_first and is_by_name and kind == "text" and text.startswith('{"'):
-                raise InputError(
-                    f"{name} looks like JSON lines, not like text", "give --format jsonl, or --format text"
-                )
+            if is_first and is_by_name and kind == "text" and text.startswith(('{"', '[{"')):
+                raise InputError(f"{name} looks like JSON, not text", "give --format jsonl, or --format text")
             if not text.strip():
                 counts["empty"] += 1
                 continue

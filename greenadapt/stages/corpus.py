@@ -387,8 +387,8 @@ def _report_counts(session: Session, reading: CorpusReader, counts: Json) -> Non
         )
     warn_symlinks(reading.recipe.argument, reading.counts, session.progress)
     if broken := reading.counts.get("broken_lines", 0):
-        lines = counted(broken, "line that is", "lines that are")
-        session.progress.warn(f"{reading.recipe.argument}: skipped {lines} not a JSON object")
+        what = counted(broken, "line or row that is", "lines or rows that are")
+        session.progress.warn(f"{reading.recipe.argument}: skipped {what} broken or without the text's field")
     if replaced := reading.counts.get("replaced", 0):
         sequences = counted(replaced, "broken UTF-8 sequence")
         session.progress.warn(f"{reading.recipe.argument}: replaced {sequences} (--strict refuses such text)")

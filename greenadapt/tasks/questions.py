@@ -18,7 +18,7 @@ from greenadapt.corpus.opening import (
 )
 from greenadapt.corpus.rows import parse_json
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, json_kind
+from greenadapt.errors import InputError, json_kind, listed
 from greenadapt.progress import Progress
 from greenadapt.storage.arrays import IntArray
 from greenadapt.storage.files import Json
@@ -274,7 +274,7 @@ def _items(parent: Json, name: str, prefix: str) -> Iterator[tuple[Json, str]]:
 
 def _get(record: Json, name: str, where: str) -> Any:
     if record.get(name) is None:
-        raise InputError(f"{where}: no '{name}'", f"it has: {', '.join([*record][:20])}")
+        raise InputError(f"{where}: no '{name}'", f"it has: {listed(record)}")
     return record[name]
 
 

@@ -8,13 +8,11 @@ import numpy as np
 
 from greenadapt.config import TableFormat
 from greenadapt.corpus.opening import HUB_ID, SEPARATORS, data_suffix, is_hub_id, open_binary
-from greenadapt.corpus.rows import Lines, json_rows, table_rows, unquoted_rows
+from greenadapt.corpus.rows import json_rows, table_rows
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, MissingError, counted, first_line, require
+from greenadapt.errors import InputError, MissingError, counted, first_line, listed, require
 from greenadapt.progress import Progress
 from greenadapt.storage.files import Json
-
-_MAX_NAMES = 20
 
 
 def records(source: str, progress: Progress, table: TableFormat | None = None) -> Iterator[tuple[str, Json]]:
@@ -41,9 +39,7 @@ def records(source: str, progress: Progress, table: TableFormat | None = None) -
 def field(row: Json, name: str, where: str, hint: str = "") -> Any:
     """The value of the field ``name``; raises ``InputError`` with the existing fields if there is no such field."""
     if name not in row:
-        names = ", ".join([*row][:_MAX_NAMES])
-        names += f" and {len(row) - _MAX_NAMES} more" if len(row) > _MAX_NAMES else ""
-        raise InputError(f"{where} has no field {name}, it has: {names}", hint)
+        raise InputError(f"{where} has no field {name}, it has: {listed(row)}", hint)
     return row[name]
 
 
@@ -56,46 +52,26 @@ def refuse_repeated(ids: Iterable[tuple[str, str]]) -> None:
         locations[name] = where
 
 
+_QUOTING = "double quotation marks within a quoted cell, set quotes = false in a tasks file, or give JSON lines"
+
+
 def _file_rows(path: str, table: TableFormat, progress: Progress) -> Iterator[tuple[str, Json]]:
     separator = SEPARATORS.get(data_suffix(path))
-    decoder = Decoder()
+    leniency = "set skip-broken = true in a tasks file" if separator and table != TableFormat() else ""
+    decoder = Decoder(lenient=table.skip_broken and separator is not None, leniency=leniency)
     with open_binary(path) as stream:
         lines = decoder.lines(stream, path)
         if separator:
-            yield from _table_records(lines, path, separator, table, decoder, progress)
+            names, rows = table_rows(lines, path, separator, decoder, table, hint=_QUOTING)
+            for row in rows:
+                yield f"{path}:{row.line}", dict(zip(names, row.cells, strict=True))
+            if n_broken := decoder.counts["broken_lines"]:
+                n_rows = counted(n_broken, "row that does", "rows that do")
+                what = f"not have {counted(len(names), 'column')}, the first on line {decoder.first_broken}"
+                progress.warn(f"{path}: left out {n_rows} {what}")
         else:
             yield from ((row.where, row.fields) for row in json_rows(lines, path, decoder))
     decoder.warn_replaced(path, progress)
-
-
-_QUOTING = "double quotation marks within a quoted field, set quotes = false in a tasks file, or give JSON lines"
-
-
-def _table_records(
-    lines: Lines, path: str, separator: str, table: TableFormat, decoder: Decoder, progress: Progress
-) -> Iterator[tuple[str, Json]]:
-    if table.quotes:
-        rows = table_rows(lines, path, separator, decoder, strict=True, hint=_QUOTING)
-    else:
-        rows = unquoted_rows(lines, separator)
-    header = None if table.columns else next(rows, None)
-    names = header.fields if header else list(table.columns)
-    if repeated := {name for name in names if names.count(name) > 1}:
-        raise InputError(f"{path} has several columns named {', '.join(sorted(repeated))}", "rename all but one")
-    broken = []
-    for line, _, row in rows:
-        if len(row) == len(names):
-            yield f"{path}:{line}", dict(zip(names, row, strict=True))
-        elif row and table.skip_broken:
-            broken.append(line)
-        elif row:
-            needed = f"need {len(names)}" if table.columns else f"the header {len(names)}"
-            how = "quote fields that hold a separator" if table.quotes else "correct it, set skip-broken = true"
-            raise InputError(f"{path}:{line} has {counted(len(row), 'column')}, {needed}", f"{how}, or give JSON lines")
-    if broken:
-        first_line = f"the first on line {broken[0]}"
-        n_skipped = counted(len(broken), "row that does", "rows that do")
-        progress.warn(f"{path}: left out {n_skipped} not have {counted(len(names), 'column')}, {first_line}")
 
 
 def _hub_rows(source: str, progress: Progress) -> Iterator[tuple[str, Json]]:

@@ -158,7 +158,7 @@ def test_fields_and_formats(run: Run, tiny_model: Callable[..., Path], tmp_path:
         file.writelines(json.dumps({"abstract": line}) + "\n" for line in text().splitlines())
     model = tiny_model()
     error = last_line(run("w2v", "-c", path, "-m", model, *QUICK, code=1))
-    assert re.search(r"papers\.jsonl\.gz, line 1 has no field text, it has: abstract", error), error
+    assert re.search(r"papers\.jsonl\.gz:1 has no field text, it has: abstract", error), error
     run("w2v", "-c", path, "-m", model, *QUICK, "--field", "abstract")
     run("w2v", "-c", path, "-m", model, *QUICK)  # the field is remembered
     recipe = tmp_path / "mine.toml"

@@ -299,7 +299,7 @@ ASK = ("-q", "what")
         (("--context", "none.txt", *ASK), 1, "none.txt does not exist"),
         (("--context", "empty.txt", *ASK), 1, "empty.txt is empty: give a document with text"),
         (("--context", "blank.txt", *ASK), 1, "blank.txt is empty"),
-        (("--context", "two.jsonl", "--field", "body", *ASK), 1, "two.jsonl, line 1 has no field body, it has: text"),
+        (("--context", "two.jsonl", "--field", "body", *ASK), 1, "two.jsonl:1 has no field body, it has: text"),
         (("--documents", "a.txt", "--documents", "a.txt", *ASK), 2, "a.txt is given twice"),
         ((*DOCUMENT, "--documents", "a.txt", *ASK), 2, "--context and --documents exclude each other"),
         (DOCUMENT, 2, "need questions on the documents"),

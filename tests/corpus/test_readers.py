@@ -27,6 +27,8 @@ from greenadapt.corpus.readers import CorpusReader, open_corpus, parts_of, read_
 from greenadapt.corpus.recipes import Source, find_recipe
 from greenadapt.corpus.text import Decoder, Document
 from greenadapt.errors import InputError, MissingError
+from greenadapt.progress import Silent
+from greenadapt.tasks.records import records
 
 # ruff: noqa: E501  # such files have long lines
 
@@ -120,7 +122,7 @@ def test_lone_surrogates_are_broken_text(tmp_path: Path) -> None:
     read = reading(path)
     assert [d.lines for d in read.documents()] == [("a \ufffd b 😀",)]
     assert read.counts["replaced"] == 1
-    with pytest.raises(InputError, match="character 3 is a lone surrogate"):
+    with pytest.raises(InputError, match=r"a\.jsonl:1: character 13 is a lone surrogate"):
         list(reading(path, strict=True).documents())
 
 
@@ -136,10 +138,14 @@ NO_TEXT = "is not text: it has NUL bytes"
         ("a.txt", b"PK\x03\x04\x14\x00\x00\x00" + b"\n" * 10, NO_TEXT),
         ("a.txt", b"a\x00b\x00" + b"\n" * 10, NO_TEXT),
         ("a.txt.gz", "plain", r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"),
-        ("a.jsonl", '{"text": "fine"}\n{"body": "x", "title": "y"}', r"line 2 has no field text, it has: body, title"),
+        (
+            "a.jsonl",
+            '{"text": "fine"}\n{"body": "x", "title": "y"}',
+            r"a\.jsonl:2 has no field text, it has: body, title",
+        ),
         ("a.jsonl", '{"text": "fine"}\n{"text": "x"', "line 2, column 13 is not JSON"),
-        ("a.jsonl", '{"text": "fine"}\n[1]', "line 2 is a list, not an object"),
-        ("a.jsonl", '{"text": "fine"}\n{"text": 3}', "line 2: field text is a number, not text"),
+        ("a.jsonl", '{"text": "fine"}\n[1]', r"a\.jsonl:2 is a list, not an object"),
+        ("a.jsonl", '{"text": "fine"}\n{"text": 3}', r"a\.jsonl:2: field text is a number, not text"),
         ("a.jsonl", '{"text": "fine"}\n' + "[" * 100_000, "line 2 is (not|unreadable) JSON"),
         ("a.xml", "<PubmedArticleSet><PubmedArticle></PubmedArticleSet>", "is not well-formed XML"),
         ("a.xml", "<PubmedArticleSet>\n<a>\n</b>", "is not well-formed XML"),
@@ -157,7 +163,7 @@ def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, name: str, content
 
 def test_csv_and_tsv(tmp_path: Path) -> None:
     long = "word " * 50_000
-    rows = [["id", "title", "text"], ["1", 'a "t"', "x\ny,z"], ["2", "", long], ["3"]]
+    rows = [["id", "title", "text"], ["1", 'a "t"', "x\ny,z"], ["2", "", long]]
     for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
         with open(tmp_path / name, "w", newline="", encoding="utf-8-sig") as file:
             csv.writer(file, delimiter=delimiter).writerows(rows)
@@ -165,6 +171,40 @@ def test_csv_and_tsv(tmp_path: Path) -> None:
         assert documents == [('a "t"', "x", "y,z"), (long.strip(),)]
         with pytest.raises(InputError, match=rf"{name} has no column body, it has: id, title, text"):
             lines(tmp_path / name, fields=["body"])
+
+
+def test_a_row_of_another_length_is_refused_or_skipped_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "id,abstract\n1,alpha, omega\n2,beta\n3\n\n")
+    with pytest.raises(InputError, match=r"a\.csv:2 has 3 columns, the header 2: quote cells that hold a separator"):
+        lines(path, fields=["abstract"])
+    recipe = find_recipe(str(path), {"fields": ["abstract"]})
+    read = open_corpus(recipe, tmp_path, lenient=True)
+    assert [document.lines for document in read.documents()] == [("beta",)]
+    assert read.counts == {"documents": 1, "lines": 1, "broken_lines": 2}
+    with pytest.raises(InputError, match="or use --lenient to skip such lines"):
+        list(open_corpus(recipe, tmp_path, lenient=False).documents())
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_json_array(tmp_path: Path, name: str, indent: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [{"text": "one"}, {"text": float("nan")}, {"text": "two", "id": 7}]  # as pandas writes a missing text
+    read = reading(write(tmp_path / name, "\n" + json.dumps(records, indent=indent)))
+    assert [(d.lines, d.id) for d in read.documents()] == [(("one",), ""), (("two",), "7")]
+    assert read.counts["empty_documents"] == 1
+    monkeypatch.setattr(readers, "SMALLEST", 10)
+    assert len(parts_of(read.pieces(), "auto")) == 1  # its lines are no documents
+    with pytest.raises(InputError, match=r"entry 1 has no field body, it has: text: choose one with --field"):
+        lines(tmp_path / name, fields=["body"])
+
+
+def test_json_that_is_no_array(tmp_path: Path) -> None:
+    records = [{"abstract": "one", "title": "t"}, {"abstract": "two", "title": None}]
+    path = write(tmp_path / "a.json", "\n".join(map(json.dumps, records)))
+    assert lines(path, fields=["title", "abstract"]) == [("t", "one"), ("two",)]
+    assert lines(write(path, json.dumps(records[0], indent=2)), fields=["abstract"]) == [("one",)]
+    with pytest.raises(InputError, match="has no text in 1 source"):
+        lines(write(path, '{"text": NaN}\n{"text": null}\n'))
 
 
 # Folders and archives
@@ -306,8 +346,8 @@ def test_cord19_uses_a_paper_once(tmp_path: Path, layout: str) -> None:
 
 def test_cord19_single_parse_and_what_is_none(tmp_path: Path) -> None:
     assert lines(write(tmp_path / "aa.json", parse("Body.", abstract="Abstract."))) == [("Abstract.", "Body.")]
-    with pytest.raises(InputError, match="is not a CORD-19 parse: no body_text, it has: text"):
-        lines(write(tmp_path / "bb.json", '{"text": "x"}'))
+    with pytest.raises(InputError, match=r"is not a CORD-19 parse: no body_text, it has: text: .*--format json$"):
+        lines(write(tmp_path / "bb.json", '{"text": "x"}'), format="cord19")
     with pytest.raises(InputError, match=r"has no metadata\.csv"):
         lines(write_tar(tmp_path / "c.tar.gz", dict(PARSES)), format="cord19")
     with pytest.raises(InputError, match="has no column pdf_json_files, pmc_json_files"):
@@ -544,7 +584,11 @@ SMALL = TextLimits(max_document_bytes=200_000, max_word_chars=1000)
             b"<PubmedArticleSet><PubmedArticle>" + b"<a>b</a>" * 20_000,
             r"a\.xml, .*: a document of over 0\.2 MB",
         ),
-        ("a.json", b'{"abstract": [], "body_text": [{"text": "' + b"word " * 50_000 + b'"}]}', r"a\.json: a document"),
+        (
+            "a.json",
+            b'{"abstract": [], "body_text": [{"text": "' + b"word " * 50_000 + b'"}]}',
+            r"a\.json, line 1: a doc",
+        ),
     ],
 )
 def test_what_is_too_long_for_text_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -693,6 +737,30 @@ def test_parts_have_all_documents_in_order(tmp_path: Path, seed: int, monkeypatc
     n_bytes = sum(path.stat().st_size for path in paths)
     assert len(parts) <= 1 + 2 * n_bytes // size
     assert len(parts) > n_bytes // (size + 62) // 2
+
+
+@pytest.mark.parametrize("block", [16, 1 << 16])
+@pytest.mark.parametrize("kind", ["txt", "jsonl", "csv"])
+def test_carriage_returns_end_lines(tmp_path: Path, kind: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with the universal newlines of Python: CR, CR LF and LF."""
+    source, texts = random.Random(block), [f"text {i} é" for i in range(300)]
+    records = {"txt": texts, "jsonl": [json.dumps({"text": text}) for text in texts], "csv": ["text", *texts]}[kind]
+    ends = ["\r", *source.choices(["\r", "\r\r", "\r\n", "\n"], k=len(records) - 2), "\r"]
+    content = "\ufeff" + "".join(record + end for record, end in zip(records, ends, strict=True))
+    path = write(tmp_path / f"a.{kind}", content)
+    monkeypatch.setattr("greenadapt.corpus.text._BLOCK", block)
+    monkeypatch.setattr(readers, "SMALLEST", 100)
+    parts = parts_of(reader(path).pieces(), "auto")
+    documents = [document for part in parts for document in reader(path).documents(part)]
+    assert [document.lines for document in documents] == [(text,) for text in texts]
+    with open(path, encoding="utf-8") as file:
+        assert documents[-1].name == f"{path}:{len(list(file))}"
+
+
+def test_a_carriage_return_in_a_line_or_a_cell_stays_where_lines_end_otherwise(tmp_path: Path) -> None:
+    assert lines(write(tmp_path / "a.txt", "a\r\r\nb\rc\n")) == [("a",), ("b\rc",)]
+    path = write(tmp_path / "a.csv", 'text\r\n"a\rb\nc"\r\nd\r\n')
+    assert [row["text"] for _, row in records(str(path), Silent())] == ["a\rb\nc", "d"]
 
 
 def test_what_cannot_be_cut_is_one_piece_and_small_files_are_a_part(

@@ -127,7 +127,7 @@ def test_a_wrong_recipe_is_refused_by_name(tmp_path: Path, content: str, message
     ("name", "expected"),
     [
         ("a.txt", "text"), ("a.JSONL.GZ", "jsonl"), ("a.ndjson.zst", "jsonl"), ("a.b.csv.xz", "csv"),
-        ("a.tsv.bz2", "tsv"), ("a.json", "cord19"), ("a.xml.gz", "xml"), ("a.nxml", "xml"), ("a.tar.gz", "auto"),
+        ("a.tsv.bz2", "tsv"), ("a.json", "json"), ("a.xml.gz", "xml"), ("a.nxml", "xml"), ("a.tar.gz", "auto"),
         ("a.tgz", "auto"), ("a.tar", "auto"), ("a.gz", ""), ("a.docx", ""),
         ("https://example.org/a.jsonl.gz?version=1", "jsonl"), ("s3://bucket/a.txt", "text"),
     ],
@@ -196,10 +196,13 @@ def test_every_key_of_a_recipe_is_described() -> None:
     assert all(f"`{key}`" in readme or f"`[{key}]`" in readme or f"`[[{key}]]`" in readme for key in keys)
 
 
-def test_json_lines_in_a_text_file_s_clothes_are_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", ['{"text": "a", "label": 1}\n', '[{"text": "a"}]', '[\n  {\n    "text": "a"\n  }\n]']
+)
+def test_json_in_a_text_file_s_clothes_is_noticed(tmp_path: Path, content: str) -> None:
     path = tmp_path / "train.txt.gz"
-    path.write_bytes(gzip.compress(b'{"text": "a", "label": 1}\n'))
-    with pytest.raises(InputError, match="looks like JSON lines, not text: give --format jsonl"):
+    path.write_bytes(gzip.compress(content.encode()))
+    with pytest.raises(InputError, match="looks like JSON, not text: give --format jsonl"):
         find_recipe(str(path))
     assert find_recipe(str(path), {"format": "jsonl"}).format == "jsonl"
     assert find_recipe(str(path), {"format": "text"}).format == "text"
@@ -278,17 +281,18 @@ def test_commands_read_it_and_know_it_again(run_alone: Run, tiny_model: Callable
 
 
 def test_lenient_skips_broken_lines(run_alone: Run, tiny_model: Callable[..., Path]) -> None:
-    lines = '{"text": "heart"}\nbroken\n[1]\n'
+    lines = '{"text": "heart"}\n{"title": "x"}\n[1]\n{"text": 3}\nbroken\n'
     prepare = ["corpus", "prepare", "-", "-m", tiny_model(), "--json"]
     error = run_alone(*prepare, stdin=lines, code=1).stderr
-    assert "line 2, column 1 is not JSON" in error
-    assert "or use --lenient to skip such lines" in error
+    assert ":2 has no field text, it has: title: choose one with --field, or use --lenient to skip such lines" in error
     result = run_alone(*prepare, "--lenient", stdin=lines)
-    [warning] = [line for line in result.stderr.splitlines() if "skipped 2 lines that are not a JSON object" in line]
+    [warning] = [line for line in result.stderr.splitlines() if "skipped 4 lines or rows that are broken" in line]
     assert "stdin-" in warning
     facts = json.loads(result.stdout)["facts"]["read"]
-    assert (facts["broken_lines"], facts["documents"]) == (2, 1)
+    assert (facts["broken_lines"], facts["documents"]) == (4, 1)
     assert json.loads(run_alone(*prepare, stdin=lines).stdout)["config"]["lenient"] is True
+    error = run_alone(*prepare, "--lenient", "--field", "body", "--force", stdin=lines, code=1).stderr
+    assert "has no text in 1 source: skipped 5 lines or rows: leave out --lenient to see why" in error
 
 
 def test_it_is_given_once() -> None:

@@ -213,7 +213,7 @@ def test_reading_pairs_from_a_table_with_chosen_columns(tmp_path: Path) -> None:
         ({"text": "a", "label": None}, "a.jsonl:2: label field label is null: give each text one label"),
         ({"text": "a", "label": ""}, "a.jsonl:2: label field label is empty"),
         ({"text": "a", "label": ["x", "y"]}, "a.jsonl:2: label field label is a list"),
-        ({"text": "a", "label": float("nan")}, "a.jsonl:2: label field label is NaN"),
+        ({"text": "a", "label": float("nan")}, "a.jsonl:2: label field label is null: give each text one label"),
         ({"text": "a", "label": float("inf")}, "a.jsonl:2: label field label is Infinity, not a finite number"),
     ],
 )

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from greenadapt.config import TableFormat
 from greenadapt.corpus.opening import is_hub_id
+from greenadapt.corpus.readers import open_corpus
+from greenadapt.corpus.recipes import find_recipe
 from greenadapt.errors import InputError, MissingError
 from greenadapt.progress import Silent
 from greenadapt.tasks.records import field, records
@@ -77,9 +79,59 @@ def test_where_each_row_stands(tmp_path: Path) -> None:
 def test_whatever_csv_writes_comes_back(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]]) -> None:
     folder = tmp_path_factory.mktemp("tables")
     for name, dialect in (("a.csv", "excel"), ("a.tsv", "excel-tab")):
+        if dialect == "excel-tab":  # the lines of a cell with tabs may be rows themselves
+            rows = [{**row, "a": row["a"].replace("\n", " ")} for row in rows]
         content = table([{"a": "first", "b": "one"}, *rows], dialect)
         path = write(folder / name, content)
         assert [row for _, row in read(path)][1:] == rows
+
+
+STRAY = '1\tt1\t"alpha\n2\tt2\tbeta\n3\tt3\t"gamma\n4\tt4\tdelta\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "third"),
+    [
+        (STRAY, ['"alpha', "beta", '"gamma', "delta"]),  # the second quotation mark is not at the end of a cell
+        ('1\tt\t"alpha\n2\tt\tbeta\n', ['"alpha', "beta"]),  # never closed
+        ('1\tt\t"alpha\n2\tt\tbeta"\n', ['"alpha', 'beta"']),  # closed, but each line is a row
+        ('1\tt\t"a" b\n2\tt\t"c"\n', ['"a" b', '"c"']),
+        ('1\tt\tan "a"\n2\tt\t"c ""d"""\n', ['an "a"', 'c "d"']),
+        ('1\tt\t"two\nlines"\n2\tt\t"a\ttab"\n', ["two\nlines", "a\ttab"]),
+        ('1\tt\t"' + "x\n" * 600_000 + '"\n2\tt\t"b"\n', ["x\n" * 600_000, "b"]),  # longer than the sample
+    ],
+    ids=range(7),
+)
+def test_tsv_is_quoted_if_all_of_it_is(tmp_path: Path, content: str, third: list[str]) -> None:
+    path = write(tmp_path / "a.tsv", "id\ttitle\tabstract\n" + content)
+    assert [row["abstract"] for _, row in read(path)] == third
+    documents = open_corpus(find_recipe(path, {"fields": ["abstract"]}), tmp_path).documents()
+    assert ["\n".join(document.lines) for document in documents] == [text.strip() for text in third]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ('1\t"a" b\n', r"line 300002 is not TSV \(.* expected after .*\): double"),
+        ('1\t"a\n2\tb\n', r"line 300002 is not TSV \(a quotation mark is never closed\): double"),
+        ('1\t"a\n2\tb"\n', r"line 300002: a quotation mark encloses lines up to 300003, which are rows of 2 columns"),
+    ],
+)
+def test_what_contradicts_the_quoting_of_the_first_rows_is_refused(tmp_path: Path, rows: str, message: str) -> None:
+    path = write(tmp_path / "a.tsv", "id\ttext\n" + '0\t"a cell"\n' * 300_000 + rows)
+    with pytest.raises(InputError, match=message):
+        read(path)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_csv_with_another_separator(tmp_path: Path, separator: str) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=separator, quoting=csv.QUOTE_ALL).writerow(["the text, whole", "label"])
+    csv.writer(text, delimiter=separator).writerows([["a, b", "x"], [f"c{separator}d", "y"]])
+    path = write(tmp_path / "a.csv", text.getvalue())
+    assert [tuple(row.values()) for _, row in read(path)] == [("a, b", "x"), (f"c{separator}d", "y")]
+    documents = open_corpus(find_recipe(path, {"fields": ["the text, whole"]}), tmp_path).documents()
+    assert [document.lines for document in documents] == [("a, b",), (f"c{separator}d",)]
 
 
 @pytest.mark.parametrize(
@@ -91,10 +143,11 @@ def test_whatever_csv_writes_comes_back(tmp_path_factory: pytest.TempPathFactory
         ("a.json", '[{"a": 1},\n{"a": 2}\n{"a": 3}]', r"a\.json, line 3, column 1 is not JSON"),
         ("a.json", "\n\n[1]", r"a\.json, entry 1 is a number, not an object"),
         ("a.txt", "\n  some text\n", r"a\.txt, line 2, column 3 is 's', not the start of an object: give JSON lines"),
-        ("a.csv", "a,b\n1,2\n1,2,3\n", r"a\.csv:3 has 3 columns, the header 2: quote fields"),
+        ("a.csv", "a,b\n1,2\n1,2,3\n", r"a\.csv:3 has 3 columns, the header 2: quote cells that hold"),
         ("a.tsv", "a\tb\n1\n", r"a\.tsv:2 has 1 column, the header 2"),
-        ("a.csv", 'a,b\n1,"2\n3,4\n', r"a\.csv, line 3 is not CSV \(unexpected end of data\)"),
-        ("a.tsv", 'a\tb\n"x" y\t2\n', r"a\.tsv, line 2 is not TSV"),
+        ("a.csv", 'a,b\n1,"2\n3,4\n', r"a\.csv, line 2 is not CSV \(a quotation mark is never closed\)"),
+        ("a.csv", 'a,b\n1,2\n3,"4\n5,6\n7,"8\n', r"a\.csv, line 5 is not CSV .*, in the row from line 3: double"),
+        ("a.csv", 'a,b\n"1\n","x\n2\n', r"a\.csv, line 3 is not CSV \(a quotation mark is never closed\)"),
         ("a.csv", "a,b,a\n1,2,3\n", r"a\.csv has several columns named a"),
         ("a.csv", "a,b\n", r"a\.csv has no rows"),
         ("a.jsonl", "\n", r"a\.jsonl has no rows"),
@@ -115,7 +168,7 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
         (f"{path}:1", {"source": "gj04", "label": "1", "note": "", "sentence": "One more."}),
         (f"{path}:3", {"source": "bc01", "label": "0", "note": "*", "sentence": 'Two, "more".'}),
     ]
-    with pytest.raises(InputError, match=r"a\.tsv:1 has 4 columns, need 3: quote fields that hold"):
+    with pytest.raises(InputError, match=r"a\.tsv:1 has 4 columns, need 3: correct it"):
         read(path, columns=columns[:3])
     with pytest.raises(InputError, match=r"a\.tsv has several columns named a"):
         read(path, columns=("a", "b", "a", "c"))
@@ -127,10 +180,11 @@ def test_quotation_marks_that_are_text(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"a\.tsv, line 2 is not TSV .*: double .*, set quotes = false in a tasks file"
     ):
-        read(path)
-    assert [tuple(row.values()) for _, row in read(path, quotes=False)] == [
-        tuple(line.split("\t")) for line in lines[1:]
-    ]
+        read(path, quotes=True)
+    for options in ({"quotes": False}, {}):
+        assert [tuple(row.values()) for _, row in read(path, **options)] == [
+            tuple(line.split("\t")) for line in lines[1:]
+        ]
     path = write(tmp_path / "a.csv.gz", gzip.compress(b'one,two\r\n"a,b"\r\n'))
     assert [row for _, row in read(path, quotes=False)] == [{"one": '"a', "two": 'b"'}]
 
@@ -153,7 +207,7 @@ def test_rows_that_are_broken_can_be_left_out(tmp_path: Path) -> None:
     rows = ["id\tq\tlabel", "1\ta\t0", "2\tb, that", "goes on\t1", "3\tc\t1\tmore", "4\td\t1"]
     path = write(tmp_path / "a.tsv", "\n".join(rows))
     with pytest.raises(
-        InputError, match=r"a\.tsv:3 has 2 columns, the header 3: correct it, set skip-broken = true, or"
+        InputError, match=r"a\.tsv:3 has 2 columns, the header 3: correct it, .* or set skip-broken = true in a tasks"
     ):
         read(path, quotes=False)
     notes = Notes()
@@ -168,7 +222,7 @@ def test_rows_that_are_broken_can_be_left_out(tmp_path: Path) -> None:
         read(path, skip_broken=True)
     stray = write(tmp_path / "c.tsv", 'a\tb\n"x" y\t2\n')
     with pytest.raises(InputError, match="is not TSV"):  # nobody knows where the next row begins
-        read(stray, skip_broken=True)
+        read(stray, quotes=True, skip_broken=True)
 
 
 def test_json_is_no_table(tmp_path: Path) -> None:
@@ -204,6 +258,8 @@ def test_fields() -> None:
     assert field({"a": None}, "a", "x:1") is None
     with pytest.raises(InputError, match=r"^x:1 has no field b, it has: a, c: choose one$"):
         field({"a": 1, "c": 2}, "b", "x:1", "choose one")
+    with pytest.raises(InputError, match=r"it has: text, ' label', 'a,b', Review Text$"):
+        field({"text": 1, " label": 2, "a,b": 3, "Review Text": 4}, "label", "x:1")
     with pytest.raises(InputError, match=r"f19 and 5 more$"):
         field({f"f{i}": 1 for i in range(25)}, "b", "x:1")
 

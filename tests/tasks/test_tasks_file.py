@@ -86,7 +86,8 @@ def test_everything_a_task_can_say(folder: Path) -> None:
     train, further, dev, test = (str(folder / name) for name in DATA)
     pair = TableFormat(("first", "second", "score"), quotes=False, skip_broken=True)
     sts = TaskConfig("classification", ("first", "second"), "score", label_range=(0.0, 5.0), table=pair, max_length=128)
-    sst = TaskConfig("classification", ("sentence",), label_kind="classes", table=TableFormat(), max_length=64)
+    quoted = TableFormat(quotes=True)
+    sst = TaskConfig("classification", ("sentence",), label_kind="classes", table=quoted, max_length=64)
     ner = TaskConfig(
         "ner",
         chunk=12,

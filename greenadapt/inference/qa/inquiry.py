@@ -20,7 +20,7 @@ from greenadapt.corpus.opening import (
 )
 from greenadapt.corpus.rows import json_rows
 from greenadapt.corpus.text import Decoder
-from greenadapt.errors import InputError, UsageError, json_kind, require
+from greenadapt.errors import InputError, UsageError, json_kind, listed, require
 from greenadapt.inference.entries import NamedText, Names, read_texts
 from greenadapt.inference.search.index import Index
 from greenadapt.inference.search.store import Passage, TextSearch, n_paragraphs
@@ -78,7 +78,7 @@ def _read_asked(source: str, progress: Progress) -> Iterator[Question]:
 def _asked_record(record: Json, where: str) -> Question:
     question = next((record[name] for name in ("question", "text") if record.get(name) is not None), None)
     if question is None:
-        raise InputError(f"{where}: no 'question'", f"it has: {', '.join([*record][:20])}")
+        raise InputError(f"{where}: no 'question'", f"it has: {listed(record)}")
     if not isinstance(question, str):
         raise InputError(f"{where}: the question is {json_kind(question)}, not a string", "correct it")
     if not question.strip():

@@ -238,7 +238,7 @@ def test_standard_input(piped: Any) -> None:
     piped(rows({"text": "x"}, {"text": "y", "id": "z"}))
     assert pairs("-", format="jsonl") == [("standard input:1", "x"), ("z", "y")]
     piped(rows({"text": "x"}))
-    with pytest.raises(InputError, match="standard input looks like JSON lines, not like text: give --format jsonl"):
+    with pytest.raises(InputError, match="standard input looks like JSON, not text: give --format jsonl"):
         texts("-")
     piped("")
     with pytest.raises(InputError, match="standard input is empty"):
@@ -268,19 +268,19 @@ def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.txt", " \n", r"a\.txt is empty"),
-        ("a.txt", rows({"text": "x"}), r"a\.txt looks like JSON lines, not like text: give --format jsonl, or --form"),
+        ("a.txt", rows({"text": "x"}), r"a\.txt looks like JSON, not text: give --format jsonl, or --form"),
         ("a.txt", b"%PDF\0\1", r"a\.txt is not text: it has NUL bytes"),
         ("a.pdf", b"%PDF\0", r"a\.pdf: cannot tell the format.*: give a file named \.txt.*\.tar.*, or say --format"),
         ("README", "x", "README: cannot tell the format from the name"),
         ("a.xml", "<article><body></article>", r"a\.xml is not well-formed XML"),
         ("a.xml", "<article/>", r"a\.xml is empty"),
-        ("a.json", {"text": "x"}, r"a\.json is not a CORD-19 parse: no body_text, it has: text: .*--format jsonl"),
+        ("a.json", {"body": "x"}, r"a\.json:1 has no field text, it has: body: choose one with --field$"),
         ("a.json", SQUAD, r"a\.json is SQuAD's JSON, questions with their contexts: give it with --data"),
         ("a.txt", SQUAD, r"a\.txt is SQuAD's JSON"),
         ("a.json", json.dumps(SQUAD, indent=1), r"a\.json is SQuAD's JSON"),
-        ("a.jsonl", {"body": "x"}, r"a\.jsonl, line 1 has no field text, it has: body: choose one with --field"),
+        ("a.jsonl", {"body": "x"}, r"a\.jsonl:1 has no field text, it has: body: choose one with --field"),
         ("a.jsonl", rows({"text": " "}, {"text": None}), r"a\.jsonl has no text in 2 documents"),
-        ("a.jsonl", {"text": 3}, r"line 1: field text is a number, not text"),
+        ("a.jsonl", {"text": 3}, r"a\.jsonl:1: field text is a number, not text"),
         ("a.jsonl", '{"text": ' + "1" * 5000 + "}", r"line 1 is (not|unreadable) JSON"),
         ("a.csv", "body\nx\n", r"a\.csv has no column text, it has: body"),
         ("a.txt.gz", None, r"a\.txt\.gz cannot be read|a\.txt\.gz is truncated or damaged"),
