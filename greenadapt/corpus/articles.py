@@ -15,7 +15,7 @@ from greenadapt.corpus.text import Decoder, Document, tar_members
 from greenadapt.errors import InputError, json_kind, listed
 from greenadapt.storage.files import Json
 
-_ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "PubmedArticle", "PubmedBookArticle", "article", "pmc-articleset")
+_ROOTS = ("PubmedArticleSet", "PubmedBookArticleSet", "pmc-articleset")
 _ARTICLES = ("PubmedArticle", "PubmedBookArticle", "{*}article")
 _SAFE: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
 _HEAD = 1 << 16
@@ -40,25 +40,28 @@ _AFTER_ABSTRACT = re.compile(r"^(key ?words?|electronic supplementary material|i
 
 
 def read_xml(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:
-    """Yield the articles of PubMed XML (title, abstract) or JATS XML (abstracts, body paragraphs).
+    """Yield the articles of PubMed XML (title, abstract) or JATS XML (abstracts, body paragraphs), below any root.
 
-    Entities are not expanded. Raises InputError if the XML is broken or has another root element.
+    Entities are not expanded. Raises InputError if the XML is broken or has no article.
     """
     # Events for articles only: visiting every element would take twice the time.
     parser = etree.XMLPullParser(("end",), tag=_ARTICLES, **_SAFE)
     try:
-        size = 0  # bytes read since the last article
-        for number, block in enumerate(_xml_blocks(stream, name, decoder)):
-            if number == 0:
-                _check_root(block, name)
+        size, has_articles = 0, False  # bytes read since the last article
+        for block in _xml_blocks(stream, name, decoder):
             parser.feed(block)
             size += len(block) + _MARKUP * block.count(b"<")
             for _, element in parser.read_events():
                 yield _article(element, name)
                 _free(element)
-                size = 0
+                size, has_articles = 0, True
             decoder.check_size(size, f"{name}, a tag counted as {_MARKUP} bytes more")
-        parser.close()
+        root = _tag(parser.close())
+        if not has_articles and root not in _ROOTS:
+            raise InputError(
+                f"{name} has the root element <{root}>, and no article, PubmedArticle or PubmedBookArticle",
+                "give PubMed or JATS XML, or convert it to JSON lines",
+            )
     except etree.XMLSyntaxError as error:
         raise InputError(f"{name} is not well-formed XML ({squeeze(str(error))})", "fetch it again") from None
 
@@ -77,19 +80,6 @@ def _xml_blocks(stream: IO[bytes], name: str, decoder: Decoder) -> Iterator[byte
         yield from iter(lambda: stream.read(_HEAD), b"")
 
 
-def _check_root(head: bytes, name: str) -> None:
-    """Raise ``InputError`` if ``head`` has no root element of PubMed or JATS."""
-    parser = etree.XMLPullParser(("start",), **_SAFE)
-    parser.feed(head)
-    _, root = next(parser.read_events(), ("", None))
-    beginning = "no element" if root is None else f"the root element <{_tag(root)}>"
-    if root is None or _tag(root) not in _ROOTS:
-        raise InputError(
-            f"{name} begins with {beginning}, not with one of {', '.join(_ROOTS)}",
-            "give PubMed or JATS XML, or convert it to JSON lines",
-        )
-
-
 def _tag(element: Any) -> str:
     """The element's name without its namespace; "" for a comment or a processing instruction."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
@@ -98,9 +88,10 @@ def _tag(element: Any) -> str:
 def _free(element: Any) -> None:
     """Free the memory of ``element`` and of everything before it."""
     element.clear()
-    parent = element.getparent()
-    while parent is not None and element.getprevious() is not None:
-        del parent[0]
+    while (parent := element.getparent()) is not None:
+        while element.getprevious() is not None:
+            del parent[0]
+        element = parent
 
 
 def _article(element: Any, name: str) -> Document:
