@@ -24,13 +24,23 @@ _MARKUP = 8  # bytes of text that need as much memory as a tag in a parsed artic
 _LEFT_OUT = {
     "tex-math", "disp-formula", "disp-formula-group", "table-wrap", "table-wrap-group", "fig", "fig-group", "media",
     "fn", "code", "supplementary-material", "graphic", "inline-graphic", "ref-list", "label", "object-id",
-    "preformat", "chem-struct-wrap",
+    "preformat", "chem-struct-wrap", "element-citation", "nlm-citation", "index-term", "private-char", "rt",
+    "annotation",
 }  # fmt: skip
-# Of these, the ones removed without leaving a space.
-_INSIDE_A_WORD = {"fn", "tex-math", "inline-graphic"}
+# Of these, and of _OWN_LINES, the ones removed without leaving a space.
+_INSIDE_A_WORD = {"fn", "tex-math", "inline-graphic", "index-term", "private-char", "rt", "annotation", "def"}
 # A paragraph inside a paragraph (in a list, say) is a line of its own.
-_OWN_LINES = {"list", "def-list", "disp-quote", "boxed-text", "p"}
+_OWN_LINES = {"list", "def-list", "disp-quote", "boxed-text", "p", "def"}
+# Elements of JATS, its tables, MathML and PubMed that stand apart from the words before and after.
+_APART = {
+    "break", "hr", "title", "subtitle", "speech", "speaker", "statement", "verse-group", "verse-line", "attrib",
+    "array", "tr", "td", "th", "caption", "address", "addr-line", "sig", "sig-block", "question", "answer",
+    "mtr", "mlabeledtr", "mtd", "mspace", "DispFormula",
+}  # fmt: skip
+# References by a mark, mostly in superscript.
+_MARKS_OF = {"bibr", "fn", "table-fn", "author-notes", "aff", "corresp", "contrib"}
 _SIDE_ABSTRACTS = {"graphical", "teaser", "toc", "editor", "key-points", "highlights", "web-summary", "precis"}
+_PUNCTUATION = re.compile(r"[\W_]*")
 _EMPTY_BRACKETS = re.compile(r"\s*[\[(][\s,;–-]*[\])]")
 _ENCODING = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([\w-]+)")
 _MARK = re.compile(r"^==== (\w+)")
@@ -148,8 +158,11 @@ def _flatten(element: Any) -> str:
 
 def _pieces(element: Any) -> Iterator[str]:
     yield element.text or ""
-    for child in element:
+    is_fraction = _tag(element) == "mfrac"
+    for number, child in enumerate(element):
         tag = _tag(child)
+        if is_fraction and number:
+            yield "/"
         if child.tag is etree.Entity:
             # The DTD is not loaded; HTML defines the same entities, such as &alpha;.
             yield html.unescape(child.text)
@@ -157,9 +170,20 @@ def _pieces(element: Any) -> Iterator[str]:
             pass
         elif tag in _LEFT_OUT or tag in _OWN_LINES:
             yield "" if tag in _INSIDE_A_WORD else " "
-        elif not (tag == "xref" and child.get("ref-type") == "bibr"):
+        elif not _is_mark(child, tag):
+            space = " " if tag in _APART else ""
+            yield space
             yield from _pieces(child)
+            yield space
         yield child.tail or ""
+
+
+def _is_mark(element: Any, tag: str) -> bool:
+    """Whether an element is the mark of a citation or a footnote, or a superscript of such marks and punctuation."""
+    if tag == "xref":
+        return element.get("ref-type") in _MARKS_OF or [_tag(child) for child in element] == ["sup"]
+    is_of_marks = tag == "sup" and any(_is_mark(child, _tag(child)) for child in element)
+    return is_of_marks and _PUNCTUATION.fullmatch(_flatten(element)) is not None
 
 
 def read_pmc_text(stream: IO[bytes], name: str, fields: tuple[str, ...], decoder: Decoder) -> Iterator[Document]:

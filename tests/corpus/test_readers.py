@@ -493,6 +493,76 @@ def test_jats(tmp_path: Path) -> None:
     assert lines(write(tmp_path / "PMC2.xml", namespaced)) == [JATS_LINES]
 
 
+XREF = '<xref ref-type="{}" rid="x">{}</xref>'.format
+
+
+@pytest.mark.parametrize(
+    ("inside", "text"),
+    [
+        # Between words
+        ("line<break/>second<hr/>third", "line second third"),
+        ("see<array><tbody><tr><th>a</th><td>b</td></tr><tr><td>c</td></tr></tbody></array>there", "see a b c there"),
+        ("as<disp-formula><label>(1)</label><mml:math><mml:mi>E</mml:mi></mml:math></disp-formula>shows", "as shows"),
+        ("he said<disp-quote><p>Quoted.</p></disp-quote>again", "he said again / Quoted."),
+        ("two<list><list-item><p>One.</p></list-item><list-item><p>Two.</p></list-item></list>items", "two items / One. / Two."),
+        ("a<def-list><def-item><term>T</term><def><p>Meaning.</p></def></def-item></def-list>b", "a b / Meaning."),
+        ("a<boxed-text><caption><title>Box</title></caption><p>Boxed.</p></boxed-text>b", "a b / Boxed."),
+        ("a<verse-group><verse-line>One line</verse-line><verse-line>and two</verse-line></verse-group>b", "a One line and two b"),
+        ("a<speech><speaker>Ann</speaker><p>Words.</p></speech>b", "a Ann b / Words."),
+        ("a<statement><label>1</label><title>Theorem</title><p>True.</p></statement>b", "a Theorem b / True."),
+        ("a<fig><caption><p>Caption.</p></caption></fig>b<table-wrap><table><tr><td>1</td></tr></table></table-wrap>c", "a b c"),
+        ("a<preformat>x = 1</preformat>b<code>y</code>c<supplementary-material><p>S.</p></supplementary-material>d", "a b c d"),
+        ("<mml:math><mml:mtable><mml:mtr><mml:mtd>1</mml:mtd><mml:mtd>0</mml:mtd></mml:mtr></mml:mtable></mml:math>", "1 0"),
+        # Within words
+        ("H<sub>2</sub>O and 10<sup>6</sup> <italic>E.</italic><bold>c</bold>oli", "H2O and 106 E.coli"),
+        ("the <sc>d</sc>-form, <named-content>BRCA</named-content>1 <styled-content>x</styled-content>y", "the d-form, BRCA1 xy"),
+        ("(<ext-link>www.a.org</ext-link>, <email>b@c.org</email>) <uri>u</uri>.", "(www.a.org, b@c.org) u."),
+        ("(<abbrev>ADHD<def><p>Attention deficit.</p></def></abbrev>)", "(ADHD) / Attention deficit."),
+        ("gene<index-term><term>genes</term></index-term>s <private-char><glyph-data>01</glyph-data></private-char>x", "genes x"),
+        ("<ruby><rb>漢</rb><rt>kan</rt></ruby>字", "漢字"),
+        ("a<?page 3?>b<!-- c -->c <target id='t'/>d", "abc d"),
+        ("p<inline-formula><tex-math>$x$</tex-math></inline-formula>-value <inline-formula><mml:math><mml:semantics><mml:mi>z</mml:mi><mml:annotation>z_1</mml:annotation></mml:semantics></mml:math></inline-formula>.", "p-value z."),
+        ("<mml:math><mml:mfrac><mml:mn>1</mml:mn><mml:mn>2</mml:mn></mml:mfrac></mml:math> of <chem-struct>C6H6</chem-struct>", "1/2 of C6H6"),
+        # Marks
+        (f"word<sup>{XREF('bibr', 1)}</sup>, word{XREF('bibr', '<sup>2</sup>')}.", "word, word."),
+        (f"word<sup>{XREF('bibr', 1)},{XREF('bibr', 2)}–{XREF('bibr', 3)}</sup> and [{XREF('bibr', 4)}, {XREF('bibr', 5)}].", "word and."),
+        (f"value{XREF('table-fn', '<sup>a</sup>')} and value{XREF('fn', '*')} x<sup>{XREF('fn', 'b')}</sup>", "value and value x"),
+        (f"{XREF('fig', 'Fig. 1')}<bold>A</bold> and {XREF('sec', 'Methods')}, m<sup>2</sup>", "Fig. 1A and Methods, m2"),
+        ("shown<fn><p>A note.</p></fn>.", "shown."),
+        ("as<element-citation><surname>Doe</surname><year>2001</year></element-citation>wrote", "as wrote"),
+        ("as <mixed-citation><name>Doe</name>, <year>2001</year></mixed-citation>", "as Doe, 2001"),
+    ],
+)  # fmt: skip
+def test_the_elements_in_a_paragraph_of_jats(tmp_path: Path, inside: str, text: str) -> None:
+    article = f'<article xmlns:mml="m"><body><sec><p>{inside}</p></sec></body></article>'
+    assert lines(write(tmp_path / "a.nxml", article)) == [tuple(text.split(" / "))]
+
+
+@pytest.mark.parametrize(
+    ("inside", "text"),
+    [
+        ("as<DispFormula><mml:math><mml:mi>E</mml:mi></mml:math></DispFormula>shows", "as E shows"),
+        ("CO<sub>2</sub>, 10<sup>-3</sup> <i>p</i>H <b>b</b>old <u>u</u>p", "CO2, 10-3 pH bold up"),
+        ("One.</AbstractText><AbstractText Label='AIM'>Two.", "One. Two."),
+        ("<mml:math><mml:mfrac><mml:mi>a</mml:mi><mml:mi>b</mml:mi></mml:mfrac></mml:math>", "a/b"),
+    ],
+)
+def test_the_elements_in_an_abstract_of_pubmed(tmp_path: Path, inside: str, text: str) -> None:
+    abstract = f"<Abstract><AbstractText>{inside}</AbstractText></Abstract>"
+    other = "<OtherAbstract><AbstractText>Autre.</AbstractText></OtherAbstract>"
+    article = f"<Article>{abstract}</Article>{other}"
+    assert lines(write(tmp_path / "a.xml", f'<PubmedArticle xmlns:mml="m">{article}</PubmedArticle>')) == [(text,)]
+
+
+@pytest.mark.parametrize("root", ["articles", "pmc-articleset", "OAI-PMH><ListRecords", "PubmedArticleSet"])
+def test_articles_below_any_root(tmp_path: Path, root: str) -> None:
+    article = "<record><head>x</head><article><body><p>Body {}.</p></body></article></record>"
+    pubmed = "<PubmedArticle><Abstract><AbstractText>An abstract.</AbstractText></Abstract></PubmedArticle>"
+    end = "".join(f"</{tag}>" for tag in reversed(root.split("><")))
+    path = write(tmp_path / "a.xml", f"<{root}>{article.format(1)}{article.format(2)}{pubmed}{end}")
+    assert lines(path) == [("Body 1.",), ("Body 2.",), ("An abstract.",)]
+
+
 PMC_TEXT = """
 
 ==== Front
