@@ -477,7 +477,10 @@ class TaskConfig(Checked):
     label_kind: Annotated[
         LabelKind,
         Option(
-            "Predict classes or numbers; auto: numbers if any label has a fraction.", "--labels", panel=Panel.CLASSES
+            "Predict classes or numbers; auto: numbers if a label has a fraction, but up to 20 whole numbers such as "
+            "1.0 are classes.",
+            "--labels",
+            panel=Panel.CLASSES,
         ),
     ] = "auto"
     label_range: tuple[float, float] | None = None

@@ -159,16 +159,21 @@ _MAX_PROBABILITIES = 100
 """The number of classes in the ``probabilities`` of a prediction."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_UPCAST = re.compile(r"(-?[0-9]+)\.0*")
+"""A whole number as pandas writes it once a column has had a missing value."""
+_MOST_LEVELS = 20
+"""Values of whole numbers written as ``1.0`` that are classes; a rating has fewer, what is measured or counted more."""
 
 
 @dataclass(frozen=True)
 class ClassificationTask:
     """Single-label classification by cross entropy, or one number by squared error (``problem_type`` regression).
 
-    A class is the text of a label. ``labels`` are the classes in the order of the model's outputs, empty before ``fit``
-    and for numbers. With a ``label_range`` from a to b the model learns (x - a) / (b - a) of a number x, and
-    predictions are clipped to the range (as for STS-B, 0 to 5, in arXiv 1902.02671). Texts are truncated to the model's
-    maximum length, pairs at the end of the longer part, as in transformers.
+    A class is the text of a label, ``1`` also where a file has ``1.0``. ``labels`` are the classes in the order of the
+    model's outputs, empty before ``fit`` and for numbers. With a ``label_range`` from a to b the model learns
+    (x - a) / (b - a) of a number x, and predictions are clipped to the range (as for STS-B, 0 to 5, in arXiv
+    1902.02671). Texts are truncated to the model's maximum length, pairs at the end of the longer part, as in
+    transformers.
     """
 
     text_fields: tuple[str, ...] = ("text",)
@@ -197,6 +202,11 @@ class ClassificationTask:
     @cached_property
     def _numbers(self) -> dict[str, int]:
         return {label: i for i, label in enumerate(self.labels)}
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The class of each spelling; models of earlier versions may have a class ``1.0``."""
+        return {_without_fraction(label): label for label in self.labels} | {label: label for label in self.labels}
 
     def settings(self) -> Json:
         """See ``Task``; models of earlier versions lack the range, the table and the shape of the head."""
@@ -247,7 +257,7 @@ class ClassificationTask:
         return texts
 
     def _compare_labels(self, texts: Sequence[Text], source: str, progress: Progress) -> None:
-        unseen = Counter(map(_class, texts)) - Counter(dict.fromkeys(self.labels, len(texts)))
+        unseen = Counter(map(self._class, texts)) - Counter(dict.fromkeys(self.labels, len(texts)))
         if unseen.total() == len(texts):
             raise InputError(
                 f"{source}: no text has a label that was learnt, {_list_labels(self.labels)}; they have "
@@ -283,18 +293,23 @@ class ClassificationTask:
         if task._is_regression:
             numbers = {task._number(text) for text in examples}
             _check_several(numbers, len(examples))
-            progress.note(f"labels are numbers from {min(numbers)} to {max(numbers)}, learnt by regression")
+            kind = f"labels are numbers from {min(numbers)} to {max(numbers)}, learnt by regression"
+            is_guess = self.label_kind == "auto" and all(number.is_integer() for number in numbers)
+            progress.note(kind + ("; --labels classes learns classes" if is_guess else ""))
             return replace(task, labels=())
-        counts = Counter(map(_class, examples))
+        counts = Counter(map(task._class, examples))
         _check_several(counts, len(examples))
         labels = records.natural_order(counts)
-        progress.note(f"{len(labels)} classes: {_list_labels({label: counts[label] for label in labels})}")
+        classes = f"{len(labels)} classes: {_list_labels({label: counts[label] for label in labels})}"
+        is_guess = self.label_kind == "auto" and all(map(_INTEGER.fullmatch, labels))
+        upcast = next((str(text.label) for text in examples if is_guess and str(text.label) not in counts), None)
+        progress.note(classes + (f"; --labels numbers learns numbers such as {upcast}" if upcast else ""))
         return replace(task, labels=tuple(labels))
 
     def labels_in(self, examples: Sequence[Text]) -> set[str]:
         """The classes of ``examples``; empty for numbers."""
         kind = _kind(examples) if self.label_kind == "auto" else self.label_kind
-        return {_class(text) for text in examples} if kind == "classes" else set()
+        return {self._class(text) for text in examples} if kind == "classes" else set()
 
     def training(self, examples: Sequence[Text], encoder: Encoder, seed: int, progress: Progress) -> list[Input]:
         """An input per text, whose target is the index of the class or the number; warns of truncated texts.
@@ -377,7 +392,7 @@ class ClassificationTask:
     def _outcomes(self, examples: Sequence[Text], predictions: Sequence[Json]) -> tuple[list[Any], list[Any]]:
         if self._is_regression:
             return [self._number(text) for text in examples], [prediction["value"] for prediction in predictions]
-        return [_class(text) for text in examples], [prediction["label"] for prediction in predictions]
+        return [self._class(text) for text in examples], [prediction["label"] for prediction in predictions]
 
     def _text(self, row: Json, where: str, label: str | float | None) -> Text:
         texts = []
@@ -401,11 +416,18 @@ class ClassificationTask:
             raise InputError(f"{where}: label field {self.label_field} is {kind}", "give each text one label")
         return label
 
+    def _class(self, text: Text) -> str:
+        if text.label is None:
+            raise InputError(f"{text.where or 'a text'} has no label", "give each text one label")
+        label = str(text.label)
+        name = _without_fraction(label)
+        return self._names.get(label) or self._names.get(name, name)
+
     def _target(self, text: Text) -> Array:
         if self._is_regression:
             low, high = self.label_range or (0.0, 1.0)
             return np.asarray((self._number(text) - low) / (high - low), np.float32)
-        label = _class(text)
+        label = self._class(text)
         if label not in self._numbers:
             raise InputError(f"{text.where}: label {label} is not one of {_list_labels(self.labels)}")
         return np.asarray(self._numbers[label], np.int64)
@@ -434,12 +456,15 @@ class ClassificationTask:
 
 
 def _kind(examples: Sequence[Text]) -> LabelKind:
-    """``numbers`` if all labels are numbers and at least one has a fraction or an exponent, else ``classes``."""
-    labels = [text.label for text in examples if text.label is not None]
-    is_real = any(
-        isinstance(label, float) or (isinstance(label, str) and not _INTEGER.fullmatch(label)) for label in labels
-    )
-    return "numbers" if is_real and all(records.as_number(label) is not None for label in labels) else "classes"
+    """``numbers`` if all labels are numbers, and one has a fraction or an exponent, ``1.0`` only among more than 20
+    values; else ``classes``.
+    """
+    labels = {str(text.label) for text in examples if text.label is not None}
+    if any(records.as_number(label) is None for label in labels):
+        return "classes"
+    names = set(map(_without_fraction, labels))
+    is_few = names == labels or len(names) <= _MOST_LEVELS
+    return "classes" if is_few and all(map(_INTEGER.fullmatch, names)) else "numbers"
 
 
 def _check_several(values: Collection[str | float], n_examples: int) -> None:
@@ -450,10 +475,10 @@ def _check_several(values: Collection[str | float], n_examples: int) -> None:
         )
 
 
-def _class(text: Text) -> str:
-    if text.label is None:
-        raise InputError(f"{text.where or 'a text'} has no label", "give each text one label")
-    return str(text.label)
+def _without_fraction(label: str) -> str:
+    """``label`` without the ``.0`` of a whole number."""
+    match = _UPCAST.fullmatch(label)
+    return match[1] if match else label
 
 
 def _list_labels(labels: Iterable[str] | Mapping[str, int]) -> str:

@@ -239,8 +239,14 @@ def test_classes_are_the_labels_texts_in_natural_order() -> None:
         ([1, 2, 3], "auto", "macro_f1"),
         (["1", "2"], "auto", "macro_f1"),
         ([1, 2.5], "auto", "pearson"),
-        (["1", "2.0"], "auto", "pearson"),
-        ([1.0, 2.0], "auto", "pearson"),
+        (["1", "2.0"], "auto", "macro_f1"),
+        ([1.0, 0.0], "auto", "macro_f1"),
+        ([1.0, 0.0], "numbers", "pearson"),
+        (["1.0", "0.00", "0.5"], "auto", "pearson"),
+        (["1.0", "2e0"], "auto", "pearson"),
+        ([float(level) for level in range(20)], "auto", "macro_f1"),
+        ([float(level) for level in range(21)], "auto", "pearson"),  # a measurement, not a rating
+        (list(range(21)), "auto", "macro_f1"),
         ([1.5, "x"], "auto", "macro_f1"),
         ([1.5, "nan"], "auto", "macro_f1"),
         ([1.5, 2.5], "classes", "macro_f1"),
@@ -249,6 +255,26 @@ def test_classes_are_the_labels_texts_in_natural_order() -> None:
 )
 def test_classes_or_numbers(labels: list[str | float], kind: str, main: str) -> None:
     assert fitted(*labels, label_kind=kind).main == main
+
+
+@pytest.mark.parametrize("upcast", ["train", "test", "both"])
+def test_what_pandas_makes_of_classes_is_the_same_classes(upcast: str, tmp_path: Path) -> None:
+    """A missing value makes a column of integers one of floats, also once its row is dropped; ``to_csv`` writes 1.0."""
+    paths = {name: str(tmp_path / f"{name}.csv") for name in ("train", "test")}
+    for name, path in paths.items():
+        fraction = ".0" if upcast in (name, "both") else ""
+        Path(path).write_text("text,label\n" + f"a,1{fraction}\nb,0{fraction}\nc,2{fraction}\n")
+    heard = Notes()
+    task = task_of()
+    task = task.fit(task.read(paths["train"], heard), heard)
+    assert task.labels == ("0", "1", "2")
+    examples = task.read(paths["test"], heard)
+    assert task.score(examples, [{"label": label} for label in ("1", "0", "1")])["accuracy"] == pytest.approx(2 / 3)
+    assert heard.warnings == []
+    assert ["--labels numbers" in note for note in heard.notes] == [upcast != "test"]
+    earlier = ClassificationTask(label_kind="classes", labels=("0.0", "1.0", "2.0"))
+    examples = earlier.read(paths["test"], heard)
+    assert earlier.score(examples, [{"label": label} for label in ("1.0", "0.0", "2.0")])["accuracy"] == 1
 
 
 @pytest.mark.parametrize(
