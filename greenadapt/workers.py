@@ -8,12 +8,13 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
 from importlib import import_module
-from itertools import islice
 from multiprocessing import spawn
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path, PurePosixPath
+from queue import SimpleQueue
 from types import FunctionType, SimpleNamespace
 from typing import Any, TypeVar
 
@@ -131,16 +132,47 @@ Item = TypeVar("Item")
 
 
 def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
-    """Compute the next of ``items`` in a thread while the caller uses the current item.
+    """Compute the next of ``items`` in a thread while the caller uses the current item; see ``as_they_come``."""
+    with closing(as_they_come(items, 1)) as batches:
+        for batch in batches:
+            yield from batch
+
+
+def as_they_come(items: Iterator[Item], most: int) -> Generator[list[Item], None, None]:
+    """Compute ``items`` in a thread, up to ``most`` ahead of the caller, and yield all that are there, 1 to ``most``.
 
     Errors of ``items`` are raised in order. To stop early, close this iterator: it waits for the item in progress, and
     ends the thread.
     """
+    queue: SimpleQueue[Any] = SimpleQueue()
+    room, is_closed = threading.Semaphore(most), threading.Event()
+
+    def compute() -> None:
+        for item in items:
+            queue.put(item)
+            room.acquire()
+            if is_closed.is_set():
+                return
+
     with ThreadPoolExecutor(1, "ahead") as thread:
-        following = thread.submit(list, islice(items, 1))
-        while batch := following.result():  # empty at the end
-            following = thread.submit(list, islice(items, 1))
-            yield batch[0]
+        end = thread.submit(compute)
+        end.add_done_callback(queue.put)
+        try:
+            item = None
+            while item is not end:
+                item, batch = queue.get(), []
+                while item is not end:
+                    batch.append(item)
+                    if len(batch) == most or queue.empty():
+                        break
+                    item = queue.get()
+                if batch:
+                    yield batch
+                    room.release(len(batch))
+            end.result()
+        finally:
+            is_closed.set()
+            room.release()
 
 
 def grouped(items: Iterable[Item], size: Callable[[Item], int], min_size: int, max_items: int) -> Iterator[list[Item]]:

@@ -83,8 +83,9 @@ def predict(
 
     Prints one JSON object per entry, in the order of the input. Each has its line number and the id of its record, if
     any; NER gives entities with character positions and scores. With several tasks, "tasks" has each one's result by
-    name. The input is processed as it arrives. A broken line ends the command with exit code 1, after the results
-    before it. With --cluster and --out, the same command resumes after the last finished part.
+    name. The input is processed as it arrives, and results are printed as they come. A broken line ends the command
+    with exit code 1, after the results before it. With --cluster and --out, the same command resumes after the last
+    finished part.
     """
     from greenadapt.cli.output.console import make_progress, say_loading
     from greenadapt.storage.outputs import check_file, is_written_through, open_output
@@ -105,8 +106,9 @@ def predict(
     request = PredictionRequest(tuple(model), source, format, reading, ensemble, names, files.columns, glue)
     predictor, progress = Predictor(request), make_progress(is_read=False)
     spread = Spread.of(options.cluster, options.cores_each, options.gpus_each)
+    is_seen = out is None or is_written_through(out)
     style = _Style(bio, tags, glue, {name: kind.name for name, kind in predictor.tasks.items()})
-    if spread is not None and out is not None and not (is_read_once(source) or is_written_through(out)):
+    if spread is not None and out is not None and not (is_read_once(source) or is_seen):
         _write_parts(out, style, predictor, progress, spread)
         return
     with open_output(out) as (stream, is_ascii):
@@ -118,7 +120,8 @@ def predict(
             # Lazily, so that all lines before an entry that cannot be written are written.
             stream.writelines(map(escape, chain(head, style.lines(block, is_ascii=is_ascii))))
             head = []
-            stream.flush()
+            if is_seen:
+                stream.flush()
 
 
 def _write_parts(out: Path, style: "_Style", predictor: "Predictor", progress: "Progress", spread: "Spread") -> None:

@@ -23,10 +23,12 @@ from greenadapt.progress import Progress
 from greenadapt.storage.files import Json, hash_json, plain
 from greenadapt.tasks.base import Input, Task
 from greenadapt.tasks.questions import Question
-from greenadapt.workers import ahead
+from greenadapt.workers import ahead, as_they_come
 
 ReadBlock = Callable[[Sequence[Any]], Callable[[], Iterator[Json]]]
 """Tokenizes the examples of a block, and returns a function that predicts for them."""
+_MOST_READY = 1024
+"""Predictions that wait until they are written, at most."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Predictor:
     def predict(
         self, progress: Progress, spread: Spread | None = None, skipped: int = 0
     ) -> Iterator[list[EntryPrediction]]:
-        """The predictions in the order of the input, a block at a time, so that memory does not grow with the input.
+        """The predictions in the order of the input, as they come, so that memory does not grow with the input.
 
         With ``spread`` the nodes of a cluster make them, without the first ``skipped`` blocks. Raises ``InputError`` if
         the input is broken, after the predictions for all before it. Warns of examples that were cut.
@@ -183,14 +185,15 @@ class Predictor:
     def _predicted(self, entries: Iterator[Entry], progress: Progress) -> Iterator[list[EntryPrediction]]:
         read = self._read_block
         # A pipe or a terminal is read only when an entry is needed, so that Ctrl-C ends the command at once.
-        stream: Any = iter if is_read_once(self._request.source) else ahead
+        is_piped = is_read_once(self._request.source)
         staged = ((block, read([entry.example for entry in block])) for block in in_blocks(entries))
-        with progress.bar("predict", None, "examples") as bar, closing(stream(staged)) as tokenized:
-            predicted = (list(map(EntryPrediction, block, predict())) for block, predict in tokenized)
-            with closing(stream(predicted)) as blocks:
-                for block in blocks:
-                    yield block
-                    bar.advance(len(block))
+        with progress.bar("predict", None, "examples") as bar, closing(staged if is_piped else ahead(staged)) as blocks:
+            predicted = chain.from_iterable(map(EntryPrediction, block, predict()) for block, predict in blocks)
+            batches = ([prediction] for prediction in predicted) if is_piped else as_they_come(predicted, _MOST_READY)
+            with closing(batches):
+                for batch in batches:
+                    yield batch
+                    bar.advance(len(batch))
         _warn_cut((counts.pop("cut", 0) for counts in self._cut), progress)
 
     def _spread(

@@ -227,6 +227,29 @@ def test_the_first_rows_are_out_before_the_end(make: Callable[..., Path], monkey
     assert pipe.taken <= 1024
 
 
+@pytest.mark.parametrize("source", ["texts.txt", "-"])
+def test_ctrl_c_in_a_block_leaves_the_rows_before(
+    source: str, make: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode, n_decoded = ClassificationTask.decode, iter(range(1, 100))
+
+    def interrupted(task: ClassificationTask, example: Any, logits: Any) -> Json:
+        if next(n_decoded) == 40:
+            raise KeyboardInterrupt
+        return decode(task, example, logits)
+
+    monkeypatch.setattr(ClassificationTask, "decode", interrupted)
+    monkeypatch.chdir(tmp_path)
+    lines = text_file(tmp_path / "texts.txt", ["heart"] * 90).read_text()
+    arguments = ["predict", "-m", str(make(TEXTS, is_expanded=False)), "-i", source]
+    result = CliRunner().invoke(app, arguments, input=lines)
+    assert result.exit_code == 130
+    assert [json.loads(line)["line"] for line in result.stdout.splitlines()] == [*range(1, 40)]
+    n_decoded = iter(range(1, 100))
+    assert CliRunner().invoke(app, [*arguments, "-o", "out.jsonl"], input=lines).exit_code == 130
+    assert not (tmp_path / "out.jsonl").exists()  # a file appears when it is complete
+
+
 def test_what_is_refused(make: Callable[..., Path], tiny_model: TinyModel, tmp_path: Path) -> None:
     ner, texts, text = make(NER), make(TEXTS, "texts"), text_file(tmp_path / "text.txt", SENTENCES)
     with pytest.raises(InputError, match=r"task is for ner, .*texts for classification: give models of one task"):
