@@ -26,6 +26,8 @@ from greenadapt.tasks.records import records, refuse_repeated
 
 _CORRECTION = "correct the file, or leave the question out"
 _FORMATS = "give SQuAD's JSON, JSON lines with question and context, or a table with these columns"
+_FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False, "": False, "none": False}
+"""What JSON, SQL and pandas write for a flag, and for a missing value."""
 _DOCUMENT_FIELDS = ("document_id", "document", "title")
 
 
@@ -80,8 +82,9 @@ def read_questions(source: str, progress: Progress, *, labelled: bool | None = T
     """The questions of a file or data set with their gold answers; warns of answers that are not where the file says.
 
     ``source`` is a file of SQuAD's JSON, or a source of ``records`` with the fields ``question``, ``context``,
-    ``answers`` and optionally ``id``. ``labelled=False`` ignores answers; with ``labelled=None`` they may be missing,
-    and an empty list means "no answer" if other questions of the source have answers.
+    ``answers`` and optionally ``id``; ``data`` in JSON may also hold such rows. ``labelled=False`` ignores answers;
+    with ``labelled=None`` they may be missing, and an empty list means "no answer" if other questions of the source
+    have answers.
 
     The name of a context is the ``document_id`` of its paragraph, else the ``title`` of its article, which all of the
     article's paragraphs share, else its path, such as ``data[3].paragraphs[0]``. In rows it is the ``document_id``,
@@ -170,9 +173,10 @@ class _QuestionReader:
         """The gold answers, and whether the gold answer is "no answer"."""
         if self.labelled is False:
             return (), False
-        impossible = record.get("is_impossible", False)
-        if not isinstance(impossible, bool):
-            raise InputError(f"{where}: 'is_impossible' is {impossible!r}, not true or false", _CORRECTION)
+        flag = record.get("is_impossible")
+        impossible = _FLAGS.get(str(flag).lower())
+        if impossible is None:
+            raise InputError(f"{where}: 'is_impossible' is {flag!r}, not true or false", _CORRECTION)
         if impossible:
             return (), True
         if self.labelled is None and record.get("answers") in (None, ""):  # tables have "" for missing values
@@ -246,6 +250,10 @@ def _check_begin(first: str, lines: Iterator[tuple[int, str]], where: str) -> No
 
 def _squad_questions(document: Json, source: str, reader: _QuestionReader) -> Iterator[Question]:
     for article, article_path in _items(document, "data", f"{source}: "):
+        if "question" in article:  # a row, as in the files of transformers' run_qa
+            name = _name(article, reader.decoder) or article_path.removeprefix(f"{source}: ")
+            yield reader.question(article, article, article_path, name)
+            continue
         for passage, passage_path in _items(article, "paragraphs", f"{article_path}."):
             names = (_name(passage, reader.decoder, "document_id"), _name(article, reader.decoder, "title"))
             name = next(filter(None, names), passage_path.removeprefix(f"{source}: "))
@@ -280,6 +288,13 @@ def _get(record: Json, name: str, where: str) -> Any:
 
 def _answers(value: Any, where: str) -> list[tuple[str, int | None]]:
     """Text and start of each answer, in any of the common layouts."""
+    if isinstance(value, str) and value.startswith(("{", "[{")):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):  # an answer that begins so, or what Python prints
+            if "'text'" in value:
+                hint = "write them as JSON (json.dumps), or give JSON lines"
+                raise InputError(f"{where}: 'answers' has {value[:80]}, which is not JSON", hint) from None
     if isinstance(value, dict):  # data sets of the hub have a list per field
         texts = _get(value, "text", where)
         starts = value.get("answer_start") or [None] * (len(texts) if isinstance(texts, list) else 1)

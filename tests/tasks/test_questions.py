@@ -1,5 +1,6 @@
 """Questions from files of every layout, and what is said of broken ones."""
 
+import csv
 import gzip
 import json
 import os
@@ -57,6 +58,20 @@ def test_json_lines_of_either_layout(name: str, answers: Any, tmp_path: Path) ->
     assert read(tmp_path / name, "\n".join(rows)) == [ROW, replace(ROW, id="8")]
 
 
+def test_the_files_of_run_qa_are_the_rows_in_their_data(tmp_path: Path) -> None:
+    """transformers' run_qa reads JSON by ``load_dataset("json", field="data")``; SQuAD 2 has empty lists."""
+    answers = [{"text": ["2012"], "answer_start": [26]}, {"text": [], "answer_start": []}]
+    rows = [{**entry(number, answer), "context": CONTEXT} for number, answer in enumerate(answers)]
+    for indent in (None, 2):
+        questions = read(tmp_path / "a.json", json.dumps({"version": "v2.0", "data": rows}, indent=indent))
+        assert [replace(question, document="") for question in questions] == read(
+            tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))
+        )
+        assert [(question.document, question.impossible) for question in questions] == [
+            ("data[0]", False), ("data[1]", True)
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize("fields", [{"data": "set A"}, {"data": []}, {"id": None}])
 def test_other_columns_and_no_id(tmp_path: Path, fields: dict[str, Any]) -> None:
     (question,) = read(tmp_path / "a.jsonl", json.dumps({**entry(7), "context": CONTEXT, **fields}))
@@ -74,6 +89,26 @@ def test_a_table_has_its_columns(tmp_path: Path) -> None:
     rows = f'question,context,answers\nWhen?,"{CONTEXT}",2012\n'
     path = tmp_path / "a.csv"
     assert read(path, rows) == [Question(f"{path}:2", "When?", CONTEXT, (GoldAnswer("2012", 26),))]
+
+
+def test_answers_in_a_cell_are_json(tmp_path: Path) -> None:
+    answers = {"text": ["2012"], "answer_start": [47]}
+    path = tmp_path / "a.csv"
+    for content in (json.dumps(answers), str(answers), "{2012}"):
+        with open(path, "w", newline="") as file:
+            csv.writer(file).writerows([["question", "context", "answers"], ["When?", CONTEXT, content]])
+        if content == str(answers):
+            with pytest.raises(InputError, match=r"a\.csv:2: 'answers' has .*, which is not JSON: write them as JSON"):
+                read_questions(str(path), Silent())
+        else:
+            start = 47 if "text" in content else -1
+            assert [answer.start for answer in read_questions(str(path), Silent())[0].answers] == [start]
+
+
+@pytest.mark.parametrize("flags", [(1, 0), ("1", "0"), (1.0, 0.0), ("True", "False"), (True, None), ("true", "")])
+def test_flags_as_json_sql_and_pandas_write_them(flags: tuple[Any, Any], tmp_path: Path) -> None:
+    questions = read(tmp_path / "a.json", squad(*(entry(i, is_impossible=flag) for i, flag in enumerate(flags))))
+    assert [question.impossible for question in questions] == [True, False]
 
 
 def test_questions_without_answer(tmp_path: Path) -> None:
