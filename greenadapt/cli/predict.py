@@ -35,7 +35,7 @@ Input = Annotated[
     str,
     basic(
         "--input -i",
-        "Text with one entry per line, JSON lines, or CoNLL columns; compressed or not; - is standard input.",
+        "Text with one entry per line, JSON lines, CSV, TSV, or CoNLL columns; compressed or not; - is standard input.",
     ),
 ]
 Format = Annotated[
@@ -44,7 +44,8 @@ Format = Annotated[
         "--format",
         "Format of the input. jsonl: JSON lines or one JSON array; conll, for NER: words in columns, one sentence per "
         "entry [default: by its name: jsonl for .jsonl, .json and .ndjson, but squad for question "
-        "answering on .json; conll for NER on .conll, .bio, .iob and .iob2; else text].",
+        "answering on .json; conll for NER on .conll, .bio, .iob and .iob2; but for NER, the columns of training on "
+        ".csv and .tsv; else text].",
     ),
 ]
 Bio = Annotated[bool, basic("--bio", "NER: write one word and its tag per line instead of JSON.")]

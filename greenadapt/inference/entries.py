@@ -33,7 +33,6 @@ from greenadapt.tasks.records import records
 
 EntryFormat = Literal["text", "jsonl", "conll", "squad"]
 
-
 _FIRST_BLOCK, _BLOCK, _BLOCK_CHARACTERS = 32, 1024, 1 << 20
 """Entries that are predicted together, at first and at most, and their characters."""
 _SQUAD_CHARACTERS = 1 << 14
@@ -42,7 +41,9 @@ _AS_PUBLISHED = TableFormat(quotes=False)
 
 
 class Reader(Protocol):
-    """Makes examples of the input: a ``Task``, or several that read the same input."""
+    """Makes examples of the input: a ``Task``, or several that read the same input. Of ``classification`` it also has
+    the ``table`` of ``TaskConfig``.
+    """
 
     @property
     def name(self) -> str:
@@ -77,18 +78,22 @@ def read_entries(
     """The entries of ``source`` (a file, compressed or not, or ``-`` for standard input), lazily.
 
     ``kind=None`` takes JSON lines, or a JSON array, where the name ends in .jsonl, .json or .ndjson (SQuAD's JSON for
-    question answering on a .json), CoNLL columns for NER on a .conll, .bio, .iob or .iob2, and else text. Every line of
-    text is an entry, also an empty one; empty lines between JSON objects or sentences are none. Of CoNLL columns only
-    the words are read, see ``conll_sentences``; ``columns`` names the columns, by default as in training. Raises
-    ``InputError`` with line and column where a line is not a JSON object, has an empty word or lacks what ``reader``
-    needs, and ``UsageError`` for a table, for CoNLL columns where the model is not for NER, and for SQuAD's JSON on
-    standard input.
+    question answering on a .json), rows of a table on a .csv or .tsv except for NER, CoNLL columns for NER on a .conll,
+    .bio, .iob or .iob2, and else text. Every line of text is an entry, also an empty one; empty lines between JSON
+    objects or sentences are none. Of CoNLL columns only the words are read, see ``conll_sentences``; ``columns`` names
+    the columns, by default as in training. Raises ``InputError`` with line and column where a line is not a JSON
+    object, has an empty word or lacks what ``reader`` needs, and ``UsageError`` for a table where the model is for NER,
+    for CoNLL columns where it is not, and for SQuAD's JSON on standard input.
     """
     kind = kind or _kind_of(source, reader.name)
     if columns and kind != "conll":
         raise UsageError(
-            f"--columns is for CoNLL columns, this is read as {kind}", "leave it out, or add --format conll"
+            f"--columns is for CoNLL columns, this is read as {kind or 'a table'}",
+            "leave it out, or add --format conll",
         )
+    if kind is None:
+        yield from _table_entries(reader, source, progress)
+        return
     if kind == "squad":
         if reader.name != "qa":
             raise UsageError(f"--format squad is for question answering, the model is for {reader.name}")
@@ -163,19 +168,28 @@ def in_blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         raise failure
 
 
-def _kind_of(source: str, task: str) -> EntryFormat:
+def _kind_of(source: str, task: str) -> EntryFormat | None:
+    """The format by the name; ``None`` for a table."""
     suffix = data_suffix(source)
     if suffix in TABLE_SUFFIXES:
-        conll = "--format conll to read words in its first column, or " if task == "ner" else ""
+        if "ner" not in task.split(" and "):
+            return None
         raise UsageError(
-            f"{source} is a table by its name, and predict reads text or JSON lines",
-            f"give {conll}--format text to read each of its lines as one text",
+            f"{source} is a table by its name, and the model is for {task}",
+            "give JSON lines" if task != "ner" else "give JSON lines, or --format conll if its first column has words",
         )
     if suffix == ".json" and task == "qa":
         return "squad"
     if suffix in CONLL_SUFFIXES and task == "ner":
         return "conll"
     return "jsonl" if suffix in JSON_SUFFIXES else "text"
+
+
+def _table_entries(reader: Reader, source: str, progress: Progress) -> Iterator[Entry]:
+    """The rows of a table, which needs no label, read as the labelled tables of training are."""
+    for where, row in records(source, progress, getattr(reader, "table", None)):
+        line = int(where.rpartition(":")[2])
+        yield Entry(line, row.get("id") or None, reader.example(row, where), sum(map(len, row.values())), where)
 
 
 def read_glue_entries(task: Task[Any], source: str, progress: Progress) -> Iterator[Entry]:

@@ -12,7 +12,7 @@ from typing import Any
 from greenadapt.checkpoints.provenance import adapted_input
 from greenadapt.checkpoints.source import find_model
 from greenadapt.cluster import Spread
-from greenadapt.config import EnsembleRule, ReadingOptions
+from greenadapt.config import EnsembleRule, ReadingOptions, TableFormat
 from greenadapt.corpus.opening import STDIN, is_read_once, require_source, source_input
 from greenadapt.errors import InputError, UsageError
 from greenadapt.inference.entries import Entry, EntryFormat, Reader, in_blocks, read_entries, read_glue_entries
@@ -118,6 +118,16 @@ class _SharedReader:
     def name(self) -> str:
         """The kinds of the tasks; an input has to suit all of them."""
         return " and ".join(dict.fromkeys(task.name for task in self.tasks.values()))
+
+    @property
+    def table(self) -> TableFormat | None:
+        """The format of tables that all tasks have; raises ``UsageError`` if they differ."""
+        tables = dict.fromkeys(getattr(task, "table", None) for task in self.tasks.values())
+        if len(tables) > 1:
+            raise UsageError(
+                "the tasks were trained on tables of different formats", "name one task, or give JSON lines"
+            )
+        return next(iter(tables))
 
     def example(self, record: str | Json, where: str) -> dict[str, Any]:
         examples = {}

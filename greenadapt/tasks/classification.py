@@ -158,6 +158,7 @@ _MAX_CHARACTERS = 40  # of a label in a message
 _MAX_PROBABILITIES = 100
 """The number of classes in the ``probabilities`` of a prediction."""
 
+_FIELD = "choose one with --text-field, or two for pairs by giving it twice"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _UPCAST = re.compile(r"(-?[0-9]+)\.0*")
 """A whole number as pandas writes it once a column has had a missing value."""
@@ -246,7 +247,7 @@ class ClassificationTask:
         range; after ``fit`` also if all labels are unseen.
         """
         rows = records.records(source, progress, self.table)
-        texts = [self._text(row, where, self._label(row, where)) for where, row in rows]
+        texts = [self._text(row, where, self._label(row, where), _FIELD) for where, row in rows]
         if n_empty := sum(not (text.text.strip() or (text.second or "").strip()) for text in texts):
             progress.warn(f"{source}: {n_empty:,} of {len(texts):,} texts are empty")
         if self._is_regression:
@@ -273,7 +274,7 @@ class ClassificationTask:
     def example(self, record: str | Json, where: str) -> Text:
         """A text without a label from a line of text, or a text or pair from a JSON object with the text fields."""
         if not isinstance(record, str):
-            return self._text(record, where, None)
+            return self._text(record, where, None, "name it as in training")
         if len(self.text_fields) == 2:
             first, second = self.text_fields
             raise InputError(
@@ -394,14 +395,12 @@ class ClassificationTask:
             return [self._number(text) for text in examples], [prediction["value"] for prediction in predictions]
         return [self._class(text) for text in examples], [prediction["label"] for prediction in predictions]
 
-    def _text(self, row: Json, where: str, label: str | float | None) -> Text:
+    def _text(self, row: Json, where: str, label: str | float | None, hint: str) -> Text:
         texts = []
         for name in self.text_fields:
-            text = records.field(row, name, where, "choose one with --text-field")
+            text = records.field(row, name, where, hint)
             if not isinstance(text, str):
-                raise InputError(
-                    f"{where}: field {name} is {json_kind(text)}, not text", "choose another by --text-field"
-                )
+                raise InputError(f"{where}: field {name} is {json_kind(text)}, not text", hint)
             texts.append(text)
         return Text(texts[0], texts[1] if len(texts) == 2 else None, label, where)
 
@@ -444,7 +443,7 @@ class ClassificationTask:
         if value is None:
             raise InputError(
                 f"{text.where or 'a text'}: label {text.label} is not a number",
-                "give every text a number, or learn classes with --labels classes",
+                "give every text a number, or learn classes",
             )
         if self.label_range is not None and not self.label_range[0] <= value <= self.label_range[1]:
             low, high = self.label_range

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from greenadapt.config import TaskConfig
+from greenadapt.config import TableFormat, TaskConfig
 from greenadapt.errors import InputError, MissingError, UsageError
 from greenadapt.inference.entries import (
     GLUE_HEADER,
@@ -64,9 +64,27 @@ def test_the_format_can_be_named(tmp_path: Path) -> None:
     assert read(TEXTS, source)[0].example.text == '{"text": "a"}'
     assert read(TEXTS, source, "jsonl")[0].example.text == "a"
     table = write(tmp_path / "rows.tsv.gz", "a\tb\n")
-    with pytest.raises(UsageError, match=r"is a table by its name.*--format text"):
-        read(TEXTS, table)
     assert read(TEXTS, table, "text")[0].example.text == "a\tb"
+
+
+def test_a_table_is_read_with_the_columns_of_training(tmp_path: Path) -> None:
+    rows = [["7", "heart, lung", 'a "b"\nc', ""], ["", "d", "e", "x"]]
+    with open(tmp_path / "pairs.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["id", "first", "second", "label"], *rows])
+    pairs = ClassificationTask(("first", "second"), labels=("x", "y"))
+    assert [(entry.id, entry.line, entry.example) for entry in read(pairs, f"{tmp_path}/pairs.csv")] == [
+        ("7", 2, Text("heart, lung", 'a "b"\nc')), (None, 4, Text("d", "e"))
+    ]  # fmt: skip
+    path = write(tmp_path / "without.tsv.gz", "1\tthe heart\n")
+    table = ClassificationTask(table=TableFormat(("number", "text")), labels=("x", "y"))
+    assert [entry.example.text for entry in read(table, path)] == ["the heart"]
+    path = write(tmp_path / "questions.csv", "question,context\nWhat?,the heart\n")
+    assert [entry.example.context for entry in read(QA, path)] == ["the heart"]
+    path = write(tmp_path / "other.csv", "abstract,label\na,x\n")
+    with pytest.raises(InputError, match=r"other\.csv:2 has no field text, it has: abstract, label: name it as in"):
+        read(TEXTS, path)
+    with pytest.raises(UsageError, match=r"other\.csv is a table by its name.* give JSON lines, or --format conll"):
+        read(NER, path)
 
 
 def test_squad_files_are_for_questions(tmp_path: Path) -> None:

@@ -359,7 +359,7 @@ def test_columns_that_are_refused(make: Callable[..., Path], tmp_path: Path) -> 
     assert "--format conll is for NER, the model is for classification: leave out --format conll" in error
     (tmp_path / "a.tsv").write_text("the\tO\n", "utf-8")
     error = run("-m", folder, "-i", tmp_path / "a.tsv", code=2).stderr
-    assert "give --format conll to read words in its first column, or --format text" in error
+    assert "give JSON lines, or --format conll if its first column has words" in error
 
 
 @pytest.mark.slow
